@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+import pyarrow as pa
+
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
@@ -17,10 +19,12 @@ from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Tracer
 from pipeline.inspect.tracing import UNREADABLE, known_checkpoints
 from pipeline.page.views.texts import ShownText, clean_text, masked, parsed_text, shown, side_by_side
+from trainer.provenance.batches import read_row_losses
 from trainer.telemetry.metrics_file import metrics_size, read_reports
 
 MOST_MEMBERS: Final = 100
 MOST_EXPOSURES: Final = 400
+_MOST_BATCH_FILES: Final = 50
 _MOST_METRICS: Final = 32 << 20
 """Bytes of a run's metrics that are read for the losses of some steps."""
 
@@ -54,10 +58,12 @@ class ClusterMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A time that a run read the document, and the loss of its step where the run's metrics have it."""
+    """A time that a run read the document, the loss of its step where the run's metrics have it, and that of its row
+    where the run recorded it (train.record_losses)."""
 
     exposure: Exposure
     loss: float | None
+    row_loss: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,12 +146,20 @@ def _line(run: TrainingRun, exposures: Sequence[Exposure]) -> RunLine:
     checkpoints = sorted(kept)
     some = exposures[:MOST_EXPOSURES]
     losses = _losses(run.output, {exposure.step for exposure in some}, {e.attempt for e in some})
+    of_rows = _row_losses(run.output, {(e.attempt, e.step, e.row) for e in some})
     return RunLine(
         run=run.run,
         output=run.output,
         num_steps=max(run.num_steps, max(steps) + 1),
         num_readings=len(exposures),
-        readings=tuple(Reading(exposure=e, loss=losses.get((e.step, e.attempt))) for e in some),
+        readings=tuple(
+            Reading(
+                exposure=e,
+                loss=losses.get((e.step, e.attempt)),
+                row_loss=of_rows.get((e.attempt, e.step, e.row)),
+            )
+            for e in some
+        ),
         checkpoints=tuple(checkpoints),
         before=max((step for step in checkpoints if step <= min(steps)), default=None),
         after=min((step for step in checkpoints if step > max(steps)), default=None),
@@ -165,6 +179,14 @@ def _losses(output: str, steps: set[int], attempts: set[int]) -> dict[tuple[int,
             if report.step in steps and report.attempt in attempts and report.loss is not None
         }
     except UNREADABLE:
+        return {}
+
+
+def _row_losses(output: str, rows: set[tuple[int, int, int]]) -> dict[tuple[int, int, int], float]:
+    """The loss of these rows, by attempt, step and row, where they are recorded and can be read."""
+    try:
+        return read_row_losses(Folder(output), rows, _MOST_BATCH_FILES)
+    except (*UNREADABLE, pa.ArrowException):
         return {}
 
 
