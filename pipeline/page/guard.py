@@ -245,7 +245,7 @@ def _forwarded_as(request: web.Request, access: Access) -> bool:
     parts = urlsplit(access.public)
     host = request.headers.get("X-Forwarded-Host", parts.netloc)
     scheme = request.headers.get("X-Forwarded-Proto", parts.scheme)
-    return host == parts.netloc and scheme in (parts.scheme, "http")
+    return host == parts.netloc and scheme == parts.scheme
 
 
 def _is_from_a_link(request: web.Request, access: Access) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import Final
 
 import jinja2
@@ -25,15 +24,15 @@ def harmless(text: str) -> str:
 
 def environment() -> jinja2.Environment:
     """The templates with their filters: `line` for names and URLs, `harmless` for texts, `number` and `value` for
-    figures, `web_link` for the target of a link, `when` for seconds since 1970."""
+    figures, `of` for counted words, `web_link` for the target of a link."""
     made = escaping("pipeline.page", "templates")
     made.filters |= {
         "line": lambda text: "" if text is None else visible(str(text)),
         "harmless": harmless,
         "value": human_value,
         "web_link": web_link,
-        "when": lambda seconds: datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC"),
         "percent": lambda share: f"{100 * share:.2f}%",
+        "of": lambda num, one, more=None: f"{num:,} {one if num == 1 else more or one + 's'}",
         "short": lambda hexes: hexes[:12],
     }
     return made

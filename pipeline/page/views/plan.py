@@ -103,7 +103,7 @@ def plan_basket(out: Folder, index: Index, items: Sequence[BasketItem]) -> Baske
         num_already=len({doc_id for plan in plans for doc_id in plan.already} - ids),
         num_tokens=sum(row.num_tokens or 0 for row in planned),
         num_shards=len({(row.source, row.shard) for row in planned if row.shard is not None}),
-        by_role=tuple(roles.items()),
+        by_role=tuple((role, roles[role]) for role in ("target", "kept_copy", "twin") if role in roles),
         elsewhere=tuple({entry.doc_id: entry for plan in plans for entry in plan.elsewhere}.values()),
         exposures=tuple(exposures_of(out.url, placed)),
         exports=plan_exports(out, index, (), changes_corpus=bool(ids)),

@@ -169,8 +169,8 @@ def test_an_answer_comes_as_a_table_a_plot_and_a_csv_and_is_saved(visitor: Visit
     lines = visitor.get(f"sql.csv?{urlencode({'q': asked})}").text.splitlines()
     assert lines[0] == "status,num,formula" and lines[1].endswith(",'=1+1"), "a spreadsheet carries nothing out"
     saved = visitor.post("sql", act="save", name="by status", q=asked).text
-    assert "1 saved queries" in saved
-    assert "saved queries" not in visitor.post("sql", act="forget", name="by status", q="").text
+    assert "1 saved query" in saved
+    assert "saved quer" not in visitor.post("sql", act="forget", name="by status", q="").text
 
 
 def test_the_texts_of_a_purged_document_are_gone_from_its_page_too(page: tuple[str, str]) -> None:
