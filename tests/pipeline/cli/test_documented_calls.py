@@ -400,6 +400,7 @@ RUNNABLE = sorted(
         if call.command not in CLUSTER
         and call.action not in LATER
         and "--serve" not in call.words
+        and call.command != "page"
         and not (call.action == "mix fit" and "--weights" not in call.words)
     ),
     key=_last_those_that_change,
