@@ -273,9 +273,8 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
 
 def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: float) -> tuple[Instant, ...]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how many), on
-    the last stage the logits; with recomputation one layer at a time is whole again. torch keeps a place for what comes
-    from the neighbouring stages for every micro-batch of a step (torch.distributed.pipelining.stage,
-    `_prepare_forward_infra`, `_prepare_backward_infra`)."""
+    the last stage the logits; with recomputation one layer at a time is whole again. What a stage gave is held as long as
+    what it keeps for backward (torch.distributed.pipelining.stage, `fwd_cache`)."""
     part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
     beside, unit, unit_between = messages, 1.0, 1.0
     if part.head:
@@ -284,13 +283,16 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     else:
         beside += again
     if layout.config.experts is None:
-        unit, unit_between = kept_activations(layout), split_backward_bytes(layout)
+        num_stages = layout.mesh.pp * layout.pipeline.num_virtual
+        unit = kept_activations(layout) + stream_of_rank(layout) * num_stages / layout.config.num_layers
+        unit_between = split_backward_bytes(layout)
         found = _instants_in_layers(layout.config, layout.mesh.tp, layout.pipeline, plan, ranks)
     else:
         kept, between = (
             tuple(stage.num_dense * of(layout) + stage.num_sparse * of(layout, sparse=True) for stage in layout.stages)
             for of in (kept_activations, split_backward_bytes)
         )
+        kept = tuple(bytes_of_stage + stream_of_rank(layout) for bytes_of_stage in kept)
         made = tuple(sum(owned_parameters(layout, stage)) for stage in layout.stages)
         found = instants_of_ranks(plan, ranks, kept, between, made)
     whole = layout.weight_bytes * sum(owned_parameters(layout, part))
@@ -304,12 +306,15 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     )
 
 
+def stream_of_rank(layout: PlannedLayout) -> float:
+    """Bytes of what passes between two stages for a micro-batch, on one GPU."""
+    return layout.tokens * layout.config.width / layout.mesh.tp * layout.compute_bytes
+
+
 def stage_messages(layout: PlannedLayout, rank: int) -> float:
-    """Bytes of the places for streams from the stages before, and for their gradients from the stages after."""
+    """Bytes of a stream on its way to each stage that has one before it, and of a gradient to each with one after."""
     part = layout.split.ranks[rank]
-    neighbours = 2 * layout.pipeline.num_virtual - part.embedding - part.head
-    stream = layout.tokens * layout.config.width / layout.mesh.tp * layout.compute_bytes
-    return neighbours * layout.num_micro_batches * stream
+    return (2 * layout.pipeline.num_virtual - part.embedding - part.head) * stream_of_rank(layout)
 
 
 @functools.lru_cache(maxsize=1 << 16)
