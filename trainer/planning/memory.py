@@ -273,8 +273,8 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
 
 def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: float) -> tuple[Instant, ...]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how many), on
-    the last stage the logits; with recomputation one layer at a time is whole again. What a stage gave is held as long as
-    what it keeps for backward (torch.distributed.pipelining.stage, `fwd_cache`)."""
+    the last stage the logits; with recomputation one layer at a time is whole again. What a stage gave is held as long
+    as what it keeps for backward (torch.distributed.pipelining.stage, `fwd_cache`)."""
     part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
     beside, unit, unit_between = messages, 1.0, 1.0
     if part.head:
