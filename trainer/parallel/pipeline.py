@@ -92,7 +92,7 @@ class Stage(nn.Module):
 class _TimedStage(PipelineStage):
     """torch's stage, which says when it computes: what lies between is messages and waiting for them.
 
-    torch makes the places for what comes from both neighbours before the first step, one for each micro-batch of it, and
+    torch makes the places for what comes from both neighbours before the first step, one for each micro-batch, and
     keeps them. Here each is made when its message is asked for and left to the pass that takes it: with many
     micro-batches the places would be more than the activations."""
 
