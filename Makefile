@@ -45,6 +45,7 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/sluice recipe keys --markdown > docs/recipe.md
 	$(BIN)/python -m pipeline.recipe_help.rules docs/rules.md
+	$(BIN)/python -m pipeline.recipe_help.published docs/recipes.md
 
 clean:
 	rm -rf $(VENV) demo-out build *.egg-info $(COMPILED:.pyx=*.so)

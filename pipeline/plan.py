@@ -30,7 +30,7 @@ from pipeline.inputs.kinds import check_fields, check_kinds
 from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
 from pipeline.results.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
-from stages.libraries import libraries
+from stages.libraries import OPTIONAL, libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
 from stages.steps.model_step import WHERE_IT_RUNS
 from stages.steps.user_code import CodeFile, function_files, function_libraries
@@ -295,9 +295,14 @@ def versions(*more: str) -> dict[str, str]:
 
 
 @functools.cache
-def _version(distribution: str) -> str:
+def _version(name: str) -> str:
     """Of an installed distribution; to find its metadata takes milliseconds."""
-    return importlib.metadata.version(distribution)
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if name not in OPTIONAL:
+            raise
+        return "not installed"
 
 
 def probe(found: Input) -> str:
