@@ -34,12 +34,15 @@ $(READY): pyproject.toml setup.py $(COMPILED)
 demo: $(READY)
 	@$(BIN)/sluice demo --out demo-out
 
-# Two processes take the files in turns: much of a test's time is a wait for Ray.
+# Two processes take the files in turns, in the order of tests/conftest.py. The many processes that tests start, Ray's
+# workers among them, find our modules compiled.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
 test: $(READY)
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest $(TOGETHER)
 
 test-all: test
-	$(BIN)/pytest -m slow -n 2 --dist loadfile
+	$(BIN)/pytest -m slow $(TOGETHER)
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -53,6 +56,7 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/sluice recipe keys --markdown > docs/recipe.md
 	$(BIN)/python -m pipeline.recipe_help.rules docs/rules.md
+	$(BIN)/python -m pipeline.recipe_help.published docs/recipes.md
 
 clean:
 	rm -rf $(VENV) demo-out build *.egg-info $(COMPILED:.pyx=*.so)

@@ -49,9 +49,20 @@ _DISTRIBUTIONS: Final = {
 """Distributions that are not called as what they hold is imported. (To ask importlib.metadata reads the lists of files
 of all that is installed, and several distributions may hold one name.)"""
 
-_BROUGHT: Final = {"trafilatura": ("justext",), "transformers": ("tokenizers",)}
+_BROUGHT: Final = {
+    "kiwipiepy": ("kiwipiepy-model",),
+    "pyvi": ("python-crfsuite", "sklearn-crfsuite"),
+    "sudachipy": ("sudachidict-core",),
+    "trafilatura": ("justext",),
+    "transformers": ("tokenizers",),
+}
 """What a library takes a part of its result from, whose release its own does not fix: trafilatura the text of short
-pages."""
+pages, those that split words their dictionaries and models."""
+
+OPTIONAL: Final = frozenset({"jieba", "kiwipiepy", "pythainlp", "pyvi", "sudachipy"}).union(
+    *(_BROUGHT.get(name, ()) for name in ("kiwipiepy", "pyvi", "sudachipy"))
+)
+"""Those of an extra: where they are not installed, texts in the languages that they split have no table."""
 
 _TAKES_A_NAME: Final = frozenset({"files", "find_spec", "import_module", "__import__"})
 """Functions of importlib (and the one behind `import`) that find a library by the name that they are given."""

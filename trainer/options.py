@@ -95,7 +95,14 @@ class FaultsTable:
 
     spike_sigma: float = key(6.0, above=0, help="a loss this many standard deviations above the window is a spike")
     spike_window: int = key(128, at_least=2, help="steps of that window")
-    max_skips: int = key(5, at_least=1, help="batches skipped in a row before the run stops")
+    max_skips: int = key(5, at_least=1, help="batches skipped in a row, upon which `on_repeat` says what follows")
+    on_repeat: Literal["stop", "rollback", "lower_lr"] = key(
+        "stop",
+        help="the run stops; goes back before the first of these batches and leaves their sequences out; or lowers the"
+        " learning rate for some steps",
+    )
+    lower_factor: float = key(0.5, above=0, at_most=1, help="lower_lr: what the learning rate is multiplied with")
+    lower_steps: int = key(100, at_least=1, help="lower_lr: for so many steps")
     watchdog_seconds: float = key(
         600.0, above=0, at_most=1e7, help="a step longer than this names the hung rank and stops"
     )
@@ -172,6 +179,10 @@ class TrainTable:
     )
     eval_every: int = key(0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end")
     record_batches: bool = key(False, help="write what was fed, a row for each sequence")
+    record_losses: bool = key(
+        False,
+        help="the same with each sequence's loss: `sluice train why` can then name a rank that computed wrongly",
+    )
     skip: tuple[tuple[int, int], ...] = key(
         (), at_least=0, help="[first, last] sequence numbers: a batch that holds one is skipped whole"
     )

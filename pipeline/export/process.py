@@ -49,7 +49,7 @@ from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe, RayTable, RunTable
-from pipeline.report.run_summary import read_summary
+from pipeline.results.run_summary import read_summary
 
 CLAIM: Final = "work/export.json"
 """Says in an unfinished folder which export it will hold."""
@@ -209,11 +209,11 @@ def _phase(job: ExportJob, pieces: Sequence[ExportPiece]) -> Phase[ExportJob, Ex
     return Phase(
         name=f"export {job.request.format}",
         operator=f"export_{job.request.format}",
-        stage="export",
+        kind="export",
         task=write_unit,
         result=ExportedUnit,
         job=job,
-        items=pieces,
+        units=pieces,
         size=lambda piece: piece.size,
         note=_note,
     )

@@ -137,6 +137,8 @@ def _words(decision: StageDecision) -> Text:
         measured = f": {'its score is' if is_language else 'measured'} {short_number(decision.value)}"
         if decision.threshold is not None:
             measured += f", threshold {short_number(decision.threshold)}"
+    if decision.matched is not None:
+        measured += f" ({decision.matched})"
     if decision.verdict == "keep":
         return plain(f"passed {decision.rule}{measured}" if decision.rule else f"passed{measured}")
     verb = "rejected by" if decision.verdict == "reject" else "duplicate by"

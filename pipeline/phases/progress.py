@@ -69,7 +69,7 @@ class PhaseProgress:
         """The phase is over: one plain line stays."""
         seconds = time.monotonic() - self._started
         note = f"  {self._note}" if self._note else ""
-        line = f"{self.name:<22} {seconds:6.1f} s{note}"
+        line = f"{self.name:<32} {seconds:6.1f} s{note}"
         if self._live is not None:
             self._live.stop()
         print(line, file=sys.stderr, flush=True)
@@ -79,7 +79,7 @@ def live_columns(name: str) -> tuple[ProgressColumn, ...]:
     """Of a phase's line on a terminal; its task has the field `note`."""
     return (
         SpinnerColumn(),
-        TextColumn(f"{name:<22}", markup=False),
+        TextColumn(f"{name:<32}", markup=False),
         BarColumn(bar_width=28),
         TextColumn("{task.percentage:3.0f}%"),
         TimeElapsedColumn(),

@@ -141,10 +141,12 @@ HARMLESS = {
     "fasttext-predict", "fasttext-predict-v2", "fastwarc",
     # of babel, of which the countries of languages are asked for and no times
     "pytz",
-    # of justext, for Python 2
-    "backports-functools-lru-cache",
     # of datasketch, which tunes its indexes with it, and none is made here
     "scipy",
+    # of pyvi and what it takes its words from: tables for people, and models other than the one that it asks
+    "scikit-learn", "tabulate",
+    # of justext and pythainlp, for releases of Python that are none of ours
+    "backports-functools-lru-cache", "importlib-resources", "tzdata",
     # of spacy: hash tables, registries and models behind the tokenizer
     "spacy-legacy", "spacy-loggers", "murmurhash", "cymem", "preshed", "thinc", "srsly", "catalogue", "confection",
 }  # fmt: skip

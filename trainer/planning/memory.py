@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from trainer.planning.layout import ParameterCounts, Part, PlannedLayout, Recompute, ShardCounts
+from trainer.model.sizes import ModelConfig
+from trainer.planning.layout import (
+    ParameterCounts,
+    Part,
+    PlannedLayout,
+    Recompute,
+    ShardCounts,
+    layer_split,
+    num_parameters,
+)
 from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_ranks, round_size
+from trainer.recipe_tables.parallelism import PipelineTable
 
 
 def zero_bytes(num_parameters: float, num_gpus: int, stage: Literal[0, 1, 2, 3]) -> float:
@@ -103,7 +114,7 @@ def instant_bytes(instant: Instant, sharded_gradients: float) -> float:
 
 def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
     """Parameters with which a GPU computes a part of the model."""
-    split, whole, experts = layout.num_parameters(part)
+    split, whole, experts = num_parameters(layout.config, part)
     return ParameterCounts(split / layout.mesh.tp, whole, experts / layout.mesh.ep)
 
 
@@ -294,26 +305,23 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     the last stage the logits; with recomputation one layer at a time is whole again. torch keeps a place for what comes
     from the neighbouring stages for every micro-batch of a step (torch.distributed.pipelining.stage,
     `_prepare_forward_infra`, `_prepare_backward_infra`)."""
-    split = layout.split
-    part, messages = split.ranks[ranks[0]], stage_messages(layout, ranks[0])
-    beside = messages
+    part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
+    beside, unit, unit_between = messages, 1.0, 1.0
     if part.head:
-        waiting = max(instant.kept for instant in _instants(layout, ranks, split.heads, split.heads)) - 1
+        waiting = _waiting_logits(layout.config, layout.pipeline, plan, ranks)
         beside += waiting * waiting_logit_bytes(layout) + max(again, staged_logit_bytes(layout))
     else:
         beside += again
-    of_kinds = [sum(owned_parameters(layout, kind)) for kind in split.kinds]
-    made = tuple(of_kinds[kind] for kind in split.kind_of_stage)
-    if layout.config.experts is None:  # in layers, so that what was counted once serves every layout with these stages
+    if layout.config.experts is None:
         unit, unit_between = kept_activations(layout), split_backward_bytes(layout)
-        found = _instants(layout, ranks, split.layers, made)
+        found = _instants_in_layers(layout.config, layout.mesh.tp, layout.pipeline, plan, ranks)
     else:
-        unit = unit_between = 1.0
         kept, between = (
             tuple(stage.num_dense * of(layout) + stage.num_sparse * of(layout, sparse=True) for stage in layout.stages)
             for of in (kept_activations, split_backward_bytes)
         )
-        found = instants_of_ranks(_pipeline_plan(layout), ranks, kept, between, made)
+        made = tuple(sum(owned_parameters(layout, stage)) for stage in layout.stages)
+        found = instants_of_ranks(plan, ranks, kept, between, made)
     whole = layout.weight_bytes * sum(owned_parameters(layout, part))
     reducing = whole + layout.weight_bytes * largest_group(layout, part)
     return (
@@ -333,10 +341,23 @@ def stage_messages(layout: PlannedLayout, rank: int) -> float:
     return neighbours * layout.num_micro_batches * stream
 
 
-def _instants(
-    layout: PlannedLayout, ranks: tuple[int, ...], layers: tuple[float, ...], made: tuple[float, ...]
+@functools.lru_cache(maxsize=1 << 16)
+def _instants_in_layers(
+    config: ModelConfig, tp: int, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]
 ) -> tuple[HeldAtInstant, ...]:
-    return instants_of_ranks(_pipeline_plan(layout), ranks, layers, layers, made)
+    """Those of a model without experts, what is held in layers: counted once, they serve every layout with these
+    stages."""
+    split = layer_split(config, plan.pp, pipeline)
+    of_kinds = [num_parameters(config, kind).split / tp for kind in split.kinds]
+    made = tuple(of_kinds[kind] for kind in split.kind_of_stage)
+    return instants_of_ranks(plan, ranks, split.layers, split.layers, made)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _waiting_logits(config: ModelConfig, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]) -> float:
+    """Micro-batches whose logits are there while another's are in backward, on a last stage."""
+    heads = layer_split(config, plan.pp, pipeline).heads
+    return max(instant.kept for instant in instants_of_ranks(plan, ranks, heads, heads, heads)) - 1
 
 
 def _pipeline_plan(layout: PlannedLayout) -> PipelinePlan:

@@ -19,12 +19,12 @@ from lineage.store import lookup, write
 from lineage.store.delta import StoreError, commit_tables
 from lineage.store.lookup import Lookup
 from lineage.store.shuffle import Shuffle, bucket_of
-from lineage.store.sql import query
 from lineage.store.write import add_documents, table_buckets, write_tables
 from lineage.trace.document_history import documents_json
 from lineage.trace.exposure import erased_from, fold
 from lineage.trace.tracer import Functions, Tracer, UnknownError
 from pipeline.inspect.document_history import print_history, print_list
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.made_store import (
     NUM,
     TOKENS,

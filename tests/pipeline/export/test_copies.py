@@ -27,7 +27,6 @@ from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import LEASE_FILE, hold
 from lineage.storage.objects import versions
 from lineage.store.delta import read_table
-from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.export.clean import clean_export
@@ -37,6 +36,7 @@ from pipeline.inspect.hooks import verify_hooks
 from tests.pipeline.export.conftest import Corpus
 from tests.support.checkout import ROOT
 from tests.support.outputs import export_readers as readers
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import s3_server
 from tests.support.stores.small_disk import resize, small_disk
 

@@ -15,8 +15,8 @@ import pytest
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
 from pipeline.recipe import load
+from pipeline.results.unit_results import CleanPart, ReadResult, RuleCount, UnreadableStretch
 from pipeline.units.bad_records import BadRecordWatch, TooManyBadRecordsError, announcement, check_bad_records
-from pipeline.units.results import CleanPart, ReadResult, RuleCount, UnreadableStretch
 from tests.support.inputs.make_warc import good, http, member, page, record
 from tests.support.outputs.runs import recipe, write_recipe
 

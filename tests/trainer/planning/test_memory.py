@@ -13,7 +13,7 @@ from tests.support.training.plans import mixtral, plan_of
 from trainer.model.attention import document_mask
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama
-from trainer.planning.layout import PlannedLayout
+from trainer.planning.layout import PlannedLayout, num_parameters
 from trainer.planning.memory import (
     GptLayer,
     gpt_layer_activations,
@@ -132,7 +132,7 @@ def test_zero_1_shards_what_lies_between_steps_and_keeps_the_rest_whole_within_o
 def test_a_pipeline_keeps_gradients_whole_within_a_step(tmp_path: Path) -> None:
     pipelined = plan_of(tmp_path, "train.parallel.pp=4", "train.parallel.dp_shard=2", "train.micro_batch=1")
     part = pipelined.layout.ranks[pipelined.memory.rank]
-    num = sum(pipelined.layout.num_parameters(part))
+    num = sum(num_parameters(pipelined.layout.config, part))
     assert pipelined.memory.gradients == pytest.approx(4 * num)
     assert pipelined.memory.optimizer_states == pytest.approx(8 * num / 2)
 

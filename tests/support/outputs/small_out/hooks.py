@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 
+import pipeline.inspect.hooks
 from lineage.index.output_index import Index
 from lineage.purge.execution import ApplyHooks, PurgeRequest
 from lineage.purge.plan import PlanHooks, PurgeMatch
@@ -46,3 +47,9 @@ def apply_hooks() -> ApplyHooks:
 def ordered(match: PurgeMatch) -> PurgeRequest:
     """An order to purge what `match` names."""
     return PurgeRequest(match=match, by="a test", reason="to see it gone")
+
+
+def set_hooks() -> None:
+    """Let the commands of this process plan and apply with the hooks of a small OUT."""
+    pipeline.inspect.hooks.apply_hooks = apply_hooks
+    pipeline.inspect.hooks.plan_hooks = lambda out: plan_hooks()
