@@ -95,7 +95,7 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
         screen.rule("4  From crawl record to training step")
         with reporter.waiting("looking the leaked page up"):
             history = _leaked_history(places, truth)
-        print_history(screen, history, 5)
+        print_history(screen, places.out.url, history, 5)
         screen.rule("5  Taking the leaked benchmark out")
         evidence, applied = _purge(places, screen, reporter)
         screen.rule("6  Out of the model too")
