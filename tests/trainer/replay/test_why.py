@@ -123,11 +123,17 @@ def test_a_flipped_bit_in_a_replica_is_hardware_and_its_rank_is_named(small: Sma
     assert_named(small, tmp_path, Flip(1, 5, 24), {"workers": 2, "zero": 0})
 
 
+UP = "model.layers.1.mlp.up_proj.weight"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(10))
 def test_a_flipped_bit_is_hardware_in_each_of_ten(number: int, small: SmallOut, tmp_path: Path) -> None:
     workers = 2 + number % 3
-    flip = Flip(number % workers, 4 + number % 4, (12, 17, 20, 23, 25)[number % 5])
+    bit, weight = ((21, "model.norm.weight"), (27, "lm_head.weight"), (23, "model.norm.weight"), (25, UP), (26, UP))[
+        number % 5
+    ]
+    flip = Flip(number % workers, 4 + number % 4, bit, weight)
     assert_named(small, tmp_path, flip, {"workers": workers, "zero": 0, "global_batch": 12})
 
 
