@@ -232,6 +232,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     page = dict(zip(("doc_id", "url", "host", "clean_hash", "warc_file", "offset"), map(str, row), strict=True))
     _write_texts(folder, page)
     _write_tables(folder)
+    _write_model(folder)
     _carry_out(folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"])
     _carry_out(folder, ["export", "out/crawl", "--format", "jsonl", "--to", "lent"])
     return World(folder=folder, names=_names_of(page))
@@ -280,6 +281,19 @@ def _write_texts(folder: Path, page: dict[str, str]) -> None:
     (folder / "texts.jsonl").write_text(json.dumps({"text": text}) + "\n")
     pq.write_table(pa.table({"text": [text]}), folder / "texts.parquet")
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
+
+
+def _write_model(folder: Path) -> None:
+    """A small classifier, and texts whose labels are known, under the keys that printed calls name."""
+    from fasttext import train_supervised
+
+    labels = [("toxic", "idiot moron scum"), ("fine", "river garden bread")] * 20
+    (folder / "labels.txt").write_text("".join(f"__label__{label} {text}\n" for label, text in labels))
+    train_supervised(str(folder / "labels.txt"), dim=4, thread=1, verbose=0).save_model(str(folder / "toxic.bin"))
+    rows = [{"text": text, "label": label} for label, text in labels]
+    (folder / "labelled.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    rows = [{"comment": text, "is_toxic": label == "toxic"} for label, text in labels]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
 
 def _carry_out(folder: Path, words: list[str]) -> str:
@@ -386,6 +400,7 @@ RUNNABLE = sorted(
         if call.command not in CLUSTER
         and call.action not in LATER
         and "--serve" not in call.words
+        and call.command != "page"
         and not (call.action == "mix fit" and "--weights" not in call.words)
     ),
     key=_last_those_that_change,
