@@ -45,7 +45,7 @@ def test_a_replay_gives_every_number_again_and_leaves_the_run_as_it_is(trained: 
     assert (found.verdict.cause, found.replayed_from, found.num_replayed) == ("data", "step-00000004.attempt-1", 3)
     recorded = trained.run.metrics()[6]
     assert (found.loss, found.recorded_loss, found.gradient_norm) == (recorded["loss"],) * 2 + (recorded["grad_norm"],)
-    assert list(found.layers) == ["embed_tokens", "layers.0", "layers.1", "norm", "lm_head"]
+    assert list(found.layers) == ["embed_tokens", "layers.0", "layers.1", "norm"]
     fed = {row: sequence for row, sequence, _ in trained.run.sequences()[6]}
     assert {row.row: row.sequence for row in found.rows} == fed
     num = sum(row.num_labels for row in found.rows)
@@ -130,9 +130,13 @@ UP = "model.layers.1.mlp.up_proj.weight"
 @pytest.mark.parametrize("number", range(10))
 def test_a_flipped_bit_is_hardware_in_each_of_ten(number: int, small: SmallOut, tmp_path: Path) -> None:
     workers = 2 + number % 3
-    bit, weight = ((21, "model.norm.weight"), (27, "lm_head.weight"), (23, "model.norm.weight"), (25, UP), (26, UP))[
-        number % 5
-    ]
+    bit, weight = (
+        (21, "model.norm.weight"),
+        (27, "model.embed_tokens.weight"),
+        (23, "model.norm.weight"),
+        (25, UP),
+        (26, UP),
+    )[number % 5]
     flip = Flip(number % workers, 4 + number % 4, bit, weight)
     assert_named(small, tmp_path, flip, {"workers": workers, "zero": 0, "global_batch": 12})
 
