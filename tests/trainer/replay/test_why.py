@@ -124,19 +124,16 @@ def test_a_flipped_bit_in_a_replica_is_hardware_and_its_rank_is_named(small: Sma
 
 
 UP = "model.layers.1.mlp.up_proj.weight"
+NORM = "model.norm.weight"
+BITS = ((21, NORM), (27, "model.embed_tokens.weight"), (23, NORM), (25, UP), (26, UP))
+"""Such as show in the losses of the rank's rows at once."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(10))
 def test_a_flipped_bit_is_hardware_in_each_of_ten(number: int, small: SmallOut, tmp_path: Path) -> None:
     workers = 2 + number % 3
-    bit, weight = (
-        (21, "model.norm.weight"),
-        (27, "model.embed_tokens.weight"),
-        (23, "model.norm.weight"),
-        (25, UP),
-        (26, UP),
-    )[number % 5]
+    bit, weight = BITS[number % 5]
     flip = Flip(number % workers, 4 + number % 4, bit, weight)
     assert_named(small, tmp_path, flip, {"workers": workers, "zero": 0, "global_batch": 12})
 
