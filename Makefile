@@ -23,7 +23,9 @@ $(READY): pyproject.toml setup.py $(COMPILED)
 demo: $(READY)
 	@$(BIN)/sluice demo --out demo-out
 
-# Two processes take the files in turns, in the order of tests/conftest.py.
+# Two processes take the files in turns, in the order of tests/conftest.py. The many processes that tests start, Ray's
+# workers among them, find our modules compiled.
+test test-all: export PYTHONDONTWRITEBYTECODE =
 TOGETHER := -n 2 --dist loadfile --no-loadscope-reorder
 test: $(READY)
 	$(BIN)/pytest $(TOGETHER)
@@ -43,6 +45,7 @@ bench: $(READY)
 docs: $(READY)
 	$(BIN)/sluice recipe keys --markdown > docs/recipe.md
 	$(BIN)/python -m pipeline.recipe_help.rules docs/rules.md
+	$(BIN)/python -m pipeline.recipe_help.published docs/recipes.md
 
 clean:
 	rm -rf $(VENV) demo-out build *.egg-info $(COMPILED:.pyx=*.so)

@@ -7,6 +7,7 @@ every later call.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import platform
@@ -29,7 +30,7 @@ from pipeline.inputs.kinds import check_fields, check_kinds
 from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
 from pipeline.results.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
-from stages.libraries import libraries
+from stages.libraries import OPTIONAL, libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
 from stages.steps.model_step import WHERE_IT_RUNS
 from stages.steps.user_code import CodeFile, function_files, function_libraries
@@ -289,8 +290,19 @@ def encoder_libraries() -> tuple[str, ...]:
 def versions(*more: str) -> dict[str, str]:
     """The versions that shape bytes: of libraries, of Python (whose release fixes its Unicode tables) and the
     processor's architecture."""
-    found = {name: importlib.metadata.version(name) for name in (*shaping_libraries(), "sluice", *more)}
+    found = {name: _version(name) for name in (*shaping_libraries(), "sluice", *more)}
     return found | {"python": platform.python_version(), "machine": platform.machine()}
+
+
+@functools.cache
+def _version(name: str) -> str:
+    """Of an installed distribution; to find its metadata takes milliseconds."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if name not in OPTIONAL:
+            raise
+        return "not installed"
 
 
 def probe(found: Input) -> str:

@@ -18,6 +18,7 @@ from stages.pii.options import PiiTable, check_phone_region
 from stages.quality.options import (
     QualityTable,
     check_languages,
+    check_own_tables,
     check_tables,
     check_thresholds,
     judges_any_language,
@@ -28,7 +29,7 @@ from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.fasttext_model import BUNDLED
-from stages.steps.language import LanguageTable, language_model
+from stages.steps.language import LanguageTable, check_min_scores, language_model
 from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
 from stages.steps.user_step import StepTable, check_step_tables
@@ -301,10 +302,12 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
                 " identifies each text's own: leave 'language' out of source.steps, or leave source.language out",
                 "source.language",
             )
-        if "quality" in source.steps and recipe.quality.rules:
+        if "quality" in source.steps and CATALOGUE["quality"].is_on(tables_of(recipe)):
             check_thresholds(recipe.quality)
             check_tables(recipe.quality)
             _check_language(source, recipe)
+    _check_own_tables(recipe)
+    check_min_scores(recipe.language)
     check_phone_region(recipe.pii)
     check_classifiers(recipe.classifier)
     check_step_tables(recipe.step, [source.steps for source in recipe.source])
@@ -334,6 +337,22 @@ def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
             f' source.language = "en"{also}',
             "source.language",
         )
+
+
+def _check_own_tables(recipe: PipelineRecipe) -> None:
+    """RecipeError for a table of a language that never comes, where it is known which ones do."""
+    judged = [source for source in recipe.source if "quality" in source.steps]
+    for language in recipe.quality.language:
+        if not _LANGUAGE.fullmatch(language):
+            name = f"quality.language.{language}"
+            raise RecipeError(f"{name}: expected the label of a language, such as de or deu_Latn", name)
+    if any(":" in step for source in judged for step in source.steps):
+        return  # it may name any language
+    kept = recipe.language.keep
+    if not kept and any("language" in source.steps for source in judged):
+        return
+    given = [source.language for source in judged if source.language is not None]
+    check_own_tables(recipe.quality, (*(kept if any("language" in s.steps for s in judged) else ()), *given))
 
 
 def _check_are_read(recipe: PipelineRecipe) -> None:
@@ -432,5 +451,6 @@ def _shown(where: str, value: Any) -> str:
     """A value of a plain recipe; a key that is not given has its default there."""
     table, _, name = where.rpartition(".")
     if value is None and table == "quality" and (defaults := threshold_defaults(name)):
-        return "not given (" + ", ".join(f"{variant}: {default:g}" for variant, default in defaults.items()) + ")"
+        shown = {v: "by language" if default is None else f"{default:g}" for v, default in defaults.items()}
+        return "not given (" + ", ".join(f"{variant}: {default}" for variant, default in shown.items()) + ")"
     return shown_value(where, value)

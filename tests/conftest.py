@@ -1,4 +1,4 @@
-"""Fixtures that every room's tests share."""
+"""What the tests of every package share, and the order in which their files run."""
 
 from __future__ import annotations
 

@@ -174,6 +174,9 @@ class TrainTable:
     init_from: str | None = key(None, is_path=True, help="a folder of Llama safetensors, or a checkpoint")
     profile: tuple[int, int] | None = key(None, at_least=0, help="first and last step of a torch profiler trace")
     validation: float = key(0.0, at_least=0, at_most=0.5, help="share of each source's sequences held out")
+    validation_tokens: int | None = key(
+        None, at_least=1, help="most held-out tokens of each source that an evaluation reads, evenly spaced; none: all"
+    )
     eval_every: int = key(0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end")
     record_batches: bool = key(False, help="write what was fed, a row for each sequence")
     record_losses: bool = key(

@@ -4,8 +4,9 @@
 2. run        the data pipeline; planted against found
 3. train      a tiny model on two workers
 4. trace      a leaked benchmark question: from its crawl record to the steps that saw it
-5. purge      scan for the benchmark, take it out
-6. prove      verify, and a search of every byte
+5. purge      scan for the benchmark, and for what training read of it; take it out
+6. forget     the training steps since it was first read, again without it; a certificate, and its check
+7. prove      verify, and a search of every byte
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
 from pipeline.inspect.document_history import print_history
 from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
 from pipeline.inspect.scan import ScanEvidence, ScanRequest, scan, write_evidence
+from pipeline.inspect.scanned_runs import run_lines
 from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
@@ -89,7 +91,9 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
         print_history(screen, history, 5)
         screen.rule("5  Taking the leaked benchmark out")
         evidence, applied = _purge(places, screen)
-    screen.rule("6  The proof")
+        screen.rule("6  Out of the model too")
+        certified = _forget(places, screen)
+    screen.rule("7  The proof")
     verification = verify(places.out, verify_hooks(places.out))
     left = search_bytes(places.folder / "out", _leaked_texts(places, truth))
     _show_proof(screen, verification, left)
@@ -107,9 +111,11 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
         "scan": {"found_items": list(evidence.found_items), "num_found": evidence.num_found},
         "purge_id": applied.purge_id,
         "purged_documents": applied.plan.num_documents,
+        "certificate": certified.file,
+        "certified": certified.holds,
         "verified": not verification.problems,
         "texts_left": left,
-        "ok": planted == met and not verification.problems and not left,
+        "ok": planted == met and certified.holds and not verification.problems and not left,
     }
 
 
@@ -189,11 +195,14 @@ def _leaked_history(places: DemoPaths, truth: Truth) -> DocumentHistory:
 
 
 def _purge(places: DemoPaths, screen: Console) -> tuple[ScanEvidence, Applied]:
-    evidence = scan(places.out, ScanRequest(against=(str(places.crawl / "benchmark.jsonl"),)), ProgressReporter())
+    request = ScanRequest(against=(str(places.crawl / "benchmark.jsonl"),), runs=())
+    evidence = scan(places.out, request, ProgressReporter())
     write_evidence(evidence, str(places.folder / "scan.json"))
     screen.print(
         f"{len(evidence.found_items)} of {evidence.num_items} questions found in {evidence.num_found} documents"
     )
+    for line in run_lines(evidence.runs or ()):
+        screen.print(line, markup=False, soft_wrap=True)
     match = PurgeMatch(kind="scan", values=tuple(document.doc_id for document in evidence.documents))
     order = PurgeRequest(match=match, by="demo", reason="leaked benchmark")
     applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
@@ -201,6 +210,43 @@ def _purge(places: DemoPaths, screen: Console) -> tuple[ScanEvidence, Applied]:
         f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens, as {applied.purge_id}"
     )
     return evidence, applied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Certified:
+    """Where the certificate lies, and whether every line of it holds."""
+
+    file: str
+    holds: bool
+
+
+def _forget(places: DemoPaths, screen: Console) -> _Certified:
+    """Go back before the first reading of what was purged, do the steps since again, and certify that."""
+    from pipeline.report.certificate import publish_page
+    from trainer.launch import train_on_ray
+    from trainer.options import TrainRecipe
+    from trainer.replay.certificate import certify_replay
+    from trainer.replay.check import check_certificate
+    from trainer.replay.forget import forget
+
+    recipe = load_recipe(places.recipe("train"), TrainRecipe)
+    asked = forget(recipe, ["all"], restart=True)
+    for line in asked.lines:
+        screen.print(line, markup=False, soft_wrap=True)
+    if asked.trains:
+        train_on_ray(recipe)
+    name, row = certify_replay(places.training, asked.purges)
+    publish_page(places.training, name, row)
+    lines = check_certificate(places.training.read(name), name, places.training)
+    holds = all(line.holds for line in lines)
+    readings = sum(purge["readings"] for purge in row["purges"])
+    screen.print(
+        f"certificate {places.training.at(name)}: {readings} readings, 0 applied;"
+        f" {sum(line.holds for line in lines)} of {len(lines)} lines of its check hold",
+        markup=False,
+        soft_wrap=True,
+    )
+    return _Certified(file=places.training.at(name), holds=holds)
 
 
 def _leaked_texts(places: DemoPaths, truth: Truth) -> list[str]:

@@ -37,11 +37,19 @@ def _unreadable(name: str, error: Exception) -> RecipeError:
 
 def list_lines(name: str) -> Iterator[str]:
     """The entries of a list file: its lines, stripped, without empty ones and `#` comments."""
+    for _, entry in numbered_lines(name):
+        yield entry
+
+
+def numbered_lines(name: str, *, has_inner_comments: bool = True) -> Iterator[tuple[int, str]]:
+    """The entries of a list file with the numbers, from 1, of their lines. Without inner comments a `#` begins one only
+    at the very start of a line, as in lists of URLs."""
     text = utf8_text(read_named_file(name), f"the list {without_secrets(name)!r}")
-    for line in text.splitlines():
-        entry = line.partition("#")[0].strip()
+    for number, line in enumerate(text.splitlines(), 1):
+        is_comment = line.startswith("#")
+        entry = ("" if is_comment else line.partition("#")[0] if has_inner_comments else line).strip()
         if entry:
-            yield entry
+            yield number, entry
 
 
 @contextmanager

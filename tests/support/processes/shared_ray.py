@@ -1,6 +1,6 @@
 """One local Ray that the tests of several modules use, one module after the other.
 
-A start, and what its workers import before their first unit, take ten times the processor time of a small run. So the
+A start, and what its workers import before their first unit, take 20 s of processor time; a small run takes 2. So the
 Ray of one module stays up for the next, until a file comes of which no test asks for it."""
 
 from __future__ import annotations
