@@ -1,4 +1,4 @@
-// What moves on the page by itself: the keys of lists. Everything else is links, forms and htmx.
+// What moves on the page by itself: keys, thresholds and curves. Everything else is links, forms and htmx.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
