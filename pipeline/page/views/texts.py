@@ -28,11 +28,8 @@ MOST_CHARS: Final = 400_000
 _MOST_WORDS: Final = 12_000
 """Words and signs of each text that are compared: the library's memory is a bit for each pair."""
 _WORDS: Final = re.compile(r"\w+|\s+|[^\w\s]")
-_PLACEHOLDER: Final = re.compile(
-    "|".join(
-        sorted({re.escape(mark.decode()) for row in PLACEHOLDERS.values() for marks in row.values() for mark in marks})
-    )
-)
+_PLACEHOLDERS: Final = {mark for kinds in PLACEHOLDERS.values() for marks in kinds.values() for mark in marks}
+_PLACEHOLDER: Final = re.compile("|".join(re.escape(mark.decode()) for mark in sorted(_PLACEHOLDERS)))
 
 
 class Piece(NamedTuple):
