@@ -112,7 +112,7 @@ def phases(job: DedupJob, engine: Engine | None = None) -> Iterator[tuple[str, f
     marks.append(("end", time.perf_counter()))
     for (name, begin), (_, end) in itertools.pairwise(marks):
         yield name, end - begin
-    print("   ", ", ".join(f"{name} {number:,}" for name, number in result.counts.items()))
+    print("   ", ", ".join(f"{name} {number:,}" for name, number in result.counts.in_summary().items()))
 
 
 def main() -> None:

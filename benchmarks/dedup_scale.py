@@ -41,13 +41,17 @@ import pyarrow as pa
 from benchmarks.dedup import job_of, phases, unit_of, write_corpus, write_unit
 from benchmarks.support.measure import measure
 from lineage.ids import text_hash
+from lineage.storage.folder import Folder
 from lineage.store.tables import KEYS, PART
 from pipeline.cluster.session import ray_session
-from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup.corpus import IN_PROCESS_ROWS, DedupJob, deduplicate
-from pipeline.dedup.exchange import Engine, InProcess, RayData
+from pipeline.dedup.exchange import Engine, InPhases, InProcess
 from pipeline.dedup.inputs import locators
-from pipeline.parquet.rows import read_rows
+from pipeline.phases.phase import Run
+from pipeline.phases.progress import ProgressReporter
+from pipeline.plan import RunPlan
+from pipeline.recipe import PipelineRecipe, RunTable, SourceTable
+from pipeline.results.rows import read_rows
 from stages.dedup.bands import I64
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
@@ -164,8 +168,16 @@ def run_once(root: Path, plan: Plan, engine_name: str, rounds_above: int) -> Non
         spent = _timed(job, InProcess())
     else:
         with ray_session("local", num_cpus=2):
-            spent = _timed(job, RayData(TaskResources()))
+            spent = _timed(job, InPhases(run_below(root)))
     (root / "result.json").write_text(json.dumps(spent | _found(job, plan)))
+
+
+def run_below(root: Path) -> Run:
+    """A run whose output is below `root` and whose input files are not read."""
+    source = SourceTable(name="none", inputs=("none",))
+    recipe = PipelineRecipe(run=RunTable(name="dedup_scale", output=str(root)), source=(source,))
+    plan = RunPlan(recipe=recipe, out=Folder(str(root)), units=(), identity={}, key="")
+    return Run(plan=plan, reporter=ProgressReporter(quiet=True))
 
 
 def _timed(job: DedupJob, engine: Engine) -> dict[str, Any]:
@@ -198,7 +210,7 @@ def _found(job: DedupJob, plan: Plan) -> dict[str, Any]:
         "promised": {str(s): round(share, 5) for s, share in promised.items()},
         "precision": round(sum(right[s] for s in planted) / max(num_edges, 1), 6),
         "edges": num_edges,
-        "counts": dict(result.counts),
+        "counts": result.counts.in_summary(),
         "exact_planted": plan.num_members // int(_STARTS[-1]),
     }
 
@@ -254,7 +266,7 @@ def compare_with_peers(plan: Plan, rensa: str | None, scratch: Path) -> None:
     begun = time.process_time()
     result = deduplicate(job)
     told["ours_compare_s"] = round(time.process_time() - begun, 1)
-    told["ours_dropped"] = result.counts["dedup.exact"] + result.counts["dedup.near"]
+    told["ours_dropped"] = sum(result.counts.dropped.values())
     told |= _peer_seconds(duplicate_stages(str(filtered), scratch, 1), scratch)
     told["datatrove_dropped"] = num_documents - told.pop("forwarded")
     if rensa:

@@ -203,7 +203,7 @@ _PLACE: Final = Place(file="x", offset=0, length=0)
 
 
 def _decontaminating(ngram: Any) -> Work:
-    encode = load_tokenizer("cl100k_base").encode if ngram == "8t" else None
+    encode = load_tokenizer("cl100k_base").encode_batch if ngram == "8t" else None
 
     def work(text: str) -> object:
         items = [_ENGLISH[:500], text[-1000:], text[-300:], text[-60:]]  # what the text holds, again and again

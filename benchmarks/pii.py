@@ -71,7 +71,7 @@ def read_lines(file: Path) -> list[LabelledLine]:
                 kind=row["kind"],
                 about=row["about"],
                 text=re.sub("[⟦⟧]", "", marked),
-                expected=re.sub("⟦.*?⟧", PLACEHOLDERS[row["kind"]].decode("ascii"), marked),
+                expected=re.sub("⟦.*?⟧", PLACEHOLDERS["named"][row["kind"]][0].decode("ascii"), marked),
                 region=region_of(row.get("language"), None if page is None else page.host),
             )
         )

@@ -80,7 +80,7 @@ def _print_units(path: Path, folder: Path, change: str) -> None:
     refiltering = Refiltering(earlier=earlier, starts=starts_of(plan, earlier))
     phase = refilter_phase(plan, replace(job, key=plan.key), refiltering, lambda result: None)
     started = time.process_time()
-    for item in phase.items:
+    for item in phase.units:
         refilter_unit(phase.job, item)
     judging = time.process_time() - started
     print(f"units alone: reading {reading:.2f} s, judging parsed texts {judging:.2f} s: {reading / judging:.1f}")

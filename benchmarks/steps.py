@@ -61,7 +61,7 @@ def ours(texts: Sequence[str], scratch: Path) -> tuple[int, int]:
     """The same of our steps."""
     kept = [text for text, stays in zip(texts, judged(texts, FINEWEB_ORDER), strict=True) if stays]
     result = deduplicate(write_corpus(scratch, kept, DedupTable(url=False, bands=14, rows=8)))
-    return len(kept), len(kept) - sum(result.counts.values())
+    return len(kept), len(kept) - sum(result.counts.dropped.values())
 
 
 def spent(

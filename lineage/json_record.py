@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import field, fields, is_dataclass
-from typing import Any, Final, Self, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Final, Self, Union, get_args, get_origin, get_type_hints
 
 _JSON_NAME: Final = "json_name"
 
@@ -53,7 +54,8 @@ def _from_plain(shape: Any, plain: Any) -> Any:
         return tuple(_from_plain(each, one) for one in plain)
     if isinstance(shape, type) and issubclass(shape, tuple):
         return shape(*plain)
-    optional = [one for one in get_args(shape) if is_dataclass(one)]
+    is_optional = get_origin(shape) in (Union, UnionType)
+    optional = [one for one in get_args(shape) if is_optional and (is_dataclass(one) or get_origin(one) is tuple)]
     return _from_plain(optional[0], plain) if optional and plain is not None else plain
 
 

@@ -8,6 +8,7 @@ dict[str, X] and nested dataclasses (a table) or tuples of them (an array of tab
 
 from __future__ import annotations
 
+import codecs
 import copy
 import dataclasses
 import difflib
@@ -131,12 +132,12 @@ def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
     """The TOML of `path` with the overrides applied; RecipeError if it cannot be read."""
     try:
         # Editors on Windows put a byte order mark first, which TOML does not allow.
-        raw = parse_toml(Path(path).read_text(encoding="utf-8-sig"))
+        raw = parse_toml(utf8_text(Path(path).read_bytes(), "the file"))
     except FileNotFoundError as error:
         raise RecipeError(f"no recipe at {path}: give the path of a .toml file") from error
     except IsADirectoryError as error:
         raise RecipeError(f"{path} is a folder: give a .toml file, such as an output's {path}/recipe.toml") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecipeError) as error:
+    except (OSError, tomllib.TOMLDecodeError, RecipeError) as error:
         raise RecipeError(f"{path} cannot be read as TOML: {error}") from error
     return with_overrides(raw, overrides)
 
@@ -160,6 +161,21 @@ def parse_toml(text: str) -> dict[str, Any]:
     if inner:
         raise RecipeError(too_deep)
     return raw
+
+
+def utf8_text(data: bytes, what: str) -> str:
+    """The text of a file that a person wrote, in UTF-8 with a byte order mark or without; RecipeError names `what` and
+    the line where it is in another encoding."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise RecipeError(f"{what} is UTF-16: save it as UTF-8") from error
+        line = data.count(b"\n", 0, error.start) + 1
+        raise RecipeError(
+            f"{what} is not UTF-8 (byte 0x{data[error.start]:02x} in line {line}), but perhaps Windows-1252 or Latin-1:"
+            " save it as UTF-8"
+        ) from error
 
 
 def with_overrides(raw: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

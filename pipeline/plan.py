@@ -7,6 +7,7 @@ every later call.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import platform
@@ -16,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lineage.ids import content_hash
+from lineage.index.names import RUN_FILE
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError, as_plain, blamed_on
 from lineage.secrets import recordable, redacted, without_secrets
@@ -26,11 +28,11 @@ from lineage.store.mend import mend_tables
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
 from pipeline.inputs.kinds import check_fields, check_kinds
 from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
-from pipeline.report.run_summary import RUN_FILE, read_summary
+from pipeline.results.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
-from stages.libraries import libraries
+from stages.libraries import OPTIONAL, libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
-from stages.steps.model_stage import WHERE_IT_RUNS
+from stages.steps.model_step import WHERE_IT_RUNS
 from stages.steps.user_code import CodeFile, function_files, function_libraries
 from stages.tokens.tokenizer import TOKENIZER_FILES
 
@@ -80,6 +82,11 @@ class RunPlan:
     key: str
     from_output: str | None = None
 
+    @property
+    def num_bytes(self) -> int:
+        """Of all inputs, as they lie."""
+        return sum(unit.input.size for unit in self.units)
+
     def group_of(self, unit: Unit) -> tuple[int, int]:
         """The group whose documents share shards with this unit's: (source_index, number)."""
         return unit.source_index, unit.file_index // self.recipe.tokenize.group_files
@@ -92,16 +99,13 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     for source, of_source in zip(recipe.source, inputs, strict=True):
         check_kinds(of_source, recipe.limits.max_window_bytes, recipe.limits.max_bad_records)
         check_fields(of_source, source, recipe.limits)
-    return make_plan(recipe, inputs, _probes([found for of_source in inputs for found in of_source]))
-
-
-def _probes(inputs: Sequence[Input]) -> dict[str, Any]:
-    """What each input holds, by source and name. Servers are asked of many at once: one after the other, 90,000 files
-    of a crawl would take an hour or more at each call."""
-    remote = {_label(found): found for found in inputs if is_remote(found.url)}
+    by_label = {_label(found): found for of_source in inputs for found in of_source}
+    remote = {label: found for label, found in by_label.items() if is_remote(found.url)}
+    # Servers are asked of many files at once: one after the other, 90,000 of a crawl would take an hour at each call.
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         probes = dict(zip(remote, pool.map(_probed, remote.values()), strict=True))
-    return probes | {_label(found): _probed(found) for found in inputs if not is_remote(found.url)}
+    probes |= {label: _probed(found) for label, found in by_label.items() if label not in remote}
+    return make_plan(recipe, inputs, probes)
 
 
 def make_plan(
@@ -114,11 +118,18 @@ def make_plan(
 
     RecipeError where there are too many, or where an earlier output is not there or cannot be compared with. The places
     of `dedup.against` are absolute in the plan: purges and `verify` look there later, from any working folder."""
-    _check_numbers(recipe, inputs)
+    for source, of_source in zip(recipe.source, inputs, strict=True):
+        if len(of_source) > MAX_FILES:
+            raise RecipeError(
+                f"source.inputs of {source.name!r}: {len(of_source):,} files, expected at most {MAX_FILES:,}: make"
+                " several sources, or several runs joined by dedup.against"
+            )
     check_output(Folder(recipe.run.output).url)  # with the working folder, where the recipe names a path from there
     against = tuple(_absolute(url) for url in recipe.dedup.against)
     recipe = replace(recipe, dedup=replace(recipe.dedup, against=against))
-    outputs = {name: output_identity(name, key) for name, key in sorted(_named_outputs(recipe).items())}
+    named = {_absolute(url): "purges.honour" for url in recipe.purges.honour}
+    named |= {_absolute(url): "dedup.against" for url in recipe.dedup.against}
+    outputs = {name: output_identity(name, key) for name, key in sorted(named.items())}
     _check_comparable(recipe)
     if from_output is not None:
         outputs[f"--from {from_output}"] = output_identity(from_output, "--from")
@@ -135,6 +146,7 @@ def make_plan(
             *function_libraries([step for source in recipe.source for step in source.steps]),
         ),
     }
+    # What a run is called and where it writes change no byte of a unit; a unit's key adds what its own input holds.
     shaping = {k: v for k, v in identity.items() if k != "inputs"}
     shaping["recipe"] = {k: v for k, v in identity["recipe"].items() if k != "run"} | {"seed": recipe.run.seed}
     key = _digest(shaping)
@@ -156,15 +168,6 @@ def make_plan(
         key=key,
         from_output=from_output,
     )
-
-
-def _check_numbers(recipe: PipelineRecipe, inputs: Sequence[Sequence[Input]]) -> None:
-    for source, of_source in zip(recipe.source, inputs, strict=True):
-        if len(of_source) > MAX_FILES:
-            raise RecipeError(
-                f"source.inputs of {source.name!r}: {len(of_source):,} files, expected at most {MAX_FILES:,}: make"
-                " several sources, or several runs joined by dedup.against"
-            )
 
 
 def _check_comparable(recipe: PipelineRecipe) -> None:
@@ -244,12 +247,6 @@ def own_code(recipe: PipelineRecipe) -> list[CodeFile]:
     return function_files([step for source in recipe.source for step in source.steps])
 
 
-def _named_outputs(recipe: PipelineRecipe) -> dict[str, str]:
-    """The place of every earlier output that the recipe names, and the key that names it."""
-    named = {"purges.honour": recipe.purges.honour, "dedup.against": recipe.dedup.against}
-    return {_absolute(url): key for key, urls in named.items() for url in urls}
-
-
 def _absolute(url: str) -> str:
     return url if is_remote(url) else local_path(url)
 
@@ -293,8 +290,19 @@ def encoder_libraries() -> tuple[str, ...]:
 def versions(*more: str) -> dict[str, str]:
     """The versions that shape bytes: of libraries, of Python (whose release fixes its Unicode tables) and the
     processor's architecture."""
-    found = {name: importlib.metadata.version(name) for name in (*shaping_libraries(), "sluice", *more)}
+    found = {name: _version(name) for name in (*shaping_libraries(), "sluice", *more)}
     return found | {"python": platform.python_version(), "machine": platform.machine()}
+
+
+@functools.cache
+def _version(name: str) -> str:
+    """Of an installed distribution; to find its metadata takes milliseconds."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if name not in OPTIONAL:
+            raise
+        return "not installed"
 
 
 def probe(found: Input) -> str:

@@ -15,19 +15,20 @@ kill continues, and repeats no finished unit.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from rich.filesize import decimal
 
-from lineage.index.output_index import Index, Shard
+from lineage.index.output_index import INDEX_FILE, Index, Shard
+from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
 from pipeline.cluster.session import units_session, what_starts
 from pipeline.cluster.tasks import TaskResources, check_resources
-from pipeline.dedup.corpus import DedupResult, deduplicate
-from pipeline.model_stages.actors import check_can_work, models_of, plan_actors
-from pipeline.model_stages.phase import read_inputs
-from pipeline.phases.compare import NUM_STEPS, dedup_job, engine_of, note_of
+from pipeline.dedup.compare import NUM_STEPS, dedup_job, engine_of, note_of
+from pipeline.dedup.corpus import deduplicate
+from pipeline.model_steps.actors import check_can_work, models_of, plan_actors
+from pipeline.model_steps.phase import read_inputs
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import Run, run_phase
@@ -39,13 +40,15 @@ from pipeline.phases.shard import cut_phase, number_shards, write_phase
 from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
 from pipeline.phases.tokenize import kept_tokenizer, tokenize_phase
-from pipeline.plan import check_same_run, places_with_credentials, plan_run
-from pipeline.recipe import RAY_STAGES, PipelineRecipe, keeps_facts
+from pipeline.plan import RunPlan, check_same_run, places_with_credentials, plan_run
+from pipeline.recipe import UNIT_KINDS, PipelineRecipe, keeps_facts
 from pipeline.refilter.earlier import Refiltering, honouring, open_earlier, plan_from, record_reuse, starts_of
 from pipeline.refilter.unit import refilter_phase
-from pipeline.report.run_summary import RunSummary, read_summary
+from pipeline.report.render import render_output
+from pipeline.results.dedup_result import DedupResult
+from pipeline.results.run_summary import RunSummary, read_summary
+from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
 from pipeline.units.bad_records import BadRecordWatch, announcement, check_bad_records
-from pipeline.units.results import JoinResult, ReadResult, TokenizeResult
 
 
 def run(
@@ -64,14 +67,10 @@ def run(
     limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
     faults.StrictError at the first record on which a reader or step raises."""
     table = recipe.tokenize
-    tokenizer = None if table.off else kept_tokenizer(table.encoding, table.end_of_text)
-    earlier = None if from_output is None else open_earlier(from_output)
-    recipe = recipe if earlier is None else honouring(recipe, earlier)
-    job = read_job(recipe)
-    if earlier is None:
-        check_can_work(models_of(job.steps, job.tables), recipe.ray)
-    plan = plan_run(recipe) if earlier is None else plan_from(recipe, earlier)
-    refiltering = None if earlier is None else Refiltering(earlier=earlier, starts=starts_of(plan, earlier))
+    if not table.off and not Folder(recipe.run.output).exists(INDEX_FILE):  # a finished run needs it no more
+        kept_tokenizer(table.encoding, table.end_of_text)
+    reading = from_inputs(recipe) if from_output is None else from_texts(recipe, from_output)
+    plan, job = reading.plan, replace(reading.job, key=reading.plan.key, strict=strict)
     if places := places_with_credentials(plan):
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
@@ -80,65 +79,86 @@ def run(
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter, held=held)
+        tokenizer = None if table.off else kept_tokenizer(table.encoding, table.end_of_text)
         for line in [] if tokenizer is None else tokenizer.lines():
             reporter.say(line)
-        size = decimal(sum(unit.input.size for unit in plan.units))
         starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
-        reporter.say(f"{len(plan.units):,} input files, {size}{starting}")
+        reporter.say(f"{len(plan.units):,} input files, {decimal(plan.num_bytes)}{starting}")
         with units_session(recipe.ray):
-            for stage in RAY_STAGES:  # now, and not when the stage comes
-                check_resources(TaskResources.of(recipe.ray, stage))
-            job = replace(job, key=plan.key, strict=strict)
-            documents = read(state, job) if refiltering is None else read_again(state, job, refiltering)
-            compared = compare(state, documents)
+            for kind in UNIT_KINDS:  # now, and not when the first unit of its kind comes
+                check_resources(TaskResources.of(recipe.ray, kind))
+            read_results = read(state, job, reading)
+            compared = compare(state, read_results)
             groups = make_groups(plan, compared)
             shards: list[Shard] = []
             if tokenizer is not None:
                 tokenize(state, groups)
                 shards = shard(state, groups)
-            joined = record(state, job, groups, shards, documents)
-            if refiltering is not None:
-                record_reuse(state, refiltering)
-        index = output_index(tokenizer, shards, plan.units, documents, joined)
-        return publish(state, index, documents, joined, compared)
+            joined = record(state, job, groups, shards, read_results)
+            # The last that can refuse the run: index.json is not there yet.
+            reading.check_and_record(state)
+        index = output_index(tokenizer, shards, plan.units, read_results, joined)
+        return publish(state, index, read_results, joined, compared)
 
 
-def read(state: Run, job: ReadJob) -> list[ReadResult]:
-    """2. What came of every input file, in plan order. Models among the steps work on actors of their own meanwhile.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """Where a run's documents come from: its plan, what its units need, how they are read, and what is recorded of it
+    once the lineage tables are committed."""
+
+    plan: RunPlan
+    job: ReadJob
+    read: Callable[[Run, ReadJob, BadRecordWatch], list[ReadResult]]
+    check_and_record: Callable[[Run], None] = lambda state: None
+
+
+def from_inputs(recipe: PipelineRecipe) -> Reading:
+    """The documents of the recipe's input files. Models among the steps work on actors of their own meanwhile."""
+    job = read_job(recipe)
+    models = models_of(job.steps, job.tables)
+    check_can_work(models, recipe.ray)
+
+    def read_files(state: Run, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
+        return read_inputs(state, job, plan_actors(models, recipe.ray, state.reporter.say), watch.see)
+
+    return Reading(plan=plan_run(recipe), job=job, read=read_files)
+
+
+def from_texts(recipe: PipelineRecipe, output: str) -> Reading:
+    """The parsed texts of an earlier output, less what was purged from it."""
+    earlier = open_earlier(output)
+    recipe = honouring(recipe, earlier)
+    job = read_job(recipe)
+    plan = plan_from(recipe, earlier)
+    refiltering = Refiltering(earlier=earlier, starts=starts_of(plan, earlier))
+
+    def read_texts(state: Run, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
+        return run_phase(state, refilter_phase(plan, job, refiltering, watch.see))
+
+    return Reading(plan=plan, job=job, read=read_texts, check_and_record=lambda state: record_reuse(state, refiltering))
+
+
+def read(state: Run, job: ReadJob, reading: Reading) -> list[ReadResult]:
+    """2. What came of every input file, in plan order.
 
     TooManyBadRecordsError past the recipe's share, or as soon as a step raises on so many documents that it will be."""
-    actors = plan_actors(models_of(job.steps, job.tables), state.recipe.ray, state.reporter.say)
-    watch = _watch(state, job)
-    return _checked(state, read_inputs(state, job, actors, watch.see))
-
-
-def read_again(state: Run, job: ReadJob, refiltering: Refiltering) -> list[ReadResult]:
-    """2. The same of the parsed texts of every input file, where the run starts from an earlier output."""
-    watch = _watch(state, job)
-    return _checked(state, run_phase(state, refilter_phase(state.plan, job, refiltering, watch.see)))
-
-
-def _watch(state: Run, job: ReadJob) -> BadRecordWatch:
-    num_bytes = sum(unit.input.size for unit in state.plan.units)
-    return BadRecordWatch(allowed=state.recipe.limits.max_bad_records, num_bytes=num_bytes, strict=job.strict)
-
-
-def _checked(state: Run, results: list[ReadResult]) -> list[ReadResult]:
-    """The results, unless too much is bad; what was raised is said."""
-    check_bad_records(results, state.recipe.limits.max_bad_records)
-    for line in announcement(results):
+    allowed = state.recipe.limits.max_bad_records
+    watch = BadRecordWatch(allowed=allowed, num_bytes=state.plan.num_bytes, strict=job.strict)
+    read_results = reading.read(state, job, watch)
+    check_bad_records(read_results, allowed)
+    for line in announcement(read_results):
         state.reporter.say(line)
-    return results
+    return read_results
 
 
-def compare(state: Run, documents: Sequence[ReadResult]) -> DedupResult:
+def compare(state: Run, read_results: Sequence[ReadResult]) -> DedupResult:
     """3. The verdicts on what survived reading."""
     started = time.perf_counter()
-    job, resources = dedup_job(state.plan, documents), TaskResources.of(state.recipe.ray, "compare")
-    engine = engine_of(job, resources, state.datasets.append)
+    job = dedup_job(state.plan, read_results)
+    engine = engine_of(state, job)
     with state.reporter.phase("compare", NUM_STEPS) as progress:
         compared = deduplicate(job, engine, notify=lambda name: progress.step(1, name))
-        note = note_of(documents, compared)
+        note = note_of(read_results, compared)
         progress.step(0, note)
     state.took("compare", started, note)
     return compared
@@ -157,22 +177,22 @@ def shard(state: Run, groups: Sequence[Group]) -> list[Shard]:
 
 
 def record(
-    state: Run, job: ReadJob, groups: Sequence[Group], shards: Sequence[Shard], documents: Sequence[ReadResult]
+    state: Run, job: ReadJob, groups: Sequence[Group], shards: Sequence[Shard], read_results: Sequence[ReadResult]
 ) -> list[JoinResult]:
     """6. What the final facts of each unit come to, in plan order; the lineage tables are committed."""
     joined = run_phase(state, join_phase(state.plan, groups))
-    small = small_tables(stages_of(state.recipe, job.tables), documents, joined)
+    small = small_tables(stages_of(state.recipe, job.tables), read_results, joined)
     write_lineage(state, joined, shards, small)
     return joined
 
 
 def publish(
-    state: Run, index: Index, documents: Sequence[ReadResult], joined: Sequence[JoinResult], compared: DedupResult
+    state: Run, index: Index, read_results: Sequence[ReadResult], joined: Sequence[JoinResult], compared: DedupResult
 ) -> RunSummary:
     """7. What the run came to."""
-    summary = summarise(state, index, documents, joined, compared)
+    summary = summarise(state, index, read_results, joined, compared)
     state.held.check()
     if keeps_facts(state.recipe):
-        publish_parsed_texts(state.plan, documents)
-    publish_output(state, index, summary)
+        publish_parsed_texts(state.plan, read_results)
+    publish_output(state, index, summary, render_output)
     return summary

@@ -18,6 +18,7 @@ from stages.pii.options import PiiTable, check_phone_region
 from stages.quality.options import (
     QualityTable,
     check_languages,
+    check_own_tables,
     check_tables,
     check_thresholds,
     judges_any_language,
@@ -27,7 +28,8 @@ from stages.reading.options import DEFAULT_COMPRESSION_RATIO, DEFAULT_WINDOW_BYT
 from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
-from stages.steps.language import LanguageTable
+from stages.steps.fasttext_model import BUNDLED
+from stages.steps.language import LanguageTable, check_min_scores, language_model
 from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
 from stages.steps.user_step import StepTable, check_step_tables
@@ -135,8 +137,8 @@ class PurgesTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RayStageTable:
-    """[ray.stages.NAME]: what the units of one stage reserve, where it is not what [ray] says."""
+class UnitKindTable:
+    """[ray.stages.KIND]: what the units of one kind reserve, where it is not what [ray] says."""
 
     cpus: float | None = key(None, above=0, help="processors (ray.unit_cpus)")
     gpus: float | None = key(None, at_least=0, help="GPUs, for functions of your own that use one (none)")
@@ -145,9 +147,9 @@ class RayStageTable:
     max_in_flight: int | None = key(None, at_least=0, help="units submitted at once (ray.max_in_flight)")
 
 
-RAY_STAGES = ("read", "compare", "tokenize", "cut", "write", "join")
-"""Read and filter inputs; find duplicates (dedup.engine = "ray_data"); tokenize; cut groups into shards; write
-shards; join and record the facts."""
+UNIT_KINDS: Final = ("read", "compare", "tokenize", "cut", "write", "join")
+"""What the units of phases do, by the names of [ray.stages]: read and filter inputs; find duplicates (dedup.engine =
+"ray_data"); tokenize; cut groups into shards; write shards; join and record the facts."""
 
 
 TRIAL: Final = "-try"
@@ -171,7 +173,7 @@ class RayTable:
     unit_resource: str = key("", help="a custom resource that units need, such as data")
     max_in_flight: int = key(0, at_least=0, help="units at work at once (0: as many as fit on the nodes)")
     grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
-    stages: dict[str, RayStageTable] = key({}, choices=RAY_STAGES, help="stage = what its units reserve instead")
+    stages: dict[str, UnitKindTable] = key({}, choices=UNIT_KINDS, help="stage = what its units reserve instead")
 
     @property
     def in_process(self) -> bool:
@@ -179,9 +181,9 @@ class RayTable:
         return self.address == IN_PROCESS
 
     def __post_init__(self) -> None:
-        if unknown := sorted(self.stages.keys() - set(RAY_STAGES)):
+        if unknown := sorted(self.stages.keys() - set(UNIT_KINDS)):
             raise RecipeError(
-                f"ray.stages.{unknown[0]}: expected one of {', '.join(RAY_STAGES)}; what a model's actors reserve"
+                f"ray.stages.{unknown[0]}: expected one of {', '.join(UNIT_KINDS)}; what a model's actors reserve"
                 " stands in its [[classifier]] or [[step]]"
             )
 
@@ -300,10 +302,12 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
                 " identifies each text's own: leave 'language' out of source.steps, or leave source.language out",
                 "source.language",
             )
-        if "quality" in source.steps and recipe.quality.rules:
+        if "quality" in source.steps and CATALOGUE["quality"].is_on(tables_of(recipe)):
             check_thresholds(recipe.quality)
             check_tables(recipe.quality)
             _check_language(source, recipe)
+    _check_own_tables(recipe)
+    check_min_scores(recipe.language)
     check_phone_region(recipe.pii)
     check_classifiers(recipe.classifier)
     check_step_tables(recipe.step, [source.steps for source in recipe.source])
@@ -313,7 +317,12 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
 def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
     """RecipeError where the quality rules would meet a text without a language, or one that they have no table for."""
     if "language" in source.steps:
-        check_languages(recipe.quality, recipe.language.keep)
+        try:
+            check_languages(recipe.quality, recipe.language.keep)
+        except RecipeError:
+            if recipe.language.model == BUNDLED:  # whose labels are at hand: one that it lacks is the nearer fault
+                language_model(recipe.language)
+            raise
     elif source.language is not None:
         check_languages(recipe.quality, (source.language,), source.name)
     elif not judges_any_language(recipe.quality):
@@ -328,6 +337,22 @@ def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
             f' source.language = "en"{also}',
             "source.language",
         )
+
+
+def _check_own_tables(recipe: PipelineRecipe) -> None:
+    """RecipeError for a table of a language that never comes, where it is known which ones do."""
+    judged = [source for source in recipe.source if "quality" in source.steps]
+    for language in recipe.quality.language:
+        if not _LANGUAGE.fullmatch(language):
+            name = f"quality.language.{language}"
+            raise RecipeError(f"{name}: expected the label of a language, such as de or deu_Latn", name)
+    if any(":" in step for source in judged for step in source.steps):
+        return  # it may name any language
+    kept = recipe.language.keep
+    if not kept and any("language" in source.steps for source in judged):
+        return
+    given = [source.language for source in judged if source.language is not None]
+    check_own_tables(recipe.quality, (*(kept if any("language" in s.steps for s in judged) else ()), *given))
 
 
 def _check_are_read(recipe: PipelineRecipe) -> None:
@@ -426,5 +451,6 @@ def _shown(where: str, value: Any) -> str:
     """A value of a plain recipe; a key that is not given has its default there."""
     table, _, name = where.rpartition(".")
     if value is None and table == "quality" and (defaults := threshold_defaults(name)):
-        return "not given (" + ", ".join(f"{variant}: {default:g}" for variant, default in defaults.items()) + ")"
+        shown = {v: "by language" if default is None else f"{default:g}" for v, default in defaults.items()}
+        return "not given (" + ", ".join(f"{variant}: {default}" for variant, default in shown.items()) + ")"
     return shown_value(where, value)

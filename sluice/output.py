@@ -20,7 +20,7 @@ from lineage.store.rows import DocumentRow
 from lineage.store.sql import query
 from lineage.trace.document_history import DocumentHistory
 from pipeline.inspect.tracing import make_tracer
-from pipeline.parquet.rows import opened, read_rows, read_texts
+from pipeline.results.rows import opened, read_rows, read_texts
 
 _TOKEN_BYTES: Final = 4
 _Read = TypeVar("_Read")

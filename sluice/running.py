@@ -10,7 +10,7 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import PipelineRecipe, check_steps_of, load
 
 if TYPE_CHECKING:
-    from pipeline.report.run_summary import RunSummary
+    from pipeline.results.run_summary import RunSummary
 
 
 def load_recipe(recipe: str | Path | PipelineRecipe, overrides: Sequence[str] = ()) -> PipelineRecipe:

@@ -20,7 +20,7 @@ from stages.html.extraction_child import IsolatedExtraction
 from stages.html.page import PageReader
 from stages.steps.catalogue import CORPUS_STAGES, STAGES, Making, StepTables, spec_of
 from stages.steps.classifier import check_classifiers
-from stages.steps.model_stage import ModelStage
+from stages.steps.model_step import ModelStep
 from stages.steps.purged import PurgeFilter
 
 DEFAULT_STEPS: Final = STAGES
@@ -71,7 +71,7 @@ class _Prepares(Protocol):
 
 @runtime_checkable
 class _HasModels(Protocol):
-    def models(self, position: int, /) -> tuple[ModelStage, ...]: ...
+    def models(self, position: int, /) -> tuple[ModelStep, ...]: ...
 
 
 @runtime_checkable
@@ -130,7 +130,7 @@ class Chain:
         yield from self._pass(judging, read, seconds)
 
     @cached_property
-    def models(self) -> tuple[ModelStage, ...]:
+    def models(self) -> tuple[ModelStep, ...]:
         """The models of the chain that run apart from the other steps, in order. RecipeError where one stands before
         parse, and so has no text to look at."""
         found = [

@@ -15,7 +15,7 @@ from stages.dedup.bands import bands_of
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
-from stages.ngrams import ElementKind, Encode, NgramIndex, Tokens, character_spans
+from stages.ngrams import ElementKind, Encode, NgramIndex, character_spans, word_places
 from stages.pii.options import PiiTable
 from stages.pii.phones import may_hold_phones
 from stages.pii.regions import regions_in_use
@@ -30,14 +30,14 @@ by itself (GPT-3, 2005.14165, appendix C); of 8-grams of tokens more than half o
 
 _STRENGTH: Final[dict[Kind, int]] = {"ngram": 0, "near": 1, "exact": 2}
 
-_SHOWN_SPANS: Final = 5
+SHOWN_SPANS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """One item found in one document. `overlap` is the share of the item that the document holds (its Jaccard where
-    `kind` is near); `longest` counts elements, which are words or tokens; `spans` are half-open ranges, the longest
-    first: of characters of the document's clean text where the elements are words, else of its tokens."""
+    `kind` is near); `longest` counts elements, which are words or tokens; `spans` are half-open ranges of characters of
+    the document's clean text, the longest first, `SHOWN_SPANS` of them at most."""
 
     item: int
     kind: Kind
@@ -92,43 +92,41 @@ class Finder:
         looked_for = {number for place, (number, _) in enumerate(self._variants) if place not in short}
         return tuple(sorted({number for number, _ in self._variants} - looked_for))
 
-    def ngrams_in(self, text: str, tokens: Tokens | None = None) -> npt.NDArray[np.int64]:
+    def ngrams_in(self, text: str) -> npt.NDArray[np.int64]:
         """The numbers of the items' n-grams that a text holds."""
-        return self._index.ngrams_in(text, tokens)
+        return self._index.ngrams_in(text)
 
     def resembles(self, text: str) -> bool:
         """Whether `find` finds anything in a text that holds none of the n-grams: an item shorter than an n-gram, or
         one that the text is or nearly is."""
         return bool(self._index.match_short(text) or self._nearly_equal(text) or self._equal(text))
 
-    def find(
-        self, text: str, ignore: npt.NDArray[np.bool_] | None = None, tokens: Tokens | None = None
-    ) -> list[Evidence]:
+    def find(self, text: str, ignore: npt.NDArray[np.bool_] | None = None) -> list[Evidence]:
         """The items that a clean text holds, each with its best evidence, in order of item; n-gram k is left out where
-        `ignore[k]`. A caller that has the text's tokens already passes them."""
+        `ignore[k]`."""
         best: dict[int, Evidence] = {}
-        for found in (*self._by_ngram(text, ignore, tokens), *self._nearly_equal(text), *self._equal(text)):
+        for found in (*self._by_ngram(text, ignore), *self._nearly_equal(text), *self._equal(text)):
             known = best.get(found.item)
             if known is None or (_STRENGTH[found.kind], found.overlap) > (_STRENGTH[known.kind], known.overlap):
                 best[found.item] = found
         return [best[item] for item in sorted(best)]
 
-    def _by_ngram(self, text: str, ignore: npt.NDArray[np.bool_] | None, tokens: Tokens | None) -> list[Evidence]:
+    def _by_ngram(self, text: str, ignore: npt.NDArray[np.bool_] | None) -> list[Evidence]:
         found = []
-        for match in self._index.match(text, ignore, tokens):
-            if match.overlap > LEAST_OVERLAP[self._ngram]:
-                spans = match.spans[:_SHOWN_SPANS]
-                places = character_spans(text, spans) if match.element_kind == "words" else spans
-                found.append(
-                    Evidence(
-                        item=self._variants[match.item][0],
-                        kind="ngram",
-                        overlap=round(match.overlap, 4),
-                        longest=match.longest,
-                        element_kind=match.element_kind,
-                        spans=tuple(places),
-                    )
+        matches = [match for match in self._index.match(text, ignore) if match.overlap > LEAST_OVERLAP[self._ngram]]
+        words = word_places(text) if matches else []
+        for match in matches:
+            places = character_spans(words, match.spans[:SHOWN_SPANS])
+            found.append(
+                Evidence(
+                    item=self._variants[match.item][0],
+                    kind="ngram",
+                    overlap=round(match.overlap, 4),
+                    longest=match.longest,
+                    element_kind=match.element_kind,
+                    spans=tuple(places),
                 )
+            )
         return found
 
     def _nearly_equal(self, text: str) -> list[Evidence]:

@@ -27,13 +27,16 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one rule measured: `value` against `threshold` (None where the rule has none). Never page text."""
+    """What one rule measured: `value` against `threshold` (None where the rule has none). Never page text. `matched`
+    names what the value was measured against, where there are several: an item of a benchmark, as in
+    gsm8k.jsonl:17."""
 
     stage: str
     rule: str
     value: float | None = None
     threshold: float | None = None
     rejected: bool = False
+    matched: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +57,7 @@ class Document:
     it. A payload above `limits.max_document_bytes` is hashed but not held: `payload` is empty and `num_bytes`, the
     payload's true length, says so. `decoded` is what a step before parse made of the payload for those behind it (see
     `stages.html.page`); `answers` is what models that run apart from the other steps gave for it, by the model's name
-    (see `stages.steps.model_stage`). Neither is any part of what the document is. `scores` is what classifiers that
+    (see `stages.steps.model_step`). Neither is any part of what the document is. `scores` is what classifiers that
     turn nothing down gave for its text, as (name, score). `truncated` is why the record does not hold the whole
     payload, where it says so: a reason of WARC-Truncated, or `segment` for the first of several records.
     """

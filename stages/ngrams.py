@@ -1,10 +1,11 @@
 """N-gram matching: which items of a benchmark stand in a document, how much of each, and where.
 
 Two schemes. `13w`: 13-grams of lower-cased words without punctuation (GPT-3, 2005.14165 appendix C). `8t`: 8-grams of
-tokens (Tülu 3, 2411.15124 section 3.2, and Llama 3, 2407.21783 section 4.2, use 8). An item's *overlap* with a
-document is the share of the item's words or tokens that lie in an n-gram which both have (Tülu 3). An item shorter than
-an n-gram of words, or than two of tokens, counts as found, overlap 1, where all its words stand in a row; fewer than 5
-words say nothing.
+the tokens of the same words (Tülu 3, 2411.15124 section 3.2, and Llama 3, 2407.21783 section 4.2, use 8), each word
+encoded by itself behind a space: so capitals, line breaks and punctuation, of which a text's own tokens are full, hide
+an item from neither. An item's *overlap* with a document is the share of the item's words or tokens that lie in an
+n-gram which both have (Tülu 3). An item shorter than an n-gram counts as found, overlap 1, where all its words stand in
+a row; fewer than 5 words say nothing.
 
 Hashes of windows (a window is the n elements from one place on) find candidates; words and tokens are then compared
 themselves, so no crafted collision makes a match and nothing depends on the process's hash seed.
@@ -17,6 +18,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Final, Literal
 
 import numpy as np
@@ -26,7 +28,8 @@ ElementKind = Literal["words", "tokens"]
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]
 Tokens = npt.NDArray[np.uint32]
-Encode = Callable[[str], Tokens]
+Encode = Callable[[Sequence[str]], Sequence[Tokens]]
+"""The tokens of each of some texts."""
 
 NGRAM_SIZES: Final = {"13w": 13, "8t": 8}
 LEAST_WORDS: Final = 5
@@ -36,22 +39,34 @@ _POINTS = re.compile("[\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06e
 _NOT_SPACE = re.compile(r"\S+")
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio; odd, so that no word's bits are lost
 _MOST_PLACES: Final = 16  # of one n-gram in a document; more would let a repeated line cost its square
+_KNOWN_WORDS: Final = 1 << 16
+_LONGEST_KNOWN: Final = 64  # characters of a word whose tokens are remembered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NgramMatch:
-    """An item that shares text with a document. `spans` are half-open ranges of the document's elements, longest first
-    and each in one piece in both; `longest` is the first one's length in elements."""
+    """An item that shares text with a document. `spans` are half-open ranges of the document's words, longest first
+    and each in one piece in both; `longest` is the first one's length in elements, which are words or tokens."""
 
     item: int
     overlap: float
     element_kind: ElementKind
+    longest: int
     spans: tuple[tuple[int, int], ...]
 
-    @property
-    def longest(self) -> int:
-        start, end = self.spans[0]
-        return end - start
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Elements:
+    """What n-grams of a text are made of: its words, or their tokens with how many each word has."""
+
+    ids: Sequence[object]
+    num_of_words: Sequence[int] | None = None
+
+    def word_of(self) -> Places:
+        """The number of each element's word."""
+        if self.num_of_words is None:
+            return np.arange(len(self.ids))
+        return np.repeat(np.arange(len(self.num_of_words)), self.num_of_words)
 
 
 def words_of(text: str) -> list[str]:
@@ -76,22 +91,45 @@ def _is_sign(char: str) -> bool:
     return unicodedata.category(char) in ("Mn", "Mc") and not _POINTS.match(char)
 
 
-def character_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Where spans of words (see `words_of`) stand in the text itself."""
-    places = [match.span() for match in _NOT_SPACE.finditer(text) if words_of(match[0])]
+def word_places(text: str) -> list[tuple[int, int]]:
+    """Where each word (see `words_of`) stands in the text itself."""
+    return [match.span() for match in _NOT_SPACE.finditer(text) if words_of(match[0])]
+
+
+def character_spans(places: Sequence[tuple[int, int]], spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where spans of words stand in a text whose words have these places."""
     return [(places[start][0], places[end - 1][1]) for start, end in spans]
+
+
+class _WordTokens:
+    """The tokens of words, those of short ones remembered: a text is mostly made of words that came before."""
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self._known: dict[str, list[int]] = {}
+
+    def __call__(self, words: Sequence[str]) -> list[list[int]]:
+        known = self._known
+        new = [word for word in dict.fromkeys(words) if word not in known]
+        encoded = self._encode([f" {word}" for word in new]) if new else ()
+        fresh = {word: tokens.tolist() for word, tokens in zip(new, encoded, strict=True)}
+        found = [known[word] if word in known else fresh[word] for word in words]
+        if len(known) + len(fresh) > _KNOWN_WORDS:
+            known.clear()
+        known.update((word, tokens) for word, tokens in fresh.items() if len(word) <= _LONGEST_KNOWN)
+        return found
 
 
 class NgramIndex:
     """The n-grams of a list of items, ready to be looked for in documents. Made once for each process."""
 
     def __init__(self, items: Sequence[str], ngram: Literal["13w", "8t"], encode: Encode | None = None) -> None:
-        """`encode` gives a text's tokens and is needed for `8t`."""
+        """`encode` gives the tokens of texts and is needed for `8t`."""
         if ngram == "8t" and encode is None:
-            raise ValueError("n-grams of tokens (8t) need an encoding: give the function that makes tokens of a text")
+            raise ValueError("n-grams of tokens (8t) need an encoding: give the function that makes tokens of texts")
         self.ngram = ngram
         self.size = NGRAM_SIZES[ngram]
-        self._encode = encode if ngram == "8t" else None
+        self._tokens = _WordTokens(encode) if ngram == "8t" and encode is not None else None
         long_items, short_items, skipped = self._sort_out(items)
         self.num_items = len(items)
         self.skipped: tuple[int, ...] = tuple(skipped)
@@ -107,33 +145,32 @@ class NgramIndex:
         """How many distinct n-grams the items have (whole short items not among them)."""
         return self._windows.num_ngrams
 
-    def ngrams_in(self, text: str, tokens: Tokens | None = None) -> Places:
-        """The numbers (0 to num_ngrams - 1, the same in every process) of the n-grams that a text holds, sorted.
-        A caller that has the text's `tokens` already passes them, and nothing is encoded."""
-        return self._windows.ngrams_in(self._elements(text, tokens))
+    def ngrams_in(self, text: str) -> Places:
+        """The numbers (0 to num_ngrams - 1, the same in every process) of the n-grams that a text holds, sorted."""
+        return self._windows.ngrams_in(self._elements(words_of(text)).ids)
 
-    def match(
-        self, text: str, ignore: npt.NDArray[np.bool_] | None = None, tokens: Tokens | None = None
-    ) -> list[NgramMatch]:
+    def match(self, text: str, ignore: npt.NDArray[np.bool_] | None = None) -> list[NgramMatch]:
         """The items that share an n-gram with `text`, by item number; `ignore[k]` leaves n-gram k out (then nothing
         that is common to many documents counts)."""
-        element_kind: ElementKind = "words" if self._encode is None else "tokens"
-        found = {match.item: match for match in self._windows.match(self._elements(text, tokens), element_kind, ignore)}
-        found |= {match.item: match for match in self.match_short(text)}
+        kind: ElementKind = "words" if self._tokens is None else "tokens"
+        words = words_of(text)
+        found = {match.item: match for match in self._windows.match(self._elements(words), kind, ignore)}
+        found |= {match.item: match for match in self._match_short(words)}
         return [found[item] for item in sorted(found)]
 
     def match_short(self, text: str) -> list[NgramMatch]:
         """The items of few elements that stand in `text` as a whole."""
-        if not self._whole:
-            return []
-        words = words_of(text)
-        return [match for table in self._whole.values() for match in table.match(words, "words", None)]
+        return self._match_short(words_of(text)) if self._whole else []
 
-    def _elements(self, text: str, tokens: Tokens | None = None) -> Sequence[object]:
-        if self._encode is None:
-            return words_of(text)
-        found: list[object] = (self._encode(text) if tokens is None else tokens).tolist()
-        return found
+    def _match_short(self, words: Sequence[str]) -> list[NgramMatch]:
+        elements = _Elements(ids=words)
+        return [match for table in self._whole.values() for match in table.match(elements, "words", None)]
+
+    def _elements(self, words: Sequence[str]) -> _Elements:
+        if self._tokens is None:
+            return _Elements(ids=words)
+        of_words = self._tokens(words)
+        return _Elements(ids=list(chain.from_iterable(of_words)), num_of_words=list(map(len, of_words)))
 
     def _sort_out(
         self, items: Sequence[str]
@@ -143,15 +180,13 @@ class NgramIndex:
         short_items: dict[int, Sequence[str]] = {}
         skipped: list[int] = []
         for item, text in enumerate(items):
-            elements, words = self._elements(text), words_of(text)
+            words = words_of(text)
+            elements = self._elements(words).ids
             if len(elements) >= self.size:
                 long_items[item] = elements
-            # Within a text an item's first and last tokens are others: they take a space or a full stop in. So an item
-            # of few tokens may have none of its n-grams there, and is looked for as words too.
-            few = len(elements) < (self.size if self._encode is None else 2 * self.size)
-            if few and len(words) >= LEAST_WORDS:
+            elif len(words) >= LEAST_WORDS:
                 short_items[item] = words
-            elif item not in long_items:
+            else:
                 skipped.append(item)
         return long_items, short_items, skipped
 
@@ -182,8 +217,9 @@ class _WindowTable:
         return np.unique(self._numbers[rows])
 
     def match(
-        self, elements: Sequence[object], element_kind: ElementKind, ignore: npt.NDArray[np.bool_] | None
+        self, of_text: _Elements, element_kind: ElementKind, ignore: npt.NDArray[np.bool_] | None
     ) -> list[NgramMatch]:
+        elements = of_text.ids
         rows, found_at = self._candidates(elements, ignore)
         if not len(rows):
             return []
@@ -199,7 +235,8 @@ class _WindowTable:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             owner, place, found = int(owners[start]), int(places[start]), int(found_at[start])
             runs.setdefault(owner, []).extend(self._verified(elements, owner, place, found, end - start))
-        return [self._as_match(owner, element_kind, pieces) for owner, pieces in runs.items() if pieces]
+        word_of = of_text.word_of()
+        return [self._as_match(owner, word_of, element_kind, pieces) for owner, pieces in runs.items() if pieces]
 
     def _candidates(self, elements: Sequence[object], ignore: npt.NDArray[np.bool_] | None) -> tuple[Places, Places]:
         """Rows of the table and places in the document whose hashes agree, each n-gram at its first few places."""
@@ -234,12 +271,20 @@ class _WindowTable:
             if list(item[a : a + self._size]) == list(elements[b : b + self._size]):
                 yield a, b, self._size
 
-    def _as_match(self, owner: int, element_kind: ElementKind, pieces: list[tuple[int, int, int]]) -> NgramMatch:
+    def _as_match(
+        self, owner: int, word_of: Places, element_kind: ElementKind, pieces: list[tuple[int, int, int]]
+    ) -> NgramMatch:
         covered = np.zeros(len(self._items[owner]), dtype=np.bool_)
         for place, _, length in pieces:
             covered[place : place + length] = True
         spans = sorted({(found, found + length) for _, found, length in pieces}, key=lambda s: (s[0] - s[1], s[0]))
-        return NgramMatch(item=owner, overlap=float(covered.mean()), element_kind=element_kind, spans=tuple(spans))
+        return NgramMatch(
+            item=owner,
+            overlap=float(covered.mean()),
+            element_kind=element_kind,
+            longest=spans[0][1] - spans[0][0],
+            spans=tuple((int(word_of[start]), int(word_of[end - 1]) + 1) for start, end in spans),
+        )
 
 
 def _element_hashes(elements: Sequence[object]) -> Hashes:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from stages.document import Finding
 
-Side = Literal["below", "above", "at most", "at least", "above, or 1", "yes", "not among", "always", "never"]
+Side = Literal["below", "above", "at most", "at least", "above, or 1", "yes", "listed", "not among", "always", "never"]
 """Where the values lie that a rule rejects."""
 
 Lines = Callable[[Sequence[str]], frozenset[int]]
@@ -64,6 +64,8 @@ SIDES: Final[Mapping[Side, SideSpec]] = {
     ),
     # A yes (1) or a no (0). Its findings record no value, and what is asked has no threshold that could be another.
     "yes": SideSpec(rejects=lambda value, _: value > 0, sql="{verdict} = 'reject'"),
+    # The value is the number of the line of a list, 0 for none.
+    "listed": SideSpec(rejects=lambda value, _: value > 0, sql="{verdict} = 'reject'"),
     # The value is a document's label (None: it has none), the threshold the labels that pass.
     "not among": SideSpec(
         rejects=lambda label, passing: label not in passing, sql="({value} IS NULL OR {value} NOT IN ({threshold}))"
@@ -79,7 +81,8 @@ class Rule:
     """`name` (full, dotted) rejects a document of which what it measures, `help`, lies on `side` of `threshold`.
 
     `keys` are the recipe's keys that decide which values it rejects, the threshold's first; none: they are fixed. A
-    threshold of None is one that the recipe gives no number for. `among` are the languages that pass a rule whose side
+    threshold of None is one that the recipe gives no number for. `by_language` are the thresholds for texts in
+    languages that have one of their own, by code. `among` are the languages that pass a rule whose side
     is "not among", as the recipe names them. `is_bound`: it bounds what is looked at, or holds whatever the recipe, so
     that neither the report nor `sluice tune` tries other thresholds. `lines`: which lines of a text count against it;
     None: no single ones."""
@@ -90,6 +93,7 @@ class Rule:
     help: str
     keys: tuple[str, ...] = ()
     threshold: float | None = None
+    by_language: Mapping[str, float] = field(default_factory=dict, hash=False)
     among: tuple[str, ...] = ()
     is_bound: bool = False
     lines: Lines | None = None
@@ -100,8 +104,9 @@ class Rule:
 
     @property
     def has_values(self) -> bool:
-        """Whether its findings bear numbers that a threshold parts, which another recipe may set elsewhere."""
-        return SIDES[self.side].has_threshold and self.threshold is not None and not self.is_bound
+        """Whether its findings bear numbers that one threshold parts, which another recipe may set elsewhere."""
+        has_one = self.threshold is not None and not self.by_language
+        return SIDES[self.side].has_threshold and has_one and not self.is_bound
 
     def rejects(self, value: object, passing: Collection[str] = ()) -> bool:
         """Whether `value` lies on the rejected side; of a rule "not among": whether a label is none of the `passing`
@@ -110,7 +115,12 @@ class Rule:
 
     def verdict_is_that_of(self, other: Rule) -> bool:
         """Whether both reject the same values."""
-        return (self.side, self.threshold, self.among) == (other.side, other.threshold, other.among)
+        return (self.side, self.threshold, self.by_language, self.among) == (
+            other.side,
+            other.threshold,
+            other.by_language,
+            other.among,
+        )
 
     def finding(self, value: float | None = None, *, rejected: bool | None = None) -> Finding:
         """What the rule found: `value` is what it measured, with the verdict by it, unless `rejected` gives one that

@@ -1,13 +1,20 @@
-"""Fixtures that every room's tests share."""
+"""What the tests of every package share, and the order in which their files run."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.processes.shared_ray import SHARED
+
+# Before torch and numpy are loaded, here and in the processes that tests start: models of a few thousand weights gain
+# nothing by a second thread, and each that waits for its turn on a busy machine spins.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A busy machine must not fail a property: no example is judged by the clock.
 settings.register_profile("sluice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -26,3 +33,56 @@ def real_data() -> Path:
     if not (folder / "crawl").is_dir():
         pytest.skip(f"no real pages at {folder}: name a folder of crawl files in SLUICE_TEST_DATA to run this")
     return folder
+
+
+@pytest.fixture(scope="module")
+def small_ray() -> None:
+    """A Ray of our own until the module's end, and longer where the next module asks for it too."""
+    SHARED.start()
+
+
+@pytest.fixture(scope="module")
+def address(small_ray: None) -> str:
+    """The address of `small_ray`; several runs may share it."""
+    import ray
+
+    return str(ray.get_runtime_context().gcs_address)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_ray_is_left() -> Iterator[None]:
+    """The last module's stops too."""
+    yield
+    SHARED.stop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """No test meets a Ray that no test of its own file asks for."""
+    if _file_of(item) not in _need_ray:
+        SHARED.stop()
+
+
+_need_ray: set[str] = set()
+"""The files of which a test asks for Ray."""
+
+_LONGEST_FIRST = ("trainer", "pipeline", "sluice", "lineage")
+"""The folders whose files take longest: what ends last is short, so that all processes of pytest-xdist end together."""
+
+
+@pytest.hookimpl(trylast=True)  # behind the choice of -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that need Ray follow each other, the others as above."""
+    _need_ray.update(_file_of(item) for item in items if "small_ray" in getattr(item, "fixturenames", ()))
+
+    def place(item: pytest.Item) -> int:
+        if _file_of(item) in _need_ray:
+            return 0
+        folder = _file_of(item).split("/")[1]
+        return _LONGEST_FIRST.index(folder) + 1 if folder in _LONGEST_FIRST else len(_LONGEST_FIRST) + 1
+
+    items.sort(key=place)
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]

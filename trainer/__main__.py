@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import torch.distributed as dist
 
 from lineage.recipe import RecipeError, load_recipe
+from lineage.storage.errors import what_to_do
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
@@ -18,7 +21,7 @@ from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group, stop_on_sigterm
 from trainer.recovery.attempts import FencedOutError
-from trainer.recovery.faults import TrainingStoppedError
+from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.call import Replay, prepare_replay
 from trainer.replay.certificate import CertificateError, certify_replay
 from trainer.replay.options import add_replay, check_replay
@@ -77,7 +80,10 @@ def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
 
 
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"sluice: {message}\n")
+    if os.environ.get("SLUICE_TRACEBACK"):
+        traceback.print_exc()
+    advice = what_to_do(message)
+    sys.stderr.write(f"sluice: {message}\n" + (f"{advice}\n" if advice else ""))
     return code
 
 

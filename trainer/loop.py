@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -35,18 +35,21 @@ from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.joining import Joined, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
-from trainer.options import TrainRecipe
+from trainer.options import FaultsTable, TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
 from trainer.processes.runtime import Process, collective_timeout
-from trainer.provenance.setup import Origin, make_setup, record_setup
+from trainer.provenance.setup import make_setup, record_setup
 from trainer.recovery.attempts import Fence, attempts, record_failure
-from trainer.recovery.faults import SkipCounter, SpikeWindow
+from trainer.recovery.faults import SpikeWindow
+from trainer.recovery.repeats import RepeatedFaultsError, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
 from trainer.recovery.watchdog import Watchdog
+from trainer.replay.hardware import hardware_of
 from trainer.replay.origin import origin_of
+from trainer.replay.repeated import documents_of, go_back_before, left_out, skip_counter
 from trainer.reporter import StepReporter
 from trainer.result import TrainingResult
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
@@ -54,6 +57,8 @@ from trainer.telemetry.profiling import Profiler
 from trainer.telemetry.sinks import print_epochs, standard_sinks
 from trainer.telemetry.step_report import Sink
 from trainer.telemetry.timing import PhaseClock, StepTiming
+
+T = TypeVar("T")
 
 _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 """How long ranks wait for each other's pieces of a checkpoint, in the background."""
@@ -116,18 +121,32 @@ class Progress:
 
 
 def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
-    """Train until `train.steps` steps are done or a stop is requested. Collective.
+    """Train until `train.steps` steps are done or a stop is requested; where batches are skipped in a row, and the
+    recipe says so, as several attempts. Collective.
 
     RecipeError where the recipe cannot be met; CheckpointError where the newest checkpoint does not fit;
     TrainingStoppedError after too many skips; FencedOutError where a later attempt has begun."""
+    control = dist.new_group(backend="gloo", timeout=collective_timeout(recipe.train.faults.watchdog_seconds))
+    while True:
+        try:
+            return _attempt(recipe, launch, control)
+        except RepeatedFaultsError as error:
+            steps = error.steps
+        # Not within `except`: the error holds the frames, and so the model, of the attempt that has ended.
+        lines = by_first_rank(partial(go_back_before, recipe, steps), control)
+        if launch.process.rank == 0:
+            sys.stderr.writelines(f"{line}\n" for line in lines)
+
+
+def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGroup) -> TrainingResult:
     table, process = recipe.train, launch.process
     output = Folder(table.output)
     checkpoints = Folder(table.checkpoint.path or output.at("checkpoints"))
     timeout = collective_timeout(table.faults.watchdog_seconds)
     # The background writer's collectives must not mix with the words that the loop's ranks exchange.
-    control = dist.new_group(backend="gloo", timeout=timeout)
     saving = dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE)
-    with closing(open_feed(recipe, process)) as feed:
+    passed_over = by_first_rank(partial(left_out, output), control)
+    with closing(open_feed(recipe, process, passed_over)) as feed:
         config = model_config(table.model, feed.vocab_size)
         layout = parallel_layout(table, process.device)
         check_layout(table, config)
@@ -135,9 +154,11 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         if layout.float8 is not None:
             check_float8(layout.float8, process.device)
         joined = join(output, checkpoints, feed, config, control, run=recipe.run.name)
-        origin = _origin(None if joined.position is not None else table.init_from, control)
+        begins_with = None if joined.position is not None else table.init_from
+        origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
         if process.rank == 0:
-            record_setup(output, joined.attempt.number, make_setup(recipe, process.device.type, origin))
+            setup = make_setup(recipe, process.device.type, origin, hardware_of(process.device))
+            record_setup(output, joined.attempt.number, setup, recipe)
         model = parallelise_model(config, layout, process.device, timeout)
         saver = Saver(checkpoints, output, table.checkpoint, saving, steps=table.steps)
         watchdog = Watchdog(
@@ -148,8 +169,11 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
             record=partial(record_failure, output, process.rank),
         )
         with closing(watchdog):
-            progress = _first_progress(joined, checkpoints, table.faults.max_skips)
+            progress = _first_progress(joined, checkpoints, table.faults)
             attempt = joined.attempt.number
+            clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
+            context = step_context(recipe, feed, model, progress.skips, clock)
+            context.stop_requested = launch.stop_requested
             run = RunParts(
                 recipe=recipe,
                 launch=launch,
@@ -159,9 +183,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
                 checkpoints=checkpoints,
                 control=control,
                 feed=feed,
-                context=_step_context(
-                    recipe=recipe, launch=launch, feed=feed, model=model, watchdog=watchdog, progress=progress
-                ),
+                context=context,
                 saver=saver,
                 watchdog=watchdog,
                 fence=Fence(output, attempt),
@@ -176,39 +198,33 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
     return result
 
 
-def _origin(url: str | None, control: dist.ProcessGroup) -> Origin | None:
-    """The origin of the weights that the run begins with, as rank 0 finds it; its error is raised on every rank."""
-    shared: list[Origin | Exception | None] = [None]
-    if url is not None and dist.get_rank() == 0:
+def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
+    """What rank 0 finds, on every rank; its error is raised on each."""
+    shared: list[Any] = [None]
+    if dist.get_rank() == 0:
         try:
-            shared = [origin_of(url)]
-        except (RecipeError, OSError, ValueError) as error:
+            shared = [find()]
+        except (RecipeError, TrainingStoppedError, OSError, ValueError) as error:
             shared = [error]
     dist.broadcast_object_list(shared, src=0, group=control)
     (found,) = shared
     if isinstance(found, Exception):
         raise found
-    return found
+    return cast(T, found)
 
 
-def _first_progress(joined: Joined, checkpoints: Folder, max_skips: int) -> Progress:
-    progress = Progress(step=0, last_saved=-1, skips=SkipCounter(max_skips))
+def _first_progress(joined: Joined, checkpoints: Folder, table: FaultsTable) -> Progress:
+    progress = Progress(step=0, last_saved=-1, skips=skip_counter(table, joined.position))
     if joined.position is not None and joined.name is not None:
         progress.step = progress.last_saved = joined.position.step
-        progress.skips.num_in_row = joined.position.num_skipped_in_row
         progress.checkpoint = checkpoints.folder(joined.name).url
     return progress
 
 
-def _step_context(
-    *,
-    recipe: TrainRecipe,
-    launch: LaunchContext,
-    feed: Feed,
-    model: ParallelModel,
-    watchdog: Watchdog,
-    progress: Progress,
+def step_context(
+    recipe: TrainRecipe, feed: Feed, model: ParallelModel, skips: SkipCounter, clock: PhaseClock
 ) -> StepContext:
+    """What the steps of a recipe touch; weights are not loaded yet."""
     table = recipe.train
     return StepContext(
         model=model,
@@ -217,34 +233,53 @@ def _step_context(
         table=table.optimizer,
         steps=table.steps,
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, model.device),
-        clock=PhaseClock(model.device, lambda where: watchdog.at(progress.step, where)),
-        stop_requested=launch.stop_requested,
+        clock=clock,
         nan_steps=table.faults.nan_steps,
+        rate_factor=skips.rate_factor,
+        keeps_rows=table.record_losses,
     )
 
 
 def load_state(run: RunParts) -> None:
     """Weights and moments, from the newest checkpoint, from `init_from`, or from the seed; then the feed begins."""
     joined = run.joined
-    if joined.position is not None and joined.name is not None:
-        folder = run.checkpoints.folder(joined.name)
-        check_together(folder, run.control)
-        state, spikes = _tensors(run), run.context.spikes
-        held = held_tensors(folder).get("spikes.losses")  # of another size where train.faults.spike_window was changed
-        held_N = torch.zeros_like(spikes.losses) if held is None else spikes.losses.new_zeros(held.size)
-        load_whole(folder, state | {"spikes.losses": held_N}, run.control)
-        spikes.take_over(held_N)
-        restore(state, run.context.optimizer)
-    else:
-        load_first_weights(run.model, run.recipe, run.control)
-    run.model.weights_changed()
-    settle_buckets(run.model, run.feed.num_rows, run.recipe.train.seq_len)
+    load_weights(
+        run.context,
+        run.recipe,
+        None if joined.name is None else run.checkpoints.folder(joined.name),
+        num_rows=run.feed.num_rows,
+        control=run.control,
+    )
     run.feed.start(joined.attempt)
     if run.rank == 0:
         print_epochs(run.feed.dataset.order, run.recipe.train.steps)
         if (float8 := run.model.layout.float8) is not None:
             sys.stderr.write("\n".join(float8_products(run.config, float8, run.model.layout.mesh.tp)) + "\n")
         publish_card(run.output, _model_card(run))
+
+
+def load_weights(
+    context: StepContext,
+    recipe: TrainRecipe,
+    checkpoint: Folder | None,
+    *,
+    num_rows: int,
+    control: dist.ProcessGroup,
+) -> None:
+    """Weights, moments and the window of losses of a checkpoint; without one, the weights that the run begins with.
+    `num_rows`: of a step's first forward pass. Collective."""
+    if checkpoint is not None:
+        check_together(checkpoint, control)
+        state, spikes = _tensors(context), context.spikes
+        held = held_tensors(checkpoint).get("spikes.losses")  # of another size where spike_window was changed
+        held_N = torch.zeros_like(spikes.losses) if held is None else spikes.losses.new_zeros(held.size)
+        load_whole(checkpoint, state | {"spikes.losses": held_N}, control)
+        spikes.take_over(held_N)
+        restore(state, context.optimizer)
+    else:
+        load_first_weights(context.model, recipe, control)
+    context.model.weights_changed()
+    settle_buckets(context.model, num_rows, recipe.train.seq_len)
 
 
 def _model_card(run: RunParts) -> ModelCard:
@@ -257,8 +292,8 @@ def _model_card(run: RunParts) -> ModelCard:
     )
 
 
-def _tensors(run: RunParts) -> dict[str, Tensor]:
-    model, context = run.model, run.context
+def _tensors(context: StepContext) -> dict[str, Tensor]:
+    model = context.model
     return training_state(model.parameters(), context.optimizer, context.spikes.state(), model.buffers())
 
 
@@ -334,7 +369,7 @@ def _pass_over(run: RunParts, progress: Progress, step: int) -> None:
     first, so that reports stay in order."""
     _report_pending(run, progress, keep=0)
     run.feed.pass_over(step)
-    _note_skip(progress, step, "listed")
+    _note_skip(run, progress, step, "listed")
     _save_if_due(run, progress, step + 1, None)
 
 
@@ -356,17 +391,31 @@ def _report_pending(run: RunParts, progress: Progress, keep: int, validation: di
         outcome, timing = progress.pending.popleft()
         read = run.reporter.report(outcome, timing, validation if not progress.pending else None)
         progress.stop = progress.stop or read.stop
+        _note_losses(run, outcome)
         if read.report.skipped is None:
             progress.loss = read.report.loss
         for sink in run.sinks:
             sink.write(read.report)
-        _note_skip(progress, outcome.step, read.report.skipped)
+        _note_skip(run, progress, outcome.step, read.report.skipped)
 
 
-def _note_skip(progress: Progress, step: int, reason: str | None) -> None:
+def _note_losses(run: RunParts, outcome: StepOutcome) -> None:
+    """The losses of a step's rows, where the recipe wants them recorded. Waits for the device."""
+    if run.context.keeps_rows:
+        run.feed.note_losses(outcome.step, outcome.figures.read().rows)
+
+
+def _note_skip(run: RunParts, progress: Progress, step: int, reason: str | None) -> None:
     if reason is not None:
         progress.skipped.append(step)
-    progress.skips.note(step, reason)
+    row = (*progress.skips.row, step)
+    lowered = progress.skips.note(step, reason)
+    if lowered is not None and run.rank == 0:
+        sys.stderr.write(
+            f"steps {', '.join(map(str, row))} were skipped in a row: the learning rate of steps {lowered.first_step}"
+            f" to {lowered.end_step - 1} is {lowered.factor:g} of what it would be (train.faults.on_repeat)\n"
+        )
+        sys.stderr.writelines(f"{line}\n" for line in documents_of(run.recipe, row))
 
 
 def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None) -> None:
@@ -378,11 +427,14 @@ def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: StepOutc
 def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None = None) -> None:
     """Begin a checkpoint of `step` steps; `outcome` is that of the last one where its report is still to come, as that
     of the one before it may be on a GPU."""
-    skipped, in_row = list(progress.skipped), progress.skips.num_in_row
+    skipped: list[int] = list(progress.skipped)
+    verdicts: list[tuple[int, str | None]] = []
     for unreported in (*(pending for pending, _ in progress.pending), *([] if outcome is None else [outcome])):
         reason = run.reporter.reason(unreported)
+        _note_losses(run, unreported)  # rows are written before the checkpoint, and their report comes after it
         skipped += [unreported.step] if reason else []
-        in_row = in_row + 1 if reason else 0
+        verdicts.append((unreported.step, reason))
+    skips = progress.skips.after(verdicts)
     if run.rank == 0:
         run.fence.check()  # what follows writes facts of the run
     run.feed.commit(step, skipped)
@@ -393,11 +445,13 @@ def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | N
         plan_fingerprint=run.feed.fingerprint(step),
         order_version=run.feed.order_version,
         world_size=run.launch.process.world_size,
-        num_skipped_in_row=in_row,
+        num_skipped_in_row=len(skips.row),
+        skipped_in_row=skips.row,
+        lowered=skips.lowered,
         model=run.config,
     )
     _wait_for_storage(run, step)
-    run.saver.save(_tensors(run), position)
+    run.saver.save(_tensors(run.context), position)
     progress.checkpoint = run.checkpoints.at(checkpoint_name(step, attempt))
     progress.last_saved = step
 

@@ -95,7 +95,14 @@ class FaultsTable:
 
     spike_sigma: float = key(6.0, above=0, help="a loss this many standard deviations above the window is a spike")
     spike_window: int = key(128, at_least=2, help="steps of that window")
-    max_skips: int = key(5, at_least=1, help="batches skipped in a row before the run stops")
+    max_skips: int = key(5, at_least=1, help="batches skipped in a row, upon which `on_repeat` says what follows")
+    on_repeat: Literal["stop", "rollback", "lower_lr"] = key(
+        "stop",
+        help="the run stops; goes back before the first of these batches and leaves their sequences out; or lowers the"
+        " learning rate for some steps",
+    )
+    lower_factor: float = key(0.5, above=0, at_most=1, help="lower_lr: what the learning rate is multiplied with")
+    lower_steps: int = key(100, at_least=1, help="lower_lr: for so many steps")
     watchdog_seconds: float = key(
         600.0, above=0, at_most=1e7, help="a step longer than this names the hung rank and stops"
     )
@@ -167,8 +174,15 @@ class TrainTable:
     init_from: str | None = key(None, is_path=True, help="a folder of Llama safetensors, or a checkpoint")
     profile: tuple[int, int] | None = key(None, at_least=0, help="first and last step of a torch profiler trace")
     validation: float = key(0.0, at_least=0, at_most=0.5, help="share of each source's sequences held out")
+    validation_tokens: int | None = key(
+        None, at_least=1, help="most held-out tokens of each source that an evaluation reads, evenly spaced; none: all"
+    )
     eval_every: int = key(0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end")
     record_batches: bool = key(False, help="write what was fed, a row for each sequence")
+    record_losses: bool = key(
+        False,
+        help="the same with each sequence's loss: `sluice train why` can then name a rank that computed wrongly",
+    )
     skip: tuple[tuple[int, int], ...] = key(
         (), at_least=0, help="[first, last] sequence numbers: a batch that holds one is skipped whole"
     )
@@ -276,7 +290,7 @@ class PlanTable:
         at_least=0,
         at_most=0.9,
         help="share of the GPU's memory that the driver, the communication library and fragmentation take",
-        source="torchtitan, 8B on 8 H100, table 1: 77.0 GiB reserved where the buckets make 67.6",
+        source="torchtitan, 8B on 8 H100, table 1: 77.0 GiB reserved where the buckets of what it keeps make 67.6",
     )
     failures_per_node_day: float = key(
         6.5e-3, above=0, help="failures of a node a day that stop the job", source="2410.21680, section III: RSC-1"

@@ -60,6 +60,7 @@ class StepReporter:
         self._data = data
         self._sources = data.sources
         self._attempt = attempt
+        self._model = model
         self._device = model.device
         self._peak = _peak_flops(recipe.train, model.device)
         self._num_peers = recipe.train.num_workers // model.dp_size
@@ -70,7 +71,8 @@ class StepReporter:
         return STEP_VERDICTS[outcome.figures.read().verdict]
 
     def report(self, outcome: StepOutcome, timing: StepTiming, validation: dict[str, float] | None) -> ReadOutcome:
-        """The report of a step. Collective at every RANKS_EVERY-th step and the last. Waits for the device."""
+        """The report of a step. Collective at every RANKS_EVERY-th step, the last, and a skipped one. Waits for the
+        device."""
         figures = outcome.figures.read()
         phases, waited = timing.seconds(), timing.data_wait_seconds()
         seconds = sum(phases.values())
@@ -105,6 +107,8 @@ class StepReporter:
             loading=loading,
             checkpoint_age_seconds=self._checkpoint_age(),
             validation_loss=validation or {},
+            # Every rank has the same verdict, so all of them come here.
+            gradient_norm_by_layer=self._model.layer_norms(outcome.layers) if figures.verdict else {},
             max_memory_bytes=torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0,
         )
         return ReadOutcome(report=report, stop=figures.stop)

@@ -30,6 +30,9 @@ class Batches(Protocol):
     @property
     def num_sources(self) -> int: ...
 
+    @property
+    def global_batch(self) -> int: ...
+
     def micro_batches(self, step: int) -> Sequence[DeviceRows]: ...
 
 
@@ -46,15 +49,32 @@ class StepContext:
     clock: PhaseClock
     stop_requested: Callable[[], bool] = lambda: False
     nan_steps: frozenset[int] = frozenset()
+    rate_factor: Callable[[int], float] = lambda step: 1.0
+    keeps_rows: bool = False
+    token_losses: TokenLosses | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepOutcome:
-    """What a step left on the device."""
+    """What a step left on the device; `layers`: as `ClippedNorms.local_layers`."""
 
     step: int
     lr: float
     figures: PackedFigures
+    layers: Tensor
+
+
+class TokenLosses:
+    """The losses of a step by row of the global batch and document in that row, (G + 1, T) float64: what a step is
+    looked at for once more. The last row takes rows that only fill up."""
+
+    def __init__(self, global_batch: int, seq_len: int, device: torch.device) -> None:
+        self.sums = torch.zeros(global_batch + 1, seq_len, dtype=torch.float64, device=device)
+
+    def add(self, rows: DeviceRows, losses_BT: Tensor) -> None:
+        """Take what a rank has computed of some rows."""
+        places = rows.rows_B[:, None] * self.sums.shape[1] + rows.documents_BT
+        self.sums.view(-1).index_add_(0, places.flatten().long(), losses_BT.detach().flatten().to(torch.float64))
 
 
 def train_step(
@@ -96,11 +116,11 @@ def train_step(
     losses.sum_over_ranks()
     routed = model.expert_figures(losses.routings)
     clock.waiting("all-reduce of the gradient norm")
-    norm = model.clip_gradients(context.table.clip)
+    norms = model.clip_gradients(context.table.clip)
 
     clock.enter("optimizer")
-    verdict = context.spikes.judge(losses.mean, norm)
-    lr = learning_rate(step, context.steps, context.table)
+    verdict = context.spikes.judge(losses.mean, norms.whole)
+    lr = learning_rate(step, context.steps, context.table) * context.rate_factor(step)
     _update(context.optimizer, lr, verdict)
     model.weights_changed()
     if routed is not None:
@@ -109,13 +129,14 @@ def train_step(
         verdict=verdict,
         stop=stop,
         loss=losses.mean,
-        gradient_norm=norm,
+        gradient_norm=norms.whole,
         context_imbalance=losses.context_imbalance,
         losses_S=losses.sums_S,
         counts_S=counts_S,
         experts=None if routed is None else load_figures(routed),
+        rows_2G=losses.by_row,
     )
-    outcome = StepOutcome(step=step, lr=lr, figures=figures)
+    outcome = StepOutcome(step=step, lr=lr, figures=figures, layers=norms.local_layers)
 
     clock.enter("checkpoint")
     save_if_due(step + 1, outcome)
@@ -134,6 +155,10 @@ class _StepLosses:
         self._work = torch.zeros(2, dtype=torch.float64, device=context.model.device)
         self.sums_S = torch.zeros_like(counts_S)
         self.routings: list[Routing] = []
+        self._tokens = context.token_losses
+        self._rows = None
+        if context.keeps_rows:
+            self._rows = torch.zeros(2, context.batches.global_batch + 1, dtype=torch.float64, device=self._work.device)
 
     def share_of(self, rows: DeviceRows) -> MicroBatch:
         """This rank's share of the rows of a micro-batch."""
@@ -144,10 +169,17 @@ class _StepLosses:
 
     def scaled(self, micro: MicroBatch, logits_BTV: Tensor) -> Tensor:
         """The micro-batch's part of the step's loss, a scalar to go backward from; its rows' losses are added up."""
-        loss_B = row_losses(logits_BTV, micro.rows.labels_BT)
+        losses_BT = token_losses(logits_BTV, micro.rows.labels_BT)
+        loss_B = losses_BT.sum(-1)
         if self._is_nan:
             loss_B = loss_B * float("nan")
-        self.sums_S.index_add_(0, micro.rows.sources_B, loss_B.detach().to(self.sums_S.dtype))
+        of_rows = loss_B.detach().to(self.sums_S.dtype)
+        self.sums_S.index_add_(0, micro.rows.sources_B, of_rows)
+        if self._rows is not None:
+            counted_B = (micro.rows.labels_BT != IGNORED).sum(-1).to(of_rows.dtype)
+            self._rows.index_add_(1, micro.rows.rows_B, torch.stack([of_rows, counted_B]))
+        if self._tokens is not None:
+            self._tokens.add(micro.rows, losses_BT)
         return loss_B.sum() * self._scale.to(loss_B.dtype)
 
     def sum_over_ranks(self) -> None:
@@ -156,6 +188,17 @@ class _StepLosses:
         summed = torch.cat([self.sums_S, self._work])
         dist.all_reduce(summed, group=self._model.groups.loss)
         self.sums_S, self._work = summed[:-2], summed[-2:]
+        # By themselves: in what order ranks are added up hangs on a number's place in the buffer, and the loss must be
+        # the same to the bit whether rows are kept or not.
+        if self._rows is not None:
+            dist.all_reduce(self._rows, group=self._model.groups.loss)
+        if self._tokens is not None:
+            dist.all_reduce(self._tokens.sums, group=self._model.groups.loss)
+
+    @property
+    def by_row(self) -> Tensor | None:
+        """The losses of the global batch's rows and the numbers of their counted labels, (2, G), summed over ranks."""
+        return None if self._rows is None else self._rows[:, :-1]
 
     @property
     def mean(self) -> Tensor:
@@ -183,11 +226,16 @@ def _count_labels(context: StepContext, micro_batches: Sequence[DeviceRows]) -> 
 
 def row_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
     """The sum of each row's counted losses, shape (B,), at least float32; under tensor parallel equal on all peers."""
+    return token_losses(logits_BTV, labels_BT).sum(-1)
+
+
+def token_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
+    """The loss of each position, shape (B, T), 0 where its label does not count; otherwise as `row_losses`."""
     wide = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
     loss_N = F.cross_entropy(wide.flatten(0, 1), labels_BT.flatten(), reduction="none", ignore_index=IGNORED)
     if isinstance(loss_N, DTensor):
         loss_N = loss_N.full_tensor()
-    return loss_N.view(labels_BT.shape).sum(-1)
+    return loss_N.view(labels_BT.shape)
 
 
 def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor) -> None:

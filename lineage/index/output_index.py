@@ -171,25 +171,29 @@ def publish_index(folder: Folder, index: Index) -> None:
     folder.publish(INDEX_FILE, encode_index(index))
 
 
-_NO_INDEX: Final = (
-    f"no {INDEX_FILE} in {{}}: the path is wrong, or the run is not finished (the same `sluice run` continues it)"
-)
-
-
 def read_index(out: Folder | str) -> Index:
     """The index of an OUT; NotFinishedError if it has none, DamagedFileError if a byte of it is not as written."""
     folder = out if isinstance(out, Folder) else Folder(out)
     try:
         data = folder.read(INDEX_FILE)
     except FileNotFoundError as error:
-        raise NotFinishedError(_NO_INDEX.format(folder.url)) from error
+        raise _without_index(folder) from error
     return decode_index(data, folder.at(INDEX_FILE))
 
 
 def check_finished(out: Folder) -> None:
     """NotFinishedError if an OUT has no index, by one request."""
     if not out.exists(INDEX_FILE):
-        raise NotFinishedError(_NO_INDEX.format(out.url))
+        raise _without_index(out)
+
+
+def _without_index(out: Folder) -> NotFinishedError:
+    why = "the path is wrong, or the run is not finished (the same `sluice run` continues it)"
+    if out.url.startswith("s3://"):
+        from lineage.storage.objects import why_no_bucket  # imports botocore, for which a folder on disk need not wait
+
+        why = why_no_bucket(out) or why
+    return NotFinishedError(f"no {INDEX_FILE} in {out.url}: {why}")
 
 
 def check_outside(flag: str, target: str, *, is_folder: bool = False) -> None:

@@ -6,11 +6,12 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from lineage.index.names import EXCERPTS_FILE, REPORT_FILE
 from lineage.purge.plan import PurgeError
 from lineage.storage import objects
 from lineage.storage.folder import Folder, is_temporary, remove_local_tree
 
-_TEXT_BEARING: Final = ("documents/", "texts/", "shards/", "dedup/", "work/", "excerpts.parquet", "report.html")
+_TEXT_BEARING: Final = ("documents/", "texts/", "shards/", "dedup/", "work/", EXCERPTS_FILE, REPORT_FILE)
 """Whatever holds a document's text or tokens, now or while the run was under way."""
 
 _PROBE: Final = "work/purge/probe"

@@ -10,10 +10,11 @@ from typing import Final, Literal, cast
 import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, parse_id
+from lineage.index.names import EXCERPTS_FILE
 from lineage.index.output_index import Index, read_index
 from lineage.index.parsed_texts import ParsedTexts, read_parsed_texts
 from lineage.pages import is_public_suffix, named_host, registered_domain
-from lineage.purge.returned import EXCERPTS, files_of, find_returned, finished_purges, is_as_purges_left_it, strays
+from lineage.purge.returned import files_of, find_returned, finished_purges, is_as_purges_left_it, strays
 from lineage.storage.folder import Folder
 from lineage.store.delta import state
 from lineage.store.lookup import Lookup
@@ -287,7 +288,7 @@ class _Planner:
             return {}
         purged = finished_purges(out)
         texts = read_parsed_texts(out)
-        shown = {*index.files(), *(() if texts is None else texts.files()), EXCERPTS}
+        shown = {*index.files(), *(() if texts is None else texts.files()), EXCERPTS_FILE}
         everything = [*strays(out, index), *sorted(shown)]
         if is_as_purges_left_it(out, index):
             own = files_of(index, texts, self.lookup.documents(sorted(already)))

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lineage.index.blocks import TOKEN_BYTES
+from lineage.index.names import EXCERPTS_FILE
 from lineage.index.output_index import Index, shard_of
 from lineage.index.parsed_texts import TEXTS_FILE, ParsedTexts, parsed_text_files
 from lineage.storage.folder import Folder, ForbiddenError, UnreachableError
@@ -24,7 +25,6 @@ from lineage.store.delta import corpus_version, read_table
 from lineage.store.purged_spans import PurgedSpans, read_purged
 from lineage.store.rows import DocumentRow
 
-EXCERPTS: Final = "excerpts.parquet"
 _HOLDING: Final = ("shards/", "documents/", "texts/", "dedup/")
 _WITHOUT_TEXT: Final = (TEXTS_FILE, "texts/facts/")
 _TOKENS_AT_ONCE: Final = 1 << 20
@@ -67,7 +67,7 @@ def files_of(index: Index, texts: ParsedTexts | None, rows: Sequence[DocumentRow
     if texts is not None and texts.kept:
         inputs = {(row.source, row.warc_file) for row in rows}
         found += [part.file for part in texts.parts if (part.source, part.name) in inputs]
-    return [*found, EXCERPTS]
+    return [*found, EXCERPTS_FILE]
 
 
 def find_returned(
@@ -85,7 +85,7 @@ def find_returned(
                 yield from _in_shard(out, eot_id, purged, wanted, name)
             elif name.startswith(("documents/", "texts/")):
                 yield from _in_rows(out, name, ids, ("text", "metadata"))
-            elif name == EXCERPTS or name.startswith("dedup/"):
+            elif name == EXCERPTS_FILE or name.startswith("dedup/"):
                 yield from _in_rows(out, name, ids, ())
         except (UnreachableError, ForbiddenError):
             raise

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import io
 import os
 import re
@@ -37,7 +38,7 @@ from lineage.storage.clients import (
     object_store_settings,
 )
 from lineage.storage.durable import entry_changed, make_folder, sync_file, sync_folders, sync_tree, tree_removed
-from lineage.storage.errors import ForbiddenError, StorageError, UnreachableError
+from lineage.storage.errors import FULL, ForbiddenError, StorageError, UnreachableError
 
 __all__ = (
     "FULL", "SECRET_PREFIX", "Folder", "ForbiddenError", "StorageError", "UnreachableError", "delta_options",
@@ -51,8 +52,6 @@ _NO_PLACE_OF_TABLES = r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f]"
 _NO_URL_OF_TABLES = _NO_PLACE_OF_TABLES + r"|[#?]|//|/\.{1,2}(?=/|\Z)"
 """What deltalake's URLs have another meaning for: it would look for tables elsewhere than we do."""
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""The system's numbers for a disk that is full and a quota that is used up."""
 
 
 def with_environment(url: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -287,12 +286,27 @@ class Folder:
         elif self.exists(name):
             filesystem(self.url).rm_file(self.at(name))
 
+    def is_begun(self, name: str) -> bool:
+        """Whether a writer is at `name`, or died at it or failed; never in an object store."""
+        return not self.is_remote and os.path.exists(Path(self.at(name)).with_name(_TEMPORARY + os.path.basename(name)))
+
+    def drop_dead(self, prefix: str) -> None:
+        """Remove what dead writers left of files whose path here begins with `prefix`; an object store keeps none."""
+        if not self.is_remote:
+            start = Path(self.at(prefix))
+            for folder in start.parent.glob(f"{_TEMPORARY}{glob.escape(start.name)}*"):
+                with contextlib.suppress(FileNotFoundError):  # another writer has just removed it
+                    _remove_dead(folder)
+                    _remove_empty(folder)
+
     def move(self, name: str, to: str, *, last: str) -> None:
         """Move the folder `name` to `to`, which is not there. At once on a disk. An object store copies each file, the
         one called `last` at the end, and deletes that one first: so a folder that has it is whole, here and there."""
         if not self.is_remote:
-            Path(self.at(to)).parent.mkdir(parents=True, exist_ok=True)
+            make_folder(os.path.dirname(self.at(to)), self._root)
             os.replace(self.at(name), self.at(to))
+            tree_removed(self.at(name), self._root)
+            entry_changed(self.at(to), self._root)
             return
         files = [file.removeprefix(f"{name}/") for file in self.names(name)]
         for file in sorted(files, key=lambda file: (file == last, file)):
@@ -378,7 +392,7 @@ class _RawFile(io.FileIO):
     """A file whose errors name `target`, which it is written for: the system's error on an open file names none."""
 
     def __init__(self, path: Path, target: Path) -> None:
-        super().__init__(path, "xb")
+        super().__init__(os.fspath(path), "xb")  # as an error is to name it
         self._target = target
 
     def write(self, data: Any) -> int:

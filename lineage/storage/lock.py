@@ -90,7 +90,7 @@ def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
     descriptor = os.open(folder.url, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + wait_seconds
-        while not try_lock(descriptor):
+        while not try_lock(descriptor, folder.url):
             if time.monotonic() >= deadline:
                 raise HeldError(f"{folder.url} is held by {_local_holder(descriptor)}: wait for it")
             time.sleep(_POLL_SECONDS)
@@ -99,11 +99,27 @@ def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
         os.close(descriptor)
 
 
+def holder_of(folder: Folder) -> str | None:
+    """Who holds `folder` now, for a message; None where nobody does, or a process that this machine does not list."""
+    if not folder.is_remote:
+        try:
+            return _listed_holder(os.stat(folder.url).st_ino)
+        except FileNotFoundError:
+            return None
+    if not objects.is_s3(folder.url):
+        return None
+    stored = objects.get(folder.at(LEASE_FILE))
+    return None if stored is None or stored.age > LEASE_SECONDS else _named(stored)
+
+
 def _local_holder(descriptor: int) -> str:
-    """Who has a file's lock, for a message: the process as Linux lists it, or a nameless one (of another machine, where
-    the file system is shared)."""
-    nameless = "another process (a run, purge or training commit)"
-    inode = os.fstat(descriptor).st_ino
+    """Who has a file's lock (flock), for a message: a nameless one where Linux does not list it, as of another machine,
+    where the file system is shared."""
+    return _listed_holder(os.fstat(descriptor).st_ino) or "another process (a run, purge or training commit)"
+
+
+def _listed_holder(inode: int) -> str | None:
+    """Who has the lock of a file, as Linux lists it."""
     try:
         # proc_locks(5): 1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -111,17 +127,24 @@ def _local_holder(descriptor: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(os.stat(f"/proc/{pid}").st_mtime))
     except (OSError, StopIteration, ValueError, IndexError):
-        return nameless
+        return None
     command = " ".join(word.decode("utf-8", "replace") for word in words if word)[:_SHOWN_COMMAND]
     return f"another process ({pid} on {socket.gethostname()}, which began {since}: {command})"
 
 
-def try_lock(descriptor: int) -> bool:
-    """Whether this descriptor has its file's lock (flock) now."""
+def try_lock(descriptor: int, place: str) -> bool:
+    """Whether this descriptor has its file's lock (flock) now; `place` names the file. StorageError where the file
+    system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise StorageError(
+            f"{place} cannot be locked ({error.strerror}), so that two processes might write it at once: mount its"
+            " file system with locks (Lustre with -o flock, NFS with its lock service, FUSE with flock), or name a"
+            " folder of a local disk or of s3://"
+        ) from error
     return True
 
 
@@ -139,6 +162,12 @@ def _take_lease(
         time.sleep(_POLL_SECONDS)
     lease.start()
     return lease
+
+
+def _named(lease: objects.Stored) -> str:
+    about = json.loads(lease.data)
+    since = f", since {about['since']}" if "since" in about else ""  # a holder of an earlier release
+    return f"{about['what']} on {about['host']} (process {about['pid']}{since})"
 
 
 class _Lease(Hold):
@@ -177,11 +206,7 @@ class _Lease(Hold):
     def holder(self) -> str:
         """Who holds it now, for a message."""
         stored = objects.get(self._url)
-        if stored is None:
-            return "another process until just now"
-        about = json.loads(stored.data)
-        since = f", since {about['since']}" if "since" in about else ""  # a holder of an earlier release
-        return f"{about['what']} on {about['host']} (process {about['pid']}{since})"
+        return "another process until just now" if stored is None else _named(stored)
 
     def start(self) -> None:
         """Renew it from now on."""

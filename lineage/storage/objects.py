@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from botocore.exceptions import ClientError
 
 from lineage.storage.clients import filesystem
-from lineage.storage.errors import StorageError
+from lineage.storage.errors import NoBucketError, StorageError
 from lineage.storage.folder import Folder
 
 T = TypeVar("T")
@@ -103,6 +103,19 @@ def get(url: str) -> Stored | None:
         return None
     served = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
     return Stored(data=data, etag=str(head["ETag"]), age=(served - head["LastModified"]).total_seconds())
+
+
+def why_no_bucket(folder: Folder) -> str | None:
+    """That the bucket of `folder` is not there, in words; None where it is, or cannot be listed. (A question for one
+    object is answered alike in both cases.)"""
+    bucket, _ = _bucket_and_key(folder.url)
+    try:
+        _call(folder.url, "list_objects_v2", Bucket=bucket, MaxKeys=1)
+    except NoBucketError as error:
+        return str(error)
+    except PermissionError:
+        return None
+    return None
 
 
 def keeps_old_versions(folder: Folder) -> bool:

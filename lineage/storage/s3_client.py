@@ -23,14 +23,10 @@ from botocore.exceptions import (
 from fsspec.asyn import sync_wrapper
 
 from lineage.secrets import without_secrets
-from lineage.storage.errors import ForbiddenError, StorageError, UnreachableError
+from lineage.storage.errors import ForbiddenError, NoBucketError, UnreachableError
 
 _NO_KEYS = (NoCredentialsError, PartialCredentialsError, ProfileNotFound)
 _BUSY = (errno.EREMOTEIO, errno.EBUSY)
-
-
-class NoBucketError(StorageError, FileNotFoundError):
-    """There is no such bucket."""
 
 
 class S3Client(s3fs.S3FileSystem):  # type: ignore[misc]

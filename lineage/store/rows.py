@@ -18,7 +18,8 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRow:
-    """A row of `documents`: a document record, what became of it, and where it lies."""
+    """A row of `documents`: a document record, what became of it, and where it lies. `matched` is what the deciding
+    rule found in it, where there are several: an item of a benchmark, as in gsm8k.jsonl:17 (file and line)."""
 
     doc_id: bytes
     source: str
@@ -43,6 +44,7 @@ class DocumentRow:
     rule: str | None
     value: float | None
     threshold: float | None
+    matched: str | None
     cluster_id: bytes | None
     duplicate_of: bytes | None
     similarity: float | None
@@ -121,7 +123,8 @@ class EditRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingRow:
-    """A row of `findings`: a rule that was evaluated, where the recipe says ledger = "all"."""
+    """A row of `findings`: a rule that was evaluated, where the recipe says ledger = "all". `matched`: as in
+    `documents`."""
 
     doc_id: bytes
     stage: str
@@ -129,6 +132,7 @@ class FindingRow:
     value: float | None
     threshold: float | None
     verdict: str
+    matched: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

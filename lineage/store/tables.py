@@ -78,12 +78,13 @@ def _arrow_type(hint: Any) -> pa.DataType:
 
 TABLES: Final[dict[str, TableSpec]] = {
     "documents": TableSpec(
-        row=rows.DocumentRow, kind="fact", has_k=True, names_purge=True, columns_since={"domain": 3, "truncated": 3},
+        row=rows.DocumentRow, kind="fact", has_k=True, names_purge=True,
+        columns_since={"domain": 3, "truncated": 3, "matched": 3},
         sorted_by=("k", "doc_id", "source", "warc_file", "warc_offset"),
     ),
     "edits": TableSpec(row=rows.EditRow, kind="fact", has_k=True, sorted_by=("k", "doc_id", "stage", "kind", "count")),
     "findings": TableSpec(
-        row=rows.FindingRow, kind="fact", has_k=True,
+        row=rows.FindingRow, kind="fact", has_k=True, columns_since={"matched": 3},
         sorted_by=("k", "doc_id", "stage", "rule", "value", "threshold", "verdict"),
     ),
     "placements": TableSpec(

@@ -14,13 +14,15 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageDecision:
-    """What one stage decided: "keep", "edit" (rule: the kind of change, value: how many), "reject" or "duplicate"."""
+    """What one stage decided: "keep", "edit" (rule: the kind of change, value: how many), "reject" or "duplicate".
+    `matched`: as in DocumentRow."""
 
     stage: str
     verdict: str
     rule: str | None = None
     value: float | None = None
     threshold: float | None = None
+    matched: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,12 +138,14 @@ def _put_cut(fields: dict[str, Json], name: str, items: Sequence[Json], limit: i
 
 
 def _decision(decision: StageDecision) -> Json:
+    matched: dict[str, Json] = {} if decision.matched is None else {"matched": decision.matched}
     return {
         "stage": decision.stage,
         "rule": decision.rule,
         "value": _number(decision.value),
         "threshold": _number(decision.threshold),
         "verdict": decision.verdict,
+        **matched,
     }
 
 

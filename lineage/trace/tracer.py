@@ -45,6 +45,15 @@ class Functions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentPart:
+    """Tokens [start, end) of a document."""
+
+    doc_id: bytes
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MoreRuns:
     """Facts of training runs that the store has not got (a run whose store was down): read from their own outputs."""
 
@@ -71,6 +80,11 @@ class Tracer:
         self._lookup = self._overlay if version is None else Lookup(out)
         self._stages: dict[str, list[str]] = {}
         self._runs: list[TrainingRun] | None = None
+
+    @property
+    def lookup(self) -> Lookup:
+        """The lookups that its histories are joined from, whose tables are open already: of what is now."""
+        return self._lookup
 
     def by_id(self, doc_id: bytes) -> DocumentHistory:
         """The history of a document; of rows with this id, that of the one that was not a repetition."""
@@ -190,6 +204,23 @@ class Tracer:
             self._runs = fold(runs, segments)
         return self._runs
 
+    def exposures_of(self, parts: Sequence[DocumentPart]) -> list[tuple[Exposure, ...]]:
+        """For each part the rows of runs that read any of its tokens; none for what no shard holds. UnknownError for a
+        document that is not there."""
+        distinct = list(dict.fromkeys(part.doc_id for part in parts))
+        rows: dict[bytes, DocumentRow] = {}
+        erased: dict[bytes, list[PurgedRow]] = {}
+        for first in range(0, len(distinct), _AT_ONCE):
+            some = distinct[first : first + _AT_ONCE]
+            rows |= {row.doc_id: row for row in _one_each(self._lookup.documents(some))}
+            erased |= _grouped(self._lookup.purged(some))
+        lacking = next((doc_id for doc_id in distinct if doc_id not in rows), None)
+        if lacking is not None:
+            raise UnknownError(f"no document {lacking.hex()} in {self._out.url}")
+        return [
+            self._exposures(rows[part.doc_id], erased.get(part.doc_id, []), (part.start, part.end)) for part in parts
+        ]
+
     def _read_by(self, run: TrainingRun, spans: Iterable[Span]) -> list[bytes]:
         """The ids of the documents of this output (a run may read several) that `spans` hold, in that order."""
         here = [
@@ -237,10 +268,13 @@ class Tracer:
         stages = self._stages.get(row.source, [])
         return stages[: stages.index(row.stage)] if row.stage in stages else stages
 
-    def _exposures(self, row: DocumentRow, erased: Sequence[PurgedRow]) -> tuple[Exposure, ...]:
+    def _exposures(
+        self, row: DocumentRow, erased: Sequence[PurgedRow], within: tuple[int, int] | None = None
+    ) -> tuple[Exposure, ...]:
         if self._functions.find is None or row.shard is None or row.start is None or row.num_tokens is None:
             return ()
-        span = Span(row.source, row.shard, row.start, row.num_tokens)
+        start, end = (0, row.num_tokens) if within is None else within
+        span = Span(row.source, row.shard, row.start + start, min(end, row.num_tokens) - start)
         erased_in: frozenset[str] = frozenset()
         if erased:
             ids, purges = {entry.purge_id for entry in erased}, self._lookup.purges()
@@ -276,7 +310,14 @@ def stage_decisions(
     deciding = row.stage if row.status != "kept" else None
     for stage in (*passed, *([deciding] if deciding is not None else [])):
         decisions.extend(
-            StageDecision(stage=stage, rule=f.rule, value=f.value, threshold=f.threshold, verdict=f.verdict)
+            StageDecision(
+                stage=stage,
+                rule=f.rule,
+                value=f.value,
+                threshold=f.threshold,
+                verdict=f.verdict,
+                matched=f.matched,
+            )
             for f in findings
             if f.stage == stage and not (stage == deciding and f.rule == row.rule)
         )
@@ -287,7 +328,14 @@ def stage_decisions(
         if stage == deciding:
             verdict = "duplicate" if row.status == "duplicate" else "reject"
             decisions.append(
-                StageDecision(stage=stage, rule=row.rule, value=row.value, threshold=row.threshold, verdict=verdict)
+                StageDecision(
+                    stage=stage,
+                    rule=row.rule,
+                    value=row.value,
+                    threshold=row.threshold,
+                    verdict=verdict,
+                    matched=row.matched,
+                )
             )
         elif not changed:
             # Without the ledger this one measure of a stage that let the document pass is known: a column has it.

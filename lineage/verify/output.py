@@ -26,9 +26,10 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from lineage.index.checksums import DamagedFileError
+from lineage.index.names import EXCERPTS_FILE, REPORT_FILE
 from lineage.index.output_index import INDEX_FILE, Index, read_index
 from lineage.index.parsed_texts import TEXTS_FILE
-from lineage.purge.returned import EXCERPTS, find_returned, finished_purges, strays
+from lineage.purge.returned import find_returned, finished_purges, strays
 from lineage.storage.folder import Folder
 from lineage.store.delta import has_table, read_table, state
 from lineage.store.purged_spans import PurgedSpans, read_purged
@@ -53,8 +54,7 @@ from lineage.verify.shards import check_shards
 from lineage.verify.steps import check_steps
 
 MOST_PROBLEMS: Final = 1000
-REPORT: Final = "report.html"
-_FACTS: Final = ("lineage/", "documents/", "texts/", "dedup/", EXCERPTS, "checksums.json")
+_FACTS: Final = ("lineage/", "documents/", "texts/", "dedup/", EXCERPTS_FILE, "checksums.json")
 """Where facts lie: if one of these files is damaged, comparing what is left would only make noise."""
 
 
@@ -102,18 +102,18 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
     facts.num_tokens_purged = purged.num_tokens
     yield from check_shards(out, index, purged if facts_are_whole else None, damaged)
     suspects = [] if TEXTS_FILE in damaged else strays(out, index)
-    suspects += [] if facts_are_whole else [*index.files(), EXCERPTS]
+    suspects += [] if facts_are_whole else [*index.files(), EXCERPTS_FILE]
     yield from guarded("purged.unreadable", "lineage/purged", _check_returned(out, index, suspects))
     if not any(where.startswith("lineage/exports") for where in damaged):
         yield from guarded("exports.unreadable", "lineage/exports", check_exports(out, index, facts.notes))
-    if REPORT not in damaged:
-        yield from guarded("report.unreadable", REPORT, _check_report(out, index, hooks))
+    if REPORT_FILE not in damaged:
+        yield from guarded("report.unreadable", REPORT_FILE, _check_report(out, index, hooks))
     if not facts_are_whole:
         facts.notes.append(
             Problem("facts.skipped", "lineage/", "not compared with one another: damaged files, see above")
         )
         return
-    yield from guarded("excerpts.unreadable", EXCERPTS, _check_excerpts(out, facts, purged))
+    yield from guarded("excerpts.unreadable", EXCERPTS_FILE, _check_excerpts(out, facts, purged))
     yield from _check_documents(out, index, facts, purged, hooks)
     yield from guarded("steps.unreadable", "lineage/steps", check_steps(out, facts.tally))
     yield from guarded("purges.unreadable", "lineage/purges", _check_purges(out, index))
@@ -162,14 +162,14 @@ def _check_returned(out: Folder, index: Index, files: Sequence[str]) -> Iterator
 def _check_report(out: Folder, index: Index, hooks: VerifyHooks) -> Iterator[Problem]:
     message = hooks.stale_report(out, index)
     if message is not None:
-        yield Problem("report.stale", REPORT, message)
+        yield Problem("report.stale", REPORT_FILE, message)
 
 
 def _check_excerpts(out: Folder, facts: Facts, purged: PurgedSpans) -> Iterator[Problem]:
-    with out.open(EXCERPTS) as file:
+    with out.open(EXCERPTS_FILE) as file:
         facts.excerpts = set(pq.read_table(file, columns=["doc_id"])["doc_id"].to_pylist())
     for doc_id in sorted(facts.excerpts & purged.doc_ids):
-        yield Problem("purged.excerpt", f"document {doc_id.hex()}", f"was purged and is still in {EXCERPTS}")
+        yield Problem("purged.excerpt", f"document {doc_id.hex()}", f"was purged and is still in {EXCERPTS_FILE}")
 
 
 def _check_purges(out: Folder, index: Index) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import signal
 import stat
@@ -21,7 +22,7 @@ from lineage.recipe import RecipeError
 from pipeline.cluster.address import reachable
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.environment import set_ray_environment
-from pipeline.cluster.local_services import without_cluster_actors, without_cluster_processes
+from pipeline.cluster.local_services import without_cluster_actors, without_cluster_processes, without_driver_lines
 from pipeline.recipe import IN_PROCESS, RayTable
 
 _log = logging.getLogger(__name__)
@@ -30,6 +31,9 @@ _MOST_SOCKET_BYTES: Final = 107
 """Of a socket's path: `sun_path` has 108 with the zero behind it (unix(7))."""
 _SOCKET: Final = "/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store.1"
 """The longest path of a socket that Ray makes below its folder for temporary files."""
+_OTHER_NAME: Final = "ray-"
+_OTHER_NAME_BYTES: Final = len(f"/{_OTHER_NAME}") + 8
+"""Of the folder around Ray's where the usual name is taken: mkdtemp puts eight characters behind the prefix."""
 _SHORT_FOLDER: Final = "/tmp"
 
 
@@ -79,7 +83,8 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
             "object_store_memory": _object_store_bytes(),
         }
     own_folder: contextlib.AbstractContextManager[dict[str, str]] = contextlib.nullcontext({})
-    with folder_for_sockets() if address == "local" else own_folder as folder:
+    token = token_without_home() if address == "local" else contextlib.nullcontext()
+    with token, folder_for_sockets() if address == "local" else own_folder as folder:
         try:
             start_or_join(address, options | folder)
         except ConnectionError as error:
@@ -102,7 +107,7 @@ def folder_for_sockets() -> Iterator[dict[str, str]]:
     for sockets: a short one that nobody else can open, gone behind the block unless Ray did not start and its logs are
     there. RayStartError, with what to set, where none can be made."""
     usual = _usual_folder()
-    longest = _MOST_SOCKET_BYTES - len(_own_name()) - len(_SOCKET)
+    longest = _MOST_SOCKET_BYTES - max(len(_own_name()), _OTHER_NAME_BYTES) - len(_SOCKET)
     if len(os.fsencode(usual)) <= longest:
         yield {}
         return
@@ -123,6 +128,31 @@ def folder_for_sockets() -> Iterator[dict[str, str]]:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def token_without_home() -> Iterator[None]:
+    """A local Ray has a token in the block where its user has no home that can be written to: Ray makes one and keeps
+    it there, unless RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH is set. This one is gone with the block."""
+    named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token" or _home_keeps_a_token():
+        yield
+        return
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    try:
+        yield
+    finally:
+        del os.environ["RAY_AUTH_TOKEN"]
+
+
+def _home_keeps_a_token() -> bool:
+    try:
+        folder = Path.home() / ".ray"
+        folder.mkdir(exist_ok=True)
+    except (OSError, RuntimeError):  # no such folder, or a user whom the system does not know
+        return False
+    token = folder / "auth_token"
+    return os.access(token if token.exists() else folder, os.R_OK if token.exists() else os.W_OK)
 
 
 def what_starts(address: str) -> str:
@@ -199,7 +229,7 @@ def start_or_join(address: str, options: Mapping[str, Any]) -> None:
     no address."""
     import ray
 
-    with reachable(address):
+    with reachable(address), without_driver_lines():
         if address != "local":
             ray.init(address=address, **options)
             return
@@ -236,7 +266,7 @@ def _private_folder() -> str:
         os.mkdir(around, 0o700)
     found = os.lstat(around)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        around = tempfile.mkdtemp(prefix="ray-", dir=base)  # somebody else was there first
+        around = tempfile.mkdtemp(prefix=_OTHER_NAME, dir=base)  # somebody else was there first
     return os.path.join(around, "ray")
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from pipeline.cluster.capacity import Wanted
 from pipeline.cluster.session import check_cluster
-from pipeline.recipe import RayStageTable, RayTable
+from pipeline.recipe import RayTable, UnitKindTable
 
 _CUSTOM_RESOURCE_SHARE: Final = 0.001
 """Of a custom resource that only says where a unit may run: a node that has one of it holds a thousand units."""
@@ -25,8 +25,8 @@ class _Asked(Generic[Amount]):
     key: str
 
 
-def _asked(name: str, own: Amount | None, general_key: str, general: Amount, stage: str) -> _Asked[Amount]:
-    return _Asked(general, general_key) if own is None else _Asked(own, f"ray.stages.{stage}.{name}")
+def _asked(name: str, own: Amount | None, general_key: str, general: Amount, kind: str) -> _Asked[Amount]:
+    return _Asked(general, general_key) if own is None else _Asked(own, f"ray.stages.{kind}.{name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +42,17 @@ class TaskResources:
     max_in_flight: int = 0
     grows: bool = False
     in_process: bool = False
-    stage: str = ""
+    kind: str = ""
     keys: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, table: RayTable, stage: str = "") -> TaskResources:
-        """For the units of a stage (RAY_STAGES), or of no stage in particular."""
-        own = table.stages.get(stage, RayStageTable())
-        cpus = _asked("cpus", own.cpus, "ray.unit_cpus", table.unit_cpus, stage)
-        gpus = _asked("gpus", own.gpus, "", 0.0, stage)
-        memory = _asked("memory", own.memory, "ray.unit_memory", table.unit_memory, stage)
-        resource = _asked("resource", own.resource, "ray.unit_resource", table.unit_resource, stage)
+    def of(cls, table: RayTable, kind: str = "") -> TaskResources:
+        """For the units of a kind (UNIT_KINDS), or of none in particular."""
+        own = table.stages.get(kind, UnitKindTable())
+        cpus = _asked("cpus", own.cpus, "ray.unit_cpus", table.unit_cpus, kind)
+        gpus = _asked("gpus", own.gpus, "", 0.0, kind)
+        memory = _asked("memory", own.memory, "ray.unit_memory", table.unit_memory, kind)
+        resource = _asked("resource", own.resource, "ray.unit_resource", table.unit_resource, kind)
         return cls(
             cpus=cpus.amount,
             gpus=gpus.amount,
@@ -62,7 +62,7 @@ class TaskResources:
             max_in_flight=table.max_in_flight if own.max_in_flight is None else own.max_in_flight,
             grows=table.grows,
             in_process=table.in_process,
-            stage=stage,
+            kind=kind,
             keys=tuple(asked.key for asked in (cpus, gpus, memory, resource) if asked.amount),
         )
 
@@ -148,5 +148,5 @@ def check_resources(work: TaskResources) -> None:
     """Raise ResourceError at once where no node can run a unit, instead of waiting for ever: unless the cluster grows,
     since Ray does not say which nodes its autoscaler may add."""
     if not work.grows and not work.in_process:
-        what = f"unit of the stage {work.stage}" if work.stage else "unit"
+        what = f"unit of kind {work.kind}" if work.kind else "unit"
         check_cluster(Wanted(what=what, keys=" or ".join(work.keys) or "ray.unit_cpus", each=work.reserved))

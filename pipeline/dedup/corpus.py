@@ -14,8 +14,7 @@ import dataclasses
 import functools
 import json
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,12 +23,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lineage.ids import add_digests
+from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from lineage.store.tables import VERDICTS
 from pipeline.dedup import graph, near, verdicts
 from pipeline.dedup.exchange import Engine, Exchange, InProcess
 from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_slices, unit_file
 from pipeline.dedup.rows import Context, FileSlice, Reduced
+from pipeline.results.dedup_result import DedupCounts, DedupResult, GroupVerdicts
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix
 
@@ -63,26 +64,6 @@ class DedupJob:
     rows_per_partition: int = ROWS_PER_PARTITION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupVerdicts:
-    """The VERDICTS file of one group of files: its name in the job's work folder. There is one also without rows."""
-
-    source_index: int
-    group: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DedupResult:
-    """The verdicts, by (source_index, group), and what was counted on the way: `identity`, `dedup.url`, `dedup.exact`,
-    `dedup.near` (documents dropped), `candidate_pairs`, `compared_pairs`, `verified_pairs`, `capped_buckets`; of the
-    documents dropped for their URL `compared_pages` with the text of the kept one, and `unlike_pages` among them, in
-    all and by source_index (`unlike_pages.N`)."""
-
-    verdicts: tuple[GroupVerdicts, ...]
-    counts: Mapping[str, int]
-
-
 def runs_in_one_process(job: DedupJob, num_nodes: int, memory: int) -> bool:
     """What `dedup.engine = "auto"` means: one process compares what it holds easily, on a machine of its own with this
     many bytes of memory. The driver of a cluster of several nodes may have no processor to itself."""
@@ -100,28 +81,29 @@ def deduplicate(
 
     Called again after it was killed, it repeats no finished phase."""
     if not job.units:
-        return DedupResult(verdicts=(), counts={})
+        return DedupResult(verdicts=(), counts=DedupCounts())
     flow = _Flow(job, engine or InProcess(), notify)
     repeated = flow.identity()
     edges = flow.near_edges() if job.table.near else _NOTHING
     labels = flow.components(edges)
     flow.verdicts(repeated, labels, edges)
-    return DedupResult(verdicts=flow.groups, counts=dict(sorted(flow.counts.items())))
+    return DedupResult(verdicts=flow.groups, counts=DedupCounts.total(flow.counts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedPartitions:
-    """A finished phase: the files it published, by partition, and its counts."""
+class PublishedPartitions(JsonRecord):
+    """done.json of a phase: the partitions of which it published a file, and what they counted together."""
 
-    files: Mapping[int, str]
-    counts: Mapping[str, int]
+    phase: str
+    partitions: tuple[int, ...]
+    counts: DedupCounts
 
     @property
     def names(self) -> list[str]:
-        return list(self.files.values())
+        return [_partition_name(self.phase, number) for number in self.partitions]
 
 
-_NOTHING: Final = PublishedPartitions(files={}, counts={})
+_NOTHING: Final = PublishedPartitions(phase="", partitions=(), counts=DedupCounts())
 
 
 class _Flow:
@@ -135,7 +117,7 @@ class _Flow:
             GroupVerdicts(source_index=source, group=group, name=f"dedup/{_partition_name('verdicts', number)}")
             for number, (source, group) in enumerate(starts)
         )
-        self.counts: Counter[str] = Counter()
+        self.counts: list[DedupCounts] = []
         files = _files(job)
         pieces = min(_MAX_PARTITIONS, max(1, math.ceil(job.num_rows / job.rows_per_partition)))
         self.context = Context(
@@ -151,7 +133,7 @@ class _Flow:
         """Find documents whose doc_id came before; what follows does without them."""
         numbers = range(len(self.context.slice_starts))
         repeated = self.phase("identity", numbers, graph.identity_rows, graph.repeated_ids)
-        digest = add_digests([repeated.counts.get("digest", 0)])
+        digest = add_digests([repeated.counts.digest])
         # A key that is a function of every document's content: nobody can foresee it, and the result is the same
         # under any key but for accidental collisions of 64 bits.
         key = int(mix(np.array([digest & (2**64 - 1)], np.uint64))[0])
@@ -159,8 +141,8 @@ class _Flow:
         by_slice = self.phase(
             "identity-by-slice", repeated.names, graph.repeated_rows, graph.repeated_nodes, len(numbers)
         )
-        self.slices = [FileSlice(number, by_slice.files.get(number)) for number in numbers]
-        self.count(repeated, "identity")
+        names = dict(zip(by_slice.partitions, by_slice.names, strict=True))
+        self.slices = [FileSlice(number, names.get(number)) for number in numbers]
         return repeated
 
     def near_edges(self) -> PublishedPartitions:
@@ -170,30 +152,29 @@ class _Flow:
         by_slice = self.phase(
             "buckets-by-slice", buckets.names, near.shared_bucket_rows, near.buckets_of_slice, num_slices
         )
-        shared = [near.SharedSlice(self.slices[number], name) for number, name in by_slice.files.items()]
+        shared = [
+            near.SharedSlice(self.slices[number], name)
+            for number, name in zip(by_slice.partitions, by_slice.names, strict=True)
+        ]
         found = self.phase("candidates", shared, near.band_rows, near.candidates)
         signatures = self.phase(
             "signatures", found.names, near.endpoint_rows, self.bound(near.signatures_of), num_slices
         )
         likely = self.phase("estimated_pairs", _compared(found, signatures), near.pair_rows, self.bound(near.estimated))
         texts = self.phase("shingles", likely.names, near.endpoint_rows, self.bound(near.shingles_of), num_slices)
-        edges = self.phase("near", _compared(likely, texts), near.pair_rows, self.bound(near.verified))
-        self.count(found, "capped_buckets")
-        self.count(likely, "candidate_pairs", "compared_pairs")
-        self.count(edges, "verified_pairs")
-        return edges
+        return self.phase("near", _compared(likely, texts), near.pair_rows, self.bound(near.verified))
 
     def components(self, edges: PublishedPartitions) -> PublishedPartitions:
         """The component of every document that shares its URL, its text or a near edge with another."""
         equal = self.phase("equal_edges", self.slices, graph.equal_rows, graph.stars)
         names = equal.names + edges.names
-        if equal.counts.get("edges", 0) + edges.counts.get("verified_pairs", 0) <= self.job.in_process_rows:
+        if equal.counts.num_edges + edges.counts.verified_pairs <= self.job.in_process_rows:
             return self.phase("labels", names, graph.edge_rows, graph.labels, 1)
         digest, rounds = None, 0
         while True:
             large = self.phase(f"large-star-{rounds}", names, graph.both_ends_rows, graph.large_stars)
             small = self.phase(f"small-star-{rounds}", large.names, graph.greater_end_rows, graph.small_stars)
-            now = small.counts["digest"] % 2**64
+            now = small.counts.digest % 2**64
             if now == digest:
                 return self.phase("labels", small.names, graph.star_centre_rows, graph.star_labels)
             digest, names, rounds = now, small.names, rounds + 1
@@ -209,10 +190,9 @@ class _Flow:
         written = self.phase("verdicts", tasks, _run_task, verdicts.verdicts, len(self.groups))
         for number in range(len(self.groups)):
             name = _partition_name("verdicts", number)
-            if number not in written.files and not self.folder.exists(name):
+            if number not in written.partitions and not self.folder.exists(name):
                 _write(self.folder, name, VERDICTS.empty_table())
-        self.count(decided, "dedup.url", "dedup.exact", "dedup.near")
-        if self.job.table.near and decided.counts.get("dedup.url", 0):
+        if self.job.table.near and decided.counts.dropped.get("dedup.url", 0):
             self.texts_of_pages(decided)
 
     def texts_of_pages(self, decided: PublishedPartitions) -> None:
@@ -221,8 +201,7 @@ class _Flow:
         signatures = self.phase(
             "url_signatures", pairs.names, near.endpoint_rows, self.bound(near.signatures_of), len(self.slices)
         )
-        unlike = self.phase("unlike_pages", _compared(pairs, signatures), near.pair_rows, self.bound(near.unlike))
-        self.count(unlike, *unlike.counts)
+        self.phase("unlike_pages", _compared(pairs, signatures), near.pair_rows, self.bound(near.unlike))
 
     def bound(self, reduce: Callable[[Context, int, pa.Table], Reduced]) -> Callable[[int, pa.Table], Reduced]:
         """A reducer that takes the context, with it."""
@@ -239,7 +218,9 @@ class _Flow:
         """Run a phase, unless its marker stands, and publish what each partition comes to."""
         marker = f"{name}/{_MARKER}"
         if self.folder.exists(marker):
-            return _partitions(name, json.loads(self.folder.read(marker)))
+            done = PublishedPartitions.from_json(json.loads(self.folder.read(marker)))
+            self.counts.append(done.counts)
+            return done
         self.notify(name)
         exchange = Exchange(
             name=name,
@@ -250,17 +231,11 @@ class _Flow:
             num_partitions=num_partitions or self.context.num_partitions,
         )
         counts = self.engine.run(exchange)
-        total: Counter[str] = Counter()
-        for of_partition in counts.values():
-            total.update(of_partition)
-        record = {"partitions": list(counts), "counts": dict(sorted(total.items()))}
-        self.folder.mark(marker, json.dumps(record).encode())
+        done = PublishedPartitions(phase=name, partitions=tuple(counts), counts=DedupCounts.total(counts.values()))
+        self.folder.mark(marker, json.dumps(done.to_json()).encode())
         self.engine.clear(exchange)
-        return _partitions(name, record)
-
-    def count(self, published: PublishedPartitions, *names: str) -> None:
-        """Keep counts of a phase for the result."""
-        self.counts.update({name: published.counts.get(name, 0) for name in names})
+        self.counts.append(done.counts)
+        return done
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,19 +254,13 @@ def _compared(pairs: PublishedPartitions, values: PublishedPartitions) -> list[n
     return [near.Compared(name, False) for name in pairs.names] + [near.Compared(name, True) for name in values.names]
 
 
-def _partitions(phase: str, record: Mapping[str, Any]) -> PublishedPartitions:
-    return PublishedPartitions(
-        files={number: _partition_name(phase, number) for number in record["partitions"]}, counts=record["counts"]
-    )
-
-
 def _partition_name(phase: str, number: int) -> str:
     return f"{phase}/{number:05d}.parquet"
 
 
 def _publish(
     folder: Folder, phase: str, reduce: Callable[[int, pa.Table], Reduced], number: int, rows: pa.Table
-) -> dict[str, int]:
+) -> DedupCounts:
     reduced = reduce(number, rows)
     _write(folder, _partition_name(phase, number), reduced.rows)
     return reduced.counts

@@ -1,6 +1,6 @@
 """The keyed exchange: rows made anywhere meet by partition number and are reduced there.
 
-Two engines with the same result: one process, and two Ray Data Datasets for corpora that no process can hold. A reducer
+Two engines with the same result: one process, and two phases of units for corpora that no process can hold. A reducer
 publishes its own files, under names that depend on the partition alone, and returns counts: so it may run twice without
 harm.
 """
@@ -8,19 +8,19 @@ harm.
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from lineage.store.shuffle import Shuffle, gather, publish_index
-from pipeline.cluster.dataset import DatasetStats, run_units
-from pipeline.cluster.tasks import TaskResources
+from pipeline.phases.phase import Phase, Run, publish_result, run_phase
+from pipeline.results.dedup_result import DedupCounts
 
 PARTITION: Final = "partition"
 """The column of int64 partition numbers that the rows of an exchange carry."""
@@ -32,8 +32,6 @@ MAX_SHARES: Final = 512
 """Files that the rows of an exchange lie in at most: where there are more tasks, each file holds those of several. A
 reducer reads one range of every file that has rows of its partition, so an exchange asks an object store for at most
 this many times its partitions."""
-
-Counts = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ class Exchange:
     folder: Folder
     tasks: Sequence[Any]
     read: Callable[[Any], pa.Table]
-    reduce: Callable[[int, pa.Table], Counts]
+    reduce: Callable[[int, pa.Table], DedupCounts]
     num_partitions: int
 
 
@@ -55,7 +53,7 @@ class Engine(Protocol):
     """Carries an exchange out; the counts of each partition that had rows, by its number. `clear` removes what it left
     for a second call, once the exchange need not run again."""
 
-    def run(self, exchange: Exchange) -> dict[int, Counts]: ...
+    def run(self, exchange: Exchange) -> dict[int, DedupCounts]: ...
 
     def clear(self, exchange: Exchange) -> None: ...
 
@@ -64,7 +62,7 @@ class InProcess:
     """One partition after the other in this process; rows wait in memory, and past a bound in files of the local
     disk."""
 
-    def run(self, exchange: Exchange) -> dict[int, Counts]:
+    def run(self, exchange: Exchange) -> dict[int, DedupCounts]:
         with Shuffle() as shuffle:
             for task in exchange.tasks:
                 for number, rows in split(exchange.read(task)):
@@ -89,51 +87,55 @@ def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
     return [(int(ordered[begin]), rows.take(pa.array(order[begin:end]))) for begin, end in itertools.pairwise(bounds)]
 
 
-class RayData:
-    """Two Datasets over files: one publishes the rows of the tasks, cut by partition, the other reduces each partition.
+class InPhases:
+    """Two phases of the run over files: one publishes the rows of the tasks, cut by partition, the other reduces each
+    partition.
 
         <folder>/rows/<share>.json         the rows of the share's tasks are published, beside it
-        <folder>/reduced/<partition>.json  the partition is reduced: its counts, or null where it had no rows
+        <folder>/reduced/<partition>.json  the partition is reduced: what it counted, if it had rows
 
     A share holds the rows of one task or, where there are more than `max_shares`, of several neighbouring ones. A
     killed exchange repeats only what has no such marker, and no process holds more than a task's rows or a partition's
-    in memory. `work` says what readers and reducers reserve, and how often they are tried again; `ended` gets what Ray
-    Data counted of each Dataset. Needs a connected cluster."""
+    in memory."""
 
-    def __init__(
-        self,
-        work: TaskResources,
-        ended: Callable[[DatasetStats], None] = lambda stats: None,
-        max_shares: int = MAX_SHARES,
-    ) -> None:
-        self._work, self._ended, self._max_shares = work, ended, max_shares
+    def __init__(self, run: Run, max_shares: int = MAX_SHARES) -> None:
+        self._run, self._max_shares = run, max_shares
 
-    def run(self, exchange: Exchange) -> dict[int, Counts]:
+    def run(self, exchange: Exchange) -> dict[int, DedupCounts]:
         if not exchange.tasks:
             return {}
-        counts = {
-            int(key): json.loads(exchange.folder.read(f"{_REDUCED}/{key}.json"))
-            for key in _published(exchange.folder, _REDUCED, ".json")
-        }
-        if left := [number for number in range(exchange.num_partitions) if number not in counts]:
-            self._read(exchange)
-            job = index_shares(exchange)
-            operator = f"dedup.{exchange.name}"
-            counts |= dict(run_units(reduce_partition, job, left, self._work, operator=operator, ended=self._ended))
-        return {number: found for number, found in sorted(counts.items()) if found is not None}
+        self._read(exchange)
+        partitions = [Partition(number=number) for number in range(exchange.num_partitions)]
+        phase = Phase(
+            name=f"dedup.{exchange.name}",
+            operator=f"dedup.{exchange.name}",
+            kind="compare",
+            task=reduce_partition,
+            result=Reduction,
+            job=index_shares(exchange),
+            units=partitions,
+            out=exchange.folder,
+        )
+        reductions = zip(partitions, run_phase(self._run, phase), strict=True)
+        return {partition.number: found.counts for partition, found in reductions if found.has_rows}
 
     def clear(self, exchange: Exchange) -> None:
         exchange.folder.remove_tree(_ROWS)
         exchange.folder.remove_tree(_REDUCED)
 
     def _read(self, exchange: Exchange) -> None:
-        """Publish the rows of every share that has not been published before."""
-        done = set(_published(exchange.folder, _ROWS, ".json"))
-        left = [share for share in into_shares(exchange.tasks, self._max_shares) if share.key not in done]
-        job = RowsJob(folder=exchange.folder.url, read=exchange.read, num_partitions=exchange.num_partitions)
-        operator = f"dedup.{exchange.name}.rows"
-        for _ in run_units(publish_share, job, left, self._work, operator=operator, ended=self._ended):
-            pass
+        """Publish the rows of every share."""
+        phase = Phase(
+            name=f"dedup.{exchange.name}.rows",
+            operator=f"dedup.{exchange.name}.rows",
+            kind="compare",
+            task=publish_share,
+            result=PublishedShare,
+            job=RowsJob(folder=exchange.folder.url, read=exchange.read, num_partitions=exchange.num_partitions),
+            units=into_shares(exchange.tasks, self._max_shares),
+            out=exchange.folder,
+        )
+        run_phase(self._run, phase)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +153,7 @@ class PartitionJob:
 
     folder: str
     keys: tuple[str, ...]
-    reduce: Callable[[int, pa.Table], Counts]
+    reduce: Callable[[int, pa.Table], DedupCounts]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +163,36 @@ class ShareTasks:
     key: str
     tasks: tuple[Any, ...]
 
+    @property
+    def marker(self) -> str:
+        return f"{_ROWS}/{self.key}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedShare(JsonRecord):
+    """The rows of a share: how many there are."""
+
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """A partition to reduce."""
+
+    number: int
+
+    @property
+    def marker(self) -> str:
+        return f"{_REDUCED}/{self.number:05d}.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction(JsonRecord):
+    """What a partition came to, if it has rows."""
+
+    has_rows: bool
+    counts: DedupCounts
+
 
 def into_shares(tasks: Sequence[Any], most: int) -> list[ShareTasks]:
     """The tasks of each share: a function of these alone, for a broken-off exchange goes on from what is published."""
@@ -169,15 +201,16 @@ def into_shares(tasks: Sequence[Any], most: int) -> list[ShareTasks]:
     return [ShareTasks(key=f"{n:05d}", tasks=tuple(tasks[begin : begin + each])) for n, begin in enumerate(starts)]
 
 
-def publish_share(job: RowsJob, share: ShareTasks) -> None:
+def publish_share(job: RowsJob, share: ShareTasks) -> PublishedShare:
     """Publish the rows of a share's tasks, cut by partition, and last its marker."""
-    folder = Folder(job.folder)
+    folder, num_rows = Folder(job.folder), 0
     with Shuffle(job.num_partitions) as shuffle:
         for task in share.tasks:
             for number, rows in split(job.read(task)):
                 shuffle.add(PARTITION, rows, number)
+                num_rows += len(rows)
         shuffle.publish(folder.folder(_ROWS), share.key)
-    folder.mark(f"{_ROWS}/{share.key}.json", b"{}")
+    return publish_result(folder, share.marker, PublishedShare(num_rows=num_rows))
 
 
 def index_shares(exchange: Exchange) -> PartitionJob:
@@ -189,13 +222,12 @@ def index_shares(exchange: Exchange) -> PartitionJob:
     return PartitionJob(folder=exchange.folder.url, keys=keys, reduce=exchange.reduce)
 
 
-def reduce_partition(job: PartitionJob, number: int) -> Counts | None:
-    """Reduce a partition's rows of all shares, whose index stands; its counts, None where it has no rows."""
+def reduce_partition(job: PartitionJob, partition: Partition) -> Reduction:
+    """Reduce a partition's rows of all shares, whose index stands."""
     folder = Folder(job.folder)
-    rows = gather(folder.folder(_ROWS), PARTITION, job.keys, number, pa.schema([]))
-    counts = dict(job.reduce(number, rows)) if len(rows) else None
-    folder.mark(f"{_REDUCED}/{number:05d}.json", json.dumps(counts).encode())
-    return counts
+    rows = gather(folder.folder(_ROWS), PARTITION, job.keys, partition.number, pa.schema([]))
+    counts = job.reduce(partition.number, rows) if len(rows) else DedupCounts()
+    return publish_result(folder, partition.marker, Reduction(has_rows=bool(len(rows)), counts=counts))
 
 
 def _published(folder: Folder, kind: str, suffix: str) -> list[str]:

@@ -16,6 +16,7 @@ from lineage.ids import id_digest
 from pipeline.dedup.exchange import PARTITION
 from pipeline.dedup.inputs import ID, is_earlier, open_slice, read_keys
 from pipeline.dedup.rows import Context, FileSlice, Reduced, empty, first_documents, halves, ints, prefix, routed
+from pipeline.results.dedup_result import DedupCounts
 from stages.dedup.candidates import distinct_pairs
 from stages.dedup.components import edges_digest, label_components, large_star, small_star
 
@@ -40,7 +41,7 @@ def repeated_ids(_: int, rows: pa.Table) -> Reduced:
     ordered = rows.take(pa.array(order))
     first = ordered.filter(pa.array(~again))
     found = ordered.filter(pa.array(again)).select(["node", "doc_id"])
-    return Reduced(found, {"identity": len(found), "digest": id_digest(first["doc_id"].to_pylist())})
+    return Reduced(found, DedupCounts(dropped={"identity": len(found)}, digest=id_digest(first["doc_id"].to_pylist())))
 
 
 def repeated_rows(context: Context, name: str) -> pa.Table:
@@ -51,7 +52,7 @@ def repeated_rows(context: Context, name: str) -> pa.Table:
 
 def repeated_nodes(_: int, rows: pa.Table) -> Reduced:
     """Sorted nodes that take no part in what follows."""
-    return Reduced(pa.table({"node": np.sort(ints(rows, "node"))}), {})
+    return Reduced(pa.table({"node": np.sort(ints(rows, "node"))}))
 
 
 def equal_rows(context: Context, files: FileSlice) -> pa.Table:
@@ -86,7 +87,7 @@ def stars(_: int, rows: pa.Table) -> Reduced:
     # The least node of a group is of this run unless all are of earlier ones, whose nodes are greater.
     wanted = ~starts & ~is_earlier(centre)
     a, b = distinct_pairs(centre[wanted], node[wanted])
-    return Reduced(pa.table({"a": a, "b": b}), {"edges": len(a)})
+    return Reduced(pa.table({"a": a, "b": b}), DedupCounts(num_edges=len(a)))
 
 
 def edge_rows(context: Context, name: str) -> pa.Table:
@@ -98,7 +99,7 @@ def edge_rows(context: Context, name: str) -> pa.Table:
 def labels(_: int, rows: pa.Table) -> Reduced:
     """Every node of a component and its label, the least node there."""
     node, label = label_components(ints(rows, "a"), ints(rows, "b"))
-    return Reduced(pa.table({"node": node, "label": label}), {})
+    return Reduced(pa.table({"node": node, "label": label}))
 
 
 def both_ends_rows(context: Context, name: str) -> pa.Table:
@@ -120,13 +121,13 @@ def greater_end_rows(context: Context, name: str) -> pa.Table:
 def large_stars(_: int, rows: pa.Table) -> Reduced:
     """One half of a round of distributed components."""
     a, b = large_star(*distinct_pairs(ints(rows, "a"), ints(rows, "b")))
-    return Reduced(pa.table({"a": a, "b": b}), {})
+    return Reduced(pa.table({"a": a, "b": b}))
 
 
 def small_stars(_: int, rows: pa.Table) -> Reduced:
     """The other half; a round that leaves the digest as it was has changed no edge."""
     a, b = small_star(*distinct_pairs(ints(rows, "a"), ints(rows, "b")))
-    return Reduced(pa.table({"a": a, "b": b}), {"digest": edges_digest(a, b)})
+    return Reduced(pa.table({"a": a, "b": b}), DedupCounts(digest=edges_digest(a, b)))
 
 
 def star_centre_rows(context: Context, name: str) -> pa.Table:
@@ -139,4 +140,4 @@ def star_labels(_: int, rows: pa.Table) -> Reduced:
     """`labels` of finished stars."""
     a, b = distinct_pairs(ints(rows, "a"), ints(rows, "b"))
     centres = np.unique(b)
-    return Reduced(pa.table({"node": np.concatenate((a, centres)), "label": np.concatenate((b, centres))}), {})
+    return Reduced(pa.table({"node": np.concatenate((a, centres)), "label": np.concatenate((b, centres))}))

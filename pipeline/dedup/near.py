@@ -18,6 +18,7 @@ from lineage.ids import sort_keys
 from pipeline.dedup.exchange import PARTITION
 from pipeline.dedup.inputs import KeysFile, is_earlier, locators, open_slice, ordinals, read_keys, read_texts
 from pipeline.dedup.rows import Context, FileSlice, Reduced, are_among, first_documents, ints, positions, prefix, routed
+from pipeline.results.dedup_result import DedupCounts
 from stages.dedup.bands import I64, band_keys, band_orders, unpack_signatures
 from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_texts, distinct_pairs, stands_again
 from stages.dedup.minhash import U32, estimate_floor
@@ -49,7 +50,7 @@ def shared_buckets(_: int, rows: pa.Table) -> Reduced:
     most texts resemble none."""
     shared = rows.filter(pa.array(stands_again(ints(rows, "key"))))
     slices, keys = distinct_pairs(shared["slice"].to_numpy().astype(np.int64), ints(shared, "key"))
-    return Reduced(pa.table({"slice": slices, "key": keys}), {})
+    return Reduced(pa.table({"slice": slices, "key": keys}))
 
 
 def shared_bucket_rows(context: Context, name: str) -> pa.Table:
@@ -60,7 +61,7 @@ def shared_bucket_rows(context: Context, name: str) -> pa.Table:
 
 def buckets_of_slice(_: int, rows: pa.Table) -> Reduced:
     """A slice's shared buckets, sorted."""
-    return Reduced(pa.table({"key": np.sort(ints(rows, "key"))}), {})
+    return Reduced(pa.table({"key": np.sort(ints(rows, "key"))}))
 
 
 class SharedSlice(NamedTuple):
@@ -147,7 +148,7 @@ def candidates(_: int, rows: pa.Table) -> Reduced:
     columns = {name: ints(rows, name) for name in _BAND_COLUMNS}
     earlier = is_earlier(columns["node"])
     pairs = candidate_pairs(BandRows(**columns, earlier=earlier, stays=earlier))
-    return Reduced(pa.table({"a": pairs.a, "b": pairs.b}), {"capped_buckets": pairs.num_capped})
+    return Reduced(pa.table({"a": pairs.a, "b": pairs.b}), DedupCounts(capped_buckets=pairs.num_capped))
 
 
 def endpoint_rows(context: Context, name: str) -> pa.Table:
@@ -184,7 +185,7 @@ def _fetched(context: Context, number: int, rows: pa.Table, what: Literal["signa
         copies = pa.array(np.repeat(np.arange(len(wanted)), times))
         tables.append(pa.table({"node": node[here], "meeting": meeting[here], "value": values.take(copies)}))
     fetched = pa.concat_tables(tables)
-    return Reduced(fetched.filter(pc.is_valid(fetched["value"])), {})
+    return Reduced(fetched.filter(pc.is_valid(fetched["value"])))
 
 
 def _signatures(file: KeysFile, wanted: I64) -> pa.Array:
@@ -234,13 +235,13 @@ def estimated(context: Context, _: int, rows: pa.Table) -> Reduced:
         likely[block] = agreement >= floor
     return Reduced(
         pa.table({"a": pairs.a[likely], "b": pairs.b[likely]}),
-        {"candidate_pairs": len(likely), "compared_pairs": int(np.count_nonzero(likely))},
+        DedupCounts(candidate_pairs=len(likely), compared_pairs=int(np.count_nonzero(likely))),
     )
 
 
 def unlike(context: Context, _: int, rows: pa.Table) -> Reduced:
-    """How many of these pairs have texts that are not alike, in all (`unlike_pages`) and by the source_index of b
-    (`unlike_pages.N`); `compared_pages` are those of which both have a signature."""
+    """How many of these pairs have texts that are not alike, by the source_index of b; `compared_pages` are those of
+    which both have a signature."""
     pairs = _Pairs(rows)
     both = np.flatnonzero((pairs.left >= 0) & (pairs.right >= 0))
     signatures = unpack_signatures(pairs.values, context.table)
@@ -250,9 +251,8 @@ def unlike(context: Context, _: int, rows: pa.Table) -> Reduced:
         agreement = (signatures[pairs.left[block]] == signatures[pairs.right[block]]).mean(axis=1)
         is_unlike[begin : begin + len(block)] = agreement < UNLIKE
     sources, numbers = np.unique(locators(pairs.b[both[is_unlike]])[0], return_counts=True)
-    counts = {"compared_pages": len(both), "unlike_pages": int(np.count_nonzero(is_unlike))}
-    by_source = dict(zip(sources.tolist(), numbers.tolist(), strict=True))
-    counts |= {f"unlike_pages.{source}": number for source, number in by_source.items()}
+    by_source = dict(zip(map(str, sources.tolist()), numbers.tolist(), strict=True))
+    counts = DedupCounts(compared_pages=len(both), unlike_pages=by_source)
     return Reduced(pa.table({"b": pairs.b[both[is_unlike]]}), counts)
 
 
@@ -269,7 +269,7 @@ def verified(context: Context, _: int, rows: pa.Table) -> Reduced:
         near &= similarity >= context.table.threshold
     return Reduced(
         pa.table({"a": pairs.a[near], "b": pairs.b[near], "similarity": similarity[near]}),
-        {"verified_pairs": int(np.count_nonzero(near))},
+        DedupCounts(verified_pairs=int(np.count_nonzero(near))),
     )
 
 

@@ -13,17 +13,18 @@ import pyarrow as pa
 from lineage.storage.folder import Folder
 from pipeline.dedup.exchange import PARTITION
 from pipeline.dedup.inputs import ID, KeysFile, open_slice, ordinals, read_keys
-from pipeline.parquet.rows import read_rows
+from pipeline.results.dedup_result import DedupCounts
+from pipeline.results.rows import read_rows
 from stages.dedup.bands import I64
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix
 
 
 class Reduced(NamedTuple):
-    """What a partition came to: the rows to publish, and numbers to add up over partitions."""
+    """What a partition came to: the rows to publish, and what it counted."""
 
     rows: pa.Table
-    counts: dict[str, int]
+    counts: DedupCounts = DedupCounts()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from lineage.store.tables import VERDICTS
 from pipeline.dedup.inputs import is_earlier, locators, open_slice, ordinals, read_keys
 from pipeline.dedup.rows import Context, Reduced, halves, ints, routed
+from pipeline.results.dedup_result import DedupCounts
 from stages.dedup.bands import I64
 from stages.dedup.candidates import distinct_pairs
 from stages.dedup.decide import DEDUP_STAGES, NONE, Decisions, Members, NearEdges, decide
@@ -61,7 +62,7 @@ def members(context: Context, number: int, rows: pa.Table) -> Reduced:
             table = table.take(pa.array(np.searchsorted(ints(table, "node"), node[here])))
             table = table.append_column("label", pa.array(label[here]))
             tables.append(table.append_column("b", pa.array(np.full(len(table), _NO_NODE))))
-    return Reduced(pa.concat_tables(tables, promote_options="default"), {})
+    return Reduced(pa.concat_tables(tables, promote_options="default"))
 
 
 def component_rows(context: Context, name: str) -> pa.Table:
@@ -78,7 +79,7 @@ def decisions(context: Context, _: int, rows: pa.Table) -> Reduced:
     stages = pa.array(DEDUP_STAGES).take(_index(found.stage))
     counts = {name: int(np.count_nonzero(found.stage == number)) for number, name in enumerate(DEDUP_STAGES)}
     made = _decision_table(documents["node"], documents["doc_id"].cast(pa.binary()), found, stages, context.table)
-    return Reduced(made, {name: count for name, count in counts.items() if count})
+    return Reduced(made, DedupCounts(dropped={name: count for name, count in counts.items() if count}))
 
 
 def _members(rows: pa.Table, keep: Keep) -> Members:
@@ -168,7 +169,7 @@ def url_pair_rows(context: Context, name: str) -> pa.Table:
 
 def url_pairs(_: int, rows: pa.Table) -> Reduced:
     """The pairs as they came."""
-    return Reduced(rows.select(["a", "b"]), {})
+    return Reduced(rows.select(["a", "b"]))
 
 
 def repeated_verdict_rows(context: Context, name: str) -> pa.Table:
@@ -203,4 +204,4 @@ def verdicts(_: int, rows: pa.Table) -> Reduced:
         pa.array(places[field.name]).cast(field.type) if field.name in places else ordered[field.name]
         for field in VERDICTS
     ]
-    return Reduced(pa.table(columns, schema=VERDICTS), {})
+    return Reduced(pa.table(columns, schema=VERDICTS))

@@ -15,7 +15,7 @@ from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from pipeline.export.sink import ExportSink
 from pipeline.export.units import ExportJob, ExportPiece
-from pipeline.parquet.rows import opened, read_rows
+from pipeline.results.rows import opened, read_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import arrow_dataset
 from pipeline.export.sink import ExportSink, FileUnderWay
 from pipeline.export.units import ExportJob, ExportPiece
-from pipeline.parquet.rows import read_rows
+from pipeline.results.rows import read_rows
 
 _TOKENS_AT_ONCE: Final = 1 << 21
 

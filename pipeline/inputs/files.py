@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from fsspec.utils import glob_translate
 
-from lineage.recipe import RecipeError, blamed_on
+from lineage.recipe import RecipeError, blamed_on, utf8_text
 from lineage.secrets import without_secrets
 from lineage.storage.folder import filesystem, is_remote, join, kind_of, local_path, with_environment
 from pipeline.inputs.http_file import READING, Retries, http_facts, http_size, open_http
@@ -155,7 +155,7 @@ def _list_all(source: InputSource) -> Iterator[_Listed]:
                 yield from _list_entry(entry, shown)
         except FileNotFoundError as error:
             raise RecipeError(f"source.inputs of {source.name!r}: there is no file {shown!r}") from error
-        except (OSError, EOFError, UnicodeDecodeError, zlib.error) as error:
+        except (OSError, EOFError, zlib.error) as error:
             raise RecipeError(f"source.inputs of {source.name!r}: {shown!r} cannot be listed: {error}") from error
 
 
@@ -283,7 +283,7 @@ def _read_paths(entry: str, shown: str) -> list[str]:
             stream.seek(0)
             with gzip.open(stream) as inflated:
                 data = inflated.read(_MAX_LIST_BYTES)
-    lines = [line.strip() for line in data.decode("utf-8-sig").splitlines()]
+    lines = [line.strip() for line in utf8_text(data, f"the list {shown!r}").splitlines()]
     # `find` writes ./a for a. Under both names a file would be read twice.
     return [line if is_remote(line) else re.sub(r"(?<![^/])(?:\./+)+", "", line) for line in lines if line]
 

@@ -10,7 +10,7 @@ import math
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Final, Literal, TypedDict
+from typing import Final, Literal, NotRequired, TypedDict
 
 from rich.console import Console
 from rich.panel import Panel
@@ -18,6 +18,7 @@ from rich.rule import Rule as Line
 from rich.table import Table
 from rich.text import Text
 
+from lineage.secrets import without_secrets
 from lineage.store.rows import DocumentRow
 from lineage.trace.document_history import DocumentHistory
 from pipeline.terminal import short_number, visible, visible_lines
@@ -28,6 +29,8 @@ from stages.quality.languages import UNDETERMINED
 from stages.quality.options import table_of
 from stages.quality.rules import STAGE as QUALITY
 from stages.steps.catalogue import StepTables
+from stages.steps.url import STAGE as URL
+from stages.steps.url import listed_at
 
 Verdict = Literal["kept", "changed", "rejected"]
 _PREVIEW_CHARS: Final = 1_200
@@ -39,7 +42,8 @@ _COLOURS: Final = {"kept": "green", "changed": "cyan", "rejected": "red"}
 class StepExplanation:
     """One step: what it measured, and the text as it came and went. `deciding` is the rule that rejected;
     `judged_text` what the prefilter looked at, of a page that it turned down, in `judged_language`; `table` the
-    language by whose table the quality rules judged (None: the text's own language has none)."""
+    language by whose table the quality rules judged (None: the text's own language has none); `listed_at` the file and
+    line of each list that turned the document down, by rule."""
 
     stage: str
     verdict: Verdict
@@ -52,6 +56,7 @@ class StepExplanation:
     judged_text: str = ""
     judged_language: str | None = None
     table: str | None = None
+    listed_at: tuple[tuple[str, str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +88,9 @@ def explain(document: Document, chain: Chain) -> Explanation:
         found = _explain_step(step.stage, document, outcome)
         if step.stage == QUALITY:
             found = replace(found, table=table_of(chain.tables.quality, document.language))
+        if step.stage == URL:
+            places = ((each.rule, listed_at(chain.tables.url, each)) for each in found.findings)
+            found = replace(found, listed_at=tuple((rule, *place) for rule, place in places if place is not None))
         steps.append(found)
         document = outcome.document if isinstance(outcome, Rejection) else outcome
         if step.stage == "parse" and not document.text:
@@ -120,6 +128,7 @@ class FindingJson(TypedDict):
     value: float | None
     threshold: float | None
     verdict: Literal["kept", "rejected"]
+    matched: NotRequired[str]
 
 
 def as_json(explanation: Explanation) -> dict[str, object]:
@@ -155,19 +164,28 @@ def _step_json(step: StepExplanation) -> dict[str, object]:
     plain |= {"raised": asdict(step.fault)} if step.fault else {}
     if step.stage == QUALITY:
         plain |= {"table": step.table}
+    if step.listed_at:
+        plain |= {
+            "listed_at": [
+                {"rule": rule, "file": without_secrets(file), "line": line} for rule, file, line in step.listed_at
+            ]
+        }
     if step.judged_text:
         plain |= {"judged_language": step.judged_language, "judged_text": step.judged_text}
     return plain | ({"text": step.text_after} if step.text_after != step.text_before else {})
 
 
 def _finding_json(finding: Finding) -> FindingJson:
-    return {
+    plain: FindingJson = {
         "stage": finding.stage,
         "rule": finding.rule,
         "value": _finite(finding.value),
         "threshold": _finite(finding.threshold),
         "verdict": "rejected" if finding.rejected else "kept",
     }
+    if finding.matched is not None:
+        plain["matched"] = finding.matched
+    return plain
 
 
 def _finite(value: float | None) -> float | None:
@@ -186,6 +204,8 @@ def render(explanation: Explanation, console: Console) -> None:
             console.print(Text(f"  {_whose_table(step, document)}", style="dim"))
         if step.findings:
             console.print(_table(step, explanation.deciding))
+        for rule, file, line in step.listed_at:
+            console.print(Text(visible(f"  {rule}: line {line:,} of {without_secrets(file)}")))
         if step.judged_text:
             title = f"what it looked at, likeliest in {step.judged_language}"
             _print_framed(console, title, _preview(step.judged_text))
@@ -212,7 +232,9 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, out: str
     row = history.row
     _print_heading(console, Text.assemble(("in the output", "bold"), f"  {row.status}"))
     if row.status == "rejected":
-        recorded = Finding(stage=row.stage or "", rule=row.rule or "", value=row.value, threshold=row.threshold)
+        recorded = Finding(
+            stage=row.stage or "", rule=row.rule or "", value=row.value, threshold=row.threshold, matched=row.matched
+        )
         console.print(Text(visible(f"  rejected at {recorded.stage}: {recorded.rule}{_measured(recorded)}")))
     elif row.duplicate_of is not None:
         how = "the same URL" if row.similarity is None else f"Jaccard similarity {row.similarity:.3f}"
@@ -272,7 +294,8 @@ def _measured(finding: Finding) -> str:
     if finding.value is None:
         return ""
     against = "" if finding.threshold is None else f" against {short_number(finding.threshold)}"
-    return f" ({short_number(finding.value)}{against})"
+    matched = "" if finding.matched is None else f", {finding.matched}"
+    return f" ({short_number(finding.value)}{against}{matched})"
 
 
 def _table(step: StepExplanation, decides: Finding | None) -> Table:
@@ -281,6 +304,7 @@ def _table(step: StepExplanation, decides: Finding | None) -> Table:
     table.add_column("rule", no_wrap=True)
     table.add_column("value", justify="right")
     table.add_column("threshold", justify="right")
+    table.add_column()
     for finding in step.findings:
         mark, style = ("✗", "red") if finding.rejected else ("✓", "green")
         table.add_row(
@@ -290,6 +314,7 @@ def _table(step: StepExplanation, decides: Finding | None) -> Table:
                 style=style if finding.rejected else "",
             ),
             *("" if number is None else short_number(number) for number in (finding.value, finding.threshold)),
+            visible(finding.matched or ""),
         )
     return table
 

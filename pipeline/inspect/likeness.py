@@ -11,7 +11,7 @@ import numpy as np
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from pipeline.parquet.rows import clean_texts, read_rows
+from pipeline.results.rows import clean_texts, read_rows
 from stages.steps.decontaminate import read_items
 from trainer.mix.dsir import (
     BUCKETS,

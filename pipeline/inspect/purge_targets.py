@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from lineage.ids import parse_id
 from lineage.index.output_index import read_index
 from lineage.purge.plan import PurgeMatch
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, utf8_text
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, local_path, split
 from lineage.store.delta import read_table
@@ -202,9 +202,9 @@ def _names(path: str) -> list[_Name]:
         data = folder.read(name)
         if ending == "parquet":
             return _of_table(path, pq.read_table(io.BytesIO(data)))
-        text = data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException) as error:
         raise RecipeError(f"--from {path} cannot be read: {error}") from error
+    text = utf8_text(data, f"--from {path}")
     if ending == "csv":
         return _of_rows(path, list(_rows(path, text)))
     lines = (line.strip() for line in text.splitlines())

@@ -17,6 +17,8 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from lineage.ids import content_hash
+from lineage.index.checked_against import checked_against
 from lineage.index.checksums import check_file
 from lineage.index.output_index import Index, PartFile, Shard, check_outside, read_index
 from lineage.index.parsed_texts import read_parsed_texts
@@ -28,16 +30,18 @@ from lineage.store.lookup import Lookup
 from pipeline.cluster.dataset import run_units
 from pipeline.cluster.session import as_connected, units_session
 from pipeline.cluster.tasks import TaskResources
-from pipeline.parquet.rows import clean_texts, read_rows
+from pipeline.inspect.scanned_runs import Benchmark, ReadingRuns, ReadItem, ScannedRun
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
 from pipeline.recipe import recipe_of
-from stages.contamination import Evidence, Finder, Kind
+from pipeline.results.rows import clean_texts, read_rows
+from stages.contamination import SHOWN_SPANS, Evidence, Finder, Kind
 from stages.dedup.options import DedupTable
 from stages.ngrams import ElementKind, Tokens
 from stages.pii.options import PiiTable
 from stages.steps.decontaminate import read_items
 from stages.steps.parse import clean_text
+from stages.steps.textfiles import named_bytes
 from stages.tokens.tokenizer import Tokenizer
 
 COMMON_IN = 10
@@ -50,19 +54,22 @@ _AT_ONCE = 256  # documents that the lineage store is asked for at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """What to look for, and how. Without `max_share` a purge takes one document of a hundred, but ten at least: of a
-    small corpus a few documents are a large share."""
+    """What to look for, and how: the items of all files of `against`, numbered through. Without `max_share` a purge
+    takes one document of a hundred, but ten at least: of a small corpus a few documents are a large share. `runs`: with
+    what training runs read of the items; those of the output's store, and those at these training outputs."""
 
-    against: str
+    against: tuple[str, ...]
     field: str = "text"
     ngram: Literal["13w", "8t"] = "13w"
     control: str | None = None
     max_share: float | None = None
+    runs: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanJob:
-    """What all scanning tasks share. `common` are the numbers of n-grams to leave out."""
+    """What all scanning tasks share. `common` are the numbers of n-grams to leave out; `places`: whether the tokens of
+    what is found are asked for."""
 
     out: str
     key: str
@@ -73,6 +80,7 @@ class ScanJob:
     encoding: str
     eot_id: int | None
     common: tuple[int, ...] = ()
+    places: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +96,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """A document as a piece holds it; `tokens` where it came from a shard."""
+    """A document as a piece holds it; `tokens` where it came from a shard, without its end-of-text."""
 
     row: int
     doc_id: bytes
@@ -98,7 +106,8 @@ class _Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match(JsonRecord):
-    """One item in one document: stages.contamination.Evidence, with the `text` of its longest span."""
+    """One item in one document: stages.contamination.Evidence, with the `text` of its longest span. `spans` are of the
+    document's tokens where the elements are tokens."""
 
     item: int
     kind: Kind
@@ -130,11 +139,13 @@ class ControlCount(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanEvidence(JsonRecord):
-    """What a scan found: the file that `purge --from` takes. `skipped_items` are too short to look for; `refused`: the
-    share of documents is above `max_share`, and a purge refuses the file."""
+    """What a scan found: the file that `purge --from` takes. `against` names the files; `skipped_items` are too short
+    to look for; `refused`: the share of documents is above `max_share`, and a purge refuses the file. `runs`: what each
+    training run read of the items; null where it was not asked for."""
 
     format: int = 1
     against: str
+    benchmarks: tuple[Benchmark, ...] = ()
     ngram: Literal["13w", "8t"]
     content_fingerprint: str
     num_items: int
@@ -148,6 +159,17 @@ class ScanEvidence(JsonRecord):
     refused: bool
     control: ControlCount | None
     documents: tuple[ScannedDocument, ...]
+    runs: tuple[ScannedRun, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundIn:
+    """A document that holds items; `tokens` are, for each match, the spans of its tokens that hold the item, where they
+    were asked for."""
+
+    doc_id: bytes
+    matches: tuple[Match, ...]
+    tokens: tuple[tuple[tuple[int, int], ...], ...] = ()
 
 
 def _tokenizer(job: ScanJob) -> Tokenizer:
@@ -157,7 +179,7 @@ def _tokenizer(job: ScanJob) -> Tokenizer:
 
 @functools.lru_cache(maxsize=2)
 def _finder(job: ScanJob) -> Finder:
-    encode = _tokenizer(job).encode if job.ngram == "8t" else None
+    encode = _tokenizer(job).encode_batch if job.ngram == "8t" else None
     return Finder(job.items, job.ngram, job.dedup, job.pii, encode)
 
 
@@ -220,45 +242,87 @@ def look(job: ScanJob, piece: Piece) -> PieceFound:
     rows, num = [], 0
     for document in _documents(job, piece):
         num += 1
-        present = finder.ngrams_in(document.text, document.tokens).tolist()
+        present = finder.ngrams_in(document.text).tolist()
         seen.update(present)
         if present or finder.resembles(document.text):
             rows.append(document.row)
     return PieceFound(num_documents=num, rows=tuple(rows), seen=seen)
 
 
-def show(job: ScanJob, piece: Piece) -> list[tuple[bytes, tuple[Match, ...]]]:
+def show(job: ScanJob, piece: Piece) -> list[FoundIn]:
     """Second pass: the documents of a piece that hold an item, with the evidence."""
-    finder = _finder(replace(job, common=()))
+    finder = _finder(replace(job, common=(), places=False))
     ignore = _common_mask(finder, job)
     found = []
     for document in _documents(job, piece):
-        evidence = finder.find(document.text, ignore, document.tokens)
+        evidence = finder.find(document.text, ignore)
         if evidence:
-            found.append((document.doc_id, tuple(_as_match(job, document, one) for one in evidence)))
+            of_tokens = _tokens_of(job, document, evidence)
+            found.append(
+                FoundIn(
+                    doc_id=document.doc_id,
+                    matches=tuple(
+                        _as_match(document, one, spans) for one, spans in zip(evidence, of_tokens, strict=True)
+                    ),
+                    tokens=of_tokens if job.places else (),
+                )
+            )
     return found
 
 
-def _as_match(job: ScanJob, document: _Read, evidence: Evidence) -> Match:
+def _tokens_of(job: ScanJob, document: _Read, evidence: Sequence[Evidence]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """The spans of the document's tokens that hold each evidence; none where no tokens are asked for. The whole
+    document where evidence shows only some of its spans, or where tokens cannot be told apart by their characters."""
+    if not job.places and all(one.element_kind == "words" for one in evidence):
+        return ((),) * len(evidence)
+    tokenizer = _tokenizer(job)
+    tokens = tokenizer.encode(document.text) if document.tokens is None else document.tokens
+    whole = ((0, len(tokens)),)
+    ends = _ends_of(tokenizer, tokens, document.text)
+    reach = _reach_of(document.text)
+    return tuple(
+        whole if ends is None or len(one.spans) == SHOWN_SPANS else _token_spans(reach, ends, one.spans)
+        for one in evidence
+    )
+
+
+def _ends_of(tokenizer: Tokenizer, tokens: Tokens, text: str) -> npt.NDArray[np.int64] | None:
+    """Where in the UTF-8 of `text` each of its tokens ends; None where the bytes of the tokens are not those of the
+    text."""
+    distinct, which = np.unique(tokens, return_inverse=True)
+    sizes = np.array([len(tokenizer.decode_bytes(distinct[at : at + 1])) for at in range(len(distinct))], np.int64)
+    ends = np.cumsum(sizes[which]) if len(tokens) else np.empty(0, np.int64)
+    length = len(text.encode("utf-8", "surrogatepass"))
+    return ends if len(ends) and int(ends[-1]) == length and tokenizer.keeps(text) else None
+
+
+def _reach_of(text: str) -> npt.NDArray[np.int64]:
+    """How many bytes of UTF-8 lie before each character of a text, and in all of it."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    sizes = 1 + (codes >= 0x80).astype(np.int64) + (codes >= 0x800) + (codes >= 0x10000)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+
+def _token_spans(
+    reach: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], spans: Sequence[tuple[int, int]]
+) -> tuple[tuple[int, int], ...]:
+    """The tokens that hold any character of each span of characters."""
+    places = reach[np.array(spans, np.int64)]
+    first, last = np.searchsorted(ends, places[:, 0], "right"), np.searchsorted(ends, places[:, 1], "left") + 1
+    return tuple(zip(first.tolist(), last.tolist(), strict=True))
+
+
+def _as_match(document: _Read, evidence: Evidence, tokens: tuple[tuple[int, int], ...]) -> Match:
+    start, end = evidence.spans[0]
     return Match(
         item=evidence.item,
         kind=evidence.kind,
         overlap=evidence.overlap,
         longest=evidence.longest,
         element_kind=evidence.element_kind,
-        spans=evidence.spans,
-        text=_quoted(job, document, evidence),
+        spans=evidence.spans if evidence.element_kind == "words" else tokens,
+        text=document.text[start:end],
     )
-
-
-def _quoted(job: ScanJob, document: _Read, evidence: Evidence) -> str:
-    """What the longest span says."""
-    start, end = evidence.spans[0]
-    if evidence.element_kind == "words":
-        return document.text[start:end]
-    tokenizer = _tokenizer(job)
-    tokens = tokenizer.encode(document.text) if document.tokens is None else document.tokens
-    return tokenizer.decode(tokens[start:end])
 
 
 def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanEvidence:
@@ -268,10 +332,10 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
     shards."""
     index = read_index(out)
     recipe = recipe_of(out)
-    with blamed_on("--against"):
-        items = read_items(request.against, request.field)
-    if not items:
-        raise RecipeError(f"--against {request.against}: there is no item in it")
+    read = {file: _read_benchmark(file, request.field) for file in request.against}
+    items = [item for _, of_file in read.values() for item in of_file]
+    if request.runs is not None and not index.has_tokens:
+        raise RecipeError(f"--runs: {out.url} holds texts and no tokens (tokenize.off), so no run has read it")
     job = ScanJob(
         out=out.url,
         key=index.content_fingerprint,
@@ -283,23 +347,32 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
         eot_id=index.tokenizer.eot_id if index.has_tokens else None,
     )
     finder = _finder(job)
+    names = ", ".join(map(without_secrets, read))
     if len(finder.skipped) == len(items):
-        raise RecipeError(f"--against {request.against}: none of its {len(items)} items has five words to look for")
+        raise RecipeError(f"--against {names}: none of its {len(items)} items has five words to look for")
+    # Before the long work: a run that is not there is a wrong call.
+    runs = None if request.runs is None else ReadingRuns(out, request.runs)
     ray = as_connected(recipe.ray)
     with units_session(ray):
         pieces = _pieces(out, index, request.ngram)
         common, num_documents, pieces = _first_pass(job, pieces, TaskResources.of(ray), reporter)
-        job = replace(job, common=tuple(common))
+        job = replace(job, common=tuple(common), places=request.runs is not None)
         found = _second_pass(job, pieces, TaskResources.of(ray), reporter)
     share = len(found) / max(1, num_documents)
     max_share = max(_SHARE, _FEW / max(1, num_documents)) if request.max_share is None else request.max_share
+    found_items = tuple(sorted({match.item for one in found.values() for match in one.matches}))
+    benchmarks = tuple(_benchmarks(out, read, finder.skipped, found_items))
+    scanned = None
+    if runs is not None:
+        scanned = runs.readings(benchmarks, [read for doc_id in sorted(found) for read in _read_items(found[doc_id])])
     return ScanEvidence(
-        against=without_secrets(request.against),
+        against=names,
+        benchmarks=benchmarks,
         ngram=request.ngram,
         content_fingerprint=index.content_fingerprint,
         num_items=len(items),
         skipped_items=tuple(finder.skipped),
-        found_items=tuple(sorted({match.item for matches in found.values() for match in matches})),
+        found_items=found_items,
         common_ngrams=len(common),
         num_documents=num_documents,
         num_found=len(found),
@@ -308,10 +381,45 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
         refused=share > max_share,
         control=None if request.control is None else _control(finder, job, request),
         documents=tuple(
-            ScannedDocument(doc_id=doc_id.hex(), url=url, matches=found[doc_id])
+            ScannedDocument(doc_id=doc_id.hex(), url=url, matches=found[doc_id].matches)
             for doc_id, url in _urls(out, sorted(found))
         ),
+        runs=scanned,
     )
+
+
+def _read_items(found: FoundIn) -> Iterator[ReadItem]:
+    """The items that a document holds, each with the tokens that hold it."""
+    for match, spans in zip(found.matches, found.tokens, strict=True):
+        yield ReadItem(item=match.item, doc_id=found.doc_id, spans=spans)
+
+
+def _read_benchmark(file: str, field: str) -> tuple[str, list[str]]:
+    """The digest of a file and its items; RecipeError where it has none."""
+    with blamed_on("--against"):
+        digest, items = content_hash(named_bytes(file)).hex(), read_items(file, field)
+    if not items:
+        raise RecipeError(f"--against {without_secrets(file)}: there is no item in it")
+    return digest, items
+
+
+def _benchmarks(
+    out: Folder, read: Mapping[str, tuple[str, list[str]]], skipped: Sequence[int], found: Sequence[int]
+) -> Iterator[Benchmark]:
+    checked = {one.digest for one in checked_against(out)}
+    first = 0
+    for file, (digest, items) in read.items():
+        mine = range(first, first + len(items))
+        yield Benchmark(
+            file=without_secrets(file),
+            digest=digest,
+            first_item=first,
+            num_items=len(items),
+            num_skipped=sum(item in mine for item in skipped),
+            num_found=sum(item in mine for item in found),
+            was_checked=digest in checked,
+        )
+        first = mine.stop
 
 
 def _pieces(out: Folder, index: Index, ngram: str) -> list[Piece]:
@@ -353,12 +461,12 @@ def _first_pass(
 
 def _second_pass(
     job: ScanJob, pieces: Sequence[Piece], work: TaskResources, reporter: ProgressReporter
-) -> dict[bytes, tuple[Match, ...]]:
-    """The matches of each document that holds an item, by doc_id."""
-    found: dict[bytes, tuple[Match, ...]] = {}
+) -> dict[bytes, FoundIn]:
+    """The documents that hold an item, by doc_id."""
+    found: dict[bytes, FoundIn] = {}
     with reporter.phase("evidence", len(pieces)) as phase:
         for _, documents in run_units(show, job, pieces, work, operator="scan_evidence"):
-            found.update(documents)
+            found.update((document.doc_id, document) for document in documents)
             phase.step(1, f"{len(found):,} documents hold an item")
     return found
 

@@ -12,7 +12,7 @@ from lineage.storage.folder import Folder
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
 
-_UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
+UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """What reading a run's output raises: storage OSError, JSON that is not what training wrote any of the others."""
 
 
@@ -41,7 +41,7 @@ def exposures_of(out: str, doc_ids: Sequence[bytes], purge_id: str | None = None
 
     `last_checkpoint_before` is null where none is kept, and where it is unknown: `last_checkpoint_unknown` then says
     why. A purge goes on without the output of a run, and its account too."""
-    tracer = _tracer(out, None, _facts_of(out, (run.output for run in make_tracer(out).runs())))
+    tracer = _tracer(out, None, facts_of(out, (run.output for run in make_tracer(out).runs())))
     steps: dict[str, list[int]] = {}
     for history in tracer.histories(doc_ids):
         for exposure in history.exposures:
@@ -65,13 +65,13 @@ def exposures_of(out: str, doc_ids: Sequence[bytes], purge_id: str | None = None
     ]
 
 
-def _facts_of(out: str, outputs: Iterable[str]) -> MoreRuns:
+def facts_of(out: str, outputs: Iterable[str]) -> MoreRuns:
     """What those of these training outputs that can be read say about `out`."""
     from trainer.provenance.reached import read_facts
 
     found: list[MoreRuns] = []
     for output in outputs:
-        with suppress(*_UNREADABLE):
+        with suppress(*UNREADABLE):
             found.append(read_facts([output], out))
     return MoreRuns(
         runs=[run for more in found for run in more.runs],
@@ -81,13 +81,18 @@ def _facts_of(out: str, outputs: Iterable[str]) -> MoreRuns:
 
 def _last_checkpoint(output: str, step: int) -> dict[str, Any]:
     """The newest checkpoint of a run with at most `step` steps done, or why it is unknown."""
-    try:
-        kept = _kept_checkpoints(Folder(output))
-    except _UNREADABLE as error:
-        reason = str(error) if isinstance(error, (OSError, ValueError)) else f"not as training writes it: {error!r}"
-        return {"last_checkpoint_before": None, "last_checkpoint_unknown": f"{output} cannot be read ({reason})"}
+    kept, unknown = known_checkpoints(output)
     before = max((done for done in kept if done <= step), default=None)
-    return {"last_checkpoint_before": before, "last_checkpoint_unknown": None}
+    return {"last_checkpoint_before": before, "last_checkpoint_unknown": unknown}
+
+
+def known_checkpoints(output: str) -> tuple[list[int], str | None]:
+    """The steps done at each checkpoint of a run that is there, or none and why that is unknown."""
+    try:
+        return _kept_checkpoints(Folder(output)), None
+    except UNREADABLE as error:
+        reason = str(error) if isinstance(error, (OSError, ValueError)) else f"not as training writes it: {error!r}"
+        return [], f"{output} cannot be read ({reason})"
 
 
 def _price(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -> dict[str, Any] | None:
@@ -102,12 +107,12 @@ def _price(out: str, run: TrainingRun, first_step: int, purge_id: str | None) ->
             for purged in find_purges([out], ["all"])
         ]
         return asdict(price_of(run, kept, first_step, before[0] if before else None))
-    except (*_UNREADABLE, RecipeError):
+    except (*UNREADABLE, RecipeError):
         return None
 
 
 def _kept_checkpoints(output: Folder) -> list[int]:
-    """The steps done at each checkpoint that is there; one of `_UNREADABLE` where that cannot be known."""
+    """The steps done at each checkpoint that is there; one of `UNREADABLE` where that cannot be known."""
     from trainer.huggingface.model_card import checkpoints_of, read_card
 
     # A run that has fed a step has a model.json, and a folder of checkpoints apart from its output has a file that

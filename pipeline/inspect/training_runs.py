@@ -15,6 +15,7 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
     from trainer.checkpoint.store import SET_ASIDE, checkpoints_set_aside
     from trainer.huggingface.model_card import checkpoints_of, read_card
     from trainer.provenance.facts import owner_of
+    from trainer.provenance.setup import read_setup
     from trainer.recovery.attempts import attempts
     from trainer.recovery.rollbacks import has_ended, rollbacks
 
@@ -29,6 +30,9 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
             reached = segment.first_step - 1 if segment.last_step is None else segment.last_step
             last[segment.attempt] = max(last.get(segment.attempt, -1), reached)
         folder = Folder(read_card(output).checkpoints)
+        begun = attempts(output)
+        setup = read_setup(output, begun[-1].number) if begun else None
+        told = None if setup is None else setup.benchmarks
         found.append(
             {
                 "run": name,
@@ -41,13 +45,17 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
                         "last_step": last.get(attempt.number),
                         "rollback": attempt.rollback,
                     }
-                    for attempt in attempts(output)
+                    for attempt in begun
                 ],
                 "checkpoints": [asdict(entry) for entry in checkpoints_of(output)],
                 "set_aside": [
                     asdict(entry) | {"folder": folder.at(f"{SET_ASIDE}/{entry.name}")}
                     for entry in checkpoints_set_aside(folder)
                 ],
+                # As the newest attempt found it; null for one of an earlier release.
+                "checked_against": None
+                if told is None
+                else [asdict(one) | {"out": of_out} for of_out, found_in in told.items() for one in found_in],
                 "rollbacks": [asdict(each) | {"ended": has_ended(output, each)} for each in rollbacks(output)],
             }
         )
@@ -63,6 +71,12 @@ def run_lines(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
             last = "no step recorded" if row["last_step"] is None else f"to step {row['last_step']}"
             back = "" if row["rollback"] is None else f", rollback {row['rollback']}"
             yield f"  attempt {row['attempt']}: from step {row['first_step']} of {parent}, {last}{back}"
+        for row in run["rollbacks"]:
+            if row["left_out"]:
+                ranges = ", ".join(f"{first} to {last}" for first, last in row["left_out"])
+                yield f"  rollback {row['number']}: back to step {row['step']}, and sequences {ranges} are left out"
+        for row in run["checked_against"] or ():
+            yield f"  data checked against {row['file']} ({row['digest']}, {row['ngram']}, ratio {row['ratio']:g})"
         for row in run["checkpoints"]:
             yield f"  checkpoint {row['name']}"
         for row in run["set_aside"]:

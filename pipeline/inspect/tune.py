@@ -17,11 +17,12 @@ from lineage.storage.folder import Folder
 from lineage.store.sql import QueryResult, questions, text_literal
 from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of, tables_of
 from stages.chain import build_chain
+from stages.quality.languages import language_code
 from stages.quality.options import RULE_SETS, threshold_defaults
 from stages.quality.step import every_rule
 from stages.rules import SIDES, Rule
 from stages.steps.catalogue import CATALOGUE, STAGES, rules_of
-from stages.steps.language import labels_of
+from stages.steps.language import labels_of, least_score
 
 _NOT_LOOKED_AT: Final = ("run", "ray", "dedup", "tokenize", "limits.max_bad_records", "quality.ledger")
 _AT_ONCE: Final = 1000
@@ -126,6 +127,8 @@ def _check_differences(
 
 
 def _differing(a: Any, b: Any, where: str) -> list[str]:
+    # A table that only one of them has differs in each of its keys.
+    a, b = ({} if x is None and isinstance(y, dict) else x for x, y in ((a, b), (b, a)))
     if isinstance(a, dict) and isinstance(b, dict):
         return [
             key
@@ -145,16 +148,17 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
         cut = set(old.quality.rules) - set(new.quality.rules)
         edits_too_little = bool(cut & _editing(old)) and bool(left or _judged_behind_quality(old))
         return None if list(new.quality.rules) == left and not edits_too_little else "the ledger has no such measures"
-    if key in ("language.keep", "language.min_score"):
-        if old.language.prefilter or min(old.language.min_score, new.language.min_score) < 0.5:
+    if key in ("language.keep", "language.min_score", "language.score_table") or table == "language.min_scores":
+        if old.language.prefilter or min(map(least_score, (old.language, new.language))) < 0.5:
             return "with a prefilter, or a score under 0.5, another language may decide"
         if key == "language.keep" and _may_name_languages(old):
             return "a step of your own may have named the language that lineage has"
         return None if old.language.keep and new.language.keep else "the ledger has no such rule"
-    if old.quality.variant == new.quality.variant or table != "quality":
-        if key in _judged_keys(new):
+    of_quality = table == "quality" or table.startswith("quality.language.")
+    if old.quality.variant == new.quality.variant or not of_quality:
+        if (f"quality.{name}" if of_quality else key) in _judged_keys(new):
             return None
-        if table == "quality" and threshold_defaults(name):
+        if of_quality and threshold_defaults(name):
             return "it changes what is measured"
     return "the ledger cannot tell what it changes"
 
@@ -193,9 +197,11 @@ def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], 
             rules[rule.name] = JudgedRule(old=rule, new=now.get(rule.name), position=position)
     edit_ends: int | None = None
     sets = every_rule(old.quality) if "quality" in stages else ()
+    last = STAGES.index("quality") * _AT_ONCE  # that of quality.no_table, before all rule sets
     for number, found_set in enumerate(sets):
+        last = rules[found_set.rules[-1].name].position if found_set.rules else last
         if found_set.edit is not None and any(later.name in new.quality.rules for later in sets[number + 1 :]):
-            edit_ends = rules[found_set.rules[-1].name].position
+            edit_ends = last
     return list(rules.values()), edit_ends
 
 
@@ -210,7 +216,15 @@ def _condition(rule: JudgedRule, labels: Sequence[str]) -> str:
     if new.side == "not among":
         passing = sorted({*new.among, *labels_of(new.among, labels)})
         return SIDES[new.side].sql.format(value="d.language", threshold=", ".join(map(text_literal, passing)))
-    return SIDES[new.side].sql.format(value="f.value", threshold=repr(float(new.threshold or 0.0)))
+    return SIDES[new.side].sql.format(value="f.value", threshold=_threshold_sql(new, labels))
+
+
+def _threshold_sql(rule: Rule, labels: Sequence[str]) -> str:
+    """The threshold for the text of a document `d` in SQL; NULL, which rejects nothing, where its language has none."""
+    alike = "NULL" if rule.threshold is None else repr(float(rule.threshold))
+    own = {label: rule.by_language.get(language_code(label)) for label in labels}
+    cases = [f"WHEN {text_literal(label)} THEN {value!r}::DOUBLE" for label, value in own.items() if value is not None]
+    return f"(CASE d.language {' '.join(cases)} ELSE {alike} END)" if cases else alike
 
 
 def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str]) -> str:
@@ -224,9 +238,9 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
     positions = " ".join(f"WHEN '{rule.old.name}' THEN {rule.position}" for rule in rules)
     stages = " ".join(f"WHEN '{stage}' THEN {number * _AT_ONCE}" for number, stage in enumerate(STAGES))
     thresholds = " ".join(
-        f"WHEN '{rule.old.name}' THEN {float(rule.new.threshold)!r}"
+        f"WHEN '{rule.old.name}' THEN {_threshold_sql(rule.new, labels)}"
         for rule in rules
-        if rule.is_changed and rule.new is not None and rule.new.threshold is not None
+        if rule.is_changed and rule.new is not None and (rule.new.threshold is not None or rule.new.by_language)
     )
     threshold = f"CASE f.rule {thresholds} ELSE f.threshold END" if thresholds else "f.threshold"
     chains = _chains_by_source(old)

@@ -1,5 +1,5 @@
-"""The phases of `sluice run`: phase.py runs the units of each; pipeline.units holds what they come to.
+"""The phases of `sluice run`: phase.py runs the units of each; pipeline.results holds what they come to.
 
-In order: steps, read; compare, groups; tokenize; shard; join (with document_rows), small_tables, record;
+In order: steps, read; groups; tokenize; shard; join (with document_rows), small_tables, record;
 publish.
 """

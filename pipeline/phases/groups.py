@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from lineage.storage.folder import Folder
 from lineage.store import tables
-from pipeline.dedup.corpus import DedupResult
 from pipeline.plan import RunPlan, Unit
+from pipeline.results.dedup_result import DedupResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,15 +21,15 @@ from lineage.index.output_index import PartFile, part_name
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from pipeline.cluster.metrics import Rejections, WorkCounts
-from pipeline.parquet.rows import publish_table, read_rows, read_texts
 from pipeline.phases.document_rows import join_unit, kept_keys
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.shard import GROUP_PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
-from pipeline.report.clusters import cluster_excerpts
-from pipeline.report.excerpts import ExcerptKeeper, best_excerpts, shown_of_rule
-from pipeline.units.results import JoinResult, RuleCount
+from pipeline.results.clusters import cluster_excerpts
+from pipeline.results.excerpts import ExcerptKeeper, best_excerpts, shown_of_rule
+from pipeline.results.rows import publish_table, read_rows, read_texts
+from pipeline.results.unit_results import JoinResult, RuleCount
 from stages.document import Finding
 from stages.pii.regions import region_of
 
@@ -61,12 +61,14 @@ def join_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[JoinJob, UnitToJ
     return Phase(
         name="join lineage facts",
         operator="join_lineage_facts",
-        stage="join",
+        kind="join",
         task=join_unit_task,
         result=JoinResult,
         job=JoinJob(out=plan.out.url, first_shard=first_shard),
-        items=[UnitToJoin(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units],
-        counts=_counts,
+        units=[UnitToJoin(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units],
+        counts=lambda result: WorkCounts(
+            rejections=tuple(Rejections(count.stage, count.rule, count.num) for count in result.dropped)
+        ),
     )
 
 
@@ -79,10 +81,6 @@ def _first_shards(out: Folder, groups: Sequence[Group]) -> dict[tuple[int, int],
     return first_shard
 
 
-def _counts(result: JoinResult) -> WorkCounts:
-    return WorkCounts(rejections=tuple(Rejections(count.stage, count.rule, count.num) for count in result.dropped))
-
-
 def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
     """Join a unit's rows and publish them."""
     out, unit, group = Folder(job.out), item.unit, item.group
@@ -92,7 +90,11 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
     joined = join_unit(read_rows(out, f"{folder}/documents.parquet"), verdicts, placements)
     publish_table(out, f"{folder}/final.parquet", joined)
     kept = joined.filter(pc.equal(joined["status"], "kept"))
-    publish_table(out, f"{folder}/final_edits.parquet", _edits_of(kept, read_rows(out, f"{folder}/edits.parquet")))
+    edits = read_rows(out, f"{folder}/edits.parquet")
+    edits = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
+    # A record that the file holds twice has one id and was edited twice alike: its edits count once, as it does.
+    edits = edits.group_by(edits.column_names, use_threads=False).aggregate([]).cast(tables.SCHEMAS["edits"])
+    publish_table(out, f"{folder}/final_edits.parquet", edits)
     dedup = _publish_dedup(out, unit, kept_keys(read_rows(out, f"{folder}/keys.parquet"), joined, unit.source))
     duplicates = joined.filter(pc.equal(joined["status"], "duplicate"))
     _publish_duplicate_excerpts(out, unit, duplicates)
@@ -110,13 +112,6 @@ def _placements(job: JoinJob, out: Folder, item: UnitToJoin) -> pa.Table:
     placements = unit_placements(out, group, item.unit.file_index)
     base = job.first_shard[group.source_index, group.number]
     return placements.set_column(placements.schema.get_field_index("shard"), "shard", pc.add(placements["shard"], base))
-
-
-def _edits_of(kept: pa.Table, edits: pa.Table) -> pa.Table:
-    """The edits of documents that were kept. A record that the file holds twice has one id and was edited twice alike:
-    its edits count once, as it does."""
-    of_kept = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
-    return of_kept.group_by(of_kept.column_names, use_threads=False).aggregate([]).cast(tables.SCHEMAS["edits"])
 
 
 def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:

@@ -1,8 +1,9 @@
-"""A phase: many units of work of one kind, each with a marker file that says that it is done, and what it came to."""
+"""A phase: many units of one kind, each with a marker file that says that it is done, and what it came to."""
 
 from __future__ import annotations
 
 import json
+import posixpath
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +18,11 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe
-from pipeline.report.run_summary import PhaseTime
+from pipeline.results.run_summary import PhaseTime
 
 
-class Marked(Protocol):
-    """A unit of work; `marker` names the file, relative to OUT, that its task publishes last."""
+class UnitOfWork(Protocol):
+    """What one task carries out; `marker` names the file, relative to OUT, that it publishes last."""
 
     @property
     def marker(self) -> str: ...
@@ -31,7 +32,7 @@ BEGUN: Final = "work/begun"
 """The marker of the unit under way, where units are carried out in the process of the run."""
 
 Job = TypeVar("Job")
-Item = TypeVar("Item", bound=Marked)
+AnyUnit = TypeVar("AnyUnit", bound=UnitOfWork)
 Result = TypeVar("Result", bound=JsonRecord)
 
 
@@ -61,46 +62,47 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase(Generic[Job, Item, Result]):
-    """`task(job, item)` publishes the item's files, then its marker, and returns its result, whose type is `result`.
+class Phase(Generic[Job, AnyUnit, Result]):
+    """`task(job, unit)` publishes the unit's files, then its marker, and returns its result, whose type is `result`.
 
-    `stage` is one of RAY_STAGES: what its units reserve. `size` weighs an item, for the order and the progress bar;
+    `kind` is one of UNIT_KINDS: what its units reserve. `size` weighs a unit, for the order and the progress bar;
     `note` turns the results so far and the seconds into a line; `counts` is what the metrics count of a result. `watch`
-    sees each result, one of an earlier call too, and may end the phase by an exception. `isolate` gives the job for an
-    item whose worker died, where it is another one. `operator` is what its Datasets' operator is called: by the stages
-    in it."""
+    sees each result, one of an earlier call too, and may end the phase by an exception. `isolate` gives the job for a
+    unit whose worker died, where it is another one. `operator` is what its Datasets' operator is called: by the stages
+    in it. Markers lie in `out`, the run's OUT unless it is given."""
 
     name: str
     operator: str
-    stage: str
-    task: Callable[[Job, Item], Result]
+    kind: str
+    task: Callable[[Job, AnyUnit], Result]
     result: type[Result]
     job: Job
-    items: Sequence[Item]
-    size: Callable[[Item], float] = field(default=lambda item: 1.0)
+    units: Sequence[AnyUnit]
+    size: Callable[[AnyUnit], float] = field(default=lambda unit: 1.0)
     note: Callable[[Sequence[Result], float], str] = field(default=lambda results, seconds: "")
     counts: Callable[[Result], WorkCounts] = field(default=lambda result: WorkCounts())
     watch: Callable[[Result], None] = field(default=lambda result: None)
     isolate: Callable[[Job], Job] | None = None
+    out: Folder | None = None
 
 
-def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
-    """Do what is left of a phase, large items first; the results in the order of the items.
+def run_phase(run: Run, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
+    """Do what is left of a phase, large units first; the results in the order of the units.
 
     What is begun last is then small, and few workers wait for it at the end (Graham 1969, "Bounds on multiprocessing
     timing anomalies")."""
     started = time.perf_counter()
-    results = published_results(run.out, phase.items, phase.result)
+    results = published_results(phase.out or run.out, phase.units, phase.result)
     for result in results.values():
         phase.watch(result)
     fresh: list[Result] = []
     note = ""
-    with run.reporter.phase(phase.name, sum(map(phase.size, phase.items))) as progress:
-        left = sorted((item for item in phase.items if item.marker not in results), key=phase.size, reverse=True)
-        progress.step(sum(phase.size(item) for item in phase.items if item.marker in results))
-        work = TaskResources.of(run.recipe.ray, phase.stage)
+    with run.reporter.phase(phase.name, sum(map(phase.size, phase.units))) as progress:
+        left = sorted((unit for unit in phase.units if unit.marker not in results), key=phase.size, reverse=True)
+        progress.step(sum(phase.size(unit) for unit in phase.units if unit.marker in results))
+        work = TaskResources.of(run.recipe.ray, phase.kind)
         metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left), on_ray=not work.in_process)
-        for item, result in run_units(
+        for unit, result in run_units(
             _noted(run, phase) if work.in_process and phase.isolate is not None else phase.task,
             phase.job,
             left,
@@ -111,31 +113,31 @@ def run_phase(run: Run, phase: Phase[Job, Item, Result]) -> list[Result]:
             ended=run.datasets.append,
         ):
             phase.watch(result)
-            results[item.marker] = result
+            results[unit.marker] = result
             fresh.append(result)
             metrics.done(phase.counts(result))
             note = phase.note(fresh, time.perf_counter() - started)
-            progress.step(phase.size(item), note)
+            progress.step(phase.size(unit), note)
     run.took(phase.name, started, note)
-    return [results[item.marker] for item in phase.items]
+    return [results[unit.marker] for unit in phase.units]
 
 
-def _noted(run: Run, phase: Phase[Job, Item, Result]) -> Callable[[Job, Item], Result]:
+def _noted(run: Run, phase: Phase[Job, AnyUnit, Result]) -> Callable[[Job, AnyUnit], Result]:
     """The phase's task, which notes the unit that it begins; the one that an earlier call had begun and did not finish
     gets the job for units whose worker died. For this process, which dies with its unit: the call after that is the
     second try, and the page that took it down would take down every call."""
     out = run.out
     fatal = out.read(BEGUN).decode() if out.exists(BEGUN) else ""
-    if any(item.marker == fatal for item in phase.items) and not out.exists(fatal):
+    if any(unit.marker == fatal for unit in phase.units) and not out.exists(fatal):
         run.reporter.say(
             f"{phase.name}: an earlier call ended in the midst of a unit, killed or taken down by a page; that unit's"
             " pages are parsed in a child process now"
         )
 
-    def task(job: Job, item: Item) -> Result:
-        out.publish(BEGUN, item.marker.encode())
-        isolated = phase.isolate is not None and item.marker == fatal
-        result = phase.task(phase.isolate(job) if isolated and phase.isolate else job, item)
+    def task(job: Job, unit: AnyUnit) -> Result:
+        out.publish(BEGUN, unit.marker.encode())
+        isolated = phase.isolate is not None and unit.marker == fatal
+        result = phase.task(phase.isolate(job) if isolated and phase.isolate else job, unit)
         out.remove(BEGUN)
         return result
 
@@ -148,8 +150,10 @@ def publish_result(out: Folder, marker: str, result: Result) -> Result:
     return result
 
 
-def published_results(out: Folder, items: Sequence[Item], shape: type[Result]) -> dict[str, Result]:
+def published_results(out: Folder, units: Sequence[AnyUnit], shape: type[Result]) -> dict[str, Result]:
     """The results of finished units, by marker."""
-    folders = {item.marker.split("/", 2)[1] for item in items}
-    names = {name for folder in folders for name in out.names(f"work/{folder}")}
-    return {item.marker: shape.from_json(json.loads(out.read(item.marker))) for item in items if item.marker in names}
+    if not units:
+        return {}
+    # One listing, since each name asked of an object store on its own would be a request.
+    names = set(out.names(posixpath.commonpath([posixpath.dirname(unit.marker) for unit in units])))
+    return {unit.marker: shape.from_json(json.loads(out.read(unit.marker))) for unit in units if unit.marker in names}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from lineage.index.names import EXCERPTS_FILE, RECIPE_FILE, REPORT_FILE, RUN_FILE
 from lineage.index.output_index import (
     NO_TOKENIZER,
     Index,
@@ -19,27 +20,24 @@ from lineage.index.parsed_texts import ParsedPart, publish_texts
 from lineage.purge.erase import remove_leftovers
 from lineage.recipe import as_plain, as_toml
 from lineage.secrets import recordable
+from lineage.storage.folder import Folder
 from lineage.store.checksum_update import WORK, cover_output
-from pipeline.dedup.corpus import DedupResult
 from pipeline.phases.join import merge_excerpts
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, Unit, clear_work
-from pipeline.report.faults import as_kept
-from pipeline.report.render import REPORT, render_output
-from pipeline.report.run_summary import RUN_FILE, ParsedTextsSize, RunSummary, encode_summary
+from pipeline.results.dedup_result import DedupResult
+from pipeline.results.faults import as_kept
+from pipeline.results.run_summary import ParsedTextsSize, RunSummary, encode_summary
+from pipeline.results.unit_results import JoinResult, ReadResult, UnitFile
 from pipeline.units.bad_records import faults_of, why_nothing_was_kept
-from pipeline.units.results import JoinResult, ReadResult, UnitFile
 from stages.tokens.tokenizer import Tokenizer
-
-EXCERPTS = "excerpts.parquet"
-RECIPE = "recipe.toml"
 
 
 def output_index(
     tokenizer: Tokenizer | None,
     shards: Sequence[Shard],
     units: Sequence[Unit],
-    read: Sequence[ReadResult],
+    read_results: Sequence[ReadResult],
     joined: Sequence[JoinResult],
 ) -> Index:
     """The index of a run's files; of texts alone where there is no tokenizer."""
@@ -50,18 +48,18 @@ def output_index(
         )
     parts = [
         PartFile(source=unit.source, part=unit.file_index, **asdict(result.part))
-        for unit, result in zip(units, read, strict=True)
+        for unit, result in zip(units, read_results, strict=True)
     ]
     return make_index(identity, shards, parts, [result.dedup for result in joined])
 
 
 def summarise(
-    state: Run, index: Index, read: Sequence[ReadResult], joined: Sequence[JoinResult], compared: DedupResult
+    state: Run, index: Index, read_results: Sequence[ReadResult], joined: Sequence[JoinResult], compared: DedupResult
 ) -> RunSummary:
     """What the run came to."""
     seconds: dict[str, Counter[str]] = defaultdict(Counter)
     rejected: dict[str, Counter[str]] = defaultdict(Counter)
-    for unit, facts in zip(read, joined, strict=True):
+    for unit, facts in zip(read_results, joined, strict=True):
         seconds[unit.source].update(unit.seconds)
         for stage, rule, number, _ in (*unit.rejected, *facts.dropped):
             rejected[stage][rule] += number
@@ -69,24 +67,22 @@ def summarise(
     return RunSummary(
         name=state.recipe.run.name,
         output=state.out.url,
-        num_files=len(read),
-        num_bytes=sum(unit.num_bytes for unit in read),
-        num_records=sum(unit.num_records for unit in read),
-        num_unreadable=sum(len(unit.unreadable) for unit in read),
-        num_documents=sum(unit.num_documents for unit in read),
+        num_files=len(read_results),
+        num_bytes=sum(unit.num_bytes for unit in read_results),
+        num_records=sum(unit.num_records for unit in read_results),
+        num_unreadable=sum(len(unit.unreadable) for unit in read_results),
+        num_documents=sum(unit.num_documents for unit in read_results),
         num_kept=num_kept,
-        nothing_kept=None if num_kept else why_nothing_was_kept(read, rejected),
+        nothing_kept=None if num_kept else why_nothing_was_kept(read_results, rejected),
         num_tokens=index.num_tokens,
         num_shards=len(index.shards),
         rejected={stage: dict(rules) for stage, rules in rejected.items()},
-        faults=as_kept(faults_of(read)),
-        dedup={name: num for name, num in compared.counts.items() if not name.startswith("unlike_pages.")},
+        faults=as_kept(faults_of(read_results)),
+        dedup=compared.counts.in_summary(),
         unlike_pages={
-            source.name: compared.counts[key]
-            for number, source in enumerate(state.recipe.source)
-            if (key := f"unlike_pages.{number}") in compared.counts
+            state.recipe.source[int(number)].name: num for number, num in compared.counts.unlike_pages.items()
         },
-        num_without_page=sum(unit.num_without_page for unit in read),
+        num_without_page=sum(unit.num_without_page for unit in read_results),
         order_fingerprint=index.order_fingerprint,
         content_fingerprint=index.content_fingerprint,
         seconds={
@@ -95,22 +91,22 @@ def summarise(
         phases=tuple(state.phases),
         datasets=tuple(state.datasets),
         devices=dict(state.devices),
-        parsed_texts=_parsed_size(read),
+        parsed_texts=_parsed_size(read_results),
         from_output=state.plan.from_output,
         identity=dict(state.plan.identity),
     )
 
 
-def _parsed_size(read: Sequence[ReadResult]) -> ParsedTextsSize | None:
-    if not any(unit.texts is not None for unit in read):
+def _parsed_size(read_results: Sequence[ReadResult]) -> ParsedTextsSize | None:
+    if not any(unit.texts is not None for unit in read_results):
         return None
     return ParsedTextsSize(
-        num_documents=sum(unit.texts.num_rows for unit in read if unit.texts is not None),
-        bytes=sum(file.bytes for unit in read for file in (unit.texts, unit.facts) if file is not None),
+        num_documents=sum(unit.texts.num_rows for unit in read_results if unit.texts is not None),
+        bytes=sum(file.bytes for unit in read_results for file in (unit.texts, unit.facts) if file is not None),
     )
 
 
-def publish_parsed_texts(plan: RunPlan, read: Sequence[ReadResult]) -> None:
+def publish_parsed_texts(plan: RunPlan, read_results: Sequence[ReadResult]) -> None:
     """Publish texts.json, which names the parsed texts and the facts of all units."""
     none = UnitFile(file="", num_rows=0, hash="", bytes=0)
     parts = [
@@ -124,25 +120,27 @@ def publish_parsed_texts(plan: RunPlan, read: Sequence[ReadResult]) -> None:
             facts_hash=result.facts.hash,
             facts_bytes=result.facts.bytes,
         )
-        for unit, result in zip(plan.units, read, strict=True)
+        for unit, result in zip(plan.units, read_results, strict=True)
         if result.facts is not None
     ]
     publish_texts(plan.out, parts, kept=plan.recipe.run.keep_text)
 
 
-def publish_output(state: Run, index: Index, summary: RunSummary) -> None:
+def publish_output(
+    state: Run, index: Index, summary: RunSummary, render_report: Callable[[Folder, Index], bytes]
+) -> None:
     """Publish everything that readers open after the tables are committed, index.json last; then remove work/.
 
     HeldError where the output is no longer held: another may have finished it meanwhile, and purged it."""
     out = state.out
-    out.write(EXCERPTS, merge_excerpts(out, state.plan.units))
-    out.write(RECIPE, as_toml(recordable(as_plain(state.recipe))).encode())
+    out.write(EXCERPTS_FILE, merge_excerpts(out, state.plan.units))
+    out.write(RECIPE_FILE, as_toml(recordable(as_plain(state.recipe))).encode())
     out.write(RUN_FILE, encode_summary(summary))
-    report = render_output(out, index)
+    report = render_report(out, index)
     state.held.check()
-    out.write(REPORT, report)
+    out.write(REPORT_FILE, report)
     # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
-    cover_output(out, index, rewritten=(EXCERPTS, RECIPE, RUN_FILE, REPORT))
+    cover_output(out, index, rewritten=(EXCERPTS_FILE, RECIPE_FILE, RUN_FILE, REPORT_FILE))
     remove_leftovers(out, also=("lineage/",))
     out.sync_all(WORK)  # of folders that a worker made and could not sync before it died, too
     state.held.check()

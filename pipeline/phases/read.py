@@ -1,6 +1,6 @@
 """Read an input file, send each document through its source's steps, write what came of it: a unit of work.
 
-documents/…, texts/…, work/units/<key>/*.parquet    its rows, see unit_files.py
+documents/…, texts/…, work/units/<key>/*.parquet    its rows, see pipeline/units/files.py
 work/units/<key>/unit.json                         ReadResult; published last: its presence says that the unit is done
 """
 
@@ -23,9 +23,9 @@ from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
 from pipeline.recipe import PipelineRecipe, comparing, keeps_facts, tables_of
+from pipeline.results.unit_results import ReadResult
 from pipeline.units.facts import publish_facts
 from pipeline.units.files import UnitFileOptions, UnitTally, UnitWriter, without_purged
-from pipeline.units.results import ReadResult
 from stages.chain import Chain, build_chain
 from stages.document import Document, Outcome
 from stages.reading.options import Format, ReadOptions, RowFields, Unreadable
@@ -94,29 +94,25 @@ def read_phase(
 ) -> Phase[ReadJob, Unit, ReadResult]:
     """The reading of units whose steps hold no model that runs apart. A unit whose worker died is read again with its
     extractors in a child process."""
+    # The operator is called after the stages of all sources, each once, in the order in which documents meet them;
+    # steps of the user's own come last, since each source may have them at another place.
+    used = [job.steps[index] for index in sorted({unit.source_index for unit in units})]
+    stages = dict.fromkeys(stage for steps in used for stage in build_chain(steps, job.tables).stages)
+    ordered = sorted(stages, key=lambda stage: STAGES.index(stage) if stage in STAGES else len(STAGES))
     return Phase(
         name="read and filter",
-        operator="->".join(("read", *_stages(job, units))),
-        stage="read",
+        operator="->".join(("read", *ordered)),
+        kind="read",
         task=read_unit,
         result=ReadResult,
         job=job,
-        items=units,
+        units=units,
         size=lambda unit: unit.input.size or 1.0,
         note=read_note,
         counts=read_counts(plan.recipe),
         watch=watch,
         isolate=lambda job: replace(job, isolation=True),
     )
-
-
-def _stages(job: ReadJob, units: Sequence[Unit]) -> tuple[str, ...]:
-    """The stages of the units' sources, each once, in the order in which documents meet them; steps of the user's own
-    last."""
-    indices = {unit.source_index for unit in units}
-    used = [steps for index, steps in enumerate(job.steps) if index in indices]
-    named = dict.fromkeys(stage for steps in used for stage in build_chain(steps, job.tables).stages)
-    return tuple(sorted(named, key=lambda stage: STAGES.index(stage) if stage in STAGES else len(STAGES)))
 
 
 def read_note(results: Sequence[ReadResult], seconds: float) -> str:
@@ -250,6 +246,7 @@ def _open_planned(job: ReadJob, unit: Unit) -> BinaryIO:
         raise InputChangedError(f"{unit.input.url} was gone for a moment: make the same call again") from error
 
 
+# The chain sees a few documents at a time: a model answers many at once, and a batch of long ones must fit in memory.
 def _batches(items: Iterable[Document | Unreadable], tally: UnitTally) -> Iterator[list[Document]]:
     """The documents, a few megabytes at a time; all items are counted."""
     batch: list[Document] = []

@@ -31,10 +31,10 @@ from lineage.store.write import (
     write_bucket,
     write_tables,
 )
-from pipeline.parquet.rows import read_rows
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.plan import Unit
-from pipeline.units.results import BucketResult, JoinResult, ShuffleResult
+from pipeline.results.rows import read_rows
+from pipeline.results.unit_results import BucketResult, JoinResult, ShuffleResult
 
 IN_PROCESS_ROWS = 1 << 20
 """Documents up to which one process writes the tables: tasks would take longer to start. The bytes do not depend on it.
@@ -87,7 +87,9 @@ def write_lineage(
         ("documents", "findings", "url_index", "domain_index", "warc_index", "cluster_index"), num_rows
     )
     about |= {"edits": survivors, "placements": survivors, "hash_index": 4 * num_rows}
-    buckets = _placement_buckets(shards)
+    by_place = {(shard.source, shard.shard): shard for shard in shards}
+    sizes = sorted((shard.source, shard.shard, shard.num_documents) for shard in shards)
+    buckets = [tuple(by_place[place] for place in bucket) for bucket in placement_buckets(sizes)]
     scores = [SCORE + table.name for table in state.plan.recipe.classifier if not table.rejects]
     if num_rows <= IN_PROCESS_ROWS:
         started = time.perf_counter()
@@ -128,11 +130,11 @@ def _in_tasks(
         Phase(
             name="shuffle facts",
             operator="shuffle_facts",
-            stage="join",
+            kind="join",
             task=shuffle_units,
             result=ShuffleResult,
             job=job,
-            items=shares,
+            units=shares,
         ),
     )
     keys: dict[str, tuple[str, ...]] = {}
@@ -149,11 +151,11 @@ def _in_tasks(
         Phase(
             name="write lineage",
             operator="write_lineage",
-            stage="join",
+            kind="join",
             task=write_one,
             result=BucketResult,
             job=job,
-            items=items,
+            units=items,
         ),
     )
     files: dict[str, list[TableFile]] = {name: [] for name in WRITTEN_ONCE if name in about}
@@ -201,12 +203,6 @@ def _shares(units: Sequence[Unit], joined: Sequence[JoinResult]) -> Iterator[Uni
         rows += result.num_rows
     if folders:
         yield UnitsToShuffle(number=number, folders=tuple(folders))
-
-
-def _placement_buckets(shards: Sequence[Shard]) -> list[tuple[Shard, ...]]:
-    by_place = {(shard.source, shard.shard): shard for shard in shards}
-    sizes = sorted((shard.source, shard.shard, shard.num_documents) for shard in shards)
-    return [tuple(by_place[place] for place in bucket) for bucket in placement_buckets(sizes)]
 
 
 def _placements(out: Folder, shard: Shard) -> pa.Table:

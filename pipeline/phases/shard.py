@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 
 from lineage.index.output_index import Shard
 from lineage.storage.folder import Folder
-from pipeline.parquet.rows import publish_table, read_rows
 from pipeline.phases.groups import Group
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.plan import RunPlan
-from pipeline.units.results import CutResult
+from pipeline.results.rows import publish_table, read_rows
+from pipeline.results.unit_results import CutResult
 from stages.tokens.shards import RUN, RangeReader, RunSlice, cut_group, place_group, publish_shard, slice_bytes
 
 _READ_AHEAD_BYTES = 256 << 20
@@ -61,11 +61,11 @@ def cut_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[ShardJob, Group, 
     return Phase(
         name="cut into shards",
         operator="cut_into_shards",
-        stage="cut",
+        kind="cut",
         task=cut_group_task,
         result=CutResult,
         job=_shard_job(plan),
-        items=groups,
+        units=groups,
     )
 
 
@@ -74,11 +74,11 @@ def write_phase(plan: RunPlan, shards: Sequence[ShardOfGroup]) -> Phase[ShardJob
     return Phase(
         name="write shards",
         operator="write_shards",
-        stage="write",
+        kind="write",
         task=write_shard_task,
         result=Shard,
         job=_shard_job(plan),
-        items=shards,
+        units=shards,
     )
 
 
@@ -121,15 +121,11 @@ def cut_group_task(job: ShardJob, group: Group) -> CutResult:
         ).sort_by("part_row")
         for unit, run, where in zip(group.units, runs, placed, strict=True)
     ]
-    out.write(f"{group.folder}/cuts.npy", _npy(cuts))
+    buffer = io.BytesIO()
+    np.save(buffer, cuts, allow_pickle=False)
+    out.write(f"{group.folder}/cuts.npy", buffer.getvalue())
     publish_table(out, f"{group.folder}/placements.parquet", pa.concat_tables(pieces))
     return publish_result(out, group.marker, CutResult(num_shards=len(cuts) - 1))
-
-
-def _npy(array: npt.NDArray[np.int64]) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
 
 
 def read_cuts(out: Folder, group: Group) -> npt.NDArray[np.int64]:
@@ -149,6 +145,7 @@ def write_shard_task(job: ShardJob, item: ShardOfGroup) -> Shard:
     out = Folder(job.out)
     cuts = read_cuts(out, item.group)
     firsts, lasts = cuts[item.local], cuts[item.local + 1]
+    # A shard takes a slice of every unit's run, all open at once: together they may hold no more than this.
     read_ahead = max(64 << 10, _READ_AHEAD_BYTES // max(1, len(item.group.units)))
     slices = []
     for unit, run, first, last in zip(item.group.units, _runs(out, item.group), firsts, lasts, strict=True):

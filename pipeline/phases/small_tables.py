@@ -10,25 +10,25 @@ import pyarrow as pa
 
 from lineage.ids import add_digests, show_digest
 from lineage.store import tables
-from pipeline.units.results import JoinResult, ReadResult
+from pipeline.results.unit_results import JoinResult, ReadResult
 
 
 def small_tables(
-    stages: Mapping[str, Sequence[str]], read: Sequence[ReadResult], joined: Sequence[JoinResult]
+    stages: Mapping[str, Sequence[str]], read_results: Sequence[ReadResult], joined: Sequence[JoinResult]
 ) -> dict[str, pa.Table]:
     """`steps`, `step_rules`, `inputs` and `unreadable`, by name. `stages` are those of each source, in order."""
-    steps, step_rules = _step_tables(stages, read, joined)
-    inputs, unreadable = _input_tables(read)
+    steps, step_rules = _step_tables(stages, read_results, joined)
+    inputs, unreadable = _input_tables(read_results)
     return {"steps": steps, "step_rules": step_rules, "inputs": inputs, "unreadable": unreadable}
 
 
 def _step_tables(
-    stages: Mapping[str, Sequence[str]], read: Sequence[ReadResult], joined: Sequence[JoinResult]
+    stages: Mapping[str, Sequence[str]], read_results: Sequence[ReadResult], joined: Sequence[JoinResult]
 ) -> tuple[pa.Table, pa.Table]:
     """`steps` and `step_rules`: for each source (in order) what each of its stages took in, let out and rejected."""
     totals: dict[str, list[int]] = {source: [0, 0] for source in stages}
     rules: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for unit, facts in zip(read, joined, strict=True):
+    for unit, facts in zip(read_results, joined, strict=True):
         total = totals[unit.source]
         total[0] += unit.num_documents
         total[1] = add_digests((total[1], int(unit.digest, 16)))
@@ -57,7 +57,7 @@ def _step_tables(
     )
 
 
-def _input_tables(read: Sequence[ReadResult]) -> tuple[pa.Table, pa.Table]:
+def _input_tables(read_results: Sequence[ReadResult]) -> tuple[pa.Table, pa.Table]:
     """`inputs` and `unreadable`."""
     inputs = [
         {
@@ -71,10 +71,12 @@ def _input_tables(read: Sequence[ReadResult]) -> tuple[pa.Table, pa.Table]:
             "by_status": json.dumps(unit.by_status, sort_keys=True),
             "notes": json.dumps(unit.notes, sort_keys=True),
         }
-        for unit in read
+        for unit in read_results
     ]
     unreadable = [
-        {"source": unit.source, "file": unit.file} | stretch._asdict() for unit in read for stretch in unit.unreadable
+        {"source": unit.source, "file": unit.file} | stretch._asdict()
+        for unit in read_results
+        for stretch in unit.unreadable
     ]
     return (
         pa.Table.from_pylist(inputs, schema=tables.SCHEMAS["inputs"]),

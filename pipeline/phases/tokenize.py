@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 
 from lineage.index.output_index import part_name
 from lineage.storage.folder import Folder
-from pipeline.parquet.rows import publish_table
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.plan import RunPlan, Unit
-from pipeline.units.results import TokenizeResult
+from pipeline.results.rows import publish_table
+from pipeline.results.unit_results import TokenizeResult
 from stages.tokens.shards import write_run
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 
@@ -52,7 +52,7 @@ def tokenize_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[TokenJob, Un
     return Phase(
         name="tokenize",
         operator="tokenize",
-        stage="tokenize",
+        kind="tokenize",
         task=tokenize_unit,
         result=TokenizeResult,
         job=TokenJob(
@@ -61,7 +61,7 @@ def tokenize_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[TokenJob, Un
             end_of_text=plan.recipe.tokenize.end_of_text,
             seed=plan.recipe.run.seed,
         ),
-        items=[UnitOfGroup(unit=unit, verdicts=group.verdicts) for group in groups for unit in group.units],
+        units=[UnitOfGroup(unit=unit, verdicts=group.verdicts) for group in groups for unit in group.units],
         note=_note,
     )
 
@@ -88,12 +88,15 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
 
     def kept() -> Iterator[tuple[bytes, str]]:
         nonlocal num_chars
-        for part_row, (doc_id, text) in enumerate(_texts(out, part_name("documents", unit.source, unit.file_index))):
-            if part_row not in dropped:
-                assert doc_id not in row_of, "the identity stage leaves one document of each id"
-                row_of[doc_id] = part_row
-                num_chars += len(text)
-                yield doc_id, text
+        with out.open(part_name("documents", unit.source, unit.file_index)) as file:
+            batches = pq.ParquetFile(file).iter_batches(batch_size=1024, columns=["doc_id", "text"])
+            texts = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch), strict=True))
+            for part_row, (doc_id, text) in enumerate(texts):
+                if part_row not in dropped:
+                    assert doc_id not in row_of, "the identity stage leaves one document of each id"
+                    row_of[doc_id] = part_row
+                    num_chars += len(text)
+                    yield doc_id, text
 
     with out.writing(f"{folder}/tokens.bin") as tokens:
         run = write_run(kept(), kept_tokenizer(job.encoding, job.end_of_text), job.seed, tokens)
@@ -105,9 +108,3 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
         num_chars=num_chars,
     )
     return publish_result(out, item.marker, result)
-
-
-def _texts(out: Folder, part: str) -> Iterator[tuple[bytes, str]]:
-    with out.open(part) as file:
-        for batch in pq.ParquetFile(file).iter_batches(batch_size=1024, columns=["doc_id", "text"]):
-            yield from zip(batch["doc_id"].to_pylist(), batch["text"].to_pylist(), strict=True)

@@ -10,6 +10,7 @@ from lineage.storage.folder import Folder, local_path
 from pipeline.recipe import PipelineRecipe, checked
 from pipeline.recipe_help.check import kind_of
 from pipeline.recipe_help.keys import SHAPES, Kind, recipe_tables
+from pipeline.recipe_help.new import TEMPLATES
 from stages.quality.options import limits
 
 _THRESHOLD_TYPES: Final = {
@@ -51,6 +52,22 @@ def differences(a: Any, b: Any) -> list[RecipeDifference]:
     found: list[RecipeDifference] = []
     _compare(_effective(a), _effective(b), "", found)
     return found
+
+
+_OF_ITS_OWN: Final = ("run", "source", "ray", "tokenize", "limits", "purges")
+"""Tables in which every run of a published recipe is its own."""
+
+
+def changes_of(name: str, recipe: PipelineRecipe) -> list[RecipeDifference]:
+    """What a recipe changes of the published one that a template follows: its values are the second ones. Of sources
+    only their steps count."""
+    original = checked(parse_table(PipelineRecipe, TEMPLATES[name].tables))
+    found = [each for each in differences(original, recipe) if each.key.split(".")[0] not in _OF_ITS_OWN]
+    (steps,) = (source.steps for source in original.source)
+    others = (source for source in recipe.source if source.steps != steps)
+    return found + [
+        RecipeDifference(key=f"source.{source.name}.steps", a=list(steps), b=list(source.steps)) for source in others
+    ]
 
 
 def _effective(recipe: Any) -> dict[str, Any]:

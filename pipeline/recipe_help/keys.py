@@ -145,13 +145,17 @@ def _shown_default(table: str, name: str, plain: Any, *, is_required: bool) -> s
 
 def default_by_variant(name: str) -> str:
     """The defaults of a threshold of [quality]: the first variant's, then the variants where it is another."""
-    by_variant = threshold_defaults(name)
+    by_variant = {variant: _default_text(value) for variant, value in threshold_defaults(name).items()}
     first = next(iter(by_variant.values()))
-    groups: dict[float, list[str]] = {}
-    for variant, value in by_variant.items():
-        groups.setdefault(value, []).append(variant)
-    others = [f"{', '.join(variants)}: {value:g}" for value, variants in groups.items() if value != first]
-    return f"{first:g}" + (f" ({'; '.join(others)})" if others else "")
+    groups: dict[str, list[str]] = {}
+    for variant, text in by_variant.items():
+        groups.setdefault(text, []).append(variant)
+    others = [f"{', '.join(variants)}: {text}" for text, variants in groups.items() if text != first]
+    return first + (f" ({'; '.join(others)})" if others else "")
+
+
+def _default_text(value: float | None) -> str:
+    return "by language" if value is None else f"{value:g}"
 
 
 def value_text(plain: Any) -> str:

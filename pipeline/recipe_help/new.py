@@ -44,19 +44,108 @@ _TRAIN: Final[Mapping[str, Any]] = {
 TEMPLATES: Final[Mapping[str, Template]] = {
     "fineweb": Template(
         kind="data",
-        comment="English pages of a web crawl by the rules of FineWeb (Penedo et al. 2024). FineWeb drops"
-        " candidates of MinHash as they are (dedup.verify = false); here each is verified.",
+        comment="English pages of a web crawl as FineWeb makes them (Penedo et al. 2024). What is near and what is not"
+        " here: sluice recipe diff FILE --against fineweb. language.prefilter = true spares the slow extractor pages in"
+        " other languages, as FineWeb does not.",
         tables={
             "run": {"name": "fineweb", "output": "out/crawl"},
             "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],
+            "url": {"match": "fineweb"},
             "parse": {"extractor": "trafilatura", "favor": "precision"},
-            "language": {"keep": ["en"], "min_score": 0.65, "prefilter": True},
+            "language": {"keep": ["en"], "min_score": 0.65},
             "quality": {
                 "rules": ["gopher_repetition", "gopher_quality", "c4", "fineweb"],
                 "c4_terminal_punctuation": False,
             },
-            "pii": {"kinds": ["email", "ip"]},
-            "dedup": {"num_perm": 112, "bands": 14, "rows": 8, "shingle": 5, "normalise": "fineweb", "threshold": 0.75},
+            "pii": {"kinds": ["email", "ip"], "placeholders": "fineweb"},
+            "dedup": {
+                "url": False,
+                "num_perm": 112,
+                "bands": 14,
+                "rows": 8,
+                "shingle": 5,
+                "normalise": "fineweb",
+                "verify": False,
+            },
+            "tokenize": {},
+            "ray": {},
+        },
+    ),
+    "fineweb2": Template(
+        kind="data",
+        comment="Pages of a web crawl in FineWeb-2's languages, each judged by its own configuration (Penedo et al."
+        " 2025). What is near and what is not here: sluice recipe diff FILE --against fineweb2. Its scores are those of"
+        " GlotLID: name that model in language.model and set language.score_table to fineweb2. language.keep = [] keeps"
+        " every language.",
+        tables={
+            "run": {"name": "fineweb2", "output": "out/fineweb2"},
+            "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],
+            "url": {"match": "fineweb"},
+            "parse": {"extractor": "trafilatura", "favor": "precision"},
+            "language": {"keep": []},
+            "quality": {
+                "rules": ["gopher_repetition", "fineweb", "gopher_quality", "ftfy", "symbol_lines"],
+                "variant": "fineweb2",
+                "no_table": "reject",
+            },
+            "pii": {"kinds": ["email", "ip"], "placeholders": "fineweb"},
+            "dedup": {
+                "url": False,
+                "num_perm": 112,
+                "bands": 14,
+                "rows": 8,
+                "shingle": 5,
+                "normalise": "fineweb",
+                "verify": False,
+            },
+            "tokenize": {},
+            "ray": {},
+        },
+    ),
+    "dclm": Template(
+        kind="data",
+        comment="English pages of a web crawl by the heuristics of RefinedWeb as DCLM has them (Li et al. 2024). Its"
+        " classifier is a file that you name in a [[classifier]] table. What is near and what is not here: sluice"
+        " recipe diff FILE --against dclm.",
+        tables={
+            "run": {"name": "dclm", "output": "out/dclm"},
+            "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],
+            "url": {"match": "dclm"},
+            "parse": {"extractor": "resiliparse"},
+            "language": {"keep": ["en"], "min_score": 0.65},
+            "quality": {"rules": ["newlines", "gopher_quality", "gopher_repetition", "line_edits"], "variant": "dclm"},
+            "pii": {"kinds": []},
+            "dedup": {"url": False, "normalise": "slimpajama"},
+            "tokenize": {},
+            "ray": {},
+        },
+    ),
+    "dolma3": Template(
+        kind="data",
+        comment="English pages of a web crawl by the rules of Dolma 3's web part. What is near and what is not here:"
+        " sluice recipe diff FILE --against dolma3.",
+        tables={
+            "run": {"name": "dolma3", "output": "out/dolma3"},
+            "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],
+            "url": {"match": "dclm"},
+            "parse": {"extractor": "resiliparse"},
+            "language": {"keep": ["en"], "min_score": 0.65},
+            "quality": {
+                "rules": ["length", "gopher_quality", "newlines", "gopher_repetition", "line_edits", "madlad"],
+                "variant": "dclm",
+                "line_edits": "dolma3",
+            },
+            "pii": {"kinds": []},
+            "dedup": {
+                "url": False,
+                "num_perm": 286,
+                "bands": 26,
+                "rows": 11,
+                "shingle": 5,
+                "normalise": "slimpajama",
+                "threshold": 0.8,
+                "keep": "newest",
+            },
             "tokenize": {},
             "ray": {},
         },
@@ -165,7 +254,10 @@ def _of_key(key: RecipeKey, entry: Mapping[str, Any], table: str) -> Iterator[st
         if by_variant and variant not in by_variant:
             return
         default = by_variant.get(variant, default)
-        default = int(default) if by_variant and key.type == "whole number" else default
+        default = int(default) if default is not None and by_variant and key.type == "whole number" else default
+        if by_variant and default is None:
+            yield from _commented(f"# {key.own_name}: by language", key)
+            return
     if default is None:
         yield from _commented(f"# {key.own_name}: not given", key)
     else:

@@ -24,6 +24,8 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     ("data", "quality"): "Rule sets over a document's text, and their thresholds. A threshold that is not given has the"
     " default of the variant; docs/rules.md names what each rule measures and how the variants differ. A text is judged"
     " by the table of its own language (how words are split, stop words); `no_table` says what becomes of one without.",
+    ("data", "quality.language.NAME"): "What holds for the texts in one language, named by any of its labels (de,"
+    " deu_Latn), instead of what [quality] says. What it leaves out is as there.",
     ("data", "classifier"): "A model whose score for a label decides. A recipe may have several; each is a rule"
     " `classifier.<name>`. A file is a supervised fastText model; a folder is a transformers encoder (extra `models`),"
     " which works on actors of its own while others read (docs/models.md).",
@@ -94,6 +96,8 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ("data", "language"): '[language]\nkeep = ["de", "fr"]\nmin_score = 0.7\nprefilter = true',
     ("data", "quality"): '[quality]\nrules = ["gopher_repetition", "gopher_quality", "c4", "fineweb"]\n'
     "c4_terminal_punctuation = false\nmax_top_2_gram = 0.25",
+    ("data", "quality.language.NAME"): "[quality.language.de]\nmin_words = 40\nmax_word_length = 15\n\n"
+    '[quality.language.en]\nvariant = "datatrove"',
     ("data", "classifier"): '[[classifier]]\nname = "edu"\nmodel = "edu.bin"\nlabel = "high"\nthreshold = 0.4\n'
     'reject = "below"\n\n[[classifier]]\nname = "toxic"\nmodel = "toxic-encoder"\nlabel = "toxic"\n'
     "threshold = 0.8\nnum_gpus = 1\nactors = [1, 4]",

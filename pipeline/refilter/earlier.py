@@ -21,7 +21,7 @@ from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, make_plan, output_identity
 from pipeline.recipe import PipelineRecipe, recipe_of, tables_of
 from pipeline.refilter.step_keys import first_changed, step_keys, what_differs
-from pipeline.report.run_summary import read_summary
+from pipeline.results.run_summary import read_summary
 from stages.libraries import READING
 from stages.steps.catalogue import spec_of
 

@@ -17,26 +17,26 @@ import pyarrow.parquet as pq
 
 from lineage.ids import text_hash
 from lineage.index.checksums import DamagedFileError
+from lineage.index.names import EXCERPTS_FILE
 from lineage.index.output_index import PartFile
 from lineage.index.parsed_texts import ParsedPart
 from lineage.purge.purged_sets import PURGED_RULE
 from lineage.storage.folder import Folder
 from lineage.store.tables import SCORE, score_names
-from pipeline.parquet.rows import opened
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.read import ReadJob, chain_of, read_counts, read_note
 from pipeline.plan import RunPlan, Unit
 from pipeline.refilter.earlier import Refiltering, Start
-from pipeline.report.faults import READING, FaultRow, FaultTally
+from pipeline.results.faults import READING, FaultRow, FaultTally
+from pipeline.results.rows import opened
+from pipeline.results.unit_results import ReadResult
 from pipeline.units.facts import UnitFacts, publish_facts, read_facts
 from pipeline.units.files import UnitTally, UnitWriter, without_purged
-from pipeline.units.results import ReadResult
 from stages.chain import Chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
 from stages.steps.purged import origin_in
 
 _TOGETHER: Final = 256
-_EXCERPTS: Final = "excerpts.parquet"
 _Row = dict[str, Any]
 
 
@@ -76,11 +76,11 @@ def refilter_phase(
     return Phase(
         name="filter parsed texts",
         operator="->".join(("parsed_texts", *stages)),
-        stage="read",
+        kind="read",
         task=refilter_unit,
         result=ReadResult,
         job=RefilterJob(read=job, earlier=earlier.out.url, starts=starts),
-        items=[
+        units=[
             UnitFromTexts(
                 unit=unit, texts=texts[unit.source, unit.file_index], part=parts[unit.source, unit.file_index]
             )
@@ -340,6 +340,7 @@ def _finding(row: _Row) -> Finding:
         value=row["value"],
         threshold=row["threshold"],
         rejected=row["verdict"] == "reject",
+        matched=row.get("matched"),
     )
 
 
@@ -351,7 +352,7 @@ def _purged(document: Document, stage: str) -> Rejection:
 def _excerpts(earlier: str, _plan_key: str) -> dict[tuple[bytes, str, str], list[_Row]]:
     """What the earlier report showed of rejected documents, rows of tables.EXCERPTS: of an unchanged step it is what
     this one shows. An output of an earlier release says not for what they were chosen: for their ids."""
-    with Folder(earlier).open(_EXCERPTS) as file:
+    with Folder(earlier).open(EXCERPTS_FILE) as file:
         rows = pq.read_table(file).to_pylist()
     found: dict[tuple[bytes, str, str], list[_Row]] = {}
     for row in rows:

@@ -1,1 +1,1 @@
-"""The report: collect → data → render; excerpts, faults and clusters are gathered while a run works."""
+"""The report: collect → data → render, from facts that a run left (pipeline.results)."""

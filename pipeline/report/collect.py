@@ -17,9 +17,7 @@ from lineage.index.output_index import Index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store.sql import Limits, questions, text_literal
-from pipeline.parquet.rows import read_rows
 from pipeline.recipe import PipelineRecipe, recipe_of
-from pipeline.report.clusters import largest_clusters
 from pipeline.report.compare import compare_words
 from pipeline.report.data import (
     Bar,
@@ -36,10 +34,12 @@ from pipeline.report.data import (
     human_value,
 )
 from pipeline.report.examples import examples_of_rules, web_link
-from pipeline.report.faults import FaultRow
-from pipeline.report.run_summary import RunSummary, limited, read_summary, unlike_warnings
 from pipeline.report.thresholds import values_of_rules
 from pipeline.report.tokens import tokens_of_sources
+from pipeline.results.clusters import largest_clusters
+from pipeline.results.faults import FaultRow
+from pipeline.results.rows import read_rows
+from pipeline.results.run_summary import RunSummary, limited, read_summary, unlike_warnings
 from stages.quality.options import table_of
 from stages.reading.options import Note
 

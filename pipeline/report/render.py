@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 
 import jinja2
 from rich.filesize import decimal
 
+from lineage.index.names import REPORT_FILE
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from pipeline.report.collect import collect, state_of
 from pipeline.report.data import ReportData
 
-REPORT = "report.html"
 _STATE = re.compile(rb'<meta name="sluice-state" content="([0-9a-f]{32})">')
 
 
@@ -34,9 +35,16 @@ def escaping(package: str, folder: str) -> jinja2.Environment:
 
 def render(data: ReportData) -> str:
     """The page. Everything that came from the crawl is escaped."""
+    return _environment().get_template("report.html").render(data=data)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    """The report's templates. One for all reports of a process: it keeps them compiled, which takes longer than a small
+    run's page."""
     environment = escaping("pipeline.report", ".")
     environment.filters["bytes"] = lambda size: decimal(size) if size else "–"
-    return environment.get_template("report.html").render(data=data)
+    return environment
 
 
 def render_output(out: Folder, index: Index) -> bytes:
@@ -49,7 +57,7 @@ def stale_report(out: Folder, index: Index) -> str | None:
 
     One of an earlier release names no state; it is the run's own, so it is right where nothing was purged."""
     purges = read_table(out, "purges")["purge_id"].to_pylist()
-    found = _STATE.search(out.read(REPORT))
+    found = _STATE.search(out.read(REPORT_FILE))
     if (not purges) if found is None else found[1].decode() == state_of(index, purges):
         return None
     missing = f"version {index.version} with its {len(purges)} purges"

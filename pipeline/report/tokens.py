@@ -18,9 +18,9 @@ from lineage.index.blocks import BLOCK_BYTES, BLOCK_TOKENS, TOKEN_BYTES
 from lineage.index.output_index import Index, Shard
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from pipeline.parquet.rows import read_rows
 from pipeline.recipe import recipe_of
 from pipeline.report.data import FirstToken, TokensRow
+from pipeline.results.rows import read_rows
 from stages.tokens.tokenizer import Tokenizer, load_recorded
 
 _BLOCKS: Final = 8

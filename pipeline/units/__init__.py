@@ -1,1 +1,1 @@
-"""What a unit of work writes and comes to: its files and facts, the results of every phase, bad records."""
+"""What a unit of work writes and comes to: its files, the facts beside them, bad records."""

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pipeline.report.faults import FaultRow, FaultTally, StrictError, strict_message
+from pipeline.results.faults import FaultRow, FaultTally, StrictError, strict_message
+from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import visible_lines
-from pipeline.units.results import ReadResult
 from stages.document import error_rule
 from stages.reading.options import RATIO_KEY, WINDOW_KEY
 
@@ -22,10 +22,10 @@ class TooManyBadRecordsError(RuntimeError):
     """More of the input was bad than the recipe allows."""
 
 
-def faults_of(read: Iterable[ReadResult]) -> list[FaultRow]:
+def faults_of(read_results: Iterable[ReadResult]) -> list[FaultRow]:
     """The faults of all units (in plan order), the commonest first."""
     tally = FaultTally()
-    for unit in read:
+    for unit in read_results:
         for row in unit.faults:
             tally.add(row)
     return tally.sorted()
@@ -44,9 +44,9 @@ class BadRecords:
     most_in_a_byte: float = 0.0
 
     @classmethod
-    def of(cls, read: Iterable[ReadResult]) -> BadRecords:
+    def of(cls, read_results: Iterable[ReadResult]) -> BadRecords:
         found = cls()
-        for unit in read:
+        for unit in read_results:
             found.add(unit)
         return found
 
@@ -86,13 +86,13 @@ def _num_unreadable(unit: ReadResult) -> int:
     return sum(stretch.num_records for stretch in unit.unreadable)
 
 
-def check_bad_records(read: Sequence[ReadResult], allowed: float) -> None:
+def check_bad_records(read_results: Sequence[ReadResult], allowed: float) -> None:
     """TooManyBadRecordsError if more than the `allowed` share of records was bad. One is always forgiven, unless the
     share is 0 or nothing else was read: a single clipped file among a few must not stop a run."""
-    bad = BadRecords.of(read)
+    bad = BadRecords.of(read_results)
     forgiven = 1 if allowed > 0 and bad.num_bad < bad.num else 0
     if bad.num_bad > max(allowed * bad.num, forgiven):
-        raise TooManyBadRecordsError(_too_many(read, bad, allowed))
+        raise TooManyBadRecordsError(_too_many(read_results, bad, allowed))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,24 +116,24 @@ class BadRecordWatch:
             stop_at_first([unit])
 
 
-def stop_at_first(read: Iterable[ReadResult]) -> None:
+def stop_at_first(read_results: Iterable[ReadResult]) -> None:
     """StrictError if anything was raised in these units."""
-    for row in faults_of(read)[:1]:
+    for row in faults_of(read_results)[:1]:
         raise StrictError(strict_message(row))
 
 
-def _too_many(read: Sequence[ReadResult], bad: BadRecords, allowed: float) -> str:
+def _too_many(read_results: Sequence[ReadResult], bad: BadRecords, allowed: float) -> str:
     lines = [f"{bad.num_bad} of {bad.num} records are bad, more than limits.max_bad_records = {allowed:g} allows:"]
     if bad.num_unreadable:
         lines.append(f"{bad.num_unreadable} of {bad.num} records are unreadable:")
-        lines += [f"  {line}" for line in first_unreadable(read)]
+        lines += [f"  {line}" for line in first_unreadable(read_results)]
     if bad.num_raised:
         lines.append(f"a step raised on {bad.num_raised} of {bad.num} records:")
-    faults = faults_of(read)
+    faults = faults_of(read_results)
     lines += [f"  {row.line()}" for row in faults[:_MOST_SHOWN]]
     if faults:
         lines += ["The first of them came through", visible_lines(faults[0].traceback)]
-    stretches = [stretch for unit in read for stretch in unit.unreadable]
+    stretches = [stretch for unit in read_results for stretch in unit.unreadable]
     too_wide = [stretch for stretch in stretches if WINDOW_KEY in stretch.error]
     mend = ["Mend or leave out these files"] if len(too_wide) < len(stretches) else []
     mend += [f"set {WINDOW_KEY} as is said there"] if too_wide else []
@@ -144,15 +144,19 @@ def _too_many(read: Sequence[ReadResult], bad: BadRecords, allowed: float) -> st
     return "\n".join(lines)
 
 
-def announcement(read: Iterable[ReadResult]) -> list[str]:
-    """What a run says of its faults when all inputs are read: the commonest with its traceback, a line for others."""
-    faults = faults_of(read)
-    return [row.line() if place else row.with_traceback() for place, row in enumerate(faults[:_MOST_SHOWN])]
+def announcement(read_results: Sequence[ReadResult]) -> list[str]:
+    """What a run says of its faults when all inputs are read: the files with most unreadable records, a line each; of
+    what was raised the commonest with its traceback, a line for others."""
+    faults = faults_of(read_results)
+    raised = [row.line() if place else row.with_traceback() for place, row in enumerate(faults[:_MOST_SHOWN])]
+    num_more = sum(bool(unit.unreadable) for unit in read_results) - _MOST_SHOWN
+    more = [f"unreadable: and of {num_more:,} more files"] if num_more > 0 else []
+    return [f"unreadable: {line}" for line in first_unreadable(read_results)] + more + raised
 
 
-def first_unreadable(read: Sequence[ReadResult]) -> list[str]:
+def first_unreadable(read_results: Sequence[ReadResult]) -> list[str]:
     """The files with most unreadable records, a line each: how many stretches, and why the first of them is."""
-    worst = sorted((unit for unit in read if unit.unreadable), key=_num_unreadable, reverse=True)
+    worst = sorted((unit for unit in read_results if unit.unreadable), key=_num_unreadable, reverse=True)
     shown = []
     for unit in worst[:_MOST_SHOWN]:
         first = unit.unreadable[0]
@@ -161,18 +165,18 @@ def first_unreadable(read: Sequence[ReadResult]) -> list[str]:
     return shown
 
 
-def why_nothing_was_kept(read: Sequence[ReadResult], rejected: Mapping[str, Mapping[str, int]]) -> str:
+def why_nothing_was_kept(read_results: Sequence[ReadResult], rejected: Mapping[str, Mapping[str, int]]) -> str:
     """The reason of an empty output: nothing could be read, nothing was a document, or which rules turned all down."""
-    num_records = sum(unit.num_records for unit in read)
-    num_documents = sum(unit.num_documents for unit in read)
+    num_records = sum(unit.num_records for unit in read_results)
+    num_documents = sum(unit.num_documents for unit in read_results)
     if not num_records:
-        found = "\n  ".join(first_unreadable(read)) or "the files hold no record"
-        return f"no record of {len(read):,} files could be read:\n  {found}"
+        found = "\n  ".join(first_unreadable(read_results)) or "the files hold no record"
+        return f"no record of {len(read_results):,} files could be read:\n  {found}"
     if not num_documents:
         kinds = {
-            "type": _summed(unit.by_type for unit in read),
-            "mime": _summed(unit.by_mime for unit in read),
-            "status": _summed(unit.by_status for unit in read),
+            "type": _summed(unit.by_type for unit in read_results),
+            "mime": _summed(unit.by_mime for unit in read_results),
+            "status": _summed(unit.by_status for unit in read_results),
         }
         shown = "\n  ".join(f"{name}: {counts}" for name, counts in kinds.items() if counts)
         return (

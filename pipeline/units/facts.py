@@ -18,8 +18,8 @@ from lineage.index.checksums import DamagedFileError
 from lineage.index.parsed_texts import facts_name
 from lineage.storage.folder import Folder
 from pipeline.plan import Unit
-from pipeline.report.faults import as_kept
-from pipeline.units.results import ReadResult, UnitFile
+from pipeline.results.faults import as_kept
+from pipeline.results.unit_results import ReadResult, UnitFile
 
 _TABLES: Final = ("documents", "findings", "edits")
 _RESULT: Final = "unit.json"

@@ -25,11 +25,11 @@ from lineage.purge.purged_sets import PURGED_RULE
 from lineage.purge.rewrite import erase_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store import tables
-from pipeline.parquet.rows import RowWriter
 from pipeline.plan import Unit
-from pipeline.report.excerpts import ExcerptKeeper
-from pipeline.report.faults import FaultTally, StrictError, fault_of, strict_message
-from pipeline.units.results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
+from pipeline.results.excerpts import ExcerptKeeper
+from pipeline.results.faults import FaultTally, StrictError, fault_of, strict_message
+from pipeline.results.rows import RowWriter
+from pipeline.results.unit_results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
@@ -232,11 +232,17 @@ class UnitWriter:
 
     def __init__(self, out: Folder, options: UnitFileOptions, unit: Unit, tally: UnitTally) -> None:
         self._options, self._unit, self._tally = options, unit, tally
-        self._stack = contextlib.ExitStack()
-        folder = unit.folder
+        with contextlib.ExitStack() as opened:  # where one cannot be opened, those before it are given up
+            self._open(out, opened)
+            self._stack = opened.pop_all()
+        self._excerpts = ExcerptKeeper(partial(offending_lines, rules_of(options.tables, options.stages)))
+        self._signer = Signer(options.dedup) if options.dedup.near else None
+
+    def _open(self, out: Folder, opened: contextlib.ExitStack) -> None:
+        options, unit, folder = self._options, self._unit, self._unit.folder
 
         def rows(name: str, schema: Any) -> RowWriter:
-            return self._stack.enter_context(RowWriter(out, name, schema))
+            return opened.enter_context(RowWriter(out, name, schema))
 
         scores = [tables.SCORE + name for name in options.scores]
         part_file = part_name("documents", unit.source, unit.file_index)
@@ -246,18 +252,18 @@ class UnitWriter:
         self._findings = rows(f"{folder}/findings.parquet", tables.SCHEMAS["findings"])
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
         self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
-        self._excerpts = ExcerptKeeper(partial(offending_lines, rules_of(options.tables, options.stages)))
-        self._signer = Signer(options.dedup) if options.dedup.near else None
-        self._texts = self._stack.enter_context(ParsedTextsWriter(out, unit, is_on=options.keep_text))
+        self._texts = opened.enter_context(ParsedTextsWriter(out, unit, is_on=options.keep_text))
 
     def __enter__(self) -> UnitWriter:
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if error[0] is None:
+        if error[0] is not None:
+            self._stack.__exit__(*error)
+            return
+        with self._stack:
             for excerpt in self._excerpts.rows():
                 self._excerpt_rows.add(excerpt)
-        self._stack.__exit__(*error)
 
     @property
     def part(self) -> CleanPart:
@@ -310,6 +316,7 @@ class UnitWriter:
             "rule": finding.rule,
             "value": finding.value,
             "threshold": finding.threshold,
+            "matched": finding.matched,
         }
         self._add_row(row)
         if self._options.whole_ledger:
@@ -373,6 +380,7 @@ class UnitWriter:
                     "value": finding.value,
                     "threshold": finding.threshold,
                     "verdict": "reject" if finding.rejected else "keep",
+                    "matched": finding.matched,
                 }
             )
 

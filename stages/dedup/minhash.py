@@ -72,7 +72,8 @@ class Signer:
 def scheme_name(table: DedupTable) -> str:
     """What two runs must share for their signatures to be comparable."""
     scheme = "datasketch-2.0.0/affine32/sha1" if table.scheme == "datasketch" else "sluice-1/affine32/xxh3"
-    name = f"{scheme}/perm={table.num_perm}/shingle={table.shingle}"
+    unit = "" if table.shingle_unit == "word" else f" {table.shingle_unit}s"
+    name = f"{scheme}/perm={table.num_perm}/shingle={table.shingle}{unit}"
     return name if table.normalise == "none" else f"{name}/normalise={table.normalise}"
 
 

@@ -4,7 +4,7 @@ A text is first normalised as `dedup.normalise` says. A word is then a maximal r
 (`str.split`); in scripts that are written without spaces each character is a word. A shingle is `dedup.shingle`
 consecutive words. A text with fewer words has one shingle, all of them, but normalised as FineWeb does none, as there:
 with its numbers and marks gone, a line such as "1,024 likes" would repeat every other one. A text without words has
-none.
+none. With `dedup.shingle_unit = "character"` a shingle is so many characters of the normalised text, white space too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from stages.ngrams import window_hashes
 
 U64 = npt.NDArray[np.uint64]
 
+_NOT_ZERO: Final = np.uint64(0x9E3779B97F4A7C15)
+"""Added to a character's number, so that no character is 0, which the finaliser leaves as it is."""
 _UNSPACED: Final = re.compile(
     "["
     "\u0e00-\u0eff"  # Thai, Lao
@@ -47,9 +49,21 @@ def _compared_words(text: str, table: DedupTable) -> list[bytes]:
     return [] if table.normalise == "fineweb" and len(found) < table.shingle else found
 
 
+def _compared_characters(text: str, table: DedupTable) -> str:
+    compared = normalised(text, table.normalise)
+    is_too_short = table.normalise == "fineweb" and len(compared) < table.shingle
+    return "" if is_too_short or compared.isspace() else compared
+
+
 def shingle_strings(text: str, table: DedupTable) -> list[bytes]:
-    """The shingles of `text` in order, each its words joined by one space: what the datasketch scheme hashes."""
-    found, size = _compared_words(text, table), table.shingle
+    """The shingles of `text` in order as UTF-8, each its words joined by one space, or its characters: what the
+    datasketch scheme hashes."""
+    size = table.shingle
+    if table.shingle_unit == "character":
+        compared = _compared_characters(text, table)
+        places = range(max(1, len(compared) - size + 1)) if compared else ()
+        return [compared[start : start + size].encode("utf-8", "surrogatepass") for start in places]
+    found = _compared_words(text, table)
     if not found:
         return []
     return [b" ".join(found[start : start + size]) for start in range(max(1, len(found) - size + 1))]
@@ -58,12 +72,18 @@ def shingle_strings(text: str, table: DedupTable) -> list[bytes]:
 def shingle_hashes(text: str, table: DedupTable, key: int = 0) -> U64:
     """A 64-bit hash of each shingle of `text`, in order, shape (num_shingles,).
 
-    XXH3-64 of each word under `key`, then a polynomial over a shingle's hashes and a bijective finaliser. Under a known
-    key a hostile author can build words that collide. So signatures, which must be comparable between runs and use key
-    0, only propose pairs; the Jaccard that decides is taken under a key that no author can foresee (`pipeline/dedup`).
+    XXH3-64 of each word under `key`, or a bijection of each character's number and `key`, then a polynomial over a
+    shingle's hashes and a bijective finaliser. Under a known key a hostile author can build words that collide. So
+    signatures, which must be comparable between runs and use key 0, only propose pairs; the Jaccard that decides is
+    taken under a key that no author can foresee (`pipeline/dedup`).
     """
-    found = _compared_words(text, table)
-    hashed = np.fromiter(map(xxh3_64_intdigest, found, repeat(key)), np.uint64, len(found))
+    if table.shingle_unit == "character":
+        data = _compared_characters(text, table).encode("utf-32-le", "surrogatepass")
+        numbers = np.frombuffer(data, "<u4").astype(np.uint64)
+        hashed = mix(mix(numbers + _NOT_ZERO) + np.uint64(key))
+    else:
+        found = _compared_words(text, table)
+        hashed = np.fromiter(map(xxh3_64_intdigest, found, repeat(key)), np.uint64, len(found))
     return mix(window_hashes(hashed, min(table.shingle, max(len(hashed), 1))))
 
 

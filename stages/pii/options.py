@@ -17,6 +17,11 @@ class PiiTable:
 
     kinds: tuple[str, ...] = key(KINDS, choices=KINDS, help="kinds of personal data; none switches the step off")
     action: Literal["replace", "drop"] = key("replace", help="a placeholder for each find, or no such document at all")
+    placeholders: Literal["named", "fineweb"] = key(
+        "named",
+        help="named: <EMAIL>, <IP> and so on; fineweb: email@example.com and firstname.lastname@example.org by turns,"
+        " and six addresses that nobody answered from, as FineWeb has them",
+    )
     phone_region: str = key(
         AUTO,
         help='whose national phone formats count: "auto" (country of the document\'s host, else of its language), or a'

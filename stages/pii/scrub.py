@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,21 @@ from stages.pii.regions import ELSEWHERE
 ORDER: Final = ("secret", "email", "iban", "credit_card", "us_ssn", "ip", "phone")
 """Where two finds overlap, the kind that comes first here counts; within a kind the longer one from the left."""
 
-PLACEHOLDERS: Final = {kind: f"<{kind.upper()}>".encode("ascii") for kind in KINDS}
+_NAMED: Final = {kind: (f"<{kind.upper()}>".encode("ascii"),) for kind in KINDS}
+PLACEHOLDERS: Final[Mapping[str, Mapping[str, tuple[bytes, ...]]]] = {
+    "named": _NAMED,
+    # datatrove 0.10.1, pipeline/formatters/pii.py
+    "fineweb": _NAMED
+    | {
+        "email": (b"email@example.com", b"firstname.lastname@example.org"),
+        "ip": (
+            b"22.214.171.124", b"126.96.36.199", b"188.8.131.52", b"184.108.40.206", b"220.127.116.11",
+            b"18.104.22.168",
+        ),
+    },
+}  # fmt: skip
+"""What each kind becomes, by `pii.placeholders`: several by turns, from the first in each text. (datatrove goes on
+where the text before ended, so that a text there hangs on those that its process saw earlier.)"""
 _MAX_PASSES: Final = 20
 GATES: Final = {
     "email": rb"@",
@@ -44,23 +58,28 @@ class Scrubbed:
     counts: dict[str, int]
 
 
-def scrub(text: str, kinds: Sequence[str] = KINDS, region: str | None = ELSEWHERE) -> Scrubbed:
+def scrub(
+    text: str, kinds: Sequence[str] = KINDS, region: str | None = ELSEWHERE, placeholders: str = "named"
+) -> Scrubbed:
     """`text` without personal data of these kinds; `region` is the country whose national phone formats count (None:
-    no country's).
+    no country's), `placeholders` the row of PLACEHOLDERS. A find that is spelt as one of its placeholders stays.
 
     Scrubbing the result again changes nothing: a placeholder can part what stood together and so bring a new find to
     light, and passes are made until one finds nothing (two for nearly every text that holds any; at most 20)."""
     data = text.encode("utf-8", "replace")
     counts: dict[str, int] = {}
+    become = PLACEHOLDERS[placeholders]
     for _ in range(_MAX_PASSES):
-        spans = _find(data, kinds, region)
+        found = _find(data, kinds, region)
+        spans = [(start, end, kind) for start, end, kind in found if data[start:end] not in become[kind]]
         if not spans:
             break
         pieces, position = [], 0
         for start, end, kind in spans:
-            pieces += [data[position:start], PLACEHOLDERS[kind]]
+            num = counts.get(kind, 0)
+            pieces += [data[position:start], become[kind][num % len(become[kind])]]
             position = end
-            counts[kind] = counts.get(kind, 0) + 1
+            counts[kind] = num + 1
         data = b"".join([*pieces, data[position:]])
     return Scrubbed(data.decode("utf-8"), counts) if counts else Scrubbed(text, counts)
 

@@ -37,7 +37,7 @@ class PiiStep:
         if region == AUTO:
             page = page_of(document.url)
             region = region_of(document.language, None if page is None else page.host)
-        scrubbed = scrub(document.text, self._table.kinds, region)
+        scrubbed = scrub(document.text, self._table.kinds, region, self._table.placeholders)
         if self._table.action == "drop":
             num_finds = sum(scrubbed.counts.values())
             return decide(document, [_DROPPED.finding(float(num_finds))], ledger=self._ledger)

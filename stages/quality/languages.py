@@ -49,21 +49,56 @@ configs/<language>_<Script>.yml, `stopwords`)."""
 UNDETERMINED: Final = "und"
 """The code of a text whose language nobody named (BCP 47)."""
 
-_CODES: Final[dict[str, str]] = {
-    "no": "nb", "nor": "nb", "nob": "nb",
-    "eng": "en", "deu": "de", "ger": "de", "fra": "fr", "fre": "fr", "spa": "es", "ita": "it", "por": "pt", "nld": "nl",
-    "dut": "nl", "dan": "da", "swe": "sv", "fin": "fi", "isl": "is", "ice": "is", "pol": "pl", "ces": "cs", "cze": "cs",
-    "slk": "sk", "slo": "sk", "slv": "sl", "hrv": "hr", "hun": "hu", "ron": "ro", "rum": "ro", "rus": "ru", "ukr": "uk",
-    "bul": "bg", "ell": "el", "gre": "el", "tur": "tr", "cat": "ca", "lit": "lt", "lav": "lv", "lvs": "lv", "est": "et",
-    "ekk": "et",
+LABELS: Final[dict[str, str]] = {
+    "af": "afr_Latn", "als": "gsw_Latn", "am": "amh_Ethi", "an": "arg_Latn", "ar": "arb_Arab", "arz": "arz_Arab",
+    "as": "asm_Beng", "ast": "ast_Latn", "av": "ava_Cyrl", "az": "azj_Latn", "azb": "azb_Arab", "ba": "bak_Cyrl",
+    "bar": "bar_Latn", "bcl": "bcl_Latn", "be": "bel_Cyrl", "bg": "bul_Cyrl", "bh": "bho_Deva", "bn": "ben_Beng",
+    "bo": "bod_Tibt", "bpy": "bpy_Beng", "br": "bre_Latn", "bs": "bos_Latn", "bxr": "bxr_Cyrl", "ca": "cat_Latn",
+    "cbk": "cbk_Latn", "ce": "che_Cyrl", "ceb": "ceb_Latn", "ckb": "ckb_Arab", "co": "cos_Latn", "cs": "ces_Latn",
+    "cv": "chv_Cyrl", "cy": "cym_Latn", "da": "dan_Latn", "de": "deu_Latn", "diq": "diq_Latn", "dsb": "dsb_Latn",
+    "dty": "dty_Deva", "dv": "div_Thaa", "el": "ell_Grek", "eml": "eml_Latn", "en": "eng_Latn", "eo": "epo_Latn",
+    "es": "spa_Latn", "et": "ekk_Latn", "eu": "eus_Latn", "fa": "fas_Arab", "fi": "fin_Latn", "fr": "fra_Latn",
+    "frr": "frr_Latn", "fy": "fry_Latn", "ga": "gle_Latn", "gd": "gla_Latn", "gl": "glg_Latn", "gn": "gug_Latn",
+    "gom": "gom_Latn", "gu": "guj_Gujr", "gv": "glv_Latn", "he": "heb_Hebr", "hi": "hin_Deva", "hif": "hif_Latn",
+    "hr": "hrv_Latn", "hsb": "hsb_Latn", "ht": "hat_Latn", "hu": "hun_Latn", "hy": "hye_Armn", "ia": "ina_Latn",
+    "id": "ind_Latn", "ie": "ile_Latn", "ilo": "ilo_Latn", "io": "ido_Latn", "is": "isl_Latn", "it": "ita_Latn",
+    "ja": "jpn_Jpan", "jbo": "jbo_Latn", "jv": "jav_Latn", "ka": "kat_Geor", "kk": "kaz_Cyrl", "km": "khm_Khmr",
+    "kn": "kan_Knda", "ko": "kor_Hang", "krc": "krc_Cyrl", "ku": "kmr_Latn", "kv": "kpv_Cyrl", "kw": "cor_Latn",
+    "ky": "kir_Cyrl", "la": "lat_Latn", "lb": "ltz_Latn", "lez": "lez_Cyrl", "li": "lim_Latn", "lmo": "lmo_Latn",
+    "lo": "lao_Laoo", "lrc": "lrc_Arab", "lt": "lit_Latn", "lv": "lvs_Latn", "mai": "mai_Deva", "mg": "plt_Latn",
+    "mhr": "mhr_Cyrl", "min": "min_Latn", "mk": "mkd_Cyrl", "ml": "mal_Mlym", "mn": "khk_Cyrl", "mr": "mar_Deva",
+    "mrj": "mrj_Cyrl", "ms": "zsm_Latn", "mt": "mlt_Latn", "mwl": "mwl_Latn", "my": "mya_Mymr", "myv": "myv_Cyrl",
+    "mzn": "mzn_Arab", "nah": "nah_Latn", "nap": "nap_Latn", "nb": "nob_Latn", "nds": "nds_Latn", "ne": "npi_Deva",
+    "new": "new_Deva", "nl": "nld_Latn", "nn": "nno_Latn", "oc": "oci_Latn", "or": "ory_Orya", "os": "oss_Cyrl",
+    "pa": "pan_Guru", "pam": "pam_Latn", "pfl": "pfl_Latn", "pl": "pol_Latn", "pms": "pms_Latn", "pnb": "pnb_Arab",
+    "ps": "pbt_Arab", "pt": "por_Latn", "qu": "quh_Latn", "rm": "roh_Latn", "ro": "ron_Latn", "ru": "rus_Cyrl",
+    "rue": "rue_Cyrl", "sa": "san_Deva", "sah": "sah_Cyrl", "sc": "srd_Latn", "scn": "scn_Latn", "sco": "sco_Latn",
+    "sd": "snd_Arab", "sh": "hbs_Latn", "si": "sin_Sinh", "sk": "slk_Latn", "sl": "slv_Latn", "so": "som_Latn",
+    "sq": "als_Latn", "sr": "srp_Cyrl", "su": "sun_Latn", "sv": "swe_Latn", "sw": "swh_Latn", "ta": "tam_Taml",
+    "te": "tel_Telu", "tg": "tgk_Cyrl", "th": "tha_Thai", "tk": "tuk_Latn", "tl": "fil_Latn", "tr": "tur_Latn",
+    "tt": "tat_Cyrl", "tyv": "tyv_Cyrl", "ug": "uig_Arab", "uk": "ukr_Cyrl", "ur": "urd_Arab", "uz": "uzn_Latn",
+    "vec": "vec_Latn", "vep": "vep_Latn", "vi": "vie_Latn", "vls": "vls_Latn", "vo": "vol_Latn", "wa": "wln_Latn",
+    "war": "war_Latn", "wuu": "wuu_Hani", "xal": "xal_Cyrl", "xmf": "xmf_Geor", "yi": "ydd_Hebr", "yo": "yor_Latn",
+    "yue": "yue_Hani", "zh": "cmn_Hani",
 }  # fmt: skip
-"""Other labels of the languages that have a table: ISO 639-2 and 639-3, as GlotLID, NLLB and FineWeb-2 write them.
-lid.176 calls Norwegian Bokmål `no`, after the Wikipedia that it was trained on; nn is a language of its own."""
+"""For each label of lid.176, and `nb`, that of GlotLID and FineWeb-2: ISO 639-3 and its texts' script (ISO 15924). The
+default of each in datatrove 0.10.1 (assets/tokenizer_assignment.csv), but for what lid.176 was trained on: its
+`als`, `bh`, `ku`, `no`, `sh` and `tl` are the Wikipedias of that name, in Alemannic, Bhojpuri, Kurmanji, Bokmål,
+Serbo-Croatian and Filipino."""
 
-_SCRIPTS: Final[dict[str, str]] = dict.fromkeys(SPLIT_BY_SPACY, "latn") | {
-    "ru": "cyrl", "uk": "cyrl", "bg": "cyrl", "el": "grek",
+_OTHERS: Final = {
+    "no": "nb", "nor": "nb", "ger": "de", "fre": "fr", "dut": "nl", "ice": "is", "cze": "cs", "slo": "sk", "rum": "ro",
+    "gre": "el", "lav": "lv", "est": "et", "ara": "ar", "aze": "az", "per": "fa", "pes": "fa", "sqi": "sq", "alb": "sq",
+    "msa": "ms", "may": "ms", "swa": "sw", "uzb": "uz", "mon": "mn", "kur": "ku", "nep": "ne", "yid": "yi", "mlg": "mg",
+    "que": "qu", "grn": "gn", "pus": "ps", "arm": "hy", "geo": "ka", "mac": "mk", "baq": "eu", "wel": "cy", "tgl": "tl",
+    "zho": "zh", "chi": "zh", "bur": "my", "tib": "bo",
 }  # fmt: skip
-"""The script of the texts that a table is for (ISO 15924)."""
+"""Further codes of these languages: ISO 639-2/B, and ISO 639-3 of a macrolanguage. lid.176 calls Norwegian Bokmål `no`,
+after the Wikipedia that it was trained on; nn is a language of its own."""
+
+_CODES: Final[dict[str, str]] = {label.partition("_")[0]: code for code, label in LABELS.items()} | _OTHERS
+_SCRIPTS: Final[dict[str, str]] = {code: label.partition("_")[2].lower() for code, label in LABELS.items()}
+"""The script of the texts that a table is for."""
 
 _WITHOUT_WHITE_SPACE: Final = frozenset({
     "ja", "jpn", "zh", "zho", "chi", "cmn", "yue", "wuu", "gan", "hsn", "lzh",
@@ -82,12 +117,13 @@ _REGION: Final = re.compile(r"[a-z]{2}|\d{3}")
 
 @functools.lru_cache(maxsize=4096)
 def language_code(label: str) -> str:
-    """The code of the language that `label` names: that of our tables where they have it, so that `no`, `nb` and
-    `nob_Latn` are one, and en-GB is English; else the label itself, in lower case and without a region. One in another
-    script than its table's is another."""
+    """The code of the language that `label` names: lid.176's where it has one, so that `no`, `nb` and `nob_Latn` are
+    one, and en-GB is English; else the label itself, in lower case and without a region. One in another script than
+    the code's is another. lid.176's `als` is Alemannic, and als_Latn, as GlotLID has it, Tosk Albanian (sq)."""
     language, *more = _subtags(label)
-    code = _CODES.get(language, language)
-    return "-".join([code, *(part for part in more if part != _SCRIPTS.get(code) and not _REGION.fullmatch(part))])
+    more = [part for part in more if not _REGION.fullmatch(part)]
+    code = language if not more and language in LABELS else _CODES.get(language, language)
+    return "-".join([code, *(part for part in more if part != _SCRIPTS.get(code))])
 
 
 @functools.lru_cache(maxsize=4096)

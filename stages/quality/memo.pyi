@@ -12,7 +12,7 @@ class Memo:
     """What the memo weighs, about."""
 
     def __init__(self, stop_bits: dict[str, int], bits_of: Callable[[str], int]) -> None:
-        """`stop_bits` gives each stop word a bit of its own (31 at most); `bits_of` tells of a character,
+        """`stop_bits` gives each stop word a bit of its own (63 at most); `bits_of` tells of a character,
         as bits: a token of it alone ends a sentence (1), it is of Unicode category P (2), it is in `PUNCTUATION` (4),
         it is a letter (8)."""
 

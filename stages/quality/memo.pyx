@@ -5,7 +5,7 @@ from cpython cimport array
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_READ_CHAR, Py_UNICODE_ISSPACE
-from libc.stdint cimport int32_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memset
 
 cdef enum:
@@ -13,12 +13,12 @@ cdef enum:
     _TOKEN_BYTES = 5
 
 cdef struct Row:
+    int64_t stop_words
     int32_t start  # of its tokens in `_lengths` and `_kinds`
     int32_t num_tokens
     int32_t num_words
     int32_t word_chars
     int32_t num_alphabetic
-    int32_t stop_words
     int32_t first
     int32_t last
 
@@ -77,7 +77,7 @@ cdef class Memo:
                 row.num_words += 1
                 row.word_chars += length
             row.num_alphabetic += some & _IS_LETTER != 0
-            row.stop_words |= <int32_t> self._stop_bits.get(token, 0)
+            row.stop_words |= <int64_t> self._stop_bits.get(token, 0)
         self._numbers[substring] = len(self._rows) // _INTS_A_ROW
         array.extend_buffer(self._rows, <char*> &row, _INTS_A_ROW)
         self.num_bytes += _ROW_BYTES + len(substring) + _TOKEN_BYTES * row.num_tokens
@@ -111,11 +111,11 @@ cdef class Memo:
     cdef const Row* _row(self, int32_t number) except NULL:
         if not 0 <= number < len(self._rows) // _INTS_A_ROW:
             raise IndexError(f"row {number} of {len(self._rows) // _INTS_A_ROW}")
-        return <const Row*> self._rows.data.as_ints + number
+        return <const Row*> <void*> self._rows.data.as_ints + number
 
     def sums(self, array.array numbers not None):
         cdef Py_ssize_t tokens = 0, words = 0, chars = 0, alphabetic = 0, place
-        cdef int32_t stop_words = 0
+        cdef int64_t stop_words = 0
         cdef const Row* row
         for place in range(len(numbers)):
             row = self._row(numbers.data.as_ints[place])

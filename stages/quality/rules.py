@@ -14,6 +14,9 @@ from stages.rules import Lines, Rule, Side
 
 STAGE: Final = "quality"
 
+Limits = Mapping[str, float]
+"""Thresholds by their keys in [quality]."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRule(Rule):
@@ -57,7 +60,11 @@ class RuleSpec:
     lines: Callable[..., Lines] | None = None
     datatrove: str = ""
 
-    def rule(self, variant: Variant, limits: Mapping[str, float], **given: Any) -> TextRule:
+    def is_in(self, variant: Variant, limits: Limits) -> bool:
+        """Whether the variant has the rule, and its `limits` a threshold for it."""
+        return variant in self.measures and (not self.key or self.key in limits)
+
+    def rule(self, variant: Variant, limits: Limits, **given: Any) -> TextRule:
         """The variant's rule with its threshold, one of the `limits` by key."""
 
         def bound(measure: Callable[..., float]) -> Measure:

@@ -8,16 +8,30 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from stages.document import Document, Edit, Finding, Outcome, decide, weigh
-from stages.quality.options import QualityTable, check_tables, limits, splits_at_white_space, stop_words_of, table_of
-from stages.quality.rule_sets import c4, fineweb, gopher_quality, gopher_repetition
-from stages.quality.rules import STAGE, RuleSet
+from stages.quality.options import (
+    QualityTable,
+    Variant,
+    check_tables,
+    limits,
+    measured_as,
+    splitter_of,
+    stop_words_of,
+    table_for,
+    table_of,
+    threshold_defaults,
+    thresholds_by_language,
+)
+from stages.quality.rule_sets import c4, fineweb, gopher_quality, gopher_repetition, line_edits, madlad, text_edits
+from stages.quality.rules import STAGE, Limits, RuleSet, TextRule
+from stages.quality.splitters import WHITE_SPACE, AnySplitter, make_splitter
 from stages.quality.text_view import TextView
-from stages.quality.words import MEMO_BYTES, Splitter
+from stages.quality.words import MEMO_BYTES
 from stages.rules import Rule
 
 _NO_TABLE: Final = Rule(
@@ -49,8 +63,9 @@ class QualityStep:
         rules = self._rules_for(document.language)
         if rules is None:
             # "refuse" comes here where a step of the user's named a language that nobody could know of beforehand.
-            return decide(document, [_no_table(self._table).finding()], ledger=ledger)
-        judging = _Judging(document, splitter(rules.split_as, rules.stop_words))
+            finding = _no_table(table_for(self._table, document.language)).finding()
+            return decide(document, [finding], ledger=ledger)
+        judging = _Judging(document, splitter(rules.splitter, rules.stop_words))
         # The document as it is once the findings are weighed: with the edits of the sets that it passed.
         return weigh(judging.findings(rules.sets, every=ledger), ledger=ledger).outcome(judging.document)
 
@@ -60,29 +75,29 @@ class QualityStep:
             return None
         return _LanguageRules(
             sets=rule_sets(self._table, code),
-            split_as=None if splits_at_white_space(self._table, code) else code,
+            splitter=splitter_of(self._table, code) or WHITE_SPACE,
             stop_words=stop_words_of(self._table, code),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LanguageRules:
-    """The rule sets for texts in one language; `split_as` is whose words spaCy splits them into (None: white space)."""
+    """The rule sets for texts in one language; `splitter` is what splits their words (`stages.quality.splitters`)."""
 
     sets: tuple[RuleSet, ...]
-    split_as: str | None
+    splitter: str
     stop_words: tuple[str, ...]
 
 
-_splitters: Final[dict[tuple[str | None, tuple[str, ...]], Splitter]] = {}
+_splitters: Final[dict[tuple[str, tuple[str, ...]], AnySplitter]] = {}
 
 
-def splitter(language: str | None, stop_words: tuple[str, ...]) -> Splitter:
-    """This process's splitter for a language. The memos of all languages together are bounded: where they weigh too
-    much, those of the others are emptied."""
-    key = (language, stop_words)
+def splitter(name: str, stop_words: tuple[str, ...]) -> AnySplitter:
+    """This process's splitter of a name, for these stop words. The memos of all languages together are bounded: where
+    they weigh too much, those of the others are emptied."""
+    key = (name, stop_words)
     if (found := _splitters.get(key)) is None:
-        found = _splitters[key] = Splitter(language, stop_words)
+        found = _splitters[key] = make_splitter(name, stop_words)
     if len(_splitters) > 1 and sum(one.memo_bytes_used for one in _splitters.values()) > MEMOS_BYTES:
         for other in _splitters.values():
             if other is not found:
@@ -97,32 +112,75 @@ def forget_splitters() -> None:
 
 def quality_step(table: QualityTable) -> QualityStep:
     """The step; RecipeError where a threshold is set that the variant does not have, or a key makes no table."""
-    limits(table)
+    for language in (None, *table.language):
+        limits(table, language)
     check_tables(table)
     return QualityStep(table)
 
 
 def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
-    """The table's rule sets for documents of one language, in order."""
-    bounds, variant = limits(table), table.variant
+    """The rule sets for documents of one language, in order."""
+    return _sets(table_for(table, language), limits(table, language), stop_words_of(table, language))
+
+
+def _sets(table: QualityTable, bounds: Limits, stop_words: tuple[str, ...]) -> tuple[RuleSet, ...]:
+    variant: Variant = measured_as(table.variant)
     build = {
-        "gopher_quality": lambda: gopher_quality.rule_set(variant, bounds, stop_words_of(table, language)),
+        "gopher_quality": lambda: gopher_quality.rule_set(variant, bounds, stop_words),
         "gopher_repetition": lambda: gopher_repetition.rule_set(variant, bounds),
         "c4": lambda: c4.rule_set(variant, bounds, terminal_punctuation=table.c4_terminal_punctuation),
         "fineweb": lambda: fineweb.rule_set(variant, bounds),
+        "length": lambda: text_edits.length(bounds),
+        "newlines": text_edits.newlines,
+        "line_edits": lambda: line_edits.rule_set(bounds, table.line_edits),
+        "madlad": lambda: madlad.rule_set(bounds),
+        "ftfy": text_edits.mojibake,
+        "symbol_lines": text_edits.symbol_lines,
     }
     return tuple(build[name]() for name in table.rules)
 
 
+_ANY_STOP_WORDS: Final = ("the", "of")
+"""Stands for the stop words of whatever language, where only the rules themselves are asked for."""
+
+
 def every_rule(table: QualityTable) -> tuple[RuleSet, ...]:
-    """The rule sets of a language that has all rules. Languages differ in stop words alone: sides and thresholds are
-    the same."""
-    return rule_sets(replace(table, stop_words_off=()), "en")
+    """The rule sets of [quality] with all rules that a language may have, in order. The threshold of a rule that every
+    language has its own for is None."""
+    by_language = [key for key, defaults in _defaults().items() if defaults.get(table.variant, 0.0) is None]
+    sets = _sets(table, dict.fromkeys(by_language, math.nan) | limits(table), _ANY_STOP_WORDS)
+    return tuple(replace(found, rules=tuple(map(_without_nan, found.rules))) for found in sets)
+
+
+@functools.cache
+def _defaults() -> dict[str, dict[Variant, float | None]]:
+    return {field.name: threshold_defaults(field.name) for field in fields(QualityTable)}
+
+
+def _without_nan(rule: TextRule) -> TextRule:
+    return replace(rule, threshold=None) if rule.threshold is not None and math.isnan(rule.threshold) else rule
 
 
 def quality_rules(table: QualityTable) -> tuple[Rule, ...]:
-    """Every rule of the step, in order."""
-    return (_no_table(table), *(rule for found in every_rule(table) for rule in found.rules))
+    """Every rule of the step, in order; behind them those that only the tables of single languages have."""
+    of_languages = (found for language in table.language for found in rule_sets(table, language))
+    rules: dict[str, TextRule] = {}
+    for found in (*every_rule(table), *of_languages):
+        for rule in found.rules:
+            rules.setdefault(rule.name, rule)
+    return (_no_table(table), *(_with_languages(rule, table) for rule in rules.values()))
+
+
+def _with_languages(rule: TextRule, table: QualityTable) -> TextRule:
+    key = rule.keys[0].removeprefix(f"{STAGE}.") if rule.keys else ""
+    by_language = thresholds_by_language(table, key) if key else {}
+    return replace(rule, by_language=by_language) if by_language else rule
+
+
+def edits_texts(table: QualityTable) -> bool:
+    """Whether a rule set edits a text that it lets pass, of whatever language."""
+    of_languages = (found for language in table.language for found in rule_sets(table, language))
+    return any(found.edit is not None for found in (*every_rule(table), *of_languages))
 
 
 def _no_table(table: QualityTable) -> Rule:
@@ -132,7 +190,7 @@ def _no_table(table: QualityTable) -> Rule:
 class _Judging:
     """One document on its way through rule sets. `document` is edited after each set that passes it and edits."""
 
-    def __init__(self, document: Document, splitter: Splitter) -> None:
+    def __init__(self, document: Document, splitter: AnySplitter) -> None:
         self.document = document
         self._splitter = splitter
 

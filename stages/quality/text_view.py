@@ -9,8 +9,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import regex
 
+from stages.quality.splitters import AnySplitter, TextWords
 from stages.quality.windows import Windows
-from stages.quality.words import Counts, Split, Splitter
+from stages.quality.words import Counts, Split
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -38,7 +39,7 @@ class TextView:
 
     __slots__ = ("_known", "splitter", "text")
 
-    def __init__(self, text: str, splitter: Splitter) -> None:
+    def __init__(self, text: str, splitter: AnySplitter) -> None:
         self.text = text
         self.splitter = splitter
         self._known: dict[Hashable, Any] = {}
@@ -55,7 +56,7 @@ def share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def split(view: TextView) -> Split:
+def split(view: TextView) -> Split | TextWords:
     """The text's words as its language's splitter gives them."""
     return view.splitter.split(view.text)
 
@@ -79,7 +80,12 @@ def fasttext_words(view: TextView) -> list[str]:
 def uax29_words(view: TextView) -> list[str]:
     """Words between the word boundaries of Unicode's UAX #29 that begin with a letter or a digit; scripts without
     spaces are not cut."""
-    words: list[str] = _UAX29_WORD.findall(view.text)
+    return uax29_words_of(view.text)
+
+
+def uax29_words_of(text: str) -> list[str]:
+    """As `uax29_words`, of a text that is no page's."""
+    words: list[str] = _UAX29_WORD.findall(text)
     return words
 
 

@@ -28,7 +28,7 @@ from stages.quality.spacy_tokens import ENDS_SENTENCE, IS_PUNCT, SpacyTokens
 MEMO_BYTES: Final = 64 * 2**20
 WORK: Final = 20_000_000
 """Characters times marks, summed over a text's different substrings of over 64 characters: a second of spaCy's time."""
-MAX_STOP_WORDS: Final = 31
+MAX_STOP_WORDS: Final = 63
 _SEGMENT: Final = 65_536
 _SHORT: Final = 64
 

@@ -93,6 +93,11 @@ class Cursor:
         return self._stream.read(max(min(READ_BYTES, self._end - self.position - len(self._held)), 0))
 
 
+def _last_line_end(data: bytes) -> int:
+    """Where it begins: at a carriage return, if one is there. 0 if there is none."""
+    return max(data.rfind(b"\n") - 1, 0)
+
+
 class Content:
     """Content of a member (or of a plain file) read forward: heads up to a blank line, blocks of known length.
 
@@ -116,16 +121,38 @@ class Content:
         return self._held[self._at : self._at + num_bytes]
 
     def take_through(self, pattern: re.Pattern[bytes], limit: int) -> bytes | None:
-        """The bytes up to and with the first match of `pattern`; None, and nothing taken, where there is no match
-        within `limit` bytes."""
-        while True:
-            match = pattern.search(self._held, self._at, self._at + limit)
-            if match:
-                taken = self._held[self._at : match.end()]
-                self._at = match.end()
-                return taken
-            if len(self._held) - self._at >= limit or not self._extend():
-                return None
+        """The bytes up to and with the first match of `pattern`, which begins and ends with a line end; None, and
+        nothing taken, where there is no match within `limit` bytes."""
+        match = pattern.search(self._held, self._at, self._at + limit)
+        num_bytes = match.end() - self._at if match else self._read_through(pattern, limit)
+        if num_bytes is None:
+            return None
+        self._at += num_bytes
+        return self._held[self._at - num_bytes : self._at]
+
+    def _read_through(self, pattern: re.Pattern[bytes], limit: int) -> int | None:
+        """Read on up to a match of `pattern`, of which there is none in what is held: where it ends, from here."""
+        held = self._held[self._at :]
+        pieces, size, begins = [held], len(held), _last_line_end(held)
+        # The last line end of a match is in a new piece, the other one at `begins` or behind it. So what is behind
+        # that is looked at when a line end comes, each byte twice at most and joined twice, however small the pieces.
+        behind = [held[begins:]]
+        try:
+            while size < limit and (piece := self._more()):
+                pieces.append(piece)
+                behind.append(piece)
+                size += len(piece)
+                if b"\n" in piece:
+                    searched = b"".join(behind)
+                    if match := pattern.search(searched, 0, limit - begins):
+                        return begins + match.end()
+                    last = _last_line_end(searched)
+                    begins, behind = begins + last, [searched[last:]]
+            return None
+        finally:  # where a piece is damaged too, what came before it is there
+            if len(pieces) > 1:
+                self._before, self._past = self.last, self._past + self._at
+                self._held, self._at = b"".join(pieces), 0
 
     def take_some(self, limit: int) -> bytes:
         """The next bytes, at least one and at most `limit`; none only at the end."""

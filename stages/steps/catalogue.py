@@ -104,9 +104,9 @@ def _quality_step(making: Making) -> Step:
 
 
 def _quality_edits(tables: StepTables) -> bool:
-    from stages.quality.step import every_rule
+    from stages.quality.step import edits_texts
 
-    return any(rules.edit is not None for rules in every_rule(tables.quality))
+    return edits_texts(tables.quality)
 
 
 def _quality_rules(tables: StepTables) -> tuple[Rule, ...]:
@@ -118,7 +118,7 @@ def _quality_rules(tables: StepTables) -> tuple[Rule, ...]:
 def _load_encode(tables: StepTables) -> Encode:
     from stages.tokens.tokenizer import load_tokenizer
 
-    return load_tokenizer(tables.encoding, tables.end_of_text).encode
+    return load_tokenizer(tables.encoding, tables.end_of_text).encode_batch
 
 
 def _model_files(tables: StepTables) -> tuple[str, ...]:
@@ -130,6 +130,13 @@ def _model_files(tables: StepTables) -> tuple[str, ...]:
         )
 
 
+_URL_LISTS: Final[dict[str, Files]] = {
+    "url.block_hosts": lambda tables: tables.url.block_hosts,
+    "url.block_urls": lambda tables: tables.url.block_urls,
+    "url.block_words": lambda tables: tables.url.block_words,
+    "url.block_soft_words": lambda tables: tables.url.block_soft_words,
+    "url.block_subwords": lambda tables: tables.url.block_subwords,
+}
 _TOKENIZER_KEYS: Final = ("tokenize.encoding", "tokenize.end_of_text")
 
 CATALOGUE: Final[dict[str, StepSpec]] = {
@@ -137,16 +144,9 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         make=lambda making: UrlStep(making.tables.url, making.tables.max_document_bytes, ledger=making.tables.ledger),
         modules=("stages.steps.url",),
         recipe_keys=("url", "limits.max_document_bytes"),
-        files={
-            "url.block_hosts": lambda tables: tables.url.block_hosts,
-            "url.block_words": lambda tables: tables.url.block_words,
-        },
-        asks={
-            "url.block_hosts": lambda tables: tables.url.block_hosts,
-            "url.block_words": lambda tables: tables.url.block_words,
-            "url.truncated": lambda tables: tables.url.truncated == "reject",
-        },
-        rules=lambda tables: url_rules(tables.max_document_bytes),
+        files=_URL_LISTS,
+        asks={**_URL_LISTS, "url.truncated": lambda tables: tables.url.truncated == "reject"},
+        rules=lambda tables: url_rules(tables.url, tables.max_document_bytes),
     ),
     "prefilter": StepSpec(
         make=lambda making: PrefilterStep(making.tables.language, making.pages, ledger=making.tables.ledger),
@@ -172,13 +172,19 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
     "language": StepSpec(
         make=lambda making: LanguageStep(making.tables.language, ledger=making.tables.ledger),
         modules=("stages.steps.language",),
-        recipe_keys=("language.keep", "language.min_score", "language.model"),
+        recipe_keys=(
+            "language.keep",
+            "language.min_score",
+            "language.min_scores",
+            "language.score_table",
+            "language.model",
+        ),
         files={"language.model": lambda tables: () if tables.language.model == BUNDLED else (tables.language.model,)},
         rules=lambda tables: language_rules(tables.language),
     ),
     "quality": StepSpec(
         make=_quality_step,
-        is_on=lambda tables: bool(tables.quality.rules),
+        is_on=lambda tables: bool(tables.quality.rules) or any(own.rules for own in tables.quality.language.values()),
         modules=("stages.quality.step",),
         recipe_keys=("quality",),
         leaves_out=lambda tables: ("quality.ledger",),  # it changes what is recorded, and no verdict

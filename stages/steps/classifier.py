@@ -1,6 +1,6 @@
 """Classifier step: fastText models and transformers encoders, each with a label, a threshold and the side turned down.
 
-A fastText model, a file, is asked by the step itself. An encoder, a folder, is a model stage (`model_stage.py`): the
+A fastText model, a file, is asked by the step itself. An encoder, a folder, is a model step (`model_step.py`): the
 step takes the score that the document bears.
 """
 
@@ -16,10 +16,10 @@ from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, weigh
 from stages.fault import Fault
 from stages.rules import Rule
-from stages.steps import model_stage
+from stages.steps import model_step
 from stages.steps.encoder_folder import EncoderConfig, is_folder, read_encoder_config
 from stages.steps.fasttext_model import FastTextModel, load_model
-from stages.steps.model_stage import Answer, ModelStage
+from stages.steps.model_step import Answer, ModelStep
 
 STAGE = "classifier"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -45,11 +45,11 @@ class ClassifierTable:
     max_tokens: int = key(
         512, at_least=1, help="of an encoder: it sees so many tokens of a text's beginning", unit="tokens"
     )
-    batch_size: int = key(model_stage.BATCH, at_least=1, help="of an encoder: texts at once", unit="texts")
-    num_cpus: float | None = model_stage.num_cpus_key()
-    num_gpus: float = model_stage.num_gpus_key()
-    resources: dict[str, float] = model_stage.resources_key()
-    actors: tuple[int, int] = model_stage.actors_key()
+    batch_size: int = key(model_step.BATCH, at_least=1, help="of an encoder: texts at once", unit="texts")
+    num_cpus: float | None = model_step.num_cpus_key()
+    num_gpus: float = model_step.num_gpus_key()
+    resources: dict[str, float] = model_step.resources_key()
+    actors: tuple[int, int] = model_step.actors_key()
 
     @property
     def stage(self) -> str:
@@ -117,13 +117,13 @@ class ClassifierStep:
         try:
             found = weigh(self._findings(document, scores), ledger=self._ledger)
         except _ModelFailedError as failure:
-            return model_stage.failed(document, STAGE, failure.fault)
+            return model_step.failed(document, STAGE, failure.fault)
         return found.outcome(replace(document, scores=document.scores + tuple(scores)) if scores else document)
 
-    def models(self, position: int) -> tuple[ModelStage, ...]:
+    def models(self, position: int) -> tuple[ModelStep, ...]:
         """The encoders, where the step stands at `position` of its chain."""
         return tuple(
-            ModelStage(
+            ModelStep(
                 name=table.stage,
                 position=position,
                 table=f"classifier.{table.name}",
@@ -157,7 +157,7 @@ class ClassifierStep:
 
     def _encoder_score(self, table: ClassifierTable, document: Document) -> float:
         """The score that the document bears; that of the model in this process where it bears none."""
-        answer = model_stage.answer_of(document, table.stage)
+        answer = model_step.answer_of(document, table.stage)
         if answer is None:
             if table.name not in self._loaded:
                 self._loaded[table.name] = _load_answers(table, self._load_encoder, False)
@@ -189,7 +189,7 @@ def _load_answers(
     def together(documents: Sequence[Document]) -> list[Answer]:
         return list(scores([document.text for document in documents]))
 
-    return lambda documents: list(model_stage.one_by_one(together, documents))
+    return lambda documents: list(model_step.one_by_one(together, documents))
 
 
 def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
@@ -205,7 +205,7 @@ def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
                 f"classifier.threshold of {table.name!r} is missing: expected a number, as reject is {table.reject!r};"
                 ' with reject = "never" the score is a column and turns nothing down'
             )
-        model_stage.check_pool(table, f"classifier.{table.name}")
+        model_step.check_pool(table, f"classifier.{table.name}")
     scores = [table.name.lower() for table in tables if not table.rejects]
     for table in tables:
         if scores.count(table.name.lower()) > 1:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import PurePosixPath
 from typing import Final, Literal
 
-from lineage.recipe import RecipeError, blamed_on, key
+from lineage.recipe import RecipeError, blamed_on, key, utf8_text
+from lineage.secrets import without_secrets
 from stages.document import Document, Outcome, decide
 from stages.ngrams import Encode, NgramIndex
 from stages.rules import Rule
@@ -33,12 +37,32 @@ class DecontaminateTable:
 
     against: tuple[str, ...] = key((), is_path=True, help="JSONL files of benchmark items, also .gz")
     field: str = key("text", help="the key that holds an item's text; a.b for b within a")
-    ngram: Literal["13w", "8t"] = key("13w", help="13-grams of words, or 8-grams of the recipe's tokens")
+    ngram: Literal["13w", "8t"] = key(
+        "13w",
+        help="13-grams of words, or 8-grams of the recipe's tokens; both in lower case, without punctuation",
+    )
     ratio: float = key(0.5, at_least=0, at_most=1, help="a document with more than this share of an item goes")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """An item of a benchmark: the line of its file, from 1, and its text."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmarks:
+    """The items of all files, ready to be looked for; `names` says of each which it is, as in gsm8k.jsonl:17."""
+
+    index: NgramIndex
+    names: Sequence[str]
+
+
 class DecontaminateStep:
-    """Its rule measures the largest overlap that an item has with the document (see `stages.ngrams`)."""
+    """Its rule measures the largest overlap that an item has with the document (see `stages.ngrams`), and names that
+    item: of several the first."""
 
     stage = STAGE
 
@@ -52,16 +76,20 @@ class DecontaminateStep:
 
     def prepare(self) -> None:
         """Read the benchmarks now; RecipeError if one cannot be, or has nothing that can be looked for."""
-        _ = self._index
+        _ = self._benchmarks
 
     def __call__(self, document: Document, /) -> Outcome:
-        overlap = max((match.overlap for match in self._index.match(document.text)), default=0.0)
-        return decide(document, [rule.finding(overlap) for rule in self._rules], ledger=self._ledger)
+        found = self._benchmarks.index.match(document.text)
+        largest = max(found, key=lambda match: match.overlap, default=None)
+        overlap = 0.0 if largest is None else largest.overlap
+        matched = None if largest is None else self._benchmarks.names[largest.item]
+        findings = [replace(rule.finding(overlap), matched=matched) for rule in self._rules]
+        return decide(document, findings, ledger=self._ledger)
 
     @cached_property
-    def _index(self) -> NgramIndex:
+    def _benchmarks(self) -> Benchmarks:
         encode = self._load_encode() if self._load_encode and self._table.ngram == "8t" else None
-        return benchmark_index(self._table, encode)
+        return read_benchmarks(self._table, encode)
 
 
 def decontaminate_rules(table: DecontaminateTable) -> tuple[Rule, ...]:
@@ -69,11 +97,14 @@ def decontaminate_rules(table: DecontaminateTable) -> tuple[Rule, ...]:
     return (_OVERLAP.at(table.ratio),)
 
 
-def benchmark_index(table: DecontaminateTable, encode: Encode | None) -> NgramIndex:
-    """The index of all items of the table's files; RecipeError if a file has none that can be looked for."""
+def read_benchmarks(table: DecontaminateTable, encode: Encode | None) -> Benchmarks:
+    """The items of the table's files; RecipeError if none of them can be looked for."""
     with blamed_on("decontaminate.against"):
-        # As parse leaves texts: composed, with line feeds. Another form of the same item would not be found in them.
-        items = [clean_text(item)[0] for file in table.against for item in read_items(file, table.field)]
+        read = {file: read_lines(file, table.field) for file in table.against}
+    # As parse leaves texts: composed, with line feeds. Another form of the same item would not be found in them.
+    items = [clean_text(item.text)[0] for of_file in read.values() for item in of_file]
+    shown = short_names(table.against)
+    names = [f"{shown[file]}:{item.line}" for file, of_file in read.items() for item in of_file]
     index = NgramIndex(items, table.ngram, encode)
     if len(index.skipped) == len(items):
         raise RecipeError(
@@ -82,22 +113,36 @@ def benchmark_index(table: DecontaminateTable, encode: Encode | None) -> NgramIn
         )
     if index.skipped:
         _LOG.warning("%d of %d benchmark items have fewer than 5 words and are skipped", len(index.skipped), len(items))
-    return index
+    return Benchmarks(index=index, names=names)
+
+
+def short_names(files: Sequence[str]) -> dict[str, str]:
+    """The last part of each file's path, and the whole of it (without credentials) where two have the same."""
+    last = {file: PurePosixPath(file).name for file in files}
+    several = Counter(last.values())
+    return {file: name if several[name] == 1 else without_secrets(file) for file, name in last.items()}
 
 
 def read_items(file: str, field: str) -> list[str]:
     """The texts at `field` of a JSONL file's lines, in order; RecipeError names the line that has none."""
+    return [item.text for item in read_lines(file, field)]
+
+
+def read_lines(file: str, field: str) -> list[Item]:
+    """The same with the lines on which they stand."""
     items = []
-    for number, line in enumerate(read_named_file(file).splitlines(), start=1):
+    text = utf8_text(read_named_file(file), file)
+    # Not splitlines, which also splits at characters that JSON lets stand in a text.
+    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
         if not line.strip():
             continue
         try:
             value: object = json.loads(line)
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise RecipeError(f"{file} line {number} is not JSON: {error}") from error
         for part in field.split("."):
             value = value.get(part) if isinstance(value, dict) else None
         if not isinstance(value, str):
             raise RecipeError(f"{file} line {number} has no text at {field!r}: name the key of the text")
-        items.append(value)
+        items.append(Item(line=number, text=value))
     return items

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
+from stages.quality.fineweb2.configurations import configurations
 from stages.quality.languages import language_code
 from stages.rules import Rule
 from stages.steps.fasttext_model import BUNDLED, NEGLIGIBLE, FastTextModel, load_model
@@ -28,6 +30,7 @@ _LOW_SCORE: Final = Rule(
     keys=("language.min_score",),
     help="score of the language",
 )
+_BELOW_SCORE: Final = replace(_LOW_SCORE, side="below", keys=("language.score_table",))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,14 @@ class LanguageTable:
         " becomes of those that no rule can judge",
     )
     min_score: float = key(0.65, at_least=0, at_most=1, help="a kept document's score is above this")
+    min_scores: dict[str, float] = key(
+        {}, at_least=0, at_most=1, help="language = its own least score, in place of min_score"
+    )
+    score_table: Literal["none", "fineweb2"] = key(
+        "none",
+        help="fineweb2: a language that min_scores does not name has the least score of FineWeb-2's configuration,"
+        " which is meant for the scores of GlotLID, and a score that equals it passes",
+    )
     model: str = key(BUNDLED, is_path=True, help="'bundled' is fastText's lid.176; or the path of a fastText model")
     prefilter: bool = key(False, help="look at a fast extractor's text first, and spare the slow one")
 
@@ -56,7 +67,8 @@ class LanguageStep:
     def __init__(self, table: LanguageTable, *, ledger: bool = False) -> None:
         self._table = table
         self._ledger = ledger
-        self._low_score = _LOW_SCORE.at(table.min_score)
+        self._low_score = _low_score(table)
+        self._rule_of = functools.lru_cache(maxsize=4096)(self._made_for)
 
     def prepare(self) -> None:
         """Load the model now; RecipeError if it cannot be, or has no label for one of the wanted languages."""
@@ -67,21 +79,37 @@ class LanguageStep:
         named = replace(document, language=language, language_score=score)
         return decide(named, self._findings(language, score), ledger=self._ledger)
 
+    def _made_for(self, language: str | None) -> Rule:
+        """The rule of low scores as texts in a language meet it."""
+        own = None if language is None else self._low_score.by_language.get(language_code(language))
+        return replace(self._low_score.at(self._table.min_score if own is None else own), by_language={})
+
+    @cached_property
+    def _least(self) -> float:
+        """The least score that a wanted language passes with."""
+        return min(
+            (float(self._rule_of(label).threshold or 0.0) for label in self._kept), default=self._table.min_score
+        )
+
     def _best(self, text: str) -> tuple[str | None, float]:
-        """The language that decides: the likeliest, or the best wanted one where that is above the threshold."""
-        least = self._table.min_score
+        """The language that decides: the likeliest, or the best wanted one whose score is enough for it."""
         # Above one half only the likeliest label can pass, and asking for one is cheaper than for all.
-        found = self._model.scores(text, 1) if least >= 0.5 else self._model.scores(text, -1, min(least, NEGLIGIBLE))
+        if self._least >= 0.5:
+            found = self._model.scores(text, 1)
+        else:
+            found = self._model.scores(text, -1, min(self._least, NEGLIGIBLE))
         if not found:
             return None, 0.0
-        wanted = (pair for pair in found if pair[0] in self._kept and pair[1] > least)
+        wanted = (
+            (label, score) for label, score in found if label in self._kept and not self._rule_of(label).rejects(score)
+        )
         return next(wanted, found[0])
 
     def _findings(self, language: str | None, score: float) -> Iterable[Finding]:
         if self._table.keep:
             # What is recorded is the score of the language that is judged.
             yield _NOT_KEPT.finding(score, rejected=_NOT_KEPT.rejects(language, self._kept))
-        yield self._low_score.finding(score)
+        yield self._rule_of(language).finding(score)
 
     @cached_property
     def _model(self) -> FastTextModel:
@@ -94,7 +122,41 @@ class LanguageStep:
 
 def language_rules(table: LanguageTable) -> tuple[Rule, ...]:
     """Every rule of the step, in order."""
-    return *((replace(_NOT_KEPT, among=table.keep),) if table.keep else ()), _LOW_SCORE.at(table.min_score)
+    return *((replace(_NOT_KEPT, among=table.keep),) if table.keep else ()), _low_score(table)
+
+
+def _low_score(table: LanguageTable) -> Rule:
+    rule = _LOW_SCORE if table.score_table == "none" else _BELOW_SCORE
+    return replace(rule, threshold=table.min_score, by_language=_scores_by_language(table))
+
+
+def _scores_by_language(table: LanguageTable) -> Mapping[str, float]:
+    """The least scores of languages that have one of their own, by code."""
+    published = configurations() if table.score_table == "fineweb2" else {}
+    of_table = {code: each.language_score for code, each in published.items()}
+    return of_table | {language_code(label): score for label, score in table.min_scores.items()}
+
+
+def least_score(table: LanguageTable) -> float:
+    """The least score that a text in any language passes with."""
+    return min([table.min_score, *_scores_by_language(table).values()])
+
+
+def check_min_scores(table: LanguageTable) -> None:
+    """RecipeError where two labels of language.min_scores name one language, or one names a language that is not
+    kept."""
+    codes = [language_code(label) for label in table.min_scores]
+    kept = set(map(language_code, table.keep))
+    for label, code in zip(table.min_scores, codes, strict=True):
+        name = f"language.min_scores.{label}"
+        if codes.count(code) > 1:
+            same = ", ".join(other for other in table.min_scores if language_code(other) == code)
+            raise RecipeError(f"language.min_scores names {same}, which are one language: keep one", name)
+        if kept and code not in kept:
+            raise RecipeError(
+                f"{name} is given, and language.keep does not name that language: add it there, or leave the score out",
+                name,
+            )
 
 
 def language_model(table: LanguageTable) -> FastTextModel:
@@ -104,7 +166,9 @@ def language_model(table: LanguageTable) -> FastTextModel:
     unknown = [language for language in sorted(set(table.keep)) if not labels_of([language], model.labels)]
     if unknown:
         known = ", ".join(sorted(model.labels)[:200])
-        raise RecipeError(f"language.keep: the model {table.model!r} has no label {unknown}: its labels are {known}")
+        raise RecipeError(
+            f"language.keep: the model {table.model!r} has no label {unknown}: its labels are {known}", "language.keep"
+        )
     return model
 
 

@@ -8,33 +8,48 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, utf8_text
 from lineage.secrets import redacted, without_secrets
 from lineage.storage.folder import is_remote, local_path, split, with_environment
 
 
 def read_named_file(name: str) -> bytes:
     """The content of a named file, decompressed where it ends in .gz; RecipeError if unreadable."""
-    folder, file = split(with_environment(name))
-    shown = without_secrets(name)
+    data = named_bytes(name)
     try:
-        data = folder.read(file)
-        return gzip.decompress(data) if shown.endswith(".gz") else data
+        return gzip.decompress(data) if without_secrets(name).endswith(".gz") else data
     except (OSError, EOFError, zlib.error) as error:
-        raise RecipeError(f"{shown!r} cannot be read: {redacted(str(error))}") from None
+        raise _unreadable(name, error) from None
+
+
+def named_bytes(name: str) -> bytes:
+    """The bytes of a named file as they are; RecipeError if unreadable."""
+    folder, file = split(with_environment(name))
+    try:
+        return folder.read(file)
+    except OSError as error:
+        raise _unreadable(name, error) from None
+
+
+def _unreadable(name: str, error: Exception) -> RecipeError:
+    return RecipeError(f"{without_secrets(name)!r} cannot be read: {redacted(str(error))}")
 
 
 def list_lines(name: str) -> Iterator[str]:
     """The entries of a list file: its lines, stripped, without empty ones and `#` comments."""
-    try:
-        text = read_named_file(name).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        shown = without_secrets(name)
-        raise RecipeError(f"the list {shown!r} is not UTF-8 text: {error}") from error
-    for line in text.splitlines():
-        entry = line.partition("#")[0].strip()
+    for _, entry in numbered_lines(name):
+        yield entry
+
+
+def numbered_lines(name: str, *, has_inner_comments: bool = True) -> Iterator[tuple[int, str]]:
+    """The entries of a list file with the numbers, from 1, of their lines. Without inner comments a `#` begins one only
+    at the very start of a line, as in lists of URLs."""
+    text = utf8_text(read_named_file(name), f"the list {without_secrets(name)!r}")
+    for number, line in enumerate(text.splitlines(), 1):
+        is_comment = line.startswith("#")
+        entry = ("" if is_comment else line.partition("#")[0] if has_inner_comments else line).strip()
         if entry:
-            yield entry
+            yield number, entry
 
 
 @contextmanager

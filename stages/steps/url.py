@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
-from urllib.parse import unquote
 
-import regex
-
-from lineage.pages import is_address, named_host, page_of, with_parents
-from lineage.recipe import RecipeError, blamed_on, key
-from stages.composition import normalised_in
+from lineage.pages import page_of
+from lineage.recipe import blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
 from stages.rules import Rule
-from stages.steps.textfiles import list_lines
+from stages.steps.url_lists import (
+    WAYS,
+    LineNumbers,
+    Match,
+    SubwordList,
+    UrlForms,
+    WordList,
+    hosts_of_list,
+    lines_of,
+    subwords_of_list,
+    urls_of_list,
+    words_of_list,
+)
 
 STAGE = "url"
 _TOO_LONG: Final = Rule(
@@ -31,13 +38,28 @@ _TRUNCATED: Final = Rule(
     stage=STAGE, name="url.truncated", side="yes", help="a record that does not hold the whole page (`url.truncated`)"
 )
 _BLOCKED_HOST: Final = Rule(
-    stage=STAGE, name="url.blocked_host", side="yes", help="a page of a host of `url.block_hosts`, or of its subdomains"
+    stage=STAGE,
+    name="url.blocked_host",
+    side="listed",
+    help="a page of a host of `url.block_hosts`, or of its subdomains",
 )
+_BLOCKED_URL: Final = Rule(stage=STAGE, name="url.blocked_url", side="listed", help="a URL of `url.block_urls`")
 _BLOCKED_WORD: Final = Rule(
-    stage=STAGE, name="url.blocked_word", side="yes", help="a URL with one of `url.block_words`"
+    stage=STAGE, name="url.blocked_word", side="listed", help="a URL with one of `url.block_words`"
 )
-_HOST = re.compile(r"[\w.:-]+")
-_NOT_A_WORD = regex.compile(r"[^\p{L}\p{N}\p{M}]+")
+_SOFT_WORDS: Final = Rule(
+    stage=STAGE,
+    name="url.too_many_soft_words",
+    side="at least",
+    keys=("url.min_soft_words",),
+    help="different words of `url.block_soft_words` in the URL",
+)
+_BLOCKED_SUBWORD: Final = Rule(
+    stage=STAGE,
+    name="url.blocked_subword",
+    side="listed",
+    help="a URL that holds one of `url.block_subwords` anywhere",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +71,25 @@ class UrlTable:
         is_path=True,
         help="files of hosts, one a line (also hosts(5) format); a host's subdomains are blocked with it",
     )
+    block_urls: tuple[str, ...] = key(
+        (), is_path=True, help="files of URLs, one a line (also UT1's, without a scheme): these pages alone"
+    )
     block_words: tuple[str, ...] = key(
         (),
         is_path=True,
         help="files of words or phrases, one a line; a URL is blocked where they stand in it as whole words",
+    )
+    block_soft_words: tuple[str, ...] = key(
+        (), is_path=True, help="files of words; a URL is blocked where min_soft_words different ones stand in it"
+    )
+    min_soft_words: int = key(2, at_least=1, unit="words", help="soft words that block a URL together")
+    block_subwords: tuple[str, ...] = key(
+        (), is_path=True, help="files of words; a URL is blocked where one stands anywhere in it, within a word too"
+    )
+    match: Match = key(
+        "words",
+        help="how the lists are matched: words in any case and script, hosts with their subdomains; as datatrove's"
+        " URLFilter does for FineWeb; as DCLM's url_substring_filter does (docs/rules.md)",
     )
     truncated: Literal["keep", "reject"] = key(
         "keep", help="records that do not hold the whole page: WARC-Truncated, or the first of several segments"
@@ -61,88 +98,106 @@ class UrlTable:
 
 class UrlStep:
     """Rules: `url_rules`, in order. A document without URL (JSONL and Parquet rows may have none) is only subject to
-    the first two; to the third only one whose URL names a page."""
+    the first two; to that of hosts only one whose URL names a page.
+
+    The value of a list's rule is the number of the line that turned the document down, counted through the key's files,
+    0 for none."""
 
     stage = STAGE
 
     def __init__(self, table: UrlTable, max_document_bytes: int, *, ledger: bool = False) -> None:
         self._table = table
+        self._way = WAYS[table.match]
         self._too_long = _TOO_LONG.at(float(max_document_bytes))
+        self._soft_words = _SOFT_WORDS.at(float(table.min_soft_words))
         self._ledger = ledger
 
     def prepare(self) -> None:
         """Read the lists now; RecipeError if one cannot be."""
-        _ = self._hosts, self._words
+        _ = self._hosts, self._urls, self._words, self._soft, self._subwords
 
     def __call__(self, document: Document, /) -> Outcome:
         return decide(document, self._findings(document), ledger=self._ledger)
 
     def _findings(self, document: Document) -> Iterable[Finding]:
         yield self._too_long.finding(float(document.num_bytes))
-        table = self._table
+        table, way = self._table, self._way
         if table.truncated == "reject":
             yield _TRUNCATED.finding(document.truncated is not None)
-        page = page_of(document.url) if table.block_hosts or table.block_words else None
+        if not has_lists(table):
+            return
+        page = page_of(document.url)
+        # What the page's URL is wrapped in, such as urn:text:, is no part of the page's.
+        url = UrlForms(spelt=(document.url or "") if page is None else page.spelt, page=page)
         if table.block_hosts:
-            is_blocked = page is not None and not self._hosts.isdisjoint(with_parents(page.host))
-            yield _BLOCKED_HOST.finding(is_blocked)
+            yield _BLOCKED_HOST.finding(float(self._hosts.line_of(way.hosts(url))))
+        if table.block_urls:
+            yield _BLOCKED_URL.finding(float(self._urls.line_of(way.urls(url)) if url.spelt else 0))
+        words = way.words(url.spelt) if url.spelt and (table.block_words or table.block_soft_words) else ()
         if table.block_words:
-            # A word of what the page's URL is wrapped in, such as urn:text:, is none of the page's.
-            url = document.url if page is None else page.spelt
-            yield _BLOCKED_WORD.finding(self._words.match(url))
+            yield _BLOCKED_WORD.finding(float(self._words.line_of(words)))
+        if table.block_soft_words:
+            yield self._soft_words.finding(float(len(self._soft.found(words))))
+        if table.block_subwords:
+            yield _BLOCKED_SUBWORD.finding(float(self._subwords.line_of(way.squeezed(url.spelt))))
 
     @cached_property
-    def _hosts(self) -> frozenset[str]:
+    def _hosts(self) -> LineNumbers:
         with blamed_on("url.block_hosts"):
-            lines = ((line, file) for file in self._table.block_hosts for line in list_lines(file))
-            return frozenset(host for line, file in lines for host in _listed_hosts(line, file))
+            return hosts_of_list(self._table.block_hosts, self._table.match)
+
+    @cached_property
+    def _urls(self) -> LineNumbers:
+        with blamed_on("url.block_urls"):
+            return urls_of_list(self._table.block_urls, self._table.match)
 
     @cached_property
     def _words(self) -> WordList:
         with blamed_on("url.block_words"):
-            return WordList(line for file in self._table.block_words for line in list_lines(file))
+            return words_of_list(self._table.block_words, self._table.match)
+
+    @cached_property
+    def _soft(self) -> WordList:
+        with blamed_on("url.block_soft_words"):
+            return words_of_list(self._table.block_soft_words, self._table.match)
+
+    @cached_property
+    def _subwords(self) -> SubwordList:
+        with blamed_on("url.block_subwords"):
+            return subwords_of_list(self._table.block_subwords, self._table.match)
 
 
-def url_rules(max_document_bytes: int) -> tuple[Rule, ...]:
+def has_lists(table: UrlTable) -> bool:
+    """Whether a URL is looked up in any list."""
+    lists = (table.block_hosts, table.block_urls, table.block_words, table.block_soft_words, table.block_subwords)
+    return any(lists)
+
+
+_LISTS_OF: Final = {
+    _BLOCKED_HOST.name: "block_hosts",
+    _BLOCKED_URL.name: "block_urls",
+    _BLOCKED_WORD.name: "block_words",
+    _BLOCKED_SUBWORD.name: "block_subwords",
+}
+
+
+def listed_at(table: UrlTable, finding: Finding) -> tuple[str, int] | None:
+    """The file, and the line in it, that turned a document down by a rule of lists; None where none did."""
+    if finding.rule not in _LISTS_OF or not finding.rejected or finding.value is None:
+        return None
+    files = getattr(table, _LISTS_OF[finding.rule])
+    found = lines_of(files, of_urls=finding.rule == _BLOCKED_URL.name)
+    return next(((file, line) for number, _, file, line in found if number == finding.value), None)
+
+
+def url_rules(table: UrlTable, max_document_bytes: int) -> tuple[Rule, ...]:
     """Every rule of the step, in order."""
-    return _TOO_LONG.at(float(max_document_bytes)), _TRUNCATED, _BLOCKED_HOST, _BLOCKED_WORD
-
-
-def _listed_hosts(line: str, file: str) -> Iterator[str]:
-    """The hosts that a line of a block list names: `example.com`, `*.example.com`, a URL, or all that stand behind the
-    address in `0.0.0.0 example.com www.example.org`."""
-    words = line.split()
-    names = words[1:] if len(words) > 1 and is_address(words[0]) else words
-    if len(names) > 1 and names == words:
-        raise RecipeError(
-            f"{file} holds {line!r}: expected one host name, such as example.com, or an address and the hosts behind it"
-        )
-    for name in names:
-        host = named_host(name.removeprefix("*.").removeprefix("."))
-        if host is None or not _HOST.fullmatch(host):  # such as ||example.com^ or example.*, which match no host
-            raise RecipeError(f"{file} holds {line!r}: expected a host name, such as example.com")
-        yield host
-
-
-class WordList:
-    """Words and phrases that are looked for as whole words: runs of letters, digits and marks, case ignored."""
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        entries = {" ".join(_words_of(line)) for line in lines} - {""}
-        self._single = frozenset(entry for entry in entries if " " not in entry)
-        self._phrases = tuple(sorted(f" {entry} " for entry in entries if " " in entry))
-
-    def match(self, url: str | None) -> bool:
-        """Whether a URL, its escapes decoded, holds one of them."""
-        if not url:
-            return False
-        words = _words_of(unquote(url))
-        if not self._single.isdisjoint(words):
-            return True
-        line = f" {' '.join(words)} "
-        return any(phrase in line for phrase in self._phrases)
-
-
-def _words_of(text: str) -> list[str]:
-    composed = normalised_in("NFC", text.casefold())
-    return [word for word in _NOT_A_WORD.split(composed) if word]
+    return (
+        _TOO_LONG.at(float(max_document_bytes)),
+        _TRUNCATED,
+        _BLOCKED_HOST,
+        _BLOCKED_URL,
+        _BLOCKED_WORD,
+        _SOFT_WORDS.at(float(table.min_soft_words)),
+        _BLOCKED_SUBWORD,
+    )

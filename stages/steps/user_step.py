@@ -2,7 +2,7 @@
 that is made once in a worker and then called with batches.
 
 What it is called with and gives back is the same: documents in, for each one the document or its Rejection out. A class
-is a model stage (`model_stage.py`): it runs on actors of its own.
+is a model step (`model_step.py`): it runs on actors of its own.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any, Final, cast
 from lineage.recipe import RecipeError, key
 from stages.document import Document, Edit, Finding, Outcome, Rejection
 from stages.fault import Fault
-from stages.steps import model_stage
-from stages.steps.model_stage import Answer, ModelStage
+from stages.steps import model_step
+from stages.steps.model_step import Answer, ModelStep
 from stages.steps.textfiles import as_local_file
 from stages.steps.user_code import see_working_folder
 
@@ -30,7 +30,7 @@ _IDENTITY = ("doc_id", "source", "place", "raw_hash")
 """Fields of a Document that say which one it is: a user's function leaves them."""
 _MOST_WHOLE: Final = 2**53
 """A double holds every whole number up to this."""
-_OF_CLASSES: Final = ("files", "num_cpus", *model_stage.WHERE_IT_RUNS)
+_OF_CLASSES: Final = ("files", "num_cpus", *model_step.WHERE_IT_RUNS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +47,10 @@ class StepTable:
         help="documents at once: a class gets lists of so many (32), a function gets lists instead of a document",
         unit="documents",
     )
-    num_cpus: float | None = model_stage.num_cpus_key()
-    num_gpus: float = model_stage.num_gpus_key()
-    resources: dict[str, float] = model_stage.resources_key()
-    actors: tuple[int, int] = model_stage.actors_key()
+    num_cpus: float | None = model_step.num_cpus_key()
+    num_gpus: float = model_step.num_gpus_key()
+    resources: dict[str, float] = model_step.resources_key()
+    actors: tuple[int, int] = model_step.actors_key()
 
 
 def check_step_tables(tables: Sequence[StepTable], steps: Iterable[Sequence[str]]) -> None:
@@ -62,7 +62,7 @@ def check_step_tables(tables: Sequence[StepTable], steps: Iterable[Sequence[str]
             raise RecipeError(f"step.name = {table.name!r}: no source.steps names it; they name {own}")
         if names.count(table.name) > 1:
             raise RecipeError(f"step.name = {table.name!r} is given twice: one [[step]] says all of a step")
-        model_stage.check_pool(table, f"step.{table.name!r}")
+        model_step.check_pool(table, f"step.{table.name!r}")
 
 
 @dataclass(slots=True)
@@ -90,16 +90,16 @@ class UserStep:
     def batch_size(self) -> int | None:
         """Documents of a call; None for a function of one document."""
         given = self.table.batch_size if self.table else None
-        return given or (model_stage.BATCH if self.is_class else None)
+        return given or (model_step.BATCH if self.is_class else None)
 
     def __call__(self, document: Document, /) -> Outcome:
-        answer = model_stage.answer_of(document, self.stage)
+        answer = model_step.answer_of(document, self.stage)
         if answer is None:
             if self.batch_size is None:
                 return _checked(self.stage, document, self._found(document))
             [answer] = self.answers([document])
         if isinstance(answer, Fault):
-            return model_stage.failed(document, self.stage, answer)
+            return model_step.failed(document, self.stage, answer)
         assert isinstance(answer, (Document, Rejection))
         return answer
 
@@ -108,7 +108,7 @@ class UserStep:
         size = self.batch_size
         assert size is not None
         batches = [documents[first : first + size] for first in range(0, len(documents), size)]
-        return [answer for batch in batches for answer in model_stage.one_by_one(self._together, batch)]
+        return [answer for batch in batches for answer in model_step.one_by_one(self._together, batch)]
 
     def look_ahead(self, documents: Iterable[Document], /) -> list[Document]:
         """The documents, with what a function of batches makes of them where the step is one."""
@@ -120,14 +120,14 @@ class UserStep:
             for document, answer in zip(given, self.answers(given), strict=True)
         ]
 
-    def models(self, position: int) -> tuple[ModelStage, ...]:
+    def models(self, position: int) -> tuple[ModelStep, ...]:
         """Itself as a model of its chain, in which it stands at `position`, if it is a class."""
         if not self.is_class:
             return ()
         pool = self.table or StepTable(name=self.stage)
         table = f"step.{self.stage!r}"
         load = partial(_load_class, self.stage, self.table)
-        return (ModelStage(name=self.stage, position=position, table=table, pool=pool, gives_scores=False, load=load),)
+        return (ModelStep(name=self.stage, position=position, table=table, pool=pool, gives_scores=False, load=load),)
 
     def _together(self, batch: Sequence[Document]) -> list[Answer]:
         if self._call is None:

@@ -15,11 +15,11 @@ import tomli_w
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import fingerprint, recipe, write_recipe
 
 DEADLINE = 600.0

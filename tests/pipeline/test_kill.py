@@ -29,7 +29,7 @@ from pipeline.process import run as run_recipe
 from pipeline.recipe import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs import runs
-from tests.support.outputs.runs import fingerprint, run, write_recipe
+from tests.support.outputs.runs import ON_RAY, fingerprint, run, write_recipe
 from tests.support.processes.killed_runs import (
     DEADLINE,
     Moment,
@@ -268,7 +268,7 @@ def test_a_driver_killed_with_a_cluster_of_its_own_can_be_called_again(
     moment: Moment, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources))
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray=ON_RAY))
     with command(path) as driver:
         wait_for(moment, out, driver)
     with command(path) as again:
@@ -306,7 +306,7 @@ def test_an_interrupted_run_keeps_its_finished_units_and_the_next_call_ends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out = tmp_path / "out"
-    plain = recipe(str(out), sources, ray={"max_in_flight": 1})
+    plain = recipe(str(out), sources, ray=ON_RAY | {"max_in_flight": 1})
     path = write_recipe(tmp_path / "recipe.toml", plain)
     with pytest.raises(KeyboardInterrupt):
         run_recipe(load(path), Interrupting(phase, 1))
@@ -356,7 +356,7 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
 ) -> None:
     name = f"posts-{uuid.uuid4().hex}"
     sources = {name: sources["posts"]}
-    dying = recipe(str(tmp_path / "out"), sources)
+    dying = recipe(str(tmp_path / "out"), sources, ray=ON_RAY)
     dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.steps.dying_steps:die_once", *STEPS[1:]]
     try:
         assert run(tmp_path, dying)["num_documents"] > 0
@@ -370,7 +370,7 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
 
 
 def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(sources: Sources, tmp_path: Path) -> None:
-    dying = recipe(str(tmp_path / "out"), {"posts": sources["posts"]}, ray={"retries": 1})
+    dying = recipe(str(tmp_path / "out"), {"posts": sources["posts"]}, ray=ON_RAY | {"retries": 1})
     dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.steps.dying_steps:die_always", *STEPS[1:]]
     with pytest.raises(WorkerDiedError, match=r"posts-\d\.jsonl.*died 2 times"):
         run(tmp_path, dying)

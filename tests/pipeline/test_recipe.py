@@ -317,3 +317,15 @@ def test_the_fields_of_a_source_are_part_of_what_a_run_is(tmp_path: Path) -> Non
 def test_a_threshold_that_is_not_given_is_shown_as_the_default_of_its_variants() -> None:
     (found,) = differing_keys({"quality": {"c4_min_sentences": 4}}, {"quality": {}})
     assert found == "quality.c4_min_sentences is 4 now and was not given (datatrove: 5, paper: 3, dclm: 3)"
+
+
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        ("english", r"no label \['english'\]: its labels are af, "),
+        ("ja", "'ja' is kept, but quality.rules count"),
+    ],
+)
+def test_a_language_that_is_no_label_is_told_about_labels_first(path: Path, kept: str, says: str) -> None:
+    with pytest.raises(RecipeError, match=says):
+        check_steps_of(load(path, [f'language.keep=["{kept}"]']))

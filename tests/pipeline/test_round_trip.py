@@ -14,7 +14,6 @@ from fastwarc.warc import ArchiveIterator
 
 from lineage.index.output_index import Index, read_index
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import Tracer
 from pipeline.demo.crawl import make_crawl
@@ -26,7 +25,8 @@ from stages.document import Document, Rejection
 from stages.reading.options import ReadOptions
 from stages.reading.reader import read_one
 from stages.tokens.tokenizer import load_tokenizer
-from tests.support.outputs.runs import recipe, run
+from tests.support.outputs.lineage_query import query
+from tests.support.outputs.runs import ON_RAY, recipe, run
 
 pytestmark = [pytest.mark.usefixtures("small_ray"), pytest.mark.slow]
 
@@ -45,7 +45,7 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     else:
         crawl = request.getfixturevalue("real_data") / "crawl"
         sources = {"crawl": (str(crawl / "*.warc.gz"),)}
-    run(folder, recipe(str(folder / "out"), sources, parse={"extractor": "trafilatura"}))
+    run(folder, recipe(str(folder / "out"), sources, parse={"extractor": "trafilatura"}, ray=ON_RAY))
     return folder, crawl
 
 

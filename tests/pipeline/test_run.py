@@ -13,13 +13,13 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.demo.check import check_truth
 from pipeline.demo.crawl import Truth, make_crawl
 from pipeline.phases import record
 from pipeline.units.bad_records import TooManyBadRecordsError
 from tests.support.outputs import runs
-from tests.support.outputs.runs import fingerprint, recipe, run
+from tests.support.outputs.lineage_query import query
+from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run
 
 SOURCES = {"web": "web-*.warc.gz", "news": "news-*.warc.gz", "boards": "boards-*.jsonl.gz"}
 
@@ -41,7 +41,7 @@ def sources(crawl: tuple[Path, Truth]) -> dict[str, tuple[str, ...]]:
 def finished(sources: dict[str, tuple[str, ...]], tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("finished")
     out = str(folder / "out")
-    run(folder, recipe(out, sources))
+    run(folder, recipe(out, sources, ray=ON_RAY))
     return out
 
 
@@ -130,7 +130,7 @@ def test_the_order_in_which_inputs_are_listed_changes_no_byte(
         name: tuple(str(path) for path in sorted(crawl[0].glob(pattern), reverse=True))
         for name, pattern in SOURCES.items()
     }
-    run(tmp_path, recipe(str(tmp_path / "out"), shuffled, ray={"num_cpus": 1, "max_in_flight": 1}))
+    run(tmp_path, recipe(str(tmp_path / "out"), shuffled, ray={"address": "local", "num_cpus": 1, "max_in_flight": 1}))
     assert fingerprint(str(tmp_path / "out")) == fingerprint(finished)
 
 
@@ -148,7 +148,7 @@ def test_lineage_written_by_many_tasks_is_that_of_one_process(
 ) -> None:
     monkeypatch.setattr(record, "IN_PROCESS_ROWS", 100)
     out = str(tmp_path / "out")
-    run(tmp_path, recipe(out, sources))
+    run(tmp_path, recipe(out, sources, ray=ON_RAY))
     phases = {phase["name"] for phase in runs.summary_of(out)["phases"]}
     assert {"shuffle facts", "write lineage"} <= phases
     assert fingerprint(out) == fingerprint(finished)
@@ -178,7 +178,7 @@ def test_another_recipe_for_the_same_output_is_refused_naming_what_differs(
 def test_ray_settings_may_differ_from_call_to_call(
     finished: str, sources: dict[str, tuple[str, ...]], tmp_path: Path
 ) -> None:
-    assert run(tmp_path, recipe(finished, sources, ray={"retries": 5})) == runs.summary_of(finished)
+    assert run(tmp_path, recipe(finished, sources, ray=ON_RAY | {"retries": 5})) == runs.summary_of(finished)
 
 
 def test_a_folder_that_holds_something_else_is_not_written_to(
@@ -219,7 +219,7 @@ def test_a_run_from_and_to_s3_gives_the_same_bytes_as_on_disk(
         for path in crawl[0].iterdir():
             remote.publish(path.name, path.read_bytes())
         sources = {name: (f"s3://crawls/input/{pattern}",) for name, pattern in SOURCES.items()}
-        run(tmp_path, recipe("s3://crawls/out", sources))
+        run(tmp_path, recipe("s3://crawls/out", sources, ray=ON_RAY))
         assert fingerprint("s3://crawls/out") == fingerprint(finished)
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.commands import COMMANDS
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.terminal import harmless_json, visible
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 
 ATTACK = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202egnp.exe\u2069 ünïcode 漢字 😀"
@@ -61,11 +61,10 @@ def printed(call: list[str], encoding: str, *, terminal: bool) -> tuple[int, str
 
 
 @pytest.fixture(scope="module")
-def hostile(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run over posts whose URLs and texts attack the terminal, and files that calls name."""
     import random
 
-    request.getfixturevalue("small_ray")
     folder = tmp_path_factory.mktemp("terminal")
     rng = random.Random(3)
     texts = [f"{write_article('en', rng, 9).text} {ATTACK}" for _ in range(8)]

@@ -10,13 +10,13 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline import plan
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.recipe import load, trial_of
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
 
 Sources = dict[str, tuple[str, ...]]

@@ -26,7 +26,7 @@ from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe, RayTable, RunTable, load
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
-from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
+from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, write_recipe
 from tests.support.processes.killed_runs import Moment, command, wait_for
 
 CALL = """
@@ -92,14 +92,14 @@ def test_both_engines_give_the_same_bytes_and_either_ends_what_the_other_began(
     sources: Sources, undisturbed: Path, tmp_path: Path, small_ray: None
 ) -> None:
     kept = {"run": {"keep_text": True}}
-    run(tmp_path / "a", recipe(str(tmp_path / "a" / "out"), sources, **kept))
+    run(tmp_path / "a", recipe(str(tmp_path / "a" / "out"), sources, ray=ON_RAY, **kept))
     assert fingerprint(str(tmp_path / "a" / "out")) == fingerprint(str(undisturbed))
     out = tmp_path / "b" / "out"
     out.parent.mkdir()
     path = write_recipe(out.parent / "recipe.toml", recipe(str(out), sources, ray=NONE, **kept))
     with command(path) as driver:
         wait_for(Moment("work/units/*/unit.json", 3), out, driver)
-    run(tmp_path / "b", recipe(str(out), sources, **kept))
+    run(tmp_path / "b", recipe(str(out), sources, ray=ON_RAY, **kept))
     assert fingerprint(str(out)) == fingerprint(str(undisturbed))
 
 
@@ -204,11 +204,11 @@ def test_the_unit_that_took_its_process_down_is_isolated_by_the_next_call(tmp_pa
     phase = Phase(
         name="read",
         operator="read",
-        stage="read",
+        kind="read",
         task=die_of_one,
         result=Told,
         job=Work(out.url, 1),
-        items=[Piece(number) for number in range(3)],
+        units=[Piece(number) for number in range(3)],
         isolate=lambda job: replace(job, isolated=True),
     )
     with pytest.raises(GoneError):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from lineage.recipe import RecipeError
 from stages import ngrams
 from stages.document import Document, Rejection
-from stages.ngrams import NgramIndex, character_spans, words_of
+from stages.ngrams import NgramIndex, character_spans, word_places, words_of
 from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable, read_items
 from stages.steps.parse import clean_text
+from stages.tokens.tokenizer import load_tokenizer
 
 QUESTION = (
     "A train leaves the station at noon and travels west at sixty miles an hour; "
@@ -28,9 +29,9 @@ QUESTION = (
 FILLER = "Nothing in this paragraph has anything to do with it, and it goes on for a while. "
 
 
-def encode(text: str) -> np.ndarray:
+def encode(texts: Sequence[str]) -> list[np.ndarray]:
     """A toy encoding: a token for each character."""
-    return np.array([ord(character) for character in text], dtype=np.uint32)
+    return [np.array([ord(character) for character in text], dtype=np.uint32) for text in texts]
 
 
 def slow_overlap(item: list[str], document: list[str], size: int) -> float:
@@ -61,22 +62,29 @@ def test_overlaps_are_those_of_the_plain_definition(items, document):
 
 
 @settings(deadline=None)
-@given(st.text("ab", min_size=8, max_size=40), st.text("ab", max_size=60))
+@given(st.text("ab ", min_size=20, max_size=40), st.text("ab ", max_size=60))
 def test_overlaps_of_tokens_are_those_of_the_plain_definition(item, document):
     found = {m.item: m.overlap for m in NgramIndex([item], "8t", encode).match(document)}
-    assert found.get(0, 0.0) == pytest.approx(slow_overlap(list(item), list(document), 8))
+    of_item, of_document = (
+        [character for word in words_of(text) for character in f" {word}"] for text in (item, document)
+    )
+    assert found.get(0, 0.0) == pytest.approx(slow_overlap(of_item, of_document, 8))
 
 
-def test_case_punctuation_and_white_space_do_not_hide_an_item():
+@pytest.mark.parametrize("ngram", ["13w", "8t"])
+def test_case_punctuation_and_white_space_do_not_hide_an_item(ngram):
     hidden = FILLER + QUESTION.upper().replace(" ", " \n ").replace(";", " --").replace("?", "...! ") + FILLER
-    (match,) = NgramIndex([QUESTION], "13w").match(hidden)
-    assert (match.item, match.overlap, match.longest) == (0, 1.0, len(words_of(QUESTION)))
+    (match,) = NgramIndex([QUESTION], ngram, load_tokenizer("cl100k_base").encode_batch).match(hidden)
+    assert (match.item, match.overlap) == (0, 1.0)
+    ((start, end),) = character_spans(word_places(hidden), match.spans)
+    assert words_of(hidden[start:end]) == words_of(QUESTION)
+    assert match.longest == len(words_of(QUESTION))
 
 
 def test_spans_say_where_in_the_document_the_item_stands():
     text = FILLER + QUESTION + " " + FILLER
     (match,) = NgramIndex([QUESTION], "13w").match(text)
-    ((start, end),) = character_spans(text, match.spans)
+    ((start, end),) = character_spans(word_places(text), match.spans)
     assert text[start:end] == QUESTION
 
 
@@ -105,6 +113,22 @@ def test_equal_hashes_of_different_words_make_no_match(monkeypatch):
     words = [f"w{i}" for i in range(30)]
     index = NgramIndex([" ".join(words)], "13w")
     assert index.match(" ".join(f"v{i}" for i in range(40))) == []
+
+
+def test_tokens_of_words_are_the_same_whatever_came_before(monkeypatch):
+    texts = [" ".join(f"word{number}" for number in range(first, first + 9)) for first in range(0, 90, 3)]
+    texts.append("x" * 200 + " " + texts[3])
+    item = texts[3]
+
+    def matches(texts):
+        index = NgramIndex([item], "8t", encode)
+        return {text: index.match(text) for text in texts}
+
+    expected = matches(texts)
+    assert expected[texts[-1]] and expected[texts[3]]
+    monkeypatch.setattr(ngrams, "_KNOWN_WORDS", 5)
+    assert matches(texts) == expected
+    assert matches(texts[::-1]) == expected
 
 
 def test_a_repeated_line_costs_no_square():
@@ -147,12 +171,25 @@ def test_a_document_that_holds_an_item_is_turned_down_with_the_overlap(make_docu
     step = DecontaminateStep(DecontaminateTable(against=(benchmark_file,)))
     outcome = step(make_document(text=FILLER + QUESTION))
     assert isinstance(outcome, Rejection)
-    assert (outcome.finding.rule, outcome.finding.value, outcome.finding.threshold) == (
-        "decontaminate.overlap",
-        1.0,
-        0.5,
-    )
+    finding = outcome.finding
+    assert (finding.rule, finding.value, finding.threshold) == ("decontaminate.overlap", 1.0, 0.5)
+    assert finding.matched == "bench.jsonl:1"
     assert isinstance(step(make_document(text=FILLER * 5)), Document)
+
+
+def test_a_finding_names_benchmark_and_line_of_the_item_that_the_document_holds_most_of(make_document, tmp_path):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder, lines in zip(folders, [["other words of five"], ["x y", "", QUESTION]], strict=True):
+        folder.mkdir()
+        (folder / "b.jsonl").write_text("\n".join(json.dumps({"text": line}) if line else "" for line in lines))
+    (tmp_path / "c.jsonl").write_text(json.dumps({"text": QUESTION[:90]}))
+    files = (*(str(folder / "b.jsonl") for folder in folders), str(tmp_path / "c.jsonl"))
+    step = DecontaminateStep(DecontaminateTable(against=files), ledger=True)
+    assert step(make_document(text=QUESTION)).finding.matched == f"{files[1]}:3"  # two files have one name
+    half = " ".join(words_of(QUESTION)[:14])
+    assert step(make_document(text=half)).finding.matched == "c.jsonl:1"
+    (passed,) = step(make_document(text=FILLER)).findings
+    assert (passed.value, passed.matched) == (0.0, None)
 
 
 def test_the_overlap_must_be_above_the_ratio_and_a_whole_item_always_counts(make_document, benchmark_file):
@@ -202,17 +239,18 @@ def test_vowel_signs_tell_words_apart_and_points_do_not():
     assert not NgramIndex(["राम ने सीता को फल दिया"], "13w").match("फिर रमा ना सोता का फल दिया था")
 
 
-def encode_words(text: str) -> np.ndarray:
+def encode_words(texts: Sequence[str]) -> list[np.ndarray]:
     """A toy encoding: a token for each word with the space before it."""
-    return np.array([sum(map(ord, word)) for word in re.findall(r"\s?\S+", text)], dtype=np.uint32)
+    return [np.array([sum(map(ord, word))], dtype=np.uint32) for word in texts]
 
 
-def test_an_item_of_few_tokens_is_found_though_its_first_one_is_another_within_a_text():
-    item = "What is the capital city of France, please?"
-    assert len(encode_words(item)) == 8
-    (match,) = NgramIndex([item], "8t", encode_words).match(f"Q: {item} A: see below.")
-    assert (match.overlap, match.element_kind) == (1, "words")
-    assert not NgramIndex([item], "8t", encode_words).match("Q: What is the capital city of Spain, please? A: none.")
+@pytest.mark.parametrize(("item", "kind"), [("capital city of France, please?", "words"), ("What is the", None)])
+def test_an_item_of_few_tokens_is_looked_for_as_a_whole(item, kind):
+    index = NgramIndex([item], "8t", encode_words)
+    text = "Q: What is the capital city of France, please? A: see below."
+    assert [(match.overlap, match.element_kind) for match in index.match(text)] == ([] if kind is None else [(1, kind)])
+    assert index.skipped == ((0,) if kind is None else ())
+    assert not index.match("Q: What is the capital city of Spain, please? A: none.")
 
 
 @pytest.mark.parametrize("item", [QUESTION.replace(" at ", "\r\nat\u0301 "), "\ud83d " + QUESTION])

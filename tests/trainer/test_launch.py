@@ -32,7 +32,7 @@ import dataclasses, json, sys
 from lineage.recipe import parse_table
 from lineage.store.delta import StoreError
 from trainer.recovery.attempts import FencedOutError
-from trainer.recovery.faults import TrainingStoppedError
+from trainer.recovery.repeats import TrainingStoppedError
 from trainer.launch import check_training, train_on_ray
 from trainer.options import TrainRecipe
 from trainer.processes.placement import local_cpus

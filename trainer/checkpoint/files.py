@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 
 from lineage.ids import ID_BYTES
 from lineage.storage.durable import entry_changed, make_folder
+from lineage.storage.errors import naming_path
 from lineage.storage.folder import Folder, filesystem, is_remote
 from trainer.checkpoint.store import CheckpointError, record_sums
 
@@ -30,12 +31,20 @@ class _Files(FileSystemBase):
     @contextmanager
     def create_stream(self, path: str | os.PathLike[str], mode: str) -> Generator[io.IOBase, None, None]:
         remote = is_remote(str(path))
-        with filesystem(str(path)).open(str(path), mode) if remote else open(path, mode) as file:
+        with (
+            naming_path(str(path)),
+            filesystem(str(path)).open(str(path), mode) if remote else open(path, mode) as file,
+        ):
             if mode == "rb":
                 yield cast(io.IOBase, file)
                 return
             stream = _HashingStream(file)
-            yield cast(io.IOBase, stream)
+            try:
+                yield cast(io.IOBase, stream)
+            except RuntimeError as error:
+                if stream.failed is None:
+                    raise
+                raise stream.failed from error  # torch keeps no more of it than where in its own code it was
             stream.flush()
             if not remote:
                 os.fsync(file.fileno())  # torch syncs before what is buffered here is written
@@ -77,11 +86,16 @@ class _HashingStream:
         self._file = file
         self._hasher = blake3()
         self._size = 0
+        self.failed: OSError | None = None
 
     def write(self, data: bytes | memoryview) -> int:
         self._hasher.update(data)
         self._size += len(data)
-        return self._file.write(data)
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.failed = error
+            raise
 
     def tell(self) -> int:
         return self._size

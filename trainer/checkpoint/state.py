@@ -155,7 +155,8 @@ class Saver:
                 if dist.get_rank(self._group) == 0:
                     delete(self.folder, self._writing)
                 raise no_room(self.folder, self._num_bytes) from error
-            raise CheckpointError(f"a checkpoint under {self.folder.url} could not be written: {causes}") from error
+            reasons = "; ".join(dict.fromkeys(str(cause) or repr(cause) for cause in causes))
+            raise CheckpointError(f"a checkpoint under {self.folder.url} could not be written: {reasons}") from error
 
     def _is_full(self, causes: Sequence[BaseException]) -> bool:
         """Whether a save failed for lack of room. Of a failed write torch says only where in its code it was."""

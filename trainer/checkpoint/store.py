@@ -23,6 +23,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.model.sizes import Experts, ModelConfig, RopeScaling
 from trainer.recovery.attempts import Attempt, counts
+from trainer.recovery.repeats import LoweredRate
 
 COMPLETE: Final = "complete.json"
 OWNER: Final = "run.json"
@@ -40,7 +41,9 @@ class CheckpointError(RuntimeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
     """Where the run stands with this checkpoint: `step` steps are done. The fingerprint and version are the order's.
-    `model`: the one that was saved, None in checkpoints of earlier releases."""
+    `skipped_in_row`: the last steps, where they were skipped in a row; `lowered`: stretches of steps whose learning
+    rate is lowered; of checkpoints of earlier releases as far as they say it. `model`: the one that was saved, None in
+    theirs."""
 
     step: int
     attempt: int
@@ -48,6 +51,8 @@ class Position:
     order_version: int
     world_size: int = 1
     num_skipped_in_row: int = 0
+    skipped_in_row: tuple[int, ...] = ()
+    lowered: tuple[LoweredRate, ...] = ()
     model: ModelConfig | None = None
 
 
@@ -168,8 +173,15 @@ def publish_complete(folder: Folder, position: Position) -> None:
 def read_position(folder: Folder) -> Position:
     """The position that a complete checkpoint records."""
     row = json.loads(folder.read(COMPLETE))
-    names = [field.name for field in dataclasses.fields(Position) if field.name != "model"]
-    return Position(**{name: row[name] for name in names}, model=_model(row.get("model")))
+    later = ("model", "skipped_in_row", "lowered")
+    names = [field.name for field in dataclasses.fields(Position) if field.name not in later]
+    in_row, step = row["num_skipped_in_row"], row["step"]
+    return Position(
+        **{name: row[name] for name in names},
+        skipped_in_row=tuple(row.get("skipped_in_row", range(step - in_row, step))),
+        lowered=tuple(LoweredRate(*window) for window in row.get("lowered", ())),
+        model=_model(row.get("model")),
+    )
 
 
 def _model(row: dict[str, Any] | None) -> ModelConfig | None:

@@ -23,8 +23,10 @@ from trainer.data.blocks import BlockReader
 from trainer.data.corpus import Corpus, reopen
 from trainer.data.dataset import IGNORED, Batch, Dataset, document_layout
 from trainer.data.figures import NUM_COUNTED
+from trainer.data.row_loss import RowLoss
 from trainer.model.rows import DeviceRows
 from trainer.order import ORDER_VERSION
+from trainer.ordering.geometry import num_validated
 from trainer.provenance.account import Account
 from trainer.provenance.batches import BatchRecorder, Recorded, recorded
 from trainer.provenance.facts import sweep_fact
@@ -50,7 +52,8 @@ class FeedOptions:
     """How a feed works. `micro_batch`: rows of a forward pass (None: the slice, at most 8); `fill_up`: how many there
     must be of them, all of as many rows, if a step needs so many (None: no matter). `prefetch_batches`: batches in the
     making, the step's own one included. One process of the run keeps its account; of processes that get equal rows one
-    records. `group`: gloo, over all processes of the run."""
+    records. `group`: gloo, over all processes of the run. `most_validated`: held-out sequences of a source that an
+    evaluation reads (None: all)."""
 
     run: str
     output: Folder
@@ -60,7 +63,9 @@ class FeedOptions:
     prefetch_batches: int = 2
     keeps_account: bool = False
     records: bool = False
+    records_losses: bool = False
     group: dist.ProcessGroup | None = None
+    most_validated: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +103,11 @@ class Feed:
         return len(self.sources)
 
     @property
+    def global_batch(self) -> int:
+        """Sequences of a step over all ranks."""
+        return self._order.plan.global_batch
+
+    @property
     def num_rows(self) -> int:
         """Rows of a step's first forward pass, on every rank."""
         return self._micro_batch
@@ -125,7 +135,10 @@ class Feed:
         """The attempt begins: record it. Every rank calls this once. StoreError if the run's name is taken."""
         options, corpus = self._options, self._dataset.corpus
         if options.records:
-            self._recorder = BatchRecorder(options.output, options.run, attempt.number, self._dataset.part.rank)
+            rank = self._dataset.part.rank
+            self._recorder = BatchRecorder(
+                options.output, options.run, attempt.number, rank, with_losses=options.records_losses
+            )
         if options.keeps_account:
             self._account = Account(options.output, options.run, self._order.plan, attempt, corpus)
             folder = self._source.cache_folder
@@ -140,6 +153,11 @@ class Feed:
         if self._recorder is not None:
             batch = self._across_a_purge(lambda: self._dataset.batch(step))
             self._recorder.add(recorded(batch, self._order))
+
+    def note_losses(self, step: int, losses_R: Sequence[RowLoss]) -> None:
+        """Put the losses of a step, by row of the global batch, into the record of batches."""
+        if self._recorder is not None:
+            self._recorder.note_losses(step, losses_R)
 
     def micro_batches(self, step: int) -> Sequence[DeviceRows]:
         """This rank's rows of batch `step`. A shard that is gone, as after a purge, makes the feed read the indexes
@@ -160,8 +178,8 @@ class Feed:
         """The held-out sequences, source by source, in as many micro-batches on every rank. A shard that is gone is met
         as in `micro_batches`."""
         for source in range(self.num_sources):
-            held = int(self._order.num_validation[source])
-            for first in range(0, held, self._order.plan.global_batch):
+            num = num_validated(int(self._order.num_validation[source]), self._options.most_validated)
+            for first in range(0, num, self._order.plan.global_batch):
                 batch = self._across_a_purge(partial(self._held_out, source, first))
                 yield self._cut(self._to_device(batch))
 
@@ -226,7 +244,7 @@ class Feed:
         self._dataset = self._dataset.reading(corpus, self._source.open_reader(corpus))
 
     def _held_out(self, source: int, first: int) -> Batch:
-        return self._dataset.validation(source, first)
+        return self._dataset.validation(source, first, self._options.most_validated)
 
     def _across_a_purge(self, read: Callable[[], T]) -> T:
         """What `read` gives; where a shard is gone, what it gives of the content as the indexes name it now."""
@@ -267,12 +285,17 @@ class Feed:
         positions, documents = document_layout(batch.inputs_BT, eot)
         sources = np.zeros(len(batch.inputs_BT), np.int64)
         sources[: batch.num_rows] = batch.places.source
+        size = self._order.plan.global_batch
+        numbers = np.full(len(batch.inputs_BT), size, np.int64)
+        if batch.step >= 0:
+            numbers[: batch.num_rows] = batch.sequence_R - batch.step * size
         rows = DeviceRows(
             inputs_BT=torch.from_numpy(self._filled(batch.inputs_BT, eot)),
             labels_BT=torch.from_numpy(self._filled(batch.labels_BT, IGNORED)),
             positions_BT=torch.from_numpy(self._filled(positions, 0)),
             documents_BT=torch.from_numpy(self._filled(documents, 0)),
             sources_B=torch.from_numpy(self._filled(sources, 0)),
+            rows_B=torch.from_numpy(self._filled(numbers, size)),
         )
         if self._options.device.type == "cpu":
             return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from functools import partial
@@ -72,9 +73,10 @@ def slice_of(recipe: TrainRecipe, process: Process) -> Slice:
     return Slice(rank=mesh.dp_rank(process.rank), num_ranks=mesh.dp)
 
 
-def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
-    """The data of the run as this process sees it: all read the indexes as rank 0 found them. Collective; errors as
-    those of `open_corpus` and `make_order`, on every rank."""
+def open_feed(recipe: TrainRecipe, process: Process, left_out: tuple[tuple[int, int], ...] = ()) -> Feed:
+    """The data of the run as this process sees it: all read the indexes as rank 0 found them. `left_out`: [first, last]
+    sequence numbers besides those of `train.skip`. Collective; errors as those of `open_corpus` and `make_order`, on
+    every rank."""
     group = dist.new_group(backend="gloo") if process.world_size > 1 else None
     corpus = _same_corpus(recipe, process, group)
     order = make_order(recipe, corpus)
@@ -82,7 +84,7 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
     mesh = recipe.train.mesh
     is_first_peer = process.rank < mesh.tp * mesh.cp * mesh.dp and process.rank % (mesh.tp * mesh.cp) == 0
     source = FeedSource(
-        dataset=Dataset(corpus, order, open_reader(recipe, corpus, order, part), part, recipe.train.skip),
+        dataset=Dataset(corpus, order, open_reader(recipe, corpus, order, part), part, (*recipe.train.skip, *left_out)),
         open_reader=lambda changed: open_reader(recipe, changed, order, part),
         cache_folder=cache_folder(recipe),
     )
@@ -94,10 +96,16 @@ def open_feed(recipe: TrainRecipe, process: Process) -> Feed:
         prefetch_batches=recipe.train.prefetch_batches,
         keeps_account=process.rank == 0,
         fill_up=partial(recipe.train.pipeline.fill_up, pp=mesh.pp) if mesh.pp > 1 else None,
-        records=recipe.train.record_batches and is_first_peer,
+        records=(recipe.train.record_batches or recipe.train.record_losses) and is_first_peer,
+        records_losses=recipe.train.record_losses,
         group=group,
+        most_validated=_sequences_of(recipe.train.validation_tokens, recipe.train.seq_len),
     )
     return Feed(source, options)
+
+
+def _sequences_of(tokens: int | None, seq_len: int) -> int | None:
+    return None if tokens is None else math.ceil(tokens / seq_len)
 
 
 def _same_corpus(recipe: TrainRecipe, process: Process, group: dist.ProcessGroup | None) -> Corpus:

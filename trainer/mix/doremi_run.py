@@ -40,7 +40,7 @@ from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_sigterm
 from trainer.recovery.attempts import Attempt, Fence
-from trainer.recovery.faults import TrainingStoppedError
+from trainer.recovery.repeats import TrainingStoppedError
 
 _SHOWN: Final = 200
 """Steps whose weights the answer shows."""

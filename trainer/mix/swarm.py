@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, utf8_text
 
 Floats = NDArray[np.float64]
 
@@ -102,9 +103,9 @@ def check_fits(train: Swarm, test: Swarm) -> None:
 
 def _read(path: str) -> tuple[tuple[str, ...], list[str], Floats]:
     try:
-        with Path(path).open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        text = utf8_text(Path(path).read_bytes(), path)
+        rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
+    except (OSError, csv.Error) as error:
         raise RecipeError(f"{path} cannot be read as CSV: {error}") from error
     if len(rows) < 2:
         raise RecipeError(f"{path}: expected a header and at least one run")

@@ -15,13 +15,15 @@ from trainer.model.experts import Routing
 class DeviceRows:
     """Rows of one forward pass, on the device. Rows that only fill up carry IGNORED labels throughout.
 
-    inputs, labels int64; positions, documents int32; sources int64, the number of each row's source."""
+    inputs, labels int64; positions, documents int32; sources int64, the number of each row's source; rows int64, each
+    one's row of the global batch, that batch's size where it only fills up or is of no batch."""
 
     inputs_BT: Tensor
     labels_BT: Tensor
     positions_BT: Tensor
     documents_BT: Tensor
     sources_B: Tensor
+    rows_B: Tensor
 
     def map(self, change: Callable[[Tensor], Tensor]) -> DeviceRows:
         """`change` of every tensor."""
@@ -31,6 +33,7 @@ class DeviceRows:
             positions_BT=change(self.positions_BT),
             documents_BT=change(self.documents_BT),
             sources_B=change(self.sources_B),
+            rows_B=change(self.rows_B),
         )
 
 

@@ -63,6 +63,7 @@ def share_rows(rows: DeviceRows, options: ContextOptions, kernel: Kernel) -> Con
             positions_BT=rows.positions_BT.gather(1, mine_BT),
             documents_BT=rows.documents_BT.gather(1, mine_BT),
             sources_B=rows.sources_B,
+            rows_B=rows.rows_B,
         ),
         mask=_mask(rows.documents_BT, places_BRT, options, kernel),
         places_BT=mine_BT,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -47,6 +48,16 @@ from trainer.parallel.pipeline import Pipeline, Stage, TiedEnds, spans
 from trainer.parallel.recompute import RECOMPUTED_PREFIX, recomputed
 from trainer.parallel.tensor import split_tensors
 from trainer.recipe_tables.parallelism import rank_of_stage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClippedNorms:
+    """The norms of gradients before they were clipped: `whole`, equal on every rank, and `local_layers`, this rank's
+    part of the squared norms by layer, float64, in the order of `ParallelModel.layers`. Of the latter nothing is
+    exchanged, so that they cost a step little; `ParallelModel.layer_norms` puts them together where they are wanted."""
+
+    whole: Tensor
+    local_layers: Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,19 +201,70 @@ class ParallelModel:
         """Wraps the loss and its backward: without it a split vocabulary would be gathered."""
         return cast(Any, loss_parallel()) if self.layout.mesh.tp > 1 else contextlib.nullcontext()
 
-    def clip_gradients(self, clip: float) -> Tensor:
-        """Scale the whole model's gradients to a norm of at most `clip` (0: leave them); gives the norm before, equal
-        on every rank. Collective."""
+    def clip_gradients(self, clip: float) -> ClippedNorms:
+        """Scale the whole model's gradients to a norm of at most `clip` (0: leave them); gives the norms before.
+        Collective."""
         copies: tuple[nn.Parameter, ...] = ()
         if self.tied is not None:
             self.tied.sum_gradients()
             copies = self.tied.counted_elsewhere
-        return clip_gradients(self.parameters().values(), clip, copies=copies, stages=self.groups.pipeline)
+        layers = self._local_layer_norms(copies)
+        whole = clip_gradients(self.parameters().values(), clip, copies=copies, stages=self.groups.pipeline)
+        return ClippedNorms(whole=whole, local_layers=layers)
+
+    def layers(self) -> tuple[str, ...]:
+        """What `layer_norms` tells apart: the embedding, each layer, the last norm, the output matrix if it is another
+        one than the embedding."""
+        layers = (f"layers.{number}" for number in range(self.config.num_layers))
+        return ("embed_tokens", *layers, "norm", *(() if self.config.tied else ("lm_head",)))
+
+    @torch.no_grad()
+    def _local_layer_norms(self, elsewhere: Sequence[nn.Parameter]) -> Tensor:
+        """This rank's part of the squared norms of the gradients by layer; those of `elsewhere` another rank counts."""
+        numbers = {name: number for number, name in enumerate(self.layers())}
+        sums = torch.zeros(len(numbers), dtype=torch.float64, device=self.device)
+        places, shares, gradients = [], [], []
+        for name, parameter in self.parameters().items():
+            gradient = parameter.grad
+            if gradient is None or any(parameter is copy for copy in elsewhere):
+                continue
+            places.append(numbers[layer_of(name)])
+            shares.append(self._num_pieces(gradient) / self._num_holders)
+            gradients.append(gradient.to_local() if isinstance(gradient, DTensor) else gradient)
+        if gradients:
+            norms = torch.stack([norm.to(torch.float64) for norm in torch._foreach_norm(gradients)])
+            squares = norms.square() * torch.tensor(shares, dtype=torch.float64, device=self.device)
+            sums.index_add_(0, torch.tensor(places, device=self.device), squares)
+        return sums
+
+    def layer_norms(self, local: Tensor) -> dict[str, float]:
+        """The norms of the gradients by layer, of the `local_layers` that each rank was given. Collective."""
+        summed = local.clone()
+        dist.all_reduce(summed)
+        return dict(zip(self.layers(), summed.sqrt().tolist(), strict=True))
+
+    @property
+    def _num_holders(self) -> int:
+        """How many ranks hold any piece of a parameter: those of its pipeline stage."""
+        return self.layout.mesh.num_workers // self.layout.mesh.pp
+
+    def _num_pieces(self, gradient: Tensor) -> int:
+        """Into how many pieces a gradient is split; as many ranks as there are holders to a piece have the same."""
+        if not isinstance(gradient, DTensor):
+            return 1
+        sizes = zip(gradient.placements, gradient.device_mesh.shape, strict=True)
+        return math.prod(size for placement, size in sizes if not placement.is_replicate())
 
     def weights_changed(self) -> None:
         """Call it after each change of weights from outside."""
         if self.tied is not None:
             self.tied.copy()
+
+
+def layer_of(name: str) -> str:
+    """What a parameter of that name is counted to: see `ParallelModel.layers`."""
+    parts = name.removeprefix("model.").split(".")
+    return ".".join(parts[:2]) if parts[0] == "layers" else parts[0]
 
 
 def plain_name(name: str) -> str:
@@ -391,6 +453,7 @@ def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:
         positions_BT=torch.arange(seq_len, dtype=torch.int32, device=model.device).repeat(num_rows, 1),
         documents_BT=zeros_BT.to(torch.int32),
         sources_B=zeros_BT[:, 0],
+        rows_B=zeros_BT[:, 0],
     )
     model.forward(model.micro_batch(rows)).sum().backward()  # type: ignore[no-untyped-call]
     module.zero_grad(set_to_none=True)

@@ -162,9 +162,7 @@ class PlannedLayout:
     @property
     def split(self) -> LayerSplit:
         """How the layers lie on stages and ranks."""
-        experts = self.config.experts
-        num_dense = experts.num_dense_layers if experts else self.config.num_layers
-        return _split(self.config.num_layers, num_dense, self.mesh.pp, self.pipeline)
+        return layer_split(self.config, self.mesh.pp, self.pipeline)
 
     @property
     def stages(self) -> tuple[Part, ...]:
@@ -184,7 +182,7 @@ class PlannedLayout:
     @property
     def largest(self) -> Part:
         """What the pipeline rank with the most parameters has."""
-        return max(self.ranks, key=lambda part: sum(self.num_parameters(part)))
+        return max(self.ranks, key=lambda part: sum(num_parameters(self.config, part)))
 
     @property
     def num_rows(self) -> int:
@@ -208,26 +206,30 @@ class PlannedLayout:
             return self.tokens
         return self.num_rows * self.seq_len / self.mesh.cp / self.num_micro_batches
 
-    def num_parameters(self, part: Part) -> ParameterCounts:
-        """Parameters of a part of the model. Norms, two widths a layer, are counted as split: each tensor peer has them
-        whole, but they are less than one parameter in a thousand."""
-        config, experts = self.config, self.config.experts
-        matrices = part.embedding + part.head
-        if matrices == 2 and config.tied:
-            matrices = 1
-        ends = matrices * config.num_embedding_parameters + part.head * config.width
-        dense = part.num_dense * config.num_layer_parameters + ends
-        if experts is None:
-            return ParameterCounts(dense, 0, 0)
-        return ParameterCounts(
-            split=dense + part.num_sparse * config.num_attention_parameters,
-            whole=part.num_sparse * config.num_whole_parameters,
-            experts=part.num_sparse * experts.num_experts * config.num_expert_parameters,
-        )
+
+@functools.lru_cache(maxsize=4096)
+def num_parameters(config: ModelConfig, part: Part) -> ParameterCounts:
+    """Parameters of a part of a model. Norms, two widths a layer, are counted as split: each tensor peer has them
+    whole, but they are less than one parameter in a thousand."""
+    matrices, experts = part.embedding + part.head, config.experts
+    if matrices == 2 and config.tied:
+        matrices = 1
+    ends = matrices * config.num_embedding_parameters + part.head * config.width
+    dense = part.num_dense * config.num_layer_parameters + ends
+    if experts is None:
+        return ParameterCounts(dense, 0, 0)
+    return ParameterCounts(
+        split=dense + part.num_sparse * config.num_attention_parameters,
+        whole=part.num_sparse * config.num_whole_parameters,
+        experts=part.num_sparse * experts.num_experts * config.num_expert_parameters,
+    )
 
 
 @functools.lru_cache(maxsize=4096)
-def _split(num_layers: int, num_dense: int, pp: int, pipeline: PipelineTable) -> LayerSplit:
+def layer_split(config: ModelConfig, pp: int, pipeline: PipelineTable) -> LayerSplit:
+    """How a model's layers lie on the stages of `pp` ranks."""
+    num_layers = config.num_layers
+    num_dense = config.experts.num_dense_layers if config.experts else num_layers
     sizes = (num_layers,) if pp == 1 else pipeline.stage_layers(num_layers, pp)
     homes = [0 if pp == 1 else rank_of_stage(pipeline.schedule, stage, pp) for stage in range(len(sizes))]
     stages, first = [], 0

@@ -1,44 +1,22 @@
-"""Memory of one GPU: the formulae of the papers, and what this trainer keeps, in four buckets. All in bytes."""
+"""Memory of one GPU: what this trainer keeps, in four buckets. All in bytes."""
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from trainer.planning.layout import ParameterCounts, Part, PlannedLayout, Recompute, ShardCounts
+from trainer.model.sizes import ModelConfig
+from trainer.planning.layout import (
+    ParameterCounts,
+    Part,
+    PlannedLayout,
+    ShardCounts,
+    layer_split,
+    num_parameters,
+)
 from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_ranks, round_size
-
-
-def zero_bytes(num_parameters: float, num_gpus: int, stage: Literal[0, 1, 2, 3]) -> float:
-    """Model states of one GPU in mixed precision with Adam: 2 bytes a parameter, 2 a gradient, 12 of states (float32
-    weight, momentum, variance), of which the stage shards over `num_gpus` (ZeRO, 1910.02054, table 1, figure 1)."""
-    shared = {0: 0, 1: 12, 2: 14, 3: 16}[stage]
-    return num_parameters * ((16 - shared) + shared / num_gpus)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GptLayer:
-    """A layer of the GPT of 2205.05198: sequence length s, micro-batch b, width h, attention heads a."""
-
-    seq_len: int
-    micro_batch: int
-    width: int
-    num_heads: int
-
-
-def gpt_layer_activations(
-    layer: GptLayer, *, tp: int = 1, sequence_parallel: bool = False, recompute: Recompute = "none"
-) -> float:
-    """Bytes that a GPT layer keeps for backward at 16 bits (Korthikanti et al., 2205.05198, table 2).
-
-    sbh(10 + 24/t + 5as/(ht)); with sequence parallelism all of it is divided by t; selective recomputation drops
-    attention's 5as/h; full recomputation keeps the layer's input, 2sbh."""
-    sbh = layer.seq_len * layer.micro_batch * layer.width
-    if recompute == "full":
-        return 2.0 * sbh
-    attention = 5 * layer.num_heads * layer.seq_len / layer.width if recompute == "none" else 0.0
-    whole = 10 / tp if sequence_parallel else 10
-    return sbh * (whole + 24 / tp + attention / tp)
+from trainer.recipe_tables.parallelism import PipelineTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +81,7 @@ def instant_bytes(instant: Instant, sharded_gradients: float) -> float:
 
 def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
     """Parameters with which a GPU computes a part of the model."""
-    split, whole, experts = layout.num_parameters(part)
+    split, whole, experts = num_parameters(layout.config, part)
     return ParameterCounts(split / layout.mesh.tp, whole, experts / layout.mesh.ep)
 
 
@@ -178,11 +156,12 @@ def layer_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     Context parallel that gathers keeps the keys and values of the whole sequence besides. In a layer with experts
     (`sparse`) `expert_activations` stands in SwiGLU's place."""
     config, tp = layout.config, layout.mesh.tp
-    heads = config.head_dim * (2 * config.num_heads + 2 * config.num_kv_heads)
+    pairs = config.num_kv_heads * (config.head_dim + config.value_dim)
+    heads = config.num_heads * (config.head_dim + config.value_dim) + pairs
     if layout.mesh.cp > 1 and layout.context.method == "gather":
-        heads += 2 * config.head_dim * config.num_kv_heads * layout.mesh.cp
+        heads += pairs * layout.mesh.cp
     hidden = 0.0 if sparse else config.width + 4 * config.hidden / tp
-    computed = config.width + heads / tp + hidden
+    computed = config.width + 2 * config.num_latent + heads / tp + hidden
     float32 = 4 * (config.num_heads / tp + 2 * config.head_dim + 2)
     per_token = stream_bytes(layout) * 2 * config.width / tp + layout.compute_bytes * computed + float32
     return layout.tokens * per_token + (expert_activations(layout) if sparse else 0.0)
@@ -204,7 +183,8 @@ def split_backward_bytes(layout: PlannedLayout, *, sparse: bool = False) -> floa
     """Bytes that a layer whose backward pass is split holds for the gradients of its weights: those of its products'
     outputs, and what was computed again."""
     config, experts = layout.config, layout.config.experts
-    outputs = config.head_dim * (config.num_heads + 2 * config.num_kv_heads) + config.width
+    outputs = config.head_dim * config.num_heads + config.width + config.num_latent
+    outputs += config.num_kv_heads * (config.head_dim + config.value_dim)
     if sparse and experts is not None:
         outputs += (experts.top_k + experts.num_shared) * 2 * experts.hidden
         outputs += (experts.top_k + (experts.num_shared > 0)) * config.width
@@ -218,20 +198,22 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     """Bytes that a layer keeps for backward of one micro-batch, as `activation_checkpointing` says.
 
     full: its input. selective: also attention's output and the products that `trainer.parallel.recompute` keeps:
-    queries, values, gate, down (of experts and shared ones, gate and down)."""
+    queries, values, gate (of experts and shared ones, gate and down)."""
     if layout.recompute == "none":
         return layer_activations(layout, sparse=sparse)
     config, tp, experts = layout.config, layout.mesh.tp, layout.config.experts
     kept = layout.tokens * stream_bytes(layout) * config.width / tp
     if layout.recompute == "selective":
-        attention = config.num_heads * (layout.compute_bytes * config.head_dim + 4) / tp
+        attention = config.num_heads * (layout.compute_bytes * config.value_dim + 4) / tp
         split = config.head_dim * (config.num_heads + config.num_kv_heads)
+        if config.latent is not None:
+            split = tp * config.num_latent
         if sparse and experts is not None:
             # Shared experts are one SwiGLU of so many times the width, with one output.
             hidden = (experts.top_k + experts.num_shared) * experts.hidden
             products = (split + hidden + (experts.top_k + (experts.num_shared > 0)) * config.width) / tp
         else:
-            products = (split + config.hidden) / tp + config.width
+            products = (split + config.hidden) / tp
         kept += layout.tokens * (attention + layout.compute_bytes * products)
     return kept
 
@@ -291,29 +273,28 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
 
 def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: float) -> tuple[Instant, ...]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how many), on
-    the last stage the logits; with recomputation one layer at a time is whole again. torch keeps a place for what comes
-    from the neighbouring stages for every micro-batch of a step (torch.distributed.pipelining.stage,
-    `_prepare_forward_infra`, `_prepare_backward_infra`)."""
-    split = layout.split
-    part, messages = split.ranks[ranks[0]], stage_messages(layout, ranks[0])
-    beside = messages
+    the last stage the logits; with recomputation one layer at a time is whole again. What a stage gave is held as long
+    as what it keeps for backward (torch.distributed.pipelining.stage, `fwd_cache`)."""
+    part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
+    beside, unit, unit_between = messages, 1.0, 1.0
     if part.head:
-        waiting = max(instant.kept for instant in _instants(layout, ranks, split.heads, split.heads)) - 1
+        waiting = _waiting_logits(layout.config, layout.pipeline, plan, ranks)
         beside += waiting * waiting_logit_bytes(layout) + max(again, staged_logit_bytes(layout))
     else:
         beside += again
-    of_kinds = [sum(owned_parameters(layout, kind)) for kind in split.kinds]
-    made = tuple(of_kinds[kind] for kind in split.kind_of_stage)
-    if layout.config.experts is None:  # in layers, so that what was counted once serves every layout with these stages
-        unit, unit_between = kept_activations(layout), split_backward_bytes(layout)
-        found = _instants(layout, ranks, split.layers, made)
+    if layout.config.experts is None:
+        num_stages = layout.mesh.pp * layout.pipeline.num_virtual
+        unit = kept_activations(layout) + stream_of_rank(layout) * num_stages / layout.config.num_layers
+        unit_between = split_backward_bytes(layout)
+        found = _instants_in_layers(layout.config, layout.mesh.tp, layout.pipeline, plan, ranks)
     else:
-        unit = unit_between = 1.0
         kept, between = (
             tuple(stage.num_dense * of(layout) + stage.num_sparse * of(layout, sparse=True) for stage in layout.stages)
             for of in (kept_activations, split_backward_bytes)
         )
-        found = instants_of_ranks(_pipeline_plan(layout), ranks, kept, between, made)
+        kept = tuple(bytes_of_stage + stream_of_rank(layout) for bytes_of_stage in kept)
+        made = tuple(sum(owned_parameters(layout, stage)) for stage in layout.stages)
+        found = instants_of_ranks(plan, ranks, kept, between, made)
     whole = layout.weight_bytes * sum(owned_parameters(layout, part))
     reducing = whole + layout.weight_bytes * largest_group(layout, part)
     return (
@@ -325,18 +306,34 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     )
 
 
+def stream_of_rank(layout: PlannedLayout) -> float:
+    """Bytes of what passes between two stages for a micro-batch, on one GPU."""
+    return layout.tokens * layout.config.width / layout.mesh.tp * layout.compute_bytes
+
+
 def stage_messages(layout: PlannedLayout, rank: int) -> float:
-    """Bytes of the places for streams from the stages before, and for their gradients from the stages after."""
+    """Bytes of a stream on its way to each stage that has one before it, and of a gradient to each with one after."""
     part = layout.split.ranks[rank]
-    neighbours = 2 * layout.pipeline.num_virtual - part.embedding - part.head
-    stream = layout.tokens * layout.config.width / layout.mesh.tp * layout.compute_bytes
-    return neighbours * layout.num_micro_batches * stream
+    return (2 * layout.pipeline.num_virtual - part.embedding - part.head) * stream_of_rank(layout)
 
 
-def _instants(
-    layout: PlannedLayout, ranks: tuple[int, ...], layers: tuple[float, ...], made: tuple[float, ...]
+@functools.lru_cache(maxsize=1 << 16)
+def _instants_in_layers(
+    config: ModelConfig, tp: int, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]
 ) -> tuple[HeldAtInstant, ...]:
-    return instants_of_ranks(_pipeline_plan(layout), ranks, layers, layers, made)
+    """Those of a model without experts, what is held in layers: counted once, they serve every layout with these
+    stages."""
+    split = layer_split(config, plan.pp, pipeline)
+    of_kinds = [num_parameters(config, kind).split / tp for kind in split.kinds]
+    made = tuple(of_kinds[kind] for kind in split.kind_of_stage)
+    return instants_of_ranks(plan, ranks, split.layers, split.layers, made)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _waiting_logits(config: ModelConfig, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]) -> float:
+    """Micro-batches whose logits are there while another's are in backward, on a last stage."""
+    heads = layer_split(config, plan.pp, pipeline).heads
+    return max(instant.kept for instant in instants_of_ranks(plan, ranks, heads, heads, heads)) - 1
 
 
 def _pipeline_plan(layout: PlannedLayout) -> PipelinePlan:

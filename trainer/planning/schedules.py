@@ -13,7 +13,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, cast
+from typing import Final, Literal, NamedTuple
 
 from trainer.recipe_tables.parallelism import Schedule, rank_of_stage
 
@@ -97,44 +97,40 @@ def _interleaved(rank: int, *, pp: int, num_stages: int, num_micro_batches: int,
     """1F1B over several stages (2104.04473, section 2.2.2); `split`: ZB1P, where W comes `rank` backward passes later
     (2401.10241)."""
     in_round = round_size("interleaved", pp, num_micro_batches)
-    total = num_stages * num_micro_batches
+    total, stages = num_stages * num_micro_batches, range(rank, num_stages * pp, pp)
+
+    def passes(kind: Kind, stages: Sequence[int]) -> list[Action]:
+        return [
+            Action(stage, kind, micro)
+            for begin in range(0, num_micro_batches, in_round)
+            for stage in stages
+            for micro in range(begin, begin + in_round)
+        ]
+
+    forward, backward = passes("F", stages), passes("I" if split else "B", stages[::-1])
+    weights = passes("W", stages[::-1]) if split else []
     warmup = min((num_stages - 1) * in_round + (1 if split else 2) * (pp - 1 - rank), total)
-    made: dict[tuple[int, Kind], int] = {}
-
-    def act(kind: Kind, position: int) -> Action:
-        local = position // in_round % num_stages
-        stage = (local if kind == "F" else num_stages - 1 - local) * pp + rank
-        micro = made.get((stage, kind), 0)
-        made[stage, kind] = micro + 1
-        return Action(stage, kind, micro)
-
-    actions = [act("F", position) for position in range(warmup)]
-    num_weights = 0
+    actions = forward[:warmup]
     for position in range(total):
-        if position + warmup < total:
-            actions.append(act("F", position + warmup))
-        actions.append(act("I" if split else "B", position))
-        if split and position >= rank:
-            actions.append(act("W", num_weights))
-            num_weights += 1
-    actions += [act("W", position) for position in range(num_weights, total)] if split else []
-    return actions
+        actions += forward[position + warmup : position + warmup + 1]
+        actions.append(backward[position])
+        if position >= rank:
+            actions += weights[position - rank : position - rank + 1]
+    return actions + weights[max(0, total - rank) :]
 
 
 def _zbv(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
     """Two stages a rank in a V, W right after I until the end (Qi et al., 2405.15362)."""
     first, second = rank, 2 * pp - 1 - rank
     wanted = max(2 * pp - 1, num_micro_batches)
-    made: dict[tuple[int, Kind], int] = {}
+    made: dict[tuple[int, Kind], int] = dict.fromkeys(itertools.product((first, second), ("F", "I", "W")), 0)
     actions: list[Action] = []
-
-    def num(stage: int, kind: Kind) -> int:
-        return made.get((stage, kind), 0)
 
     def act(stage: int, *kinds: Kind) -> None:
         for kind in kinds:
-            actions.append(Action(stage, kind, num(stage, kind)))
-            made[stage, kind] = num(stage, kind) + 1
+            micro = made[stage, kind]
+            actions.append(Action(stage, kind, micro))
+            made[stage, kind] = micro + 1
 
     for _ in range(2 * (pp - rank) - 1):
         act(first, "F")
@@ -143,8 +139,8 @@ def _zbv(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
         act(first, "F")
     for _ in range(pp - rank):
         act(second, "F", "I", "W")
-    while num(second, "F") < num(first, "F") or num(first, "F") < wanted:
-        if num(first, "F") < wanted:
+    while made[second, "F"] < made[first, "F"] or made[first, "F"] < wanted:
+        if made[first, "F"] < wanted:
             act(first, "F")
         act(first, "I", "W")
         act(second, "F", "I", "W")
@@ -154,7 +150,7 @@ def _zbv(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
     for _ in range(pp - rank):
         act(first, "I", "W")
     for stage in (second, first):
-        for _ in range(num(stage, "I") - num(stage, "W")):
+        for _ in range(made[stage, "I"] - made[stage, "W"]):
             act(stage, "W")
     # The pattern needs 2p − 1 micro-batches; of fewer, those that there are not are left out.
     return [action for action in actions if action.micro_batch < num_micro_batches]
@@ -263,40 +259,46 @@ def long_span(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float])
 
 
 def _execute(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> tuple[list[float], float]:
-    """When each forward and backward pass of `_dependencies` was done, and the last action."""
-    wanted = _dependencies(pipeline)
+    """When each forward and backward pass of `_in_order` was done, and the last action."""
     kinds = (times.forward, times.input, times.weight, times.input + times.weight)
     costs = [kind * share for kind in kinds for share in shares]
-    # When each pass was done, forward ones first; None: not yet. The last entry is the step's beginning.
-    done: list[float | None] = [None] * (2 * len(shares) * pipeline.num_micro_batches)
-    done.append(0.0)
-    position, clock = [0] * pipeline.pp, [0.0] * pipeline.pp
-    left, send = sum(map(len, wanted)), times.send
-    while left:
-        before = left
-        for rank, actions in enumerate(wanted):
-            first, now = position[rank], clock[rank]
-            index = first
-            for needed, made, cost, travels in itertools.islice(actions, first, None):
-                came = done[needed]
-                if came is None:
-                    break
-                if travels:
-                    came += send
-                now = (now if now > came else came) + costs[cost]
-                if made >= 0:
-                    done[made] = now
-                index += 1
-            left -= index - first
-            position[rank], clock[rank] = index, now
-        assert left < before, "a table whose actions wait for each other in a circle"
-    return cast(list[float], done), max(clock)
+    # When each pass was done, forward ones first; the last two: the step's beginning, and what nothing waits for.
+    done = [0.0] * (2 * len(shares) * pipeline.num_micro_batches + 2)
+    clock, send = [0.0] * pipeline.pp, times.send
+    for rank, needed, made, cost, travels in _in_order(pipeline):
+        now, came = clock[rank], done[needed]
+        if travels:
+            came += send
+        clock[rank] = done[made] = (now if now > came else came) + costs[cost]
+    return done, max(clock)
 
 
 @functools.lru_cache(maxsize=16)
-def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, bool]], ...]:
-    """Of each rank's actions, in order: the pass that it waits for, the pass that it is (-1: a W, for which nothing
-    waits), the place of its cost, and whether what it waits for comes from another rank."""
+def _in_order(pipeline: PipelinePlan) -> list[tuple[int, int, int, int, bool]]:
+    """The actions of all ranks, each behind those of its rank before it and behind what it waits for, whatever they
+    take: rank, the pass that it waits for, the pass that it is (the last number: a W, for which nothing waits), the
+    place of its cost, and whether what it waits for comes from another rank."""
+    wanted = _dependencies(pipeline)
+    start = 2 * pipeline.pp * pipeline.num_stages * pipeline.num_micro_batches
+    is_done, position = bytearray(start + 2), [0] * pipeline.pp
+    found: list[tuple[int, int, int, int, bool]] = []
+    is_done[start] = True
+    num_left = sum(map(len, wanted))
+    while num_left > len(found):
+        before = len(found)
+        for rank, actions in enumerate(wanted):
+            at = position[rank]
+            while at < len(actions) and is_done[actions[at][1]]:
+                is_done[actions[at][2]] = True
+                found.append(actions[at])
+                at += 1
+            position[rank] = at
+        assert len(found) > before, "a table whose actions wait for each other in a circle"
+    return found
+
+
+def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, int, bool]], ...]:
+    """The entries of `_in_order`, of each rank in order."""
     num_stages, num_micro_batches = pipeline.pp * pipeline.num_stages, pipeline.num_micro_batches
     backward, start = num_stages * num_micro_batches, 2 * num_stages * num_micro_batches
     costs = {"F": 0, "I": num_stages, "W": 2 * num_stages, "B": 3 * num_stages}
@@ -311,13 +313,13 @@ def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, boo
                 sender = max(stage - 1, 0)
                 needed, made = place - num_micro_batches if stage else start, place
             elif kind == "W":
-                needed, made = backward + place, -1
+                needed, made = backward + place, start + 1
             elif stage == num_stages - 1:
                 needed, made = place, backward + place
             else:
                 sender = stage + 1
                 needed, made = backward + place + num_micro_batches, backward + place
-            of_rank.append((needed, made, costs[kind] + stage, home[sender] != rank))
+            of_rank.append((rank, needed, made, costs[kind] + stage, home[sender] != rank))
         wanted.append(of_rank)
     return tuple(wanted)
 

@@ -6,16 +6,20 @@ place when a checkpoint is due. Peers that get the same rows (tensor, pipeline, 
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lineage.ids import tokens_hash
 from lineage.storage.folder import Folder
 from trainer.data.dataset import Batch
+from trainer.data.row_loss import RowLoss
 from trainer.order import Order
 
 BATCHES: Final = pa.schema([
@@ -26,7 +30,12 @@ BATCHES: Final = pa.schema([
 """`num_tokens` are real tokens, padding not counted; `tokens_hash` is their BLAKE3-128 (hex) as uint32 little-endian,
 of the batch that the model was given."""
 
+LOSSES: Final = (pa.field("loss", pa.float64()), pa.field("num_labels", pa.int64()))
+"""Behind them with `train.record_losses`: the sum of the row's losses in nats, and how many labels were counted; null
+where the batch was skipped unseen."""
+
 _FLUSH_ROWS: Final = 1 << 16
+_NAME: Final = re.compile(r"batches-(?P<attempt>\d+)-\d+-(?P<first>\d+)-(?P<end>\d+)\.parquet$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +43,8 @@ class Recorded:
     """The rows of one step, as columns of BATCHES without run and attempt."""
 
     step: int
-    columns: dict[str, list[int] | list[str]]
+    rows: Sequence[int]
+    columns: dict[str, Sequence[object]]
 
 
 def recorded(batch: Batch, order: Order) -> Recorded:
@@ -42,9 +52,10 @@ def recorded(batch: Batch, order: Order) -> Recorded:
     places, num = batch.places, batch.num_rows
     inputs = batch.inputs_BT.astype(np.uint32)
     lengths = places.num_tokens.tolist()
-    columns: dict[str, list[int] | list[str]] = {
+    rows: list[int] = (batch.sequence_R - batch.step * order.plan.global_batch).tolist()
+    columns: dict[str, Sequence[object]] = {
         "step": [batch.step] * num,
-        "row": (batch.sequence_R - batch.step * order.plan.global_batch).tolist(),
+        "row": rows,
         "epoch": places.epoch.tolist(),
         "sequence": batch.sequence_R.tolist(),
         "source": [order.plan.sources[source] for source in places.source.tolist()],
@@ -53,23 +64,29 @@ def recorded(batch: Batch, order: Order) -> Recorded:
         "num_tokens": lengths,
         "tokens_hash": [tokens_hash(inputs[row, :length]).hex() for row, length in enumerate(lengths)],
     }
-    return Recorded(step=batch.step, columns=columns)
+    return Recorded(step=batch.step, rows=rows, columns=columns)
 
 
 class BatchRecorder:
-    """Writes the rows of one rank. Rows of steps before a flush are durable after it."""
+    """Writes the rows of one rank, with their losses where asked. Rows of steps before a flush are durable after it."""
 
-    def __init__(self, output: Folder, run: str, attempt: int, rank: int) -> None:
+    def __init__(self, output: Folder, run: str, attempt: int, rank: int, *, with_losses: bool = False) -> None:
         self._folder, self._run, self._attempt, self._rank = output.folder("batches"), run, attempt, rank
+        self._schema = pa.schema([*BATCHES, *(LOSSES if with_losses else ())])
+        self._losses: dict[int, Sequence[RowLoss]] = {}
         self._rows: list[Recorded] = []
         self._num_rows = 0
 
     def add(self, rows: Recorded) -> None:
-        """Take one step's rows; a full buffer is written."""
-        self._rows.append(rows)
-        self._num_rows += len(rows.columns["row"])
-        if self._num_rows >= _FLUSH_ROWS:
+        """Take one step's rows; a buffer that was full before is written."""
+        if self._num_rows >= _FLUSH_ROWS and (len(self._schema) == len(BATCHES) or self._rows[-1].step in self._losses):
             self.flush()
+        self._rows.append(rows)
+        self._num_rows += len(rows.rows)
+
+    def note_losses(self, step: int, losses_R: Sequence[RowLoss]) -> None:
+        """Take the losses of a step, by row of the global batch, before its rows are flushed."""
+        self._losses[step] = losses_R
 
     def flush(self) -> None:
         """Write what was taken since the last flush."""
@@ -80,8 +97,44 @@ class BatchRecorder:
         with self._folder.writing(f"batches-{self._attempt:05d}-{self._rank:05d}-{first:09d}-{end:09d}.parquet") as f:
             pq.write_table(table, f, compression="zstd")
         self._rows.clear()
+        self._losses.clear()
         self._num_rows = 0
 
     def _table(self, rows: Recorded) -> pa.Table:
-        num = len(rows.columns["row"])
-        return pa.table({"run": [self._run] * num, "attempt": [self._attempt] * num, **rows.columns}, schema=BATCHES)
+        num = len(rows.rows)
+        columns = {"run": [self._run] * num, "attempt": [self._attempt] * num, **rows.columns}
+        if len(self._schema) > len(BATCHES):
+            losses = self._losses.get(rows.step)
+            mine = [None if losses is None else losses[row] for row in rows.rows]
+            columns["loss"] = [None if loss is None else loss.loss for loss in mine]
+            columns["num_labels"] = [None if loss is None else loss.num_labels for loss in mine]
+        return pa.table(columns, schema=self._schema)
+
+
+def read_row_losses(
+    output: Folder, wanted: Collection[tuple[int, int, int]], most_files: int
+) -> dict[tuple[int, int, int], float]:
+    """The mean loss (nats a counted label) of these rows, by (attempt, step, row), where the run recorded losses; of as
+    many of its files as may be opened."""
+    named = {name: _NAME.search(name) for name in output.names("batches")}
+    steps = {(attempt, step) for attempt, step, _ in wanted}
+    found: dict[tuple[int, int, int], float] = {}
+    opened = 0
+    for name, parts in sorted(named.items()):
+        if parts is None or opened == most_files:
+            continue
+        attempt, first, end = (int(parts[group]) for group in ("attempt", "first", "end"))
+        if not any(attempt == each and first <= step < end for each, step in steps):
+            continue
+        opened += 1
+        with output.open(name) as file:
+            table = pq.ParquetFile(file)
+            if "loss" not in table.schema_arrow.names:
+                continue
+            rows = table.read(columns=["step", "row", "loss", "num_labels"])
+        rows = rows.filter(pc.is_in(rows["step"], pa.array([step for each, step in steps if each == attempt])))
+        for row in rows.to_pylist():
+            place = attempt, row["step"], row["row"]
+            if place in wanted and row["loss"] is not None and row["num_labels"]:
+                found[place] = row["loss"] / row["num_labels"]
+    return found

@@ -12,10 +12,6 @@ STEP_VERDICTS: Final[tuple[Reason | None, ...]] = (None, "non_finite_loss", "non
 """What the numbers that `SpikeWindow.judge` gives mean."""
 
 
-class TrainingStoppedError(RuntimeError):
-    """The run ended itself for a reason that trying again does not mend; the message says what to do."""
-
-
 class SpikeWindow:
     """The losses of the last accepted steps, kept on the device so that judging a step does not wait for it.
 
@@ -56,23 +52,3 @@ class SpikeWindow:
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: loading writes into these tensors."""
         return {"losses": self.losses, "num_seen": self.num_seen}
-
-
-class SkipCounter:
-    """Skipped batches in a row, faults only: those that the recipe lists do not count."""
-
-    def __init__(self, max_skips: int) -> None:
-        self.max_skips = max_skips
-        self.num_in_row = 0
-
-    def note(self, step: int, reason: str | None) -> None:
-        """Count step `step`; TrainingStoppedError once `max_skips` came in a row."""
-        if reason == "listed":
-            return
-        self.num_in_row = self.num_in_row + 1 if reason else 0
-        if self.num_in_row >= self.max_skips:
-            raise TrainingStoppedError(
-                f"{self.num_in_row} batches in a row were skipped, the last at step {step} ({reason}): look at their "
-                "sequences with `sluice trace --run --step`, leave them out with train.skip, lower the learning rate, "
-                "or raise train.faults.max_skips"
-            )

@@ -1,4 +1,4 @@
-"""A run that went back to an earlier checkpoint on purpose: what was asked for, written down before anything is done.
+"""A run that goes back to an earlier checkpoint: what was asked for, written down before anything is done.
 
   rollbacks/00001.json    back to which checkpoint, and why; the next attempt carries it out and says so (`Attempt`)
   rollbacks/00001.ended   the run has done all its steps since
@@ -24,7 +24,8 @@ _FOLDER: Final = "rollbacks"
 class Rollback:
     """Back to `step` steps done: to the folder `checkpoint` that attempt `parent` made, or to the first weights where
     it is None. `purges`: what is to be forgotten, none where the step was named. `call`: a hash of recipe and content,
-    by which the same call is known again."""
+    by which the same call is known again. `left_out`: [first, last] sequence numbers that were skipped in a row, for
+    which the run went back by itself and which it leaves out from then on."""
 
     number: int
     step: int
@@ -32,6 +33,7 @@ class Rollback:
     parent: int | None
     purges: tuple[str, ...] = ()
     call: str = ""
+    left_out: tuple[tuple[int, int], ...] = ()
 
 
 def record_rollback(output: Folder, rollback: Rollback) -> Rollback:
@@ -51,7 +53,8 @@ def rollbacks(output: Folder) -> tuple[Rollback, ...]:
     for name in output.names(_FOLDER):
         if name.endswith(".json"):
             row = json.loads(output.read(name))
-            found.append(Rollback(**{**row, "purges": tuple(row["purges"])}))
+            ranges = tuple((first, last) for first, last in row.get("left_out", ()))
+            found.append(Rollback(**{**row, "purges": tuple(row["purges"]), "left_out": ranges}))
     return tuple(found)
 
 

@@ -7,6 +7,7 @@ as not applied, since the line of attempts no longer goes through them. No torch
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lineage.ids import content_hash
@@ -81,7 +82,7 @@ def go_back_to(recipe: TrainRecipe, step: int) -> list[str]:
     of another order, as of a recipe that was changed."""
     run = open_run(recipe)
     last = newest_rollback(run.output)
-    if last is not None and last.step == step and not last.purges:
+    if last is not None and last.step == step and not last.purges and not last.left_out:
         if not is_carried_out(last, attempts(run.output)):
             return [f"going back to step {step} was asked for before, and is carried out now"]
         if not has_ended(run.output, last):
@@ -134,11 +135,16 @@ def record(run: Asked, chosen: Checkpoint | None, purges: tuple[str, ...] = ()) 
 
 
 def newest_whole(run: Asked, up_to: int) -> Checkpoint | None:
+    """As `newest_whole_of` the run's checkpoints."""
+    return newest_whole_of(run.folder, run.checkpoints, up_to)
+
+
+def newest_whole_of(folder: Folder, checkpoints: Sequence[Checkpoint], up_to: int) -> Checkpoint | None:
     """The newest checkpoint of at most `up_to` steps whose files are all there; None where none is."""
-    for entry in reversed(run.checkpoints):
+    for entry in reversed(checkpoints):
         if entry.step <= up_to:
             try:
-                check_sizes(run.folder.folder(entry.name))
+                check_sizes(folder.folder(entry.name))
             except CheckpointError:
                 continue
             return entry

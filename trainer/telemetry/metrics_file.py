@@ -10,15 +10,15 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
 from lineage.storage import objects
 from lineage.storage.durable import entry_changed, make_folder
-from lineage.storage.folder import Folder, StorageError
+from lineage.storage.errors import naming_path
+from lineage.storage.folder import Folder
 from trainer.telemetry.step_report import StepReport
 
 METRICS_FILE: Final = "metrics.jsonl"
@@ -72,17 +72,6 @@ def metrics_size(output: Folder) -> int:
     return output.size(METRICS_FILE) if output.exists(METRICS_FILE) else 0
 
 
-@contextmanager
-def naming_path(path: str) -> Iterator[None]:
-    """An error of the disk as one that names `path`: the system's error on an open file names none."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None or error.filename is not None:
-            raise
-        raise StorageError(error.errno, os.strerror(error.errno), path) from error
-
-
 class JsonLines:
     """`metrics.jsonl`: one flushed line a step.
 
@@ -118,13 +107,15 @@ class JsonLines:
                 self._put_again_at = time.monotonic() + _PUT_EVERY_SECONDS
 
     def flush(self) -> None:
-        os.fsync(self._file.fileno())
+        with naming_path(str(self._path)):
+            os.fsync(self._file.fileno())
         if self._output.is_remote:
             self._put()
 
     def close(self) -> None:
         self.flush()
-        self._file.close()
+        with naming_path(str(self._path)):
+            self._file.close()
         if self._output.is_remote:
             self._spool.cleanup()
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from lineage.storage.errors import naming_path
 from lineage.storage.folder import Folder
 from trainer.data.figures import LoadFigures
 from trainer.order import Order
-from trainer.telemetry.metrics_file import JsonLines, naming_path
+from trainer.telemetry.metrics_file import JsonLines
 from trainer.telemetry.step_report import Sink, StepReport
 
 if TYPE_CHECKING:
@@ -137,8 +139,19 @@ class TensorBoard:
         if self._events is None:
             from torch.utils.tensorboard import SummaryWriter  # a second of imports that a short run need not pay first
 
-            self._events = SummaryWriter(self._folder)
+            self._threads_end = threading.excepthook
+            threading.excepthook = self._at_end_of_thread
+            try:
+                self._events = SummaryWriter(self._folder)
+            except BaseException:
+                threading.excepthook = self._threads_end
+                raise
         return self._events
+
+    def _at_end_of_thread(self, ended: threading.ExceptHookArgs) -> None:
+        """Print no traceback where TensorBoard's thread ends: what it met is raised by our next call."""
+        if not type(ended.thread).__module__.startswith("tensorboard."):
+            self._threads_end(ended)
 
     def flush(self) -> None:
         if self._events is not None:
@@ -147,8 +160,11 @@ class TensorBoard:
 
     def close(self) -> None:
         if self._events is not None:
-            with naming_path(self._folder):
-                self._events.close()
+            try:
+                with naming_path(self._folder):
+                    self._events.close()
+            finally:
+                threading.excepthook = self._threads_end
 
 
 def print_epochs(order: Order, steps: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from trainer.data.row_loss import RowLoss
 from trainer.telemetry.step_report import ExpertLoad
 from trainer.telemetry.timing import Figures
 
@@ -16,7 +17,8 @@ from trainer.telemetry.timing import Figures
 class StepFigures:
     """A step's figures on the host. `verdict`: an index of recovery.faults.STEP_VERDICTS; `stop`: a rank was asked to
     stop; `loss` in nats a counted label; `losses` and `counts`: of each source the sum of losses and the number of
-    counted labels; `context_imbalance`: attention's work on the fullest context parallel rank over the mean."""
+    counted labels; `context_imbalance`: attention's work on the fullest context parallel rank over the mean; `rows`:
+    of each row of the global batch, none where they were not asked for."""
 
     verdict: int
     stop: bool
@@ -26,11 +28,12 @@ class StepFigures:
     losses: tuple[float, ...]
     counts: tuple[float, ...]
     experts: ExpertLoad | None
+    rows: tuple[RowLoss, ...]
 
 
 class PackedFigures:
     """A step's figures on their way to the host. Those of sources have the shape (S,), the others none; `experts` holds
-    the numbers of an ExpertLoad in its order, None without experts."""
+    the numbers of an ExpertLoad in its order, None without experts; `rows_2G` the losses of rows and their counts."""
 
     def __init__(
         self,
@@ -43,17 +46,22 @@ class PackedFigures:
         losses_S: Tensor,
         counts_S: Tensor,
         experts: Tensor | None,
+        rows_2G: Tensor | None = None,
     ) -> None:
         scalars = (verdict, stop, loss, gradient_norm, context_imbalance)
         parts = [torch.stack([scalar.to(torch.float64) for scalar in scalars]), losses_S, counts_S]
         self._num_sources = len(losses_S)
-        self._numbers = Figures(torch.cat([*parts, *([] if experts is None else [experts])]))
+        self._num_rows = 0 if rows_2G is None else rows_2G.shape[1]
+        parts += [part for part in (rows_2G, experts) if part is not None]
+        self._numbers = Figures(torch.cat([part.flatten() for part in parts]))
 
     def read(self) -> StepFigures:
         """The figures; waits for the device where they have not arrived."""
         verdict, stop, loss, norm, imbalance, *rest = self._numbers.read()
         num = self._num_sources
-        losses, counts, load = rest[:num], rest[num : 2 * num], rest[2 * num :]
+        losses, counts, rest = rest[:num], rest[num : 2 * num], rest[2 * num :]
+        num = self._num_rows
+        of_rows, of_labels, load = rest[:num], rest[num : 2 * num], rest[2 * num :]
         names = (field.name for field in dataclasses.fields(ExpertLoad))
         return StepFigures(
             verdict=int(verdict),
@@ -64,4 +72,5 @@ class PackedFigures:
             losses=tuple(losses),
             counts=tuple(counts),
             experts=ExpertLoad(**dict(zip(names, load, strict=True))) if load else None,
+            rows=tuple(RowLoss(loss, int(count)) for loss, count in zip(of_rows, of_labels, strict=True)),
         )

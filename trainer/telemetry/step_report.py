@@ -52,7 +52,8 @@ class StepReport:
     for it); `ranks` compares that too, as "data wait". `loading`: of all ranks since this start. Both are there at
     every tenth step and the last only. `pipeline_idle_share`: of the time from rank 0's first pass through a stage to
     its last, that in which none of its stages computes. `context_imbalance`: attention's work on the fullest context
-    parallel rank over the mean. `checkpoint_age_seconds`: since this start published a checkpoint, or began."""
+    parallel rank over the mean. `checkpoint_age_seconds`: since this start published a checkpoint, or began.
+    `gradient_norm_by_layer`: of a step that was skipped for its loss or gradients, before clipping."""
 
     step: int
     attempt: int
@@ -76,6 +77,7 @@ class StepReport:
     loading: LoadFigures | None = None
     checkpoint_age_seconds: float | None = None
     validation_loss: Mapping[str, float] = field(default_factory=dict)
+    gradient_norm_by_layer: Mapping[str, float | None] = field(default_factory=dict)
     max_memory_bytes: int = 0
 
     @property
@@ -122,6 +124,8 @@ class StepReport:
             row["loading"] = dataclasses.asdict(self.loading)
         if self.validation_loss:
             row["validation_loss"] = {name: _finite(value) for name, value in self.validation_loss.items()}
+        if self.gradient_norm_by_layer:
+            row["grad_norm_by_layer"] = {name: _finite(norm) for name, norm in self.gradient_norm_by_layer.items()}
         if self.max_memory_bytes:
             row["max_memory_bytes"] = self.max_memory_bytes
         return json.dumps(row, allow_nan=False)
@@ -154,6 +158,7 @@ class StepReport:
             loading=LoadFigures(**row["loading"]) if "loading" in row else None,
             checkpoint_age_seconds=row["checkpoint_age_seconds"],
             validation_loss=row.get("validation_loss", {}),
+            gradient_norm_by_layer=row.get("grad_norm_by_layer", {}),
             max_memory_bytes=row.get("max_memory_bytes", 0),
         )
 

@@ -2,10 +2,12 @@
 
   sluice recipe keys                          every key of the data and the training recipe
   sluice recipe keys quality.max              those that begin so, with default, unit and source
-  sluice recipe new fineweb --to my.toml      a commented recipe (fineweb, text, train or mix)
+  sluice recipe new fineweb --to my.toml      a commented recipe (fineweb, fineweb2, dclm, dolma3, text, train or mix)
   sluice recipe new text --set 'source.0.inputs=["posts/*.jsonl"]' --set run.output=out/texts --to texts.toml
   sluice recipe check my.toml                 what is wrong with it, with line and column; exit 2 where something is
   sluice recipe diff recipes/crawl.toml my.toml      the values that differ once defaults are filled in
+  sluice recipe diff my.toml --against fineweb       what it changes of a published recipe, and what of that is only
+                                              near the original or not here, with the reasons (docs/recipes.md)
   sluice recipe schema data --to data.json    its JSON Schema; with `#:schema ./data.json` as the first line of a recipe
                                               editors complete and check it (Taplo, Even Better TOML)
 
@@ -23,15 +25,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, utf8_text
 from pipeline.cli.arguments import add_action, add_json, add_set
 from pipeline.cli.printing import print_json
 from pipeline.terminal import speaks_unicode, visible
 
 if TYPE_CHECKING:
+    from pipeline.recipe_help.differ import RecipeDifference
     from pipeline.recipe_help.keys import RecipeKey
 
-KINDS = ("fineweb", "text", "train", "mix")
+NAMED = ("fineweb", "fineweb2", "dclm", "dolma3")
+KINDS = (*NAMED, "text", "train", "mix")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "kind",
         choices=KINDS,
         metavar="KIND",
-        help="fineweb: pages of a crawl with FineWeb's rules; text: JSONL or Parquet rows; train: a training run; mix:"
-        " an ablation of mixing weights",
+        help="fineweb, fineweb2, dclm, dolma3: pages of a crawl as these recipes make them; text: JSONL or Parquet"
+        " rows; train: a training run; mix: an ablation of mixing weights",
     )
     new.add_argument("--to", metavar="FILE", help="where to write it (stdout); a file that is there stays")
     add_set(new, "one key, as in --set run.output=out/mine")
@@ -53,8 +57,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     check.add_argument("file", metavar="FILE", help="a .toml file")
     add_set(check)
     diff = add_action(actions, "diff", "the values in which two recipes differ", __doc__)
-    for name in ("a", "b"):
-        diff.add_argument(name, metavar=name.upper(), help="a .toml file, or the folder of a finished run's output")
+    diff.add_argument("a", metavar="A", help="a .toml file, or the folder of a finished run's output")
+    diff.add_argument("b", metavar="B", nargs="?", help="another one")
+    diff.add_argument("--against", choices=NAMED, metavar="NAME", help=f"a published recipe: {', '.join(NAMED)}")
     schema = add_action(actions, "schema", "the JSON Schema of a recipe, for editors", __doc__)
     schema.add_argument(
         "kind",
@@ -144,9 +149,10 @@ def _check(options: argparse.Namespace) -> int:
     from pipeline.recipe_help.check import check_recipe
 
     try:
-        text = Path(options.file).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        data = Path(options.file).read_bytes()
+    except OSError as error:
         raise RecipeError(f"{options.file} cannot be read: {error}") from error
+    text = utf8_text(data, options.file)
     kind, problems = check_recipe(text, options.overrides)
     if options.json:
         told = [
@@ -165,8 +171,11 @@ def _check(options: argparse.Namespace) -> int:
 
 def _diff(options: argparse.Namespace) -> int:
     from pipeline.recipe_help.differ import differences, open_recipe
-    from pipeline.recipe_help.keys import value_text
 
+    if (options.b is None) == (options.against is None):
+        raise RecipeError("recipe diff: give a second recipe, or --against with the name of a published one")
+    if options.against is not None:
+        return _diff_against(options)
     (kind_a, a), (kind_b, b) = open_recipe(options.a), open_recipe(options.b)
     if kind_a != kind_b:
         raise RecipeError(f"{options.a} is a {kind_a} recipe and {options.b} a {kind_b} recipe: give two of a kind")
@@ -175,11 +184,41 @@ def _diff(options: argparse.Namespace) -> int:
         print_json({"a": options.a, "b": options.b, "differences": [asdict(difference) for difference in found]})
         return 0
     for difference in found:
-        shown = ("not given" if value is None else value_text(value) for value in (difference.a, difference.b))
-        what = "the order differs: " if difference.is_order else ""
-        print(visible(f"{difference.key}: {what}{' → '.join(shown)}"))
+        print(visible(_shown(difference)))
     if not found:
         print("no difference")
+    return 0
+
+
+def _shown(difference: RecipeDifference) -> str:
+    from pipeline.recipe_help.keys import value_text
+
+    shown = ("not given" if value is None else value_text(value) for value in (difference.a, difference.b))
+    what = "the order differs: " if difference.is_order else ""
+    return f"{difference.key}: {what}{' → '.join(shown)}"
+
+
+def _diff_against(options: argparse.Namespace) -> int:
+    from pipeline.recipe_help.differ import changes_of, open_recipe
+    from pipeline.recipe_help.published import PUBLISHED
+
+    kind, recipe = open_recipe(options.a)
+    if kind != "data":
+        raise RecipeError(f"{options.a} is a training recipe, and {options.against} is a data recipe")
+    changed, published = changes_of(options.against, recipe), PUBLISHED[options.against]
+    departures = [step for step in published.steps if step.here != "same"]
+    if options.json:
+        told = {"differences": [asdict(each) for each in changed], "departures": [asdict(each) for each in departures]}
+        print_json({"file": options.a, "against": options.against, **told})
+        return 0
+    print(visible(f"{options.a} beside `sluice recipe new {options.against}`:"))
+    for difference in changed:
+        print(visible(f"  {_shown(difference)}"))
+    if not changed:
+        print("  no difference")
+    print(f"\nWhat that recipe is not the same in as {published.title} ({published.sources}):")
+    for step in departures:
+        print(visible(f"  {step.step}, {step.here}: {step.original}. Here: {step.reason}."))
     return 0
 
 

@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.report.run_summary import RunSummary, limited, unlike_warnings
+from pipeline.results.run_summary import RunSummary, limited, unlike_warnings
 from pipeline.terminal import visible
 from stages.steps.catalogue import STAGES
 

@@ -5,6 +5,7 @@ and its no_table, language.keep and min_score, a classifier's threshold and deco
 another change is refused by name. Open documents were turned down, pass what the ledger has of them, and have steps
 before them that never saw them. Duplicates are not looked at: the figures are of documents that survive the filters.
 
+  sluice tune --from OUT --set quality.min_words=80                OUT's own recipe, with another threshold
   sluice tune recipes/crawl.toml --from OUT --set quality.min_words=80
   sluice tune strict.toml loose.toml --from OUT --examples 3       side by side
 """
@@ -28,7 +29,10 @@ _SHOWN = 8
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "recipes", nargs="+", metavar="RECIPE", help="recipes that differ from the output's in thresholds"
+        "recipes",
+        nargs="*",
+        metavar="RECIPE",
+        help="recipes that differ from the output's in thresholds; none: the output's own, with --set",
     )
     parser.add_argument(
         "--from", dest="out", required=True, metavar="OUT", help="a finished output with the whole ledger"
@@ -39,10 +43,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from lineage.index.output_index import check_finished
+    from lineage.storage.folder import Folder
     from pipeline.inspect.tune import tune
-    from pipeline.recipe import load
+    from pipeline.recipe import load, recipe_of
 
+    out = Folder(options.out)
+    check_finished(out)
     recipes = [(path, load(path, options.overrides)) for path in options.recipes]
+    recipes = recipes or [(out.at("recipe.toml"), recipe_of(out, options.overrides))]
     answers = tune(options.out, recipes, options.examples)
     if options.json:
         print_json([answer.as_json() for answer in answers])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from lineage.index.checksums import CHECKSUMS_FILE, sum_file
+from lineage.index.names import REPORT_FILE
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
@@ -22,18 +23,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.report.render import REPORT, render_output
+    from pipeline.report.render import render_output
 
     out = Folder(options.out)
     index = read_index(out)
     with hold(out, "sluice report", wait_seconds=10):
         page = render_output(out, index)
-        if not out.exists(REPORT) or out.read(REPORT) != page:
-            out.publish(REPORT, page)
+        if not out.exists(REPORT_FILE) or out.read(REPORT_FILE) != page:
+            out.publish(REPORT_FILE, page)
             if out.exists(CHECKSUMS_FILE):  # sums taken now of what was lost would vouch for any damage
-                update_checksums(out, [sum_file(out, REPORT)])
+                update_checksums(out, [sum_file(out, REPORT_FILE)])
     if options.json:
-        print_json({"report": out.at(REPORT), "bytes": len(page)})
+        print_json({"report": out.at(REPORT_FILE), "bytes": len(page)})
     else:
-        print(out.at(REPORT))
+        print(out.at(REPORT_FILE))
     return 0

@@ -1,12 +1,15 @@
 """Find the documents that contain given texts, such as the items of a benchmark, with the evidence.
 
   sluice scan OUT --against benchmark.jsonl --to scan.json
+  sluice scan OUT --against benchmark.jsonl --to scan.json --runs
   sluice purge OUT --from scan.json --reason "leaked benchmark" --by you
 
 A document is found if its text equals an item, is a near-duplicate of one (MinHash, verified), or shares an n-gram with
-one: 13w, 13 words in lower case without punctuation (GPT-3); 8t, 8-grams of tokens that cover more than half of the
-item (Tülu 3). n-grams that stand in more than 10 documents are ignored. Items are also looked for as the pipeline would
-have scrubbed them. Above --max-share the evidence is written but marked so that a purge refuses it, and the exit is 1.
+one: 13w, 13 words in lower case without punctuation (GPT-3); 8t, 8-grams of the tokens of such words that cover more
+than half of the item (Tülu 3). n-grams that stand in more than 10 documents are ignored. Items are also looked for as
+the pipeline would have scrubbed them. Above --max-share the evidence is written but marked so that a purge refuses it,
+and the exit is 1. With --runs: the first step of each training run that read an item, how often, and the last
+checkpoint that is clean of it; for each benchmark a table for a model card.
 """
 
 from __future__ import annotations
@@ -29,7 +32,11 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
     parser.add_argument(
-        "--against", required=True, metavar="FILE.jsonl", help="the texts to look for, one object a line"
+        "--against",
+        required=True,
+        action="append",
+        metavar="FILE.jsonl",
+        help="the texts to look for, one object a line; may be given again",
     )
     parser.add_argument("--to", required=True, metavar="SCAN.json", help="where to write the evidence (not under OUT)")
     parser.add_argument("--field", default="text", help="the key of the text (text); a.b for b within a")
@@ -41,6 +48,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="X",
         help="share of documents above which a purge refuses the evidence (0.01, or ten documents where that is more)",
     )
+    parser.add_argument(
+        "--runs",
+        nargs="*",
+        metavar="RUN_OUTPUT",
+        help="what training runs read of the items: those that OUT's store has, and those at these training outputs",
+    )
     add_json(parser)
 
 
@@ -51,11 +64,12 @@ def run(options: argparse.Namespace) -> int:
     evidence = scan(
         Folder(options.out),
         ScanRequest(
-            against=options.against,
+            against=tuple(dict.fromkeys(options.against)),
             field=options.field,
             ngram=options.ngram,
             control=options.control,
             max_share=options.max_share,
+            runs=None if options.runs is None else tuple(options.runs),
         ),
         ProgressReporter(),
     )
@@ -81,4 +95,9 @@ def _print(evidence: ScanEvidence, to: str) -> None:
     control = evidence.control
     if control is not None:
         print(f"control: {control.flagged} of {control.num} clean texts flagged ({control.rate:.2%})")
+    if evidence.runs is not None:
+        from pipeline.inspect.scanned_runs import run_lines
+
+        for line in run_lines(evidence.runs):
+            print(visible(line))
     print(f"evidence: {visible(to)}")

@@ -15,7 +15,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from pipeline.cli.arguments import add_action, add_json
 from pipeline.cli.printing import print_json
-from pipeline.parquet.rows import clean_texts
+from pipeline.results.rows import clean_texts
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

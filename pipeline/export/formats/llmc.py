@@ -10,7 +10,7 @@ from lineage.recipe import RecipeError
 from pipeline.export.sink import ExportSink
 from pipeline.export.tokens import documents_parquet, kept_documents, put_tokens
 from pipeline.export.units import ExportJob, ExportPiece
-from pipeline.parquet.rows import table_bytes
+from pipeline.results.rows import table_bytes
 
 _HEADER: Final = 256
 _KINDS: Final = {2: (20240520, 1), 4: (20240801, 7)}

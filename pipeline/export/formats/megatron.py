@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.export.sink import ExportSink
 from pipeline.export.tokens import ShardDocuments, documents_parquet, kept_documents, write_tokens
 from pipeline.export.units import ExportJob, ExportPiece
-from pipeline.parquet.rows import table_bytes
+from pipeline.results.rows import table_bytes
 
 _MAGIC: Final = b"MMIDIDX\x00\x00"
 _VERSION: Final = 1

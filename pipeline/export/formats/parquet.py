@@ -12,7 +12,7 @@ from lineage.exports.manifest import ExportedFile
 from pipeline.export.sink import ExportSink
 from pipeline.export.texts import COLUMNS, TextRow, write_texts
 from pipeline.export.units import ExportJob, ExportPiece
-from pipeline.parquet.rows import RowWriter
+from pipeline.results.rows import RowWriter
 
 
 def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:

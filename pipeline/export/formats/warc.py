@@ -26,7 +26,7 @@ from pipeline.export.request import ExportRequest
 from pipeline.export.sink import ExportSink, FileUnderWay, as_stream
 from pipeline.export.texts import TextRow, kept_texts
 from pipeline.export.units import ExportJob, ExportPiece
-from pipeline.parquet.rows import table_bytes
+from pipeline.results.rows import table_bytes
 from stages.document import Document
 from stages.reading.headers import END_OF_HEADERS
 from stages.reading.options import MAX_WINDOW_BYTES, ReadOptions

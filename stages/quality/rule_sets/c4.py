@@ -18,14 +18,13 @@ phrase. A page is rejected for: lorem ipsum, a curly bracket, too few sentences 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, get_args
 
 from stages.quality.offending import lines_that
 from stages.quality.options import Variant
-from stages.quality.rules import RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec
 from stages.quality.text_view import TextView, all_lines, share
 from stages.quality.words import Splitter
 from stages.rules import Lines
@@ -217,7 +216,7 @@ ROWS: Final = (
 """The rules that reject a page."""
 
 
-def rule_set(variant: Variant, limits: Mapping[str, float], *, terminal_punctuation: bool) -> RuleSet:
+def rule_set(variant: Variant, limits: Limits, *, terminal_punctuation: bool) -> RuleSet:
     """The page rules, and the edit that leaves a page with the lines that passed."""
     cleaner = Cleaner(
         variant=variant,
@@ -225,5 +224,5 @@ def rule_set(variant: Variant, limits: Mapping[str, float], *, terminal_punctuat
         min_words=limits["c4_min_words_per_line"],
         max_word_chars=limits.get("c4_max_word_chars", 0.0),
     )
-    rules = tuple(row.rule(variant, limits, cleaner=cleaner) for row in ROWS if variant in row.measures)
+    rules = tuple(row.rule(variant, limits, cleaner=cleaner) for row in ROWS if row.is_in(variant, limits))
     return RuleSet(name="c4", rules=rules, edit=partial(_edit, cleaner=cleaner))

@@ -2,18 +2,19 @@
 
 `datatrove` is datatrove 0.10.1, filters/fineweb_quality_filter.py: strict bounds and a fourth rule, line feeds for each
 word. The paper prints inclusive bounds and has three rules (its text says both .1 and .01 for duplicate lines; its
-Table 2 and the code say .01). DCLM and dolma have no variant of their own and get datatrove's.
+Table 2 and the code say .01). DCLM and dolma have no variant of their own and get datatrove's. FineWeb-2 has no rule of
+short lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, get_args
 
 from stages.quality.characters import TERMINAL_PUNCTUATION
 from stages.quality.offending import lines_that, repeated_lines
 from stages.quality.options import Variant
-from stages.quality.rules import RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec
 from stages.quality.text_view import TextView, counts, feed_lines, repeats, share, whitespace_words, written_lines
 from stages.rules import Lines
 
@@ -98,8 +99,8 @@ ROWS: Final = (
 """The rules in datatrove's order."""
 
 
-def rule_set(variant: Variant, limits: Mapping[str, float]) -> RuleSet:
+def rule_set(variant: Variant, limits: Limits) -> RuleSet:
     """The variant's rules."""
-    chars = {"fineweb.too_many_short_lines": {"chars": limits["fineweb_short_line_chars"]}}
-    rules = (row.rule(variant, limits, **chars.get(row.name, {})) for row in ROWS if variant in row.measures)
+    chars = {"fineweb.too_many_short_lines": {"chars": limits.get("fineweb_short_line_chars", 0.0)}}
+    rules = (row.rule(variant, limits, **chars.get(row.name, {})) for row in ROWS if row.is_in(variant, limits))
     return RuleSet(name="fineweb", rules=tuple(rules))

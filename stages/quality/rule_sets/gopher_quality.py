@@ -16,14 +16,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from statistics import median
 from typing import Any, Final
 
 from stages.quality.offending import lines_that, lines_with
 from stages.quality.options import Variant
-from stages.quality.rules import RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec
 from stages.quality.text_view import (
     TextView,
     all_lines,
@@ -314,13 +313,13 @@ ROWS: Final = (*_LENGTHS, *_SYMBOLS, *_LINES, _LETTERS, _STOP_WORDS)
 _DOLMA_ROWS: Final = (*_LENGTHS, *_SYMBOLS, _LETTERS, *_LINES, _STOP_WORDS)
 
 
-def rule_set(variant: Variant, limits: Mapping[str, float], stop_words: tuple[str, ...]) -> RuleSet:
+def rule_set(variant: Variant, limits: Limits, stop_words: tuple[str, ...]) -> RuleSet:
     """The variant's rules in its order; no stop words: the stop-word rule is off."""
     words = frozenset(word if variant in ("datatrove", "dolma") else word.lower() for word in stop_words)
     rules = [
         row.rule(variant, limits, **_given(row, variant, words))
         for row in (_DOLMA_ROWS if variant == "dolma" else ROWS)
-        if variant in row.measures and (row is not _STOP_WORDS or stop_words)
+        if row.is_in(variant, limits) and (row is not _STOP_WORDS or stop_words)
     ]
     return RuleSet(name="gopher_quality", rules=tuple(rules))
 

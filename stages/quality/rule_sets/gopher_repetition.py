@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from stages.quality.offending import lines_of_grams, repeated_lines, repeated_paragraphs
 from stages.quality.options import Variant
-from stages.quality.rules import RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec
 from stages.quality.text_view import (
     Measure,
     Reader,
@@ -293,8 +293,8 @@ _PAPER_ROWS: Final = (_EMPTY, _LINE_SHARE, _PARAGRAPH_SHARE, _LINE_CHARS, _PARAG
 """Shares of lines and paragraphs, then their characters: the order of Table A1, and of DCLM."""
 
 
-def rule_set(variant: Variant, limits: Mapping[str, float]) -> RuleSet:
+def rule_set(variant: Variant, limits: Limits) -> RuleSet:
     """The variant's rules in its order."""
     rows = _PAPER_ROWS if variant in ("paper", "dclm") else ROWS
-    rules = tuple(row.rule(variant, limits) for row in rows if variant in row.measures)
+    rules = tuple(row.rule(variant, limits) for row in rows if row.is_in(variant, limits))
     return RuleSet(name="gopher_repetition", rules=rules)

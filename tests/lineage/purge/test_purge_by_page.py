@@ -14,11 +14,11 @@ from lineage.purge.purge_filter import read_purged_sets
 from lineage.storage.folder import Folder
 from lineage.store import tables, write
 from lineage.store.lookup import Lookup
-from lineage.store.sql import query
 from lineage.trace.tracer import Functions, Tracer
 from stages.document import Document, Place
 from stages.steps.purged import origin_in
 from tests.support.outputs.byte_search import of_folder
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.purging import assert_gone, assert_whole, purge
 from tests.support.outputs.small_out.hooks import plan_hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out

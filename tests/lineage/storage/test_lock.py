@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import socket
@@ -17,7 +19,7 @@ import pytest
 from lineage.storage import clients as storage
 from lineage.storage import objects
 from lineage.storage.folder import Folder, StorageError
-from lineage.storage.lock import LEASE_FILE, HeldError, hold
+from lineage.storage.lock import LEASE_FILE, HeldError, hold, holder_of
 from tests.support.checkout import ROOT
 from tests.support.processes.wrong_clock import wrong_clock
 from tests.support.stores.failing_store import FaultPlan, failing_store
@@ -62,6 +64,17 @@ def test_a_second_holder_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
         with pytest.raises(HeldError, match=named), hold(out, "two"):
             pass
     with hold(out, "three"):
+        pass
+
+
+def test_a_file_system_without_locks_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    out = Folder(str(tmp_path / "out"))
+    told = rf"{out.url} cannot be locked \(Function not implemented\).* mount .* with locks .*, or name a folder of a"
+    with pytest.raises(StorageError, match=told), hold(out, "one"):
         pass
 
 
@@ -272,3 +285,11 @@ def test_a_put_on_condition_fails_when_the_condition_does(bucket: Folder) -> Non
     assert not objects.delete_exactly(url, etag)
     assert objects.get(bucket.at("nothing")) is None
     assert objects.put_over(bucket.at("nothing"), b"2", etag) is None
+
+
+def test_who_holds_a_folder_is_named_and_nobody_is_nobody(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path / "out"))
+    assert holder_of(folder) is None
+    with hold(folder, "a test"):
+        assert f"another process ({os.getpid()} on " in str(holder_of(folder))
+    assert holder_of(folder) is None

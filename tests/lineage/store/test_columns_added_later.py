@@ -10,8 +10,8 @@ import pytest
 from lineage.store import tables
 from lineage.store.digest import logical_digest
 from lineage.store.lookup import Lookup
-from lineage.store.sql import query
 from lineage.verify.output import verify
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.small_out.hooks import verify_hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
 from tests.support.outputs.small_out.records import make_records

@@ -21,7 +21,7 @@ from lineage.store.query import QueryError, query
 from lineage.store.sql import questions
 from lineage.store.tables import PART
 from lineage.trace.tracer import Functions, Tracer, UnknownError
-from pipeline.parquet.rows import RowWriter, clean_texts, read_rows, read_texts
+from pipeline.results.rows import RowWriter, clean_texts, read_rows, read_texts
 from tests.support.outputs.small_out.output import make_small_out
 
 SQL = (

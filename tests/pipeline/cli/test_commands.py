@@ -13,15 +13,13 @@ import tomli_w
 from rich.console import Console
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.commands import parse_command
 from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
-from pipeline.report.run_summary import RunSummary
+from pipeline.results.run_summary import RunSummary
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
-
-pytestmark = pytest.mark.usefixtures("small_ray")
 
 
 def test_rows_that_are_wider_than_the_terminal_stand_a_field_a_line(

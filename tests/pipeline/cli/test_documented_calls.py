@@ -27,13 +27,13 @@ import pytest
 import tomli_w
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
-from pipeline.cli.commands import COMMANDS, parse_command
+from pipeline.cli.commands import COMMANDS, parse_command, split_call
 from pipeline.cli.main import main
 from pipeline.demo.pages import render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
 
 DOCUMENTS = (
@@ -62,7 +62,7 @@ class Call:
 
     @property
     def command(self) -> str:
-        return self.words[0]
+        return split_call(self.words)[0]
 
     @property
     def action(self) -> str:
@@ -126,8 +126,9 @@ def test_every_value_of_a_printed_call_reaches_its_command(call: Call) -> None:
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
     """The options of a call, which hold every value that stands in it."""
-    options = parse_command(words[0], words[1:])
-    values = {word for word in words[1:] if not word.startswith("--")}
+    name, rest = split_call(words)
+    options = parse_command(name, rest)
+    values = {word for word in rest if not word.startswith("--")}
     assert not values - set(values_of(vars(options)))
     return options
 
@@ -231,6 +232,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     page = dict(zip(("doc_id", "url", "host", "clean_hash", "warc_file", "offset"), map(str, row), strict=True))
     _write_texts(folder, page)
     _write_tables(folder)
+    _write_model(folder)
     _carry_out(folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"])
     _carry_out(folder, ["export", "out/crawl", "--format", "jsonl", "--to", "lent"])
     return World(folder=folder, names=_names_of(page))
@@ -281,6 +283,19 @@ def _write_texts(folder: Path, page: dict[str, str]) -> None:
     (folder / "page.html").write_text(f"<html><body><article><p>{text}</p></article></body></html>")
 
 
+def _write_model(folder: Path) -> None:
+    """A small classifier, and texts whose labels are known, under the keys that printed calls name."""
+    from fasttext import train_supervised
+
+    labels = [("toxic", "idiot moron scum"), ("fine", "river garden bread")] * 20
+    (folder / "labels.txt").write_text("".join(f"__label__{label} {text}\n" for label, text in labels))
+    train_supervised(str(folder / "labels.txt"), dim=4, thread=1, verbose=0).save_model(str(folder / "toxic.bin"))
+    rows = [{"text": text, "label": label} for label, text in labels]
+    (folder / "labelled.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    rows = [{"comment": text, "is_toxic": label == "toxic"} for label, text in labels]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+
 def _carry_out(folder: Path, words: list[str]) -> str:
     ended = sluice(folder, words)
     assert ended.returncode == 0, ended.stderr
@@ -325,6 +340,9 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--step T": "1",
         "--step 10": "10",
         "--step 200": "12",
+        "--step 1200": "10",
+        "gsm8k.jsonl": "benchmark.jsonl",
+        "mmlu.jsonl": "texts.jsonl",
     }
 
 
@@ -382,6 +400,7 @@ RUNNABLE = sorted(
         if call.command not in CLUSTER
         and call.action not in LATER
         and "--serve" not in call.words
+        and call.command != "page"
         and not (call.action == "mix fit" and "--weights" not in call.words)
     ),
     key=_last_those_that_change,

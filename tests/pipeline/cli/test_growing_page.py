@@ -17,10 +17,10 @@ import pytest
 import tomli_w
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.demo.pages import Article, drop_words, render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.checkout import ROOT
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import fingerprint, recipe, write_recipe
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from rich.console import Console
 from pipeline.cli.commands import parse_command
 from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
-from pipeline.report.run_summary import RunSummary
+from pipeline.results.run_summary import RunSummary
 from tests.support.checkout import ROOT
 
 ODD = "/data/o'brien données (1) 100%"

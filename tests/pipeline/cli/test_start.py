@@ -15,13 +15,13 @@ import tomli_w
 from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.commands import parse_command
 from pipeline.cli.main import main
 from pipeline.cli.training.train import done_lines
 from tests.support.checkout import ROOT
+from tests.support.outputs.lineage_query import query
+from tests.support.outputs.runs import ON_RAY, write_recipe
 from tests.support.outputs.runs import recipe as outputs_of
-from tests.support.outputs.runs import write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.stores.small_disk import small_disk
 from trainer.checkpoint.store import METADATA, Position, checkpoint_name, publish_complete
@@ -110,7 +110,7 @@ def test_an_output_of_another_run_is_found_before_torch_and_ray_are_loaded(corpu
 
 def test_a_field_that_no_row_has_is_named_before_ray_is_loaded_and_leaves_no_output(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"body": "a"}\n')
-    plain = outputs_of(str(tmp_path / "out"), {"posts": (str(tmp_path / "*.jsonl"),)})
+    plain = outputs_of(str(tmp_path / "out"), {"posts": (str(tmp_path / "*.jsonl"),)}, ray=ON_RAY)
     code, told, loaded = answer("run", str(write_recipe(tmp_path / "r.toml", plain)))
     assert (code, loaded) == (2, "loaded:")
     assert f"sluice run: source 'posts': {tmp_path}/a.jsonl: there is no field 'text', only body: name" in told

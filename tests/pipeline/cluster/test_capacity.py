@@ -13,7 +13,7 @@ from lineage.recipe import RecipeError, parse_table
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.tasks import TaskResources
 from pipeline.recipe import RayTable
-from tests.support.outputs.runs import recipe, run
+from tests.support.outputs.runs import ON_RAY, recipe, run
 
 HEAD = Nodes(resources={"CPU": 4.0, "memory": 16.0 * 2**30})
 DATA = Nodes(resources={"CPU": 16.0, "memory": 64.0 * 2**30, "data": 1.0}, num=3)
@@ -100,9 +100,9 @@ def test_the_units_of_a_stage_reserve_what_ray_says_or_what_the_stage_says() -> 
 @pytest.mark.parametrize(
     ("stages", "said"),
     [
-        ({"write": {"cpus": 99.0}}, r"no node has CPU 99, which a unit of the stage write needs; .*"
+        ({"write": {"cpus": 99.0}}, r"no node has CPU 99, which a unit of kind write needs; .*"
          r"Change ray\.stages\.write\.cpus, or add such nodes"),
-        ({"read": {"gpus": 0.5}}, r"no node has CPU 1, GPU 0\.5, which a unit of the stage read needs; .*"
+        ({"read": {"gpus": 0.5}}, r"no node has CPU 1, GPU 0\.5, which a unit of kind read needs; .*"
          r"Change ray\.unit_cpus or ray\.stages\.read\.gpus, or"),
         ({"join": {"resource": "dta"}}, r"no node has CPU 1, dta 0\.001, .*"
          r"Change ray\.unit_cpus or ray\.stages\.join\.resource, or"),
@@ -112,7 +112,7 @@ def test_what_a_stage_asks_for_and_no_node_has_ends_the_run_before_it_begins(
     stages: dict[str, Any], said: str, tmp_path: Path, small_ray: None
 ) -> None:
     (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
-    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray={"stages": stages})
+    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray=ON_RAY | {"stages": stages})
     with pytest.raises(ResourceError, match=said):
         run(tmp_path, plain)
     assert not (tmp_path / "out" / "documents").exists()

@@ -19,7 +19,7 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
-from tests.support.outputs.runs import fingerprint, recipe, run, s3_server, write_recipe
+from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, s3_server, write_recipe
 from tests.support.processes.ray_nodes import Node, RayCluster, ray_cluster, wait_until
 from tests.support.steps.tiny_encoder import make_encoder
 
@@ -50,7 +50,7 @@ class World:
 
 def data_recipe(name: str, tokenizer: str) -> dict[str, Any]:
     sources = {source: (f"{BUCKET}/in/{Path(pattern).name}",) for source, (pattern,) in inputs_of(Path()).items()}
-    return recipe(f"{BUCKET}/{name}", sources, tokenize={"shard_tokens": 8_000, "encoding": tokenizer})
+    return recipe(f"{BUCKET}/{name}", sources, tokenize={"shard_tokens": 8_000, "encoding": tokenizer}, ray=ON_RAY)
 
 
 def training_recipe(name: str, **resources: Any) -> dict[str, Any]:
@@ -209,7 +209,8 @@ def test_a_model_on_the_other_node_judges_as_it_does_on_one_machine(
 
     def judged(name: str, **actors: Any) -> dict[str, Any]:
         texts = {"texts": (f"{BUCKET}/texts/*.jsonl",)}
-        plain = recipe(f"{BUCKET}/{name}", texts, tokenize={"shard_tokens": 8_000, "encoding": world.tokenizer})
+        tables = {"tokenize": {"shard_tokens": 8_000, "encoding": world.tokenizer}, "ray": ON_RAY}
+        plain = recipe(f"{BUCKET}/{name}", texts, **tables)
         plain["source"][0]["steps"] = ["parse", "classifier", "identity"]
         return plain | {"classifier": [model | actors]}
 
@@ -269,7 +270,7 @@ def test_a_training_whose_node_is_killed_goes_on_from_its_checkpoint_to_the_same
         (
             "run",
             "ray.unit_resource=gpu_node",
-            "no node has CPU 1, gpu_node 0.001, which a unit of the stage read needs; the cluster",
+            "no node has CPU 1, gpu_node 0.001, which a unit of kind read needs; the cluster",
         ),
         ("train", "train.resources.cpus=64", "no node has CPU 64, which a training worker needs; the cluster has"),
         ("train", "train.resources.gpus=1", "no node has CPU 1, GPU 1, which a training worker needs; the cluster has"),

@@ -25,7 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lineage.storage.folder import Folder
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
-from tests.support.outputs.runs import recipe, s3_server, write_recipe
+from tests.support.outputs.runs import ON_RAY, recipe, s3_server, write_recipe
 from tests.support.processes.ray_nodes import RayCluster, free_ports, ray_cluster, wait_until
 
 pytestmark = pytest.mark.slow
@@ -150,7 +150,7 @@ def test_every_metric_of_the_dashboards_is_scraped_from_a_real_run_and_every_que
             Folder("s3://bucket/in").publish(path.name, path.read_bytes())
         sources = {name: (f"s3://bucket/in/{Path(p).name}",) for name, (p,) in inputs_of(Path()).items()}
         encoding = {"encoding": tiny_tokenizer(tmp_path / "crawl")}
-        data = write_recipe(tmp_path / "data.toml", recipe("s3://bucket/out", sources, tokenize=encoding))
+        data = write_recipe(tmp_path / "data.toml", recipe("s3://bucket/out", sources, tokenize=encoding, ray=ON_RAY))
         cluster.told("submit", "run", str(data))
         job = cluster.told("submit", "train", str(write_recipe(tmp_path / "t.toml", training_recipe())), "--detach")
         wanted = metrics_named()
@@ -196,7 +196,7 @@ def test_the_operators_of_a_run_have_metrics_under_their_names_that_count_no_uni
     (tmp_path / "crawl").mkdir()
     sources = make_tiny_crawl(tmp_path / "crawl")
     tokenize, dedup = {"encoding": tiny_tokenizer(tmp_path / "crawl")}, {"engine": "ray_data"}
-    asked = recipe(str(tmp_path / "out"), sources, tokenize=tokenize, dedup=dedup)
+    asked = recipe(str(tmp_path / "out"), sources, tokenize=tokenize, dedup=dedup, ray=ON_RAY)
     with ray_cluster(tmp_path, OMP_NUM_THREADS="1", RAY_metrics_report_interval_ms="500") as cluster:
         told: Counter[str] = Counter()
         with ThreadPoolExecutor(1) as pool:

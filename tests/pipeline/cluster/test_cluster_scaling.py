@@ -12,7 +12,7 @@ import pytest
 
 from lineage.storage.folder import Folder
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
-from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
+from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, write_recipe
 from tests.support.processes.ray_nodes import HEAD_ID, ray_cluster, wait_until
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def test_nodes_come_for_a_run_and_for_a_training_and_go_when_they_are_done(tmp_p
     (tmp_path / "crawl").mkdir()
     sources = make_tiny_crawl(tmp_path / "crawl")
     encoding, ray = {"encoding": tiny_tokenizer(tmp_path / "crawl")}, {"unit_resource": "data", "max_in_flight": 4}
-    there = recipe(str(tmp_path / "there"), sources, tokenize=encoding, ray=ray)
+    there = recipe(str(tmp_path / "there"), sources, tokenize=encoding, ray=ON_RAY | ray)
     path = str(write_recipe(tmp_path / "recipe.toml", there))
     table = {
         "data": str(tmp_path / "there"),
@@ -68,7 +68,7 @@ def test_all_units_ask_for_their_processors_at_once_and_nodes_that_come_and_are_
     for number in range(NUM_UNITS):
         rows = [{"text": f"text {row} of file {number} says {'some words ' * (number + row)}"} for row in range(3)]
         (tmp_path / "texts" / f"{number:03d}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-    plain = recipe(str(tmp_path / "there"), {"texts": (f"{tmp_path}/texts/*.jsonl",)})
+    plain = recipe(str(tmp_path / "there"), {"texts": (f"{tmp_path}/texts/*.jsonl",)}, ray=ON_RAY)
     plain["source"][0]["steps"] = ["parse", "waiting:wait", "identity"]
     path = str(write_recipe(tmp_path / "recipe.toml", plain))
     grows, there = {"resources": {"CPU": 1}, "max_workers": 3}, Folder(f"{tmp_path}/there")

@@ -21,7 +21,7 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.process import run as run_recipe
 from pipeline.recipe import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
-from tests.support.outputs.runs import recipe, run, write_recipe
+from tests.support.outputs.runs import ON_RAY, recipe, run, write_recipe
 from tests.support.processes.ray_nodes import wait_until
 
 pytestmark = pytest.mark.usefixtures("ray_with_this_module")
@@ -48,7 +48,7 @@ def test_the_operators_of_a_run_stand_in_ray_datas_own_log_under_the_names_of_th
 ) -> None:
     sources = make_tiny_crawl(tmp_path)
     before = ray_data_log().read_text() if ray_data_log().exists() else ""
-    plain = recipe(str(tmp_path / "out"), sources, dedup={"engine": "ray_data"})
+    plain = recipe(str(tmp_path / "out"), sources, dedup={"engine": "ray_data"}, ray=ON_RAY)
     summary = run_recipe(load(write_recipe(tmp_path / "recipe.toml", plain)), ProgressReporter(quiet=True))
     plans = re.findall(r"Execution plan of Dataset .*", ray_data_log().read_text().removeprefix(before))
     assert all(plan.count("TaskPoolMapOperator") == 1 for plan in plans)
@@ -66,14 +66,14 @@ def test_the_operators_of_a_run_stand_in_ray_datas_own_log_under_the_names_of_th
 def test_both_engines_of_comparing_give_the_same_run_and_either_continues_the_other(tmp_path: Path) -> None:
     sources = make_tiny_crawl(tmp_path)
     summaries = [
-        run(tmp_path / engine, recipe(str(tmp_path / engine / "out"), sources, dedup={"engine": engine}))
+        run(tmp_path / engine, recipe(str(tmp_path / engine / "out"), sources, dedup={"engine": engine}, ray=ON_RAY))
         for engine in ("local", "ray_data")
     ]
     for same in ("content_fingerprint", "order_fingerprint", "dedup", "rejected"):
         assert summaries[0][same] == summaries[1][same], same
     indexes = [(tmp_path / engine / "out" / "index.json").read_bytes() for engine in ("local", "ray_data")]
     assert indexes[0] == indexes[1]
-    continued = recipe(str(tmp_path / "local" / "out"), sources, dedup={"engine": "ray_data"})
+    continued = recipe(str(tmp_path / "local" / "out"), sources, dedup={"engine": "ray_data"}, ray=ON_RAY)
     assert run(tmp_path / "again", continued) == summaries[0]
 
 

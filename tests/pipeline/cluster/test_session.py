@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -18,9 +19,10 @@ from lineage.recipe import load_recipe
 from pipeline.cli.main import main
 from pipeline.cluster.address import check_answers
 from pipeline.cluster.capacity import ResourceError
-from pipeline.cluster.session import RayStartError, folder_for_sockets, ray_session
-from tests.support.outputs.runs import recipe, write_recipe
+from pipeline.cluster.session import RayStartError, _private_folder, folder_for_sockets, ray_session, token_without_home
+from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.processes.shared_ray import SHARED
 from trainer.launch import train_on_ray
 from trainer.options import TrainRecipe
 
@@ -36,6 +38,13 @@ with around:
     found = [end.laddr.ip for one in processes for end in one.net_connections("inet") if end.status == "LISTEN"]
 print(json.dumps([found, os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")]))
 """
+
+
+@pytest.fixture(autouse=True)
+def no_other_ray(request: pytest.FixtureRequest) -> None:
+    """These tests start their own, but for the one that joins another's."""
+    if "small_ray" not in request.fixturenames:
+        SHARED.stop()
 
 
 def test_every_server_of_a_local_ray_listens_on_loopback() -> None:
@@ -253,7 +262,9 @@ def test_a_ray_that_does_not_come_up_is_started_once_more(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) -> None:
     (tmp_path / "posts.jsonl").write_text(json.dumps({"text": "Some words."}) + "\n")
-    path = write_recipe(tmp_path / "r.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "posts.jsonl"),)}))
+    path = write_recipe(
+        tmp_path / "r.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "posts.jsonl"),)}, ray=ON_RAY)
+    )
     ended = subprocess.run(
         [sys.executable, "-c", FAILS + COMMAND, str(tmp_path), "9", str(path)],
         capture_output=True,
@@ -269,8 +280,9 @@ def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) 
     assert sorted(path.name for path in tmp_path.glob("start-*")) == ["start-1", "start-2"]
 
 
-LONGEST = 37 - len(f"/ray-{os.getuid()}")
-"""Bytes of a folder in which a socket below Ray's own folder of this user still has a path that fits."""
+LONGEST = 37 - max(len(f"/ray-{os.getuid()}"), len("/ray-abcdefgh"))
+"""Bytes of a folder in which a socket below Ray's own folder of this user still has a path that fits, also where the
+usual name of that folder is somebody else's."""
 
 
 @pytest.fixture
@@ -312,6 +324,19 @@ def test_a_tmpdir_that_is_short_enough_is_where_ray_makes_its_folder(monkeypatch
             assert (options == {}) == is_usual
 
 
+def test_a_socket_fits_below_a_folder_whose_usual_name_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tempfile.mkdtemp(prefix="t" * (LONGEST - len("/tmp/12345678")), dir="/tmp")
+    monkeypatch.setenv("RAY_TMPDIR", folder)
+    os.mkdir(f"{folder}/ray-{os.getuid()}", 0o777)
+    os.chmod(f"{folder}/ray-{os.getuid()}", 0o777)
+    with folder_for_sockets() as options, socket.socket(socket.AF_UNIX) as one:
+        assert options == {}
+        sockets = Path(_private_folder()) / "session_2026-01-01_00-00-00_000000_4194304/sockets"
+        sockets.mkdir(parents=True)
+        one.bind(str(sockets / "plasma_store.1"))
+    shutil.rmtree(folder)
+
+
 def test_a_tmpdir_that_is_too_long_is_told_with_how_much_where_no_short_one_can_be(
     long_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -329,3 +354,20 @@ def test_what_is_no_host_and_port_is_left_to_ray():
     for address in ("127.0.0.1:99999", "ray://127.0.0.1:99999", "[::1]:99999"):
         with pytest.raises(ConnectionError):
             check_answers(address)
+
+
+@pytest.mark.parametrize(
+    ("home", "own", "is_made"), [("/proc", None, True), (None, None, False), ("/proc", "a token of mine", False)]
+)
+def test_a_local_ray_has_a_token_where_the_home_keeps_none(
+    home: str | None, own: str | None, is_made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", home or str(tmp_path))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    if own:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", own)
+    with token_without_home():
+        token = os.environ.get("RAY_AUTH_TOKEN")
+        assert (token not in (None, own) and len(str(token)) == 64) if is_made else token == own
+    assert os.environ.get("RAY_AUTH_TOKEN") == own

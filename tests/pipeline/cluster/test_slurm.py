@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
-from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
+from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, write_recipe
 from tests.support.processes.ray_nodes import free_ports, wait_until
 
 pytestmark = pytest.mark.slow
@@ -94,8 +94,8 @@ def test_the_script_runs_a_command_on_an_allocation_and_leaves_nothing_behind(
 ) -> None:
     (tmp_path / "crawl").mkdir()
     sources = make_tiny_crawl(tmp_path / "crawl")
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "there"), sources))
-    run(tmp_path / "local", recipe(str(tmp_path / "here"), sources))  # while HOME still has the token that Ray may use
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "there"), sources, ray=ON_RAY))
+    run(tmp_path / "local", recipe(str(tmp_path / "here"), sources))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SLUICE_RAY_PORT", str(free_ports(1)[0]))

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from lineage.storage.folder import Folder
 from lineage.store.tables import VERDICTS
-from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup.corpus import deduplicate, runs_in_one_process
-from pipeline.dedup.exchange import Counts, Exchange, InProcess, RayData
+from pipeline.dedup.exchange import Exchange, InPhases, InProcess
 from pipeline.dedup.near import bucket_rows
 from pipeline.dedup.rows import Context, FileSlice
 from pipeline.inspect.hooks import Similarity
+from pipeline.results.dedup_result import DedupCounts
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
 from tests.support.inputs.dedup_corpus import (
@@ -34,7 +34,7 @@ from tests.support.inputs.dedup_corpus import (
     read_verdicts,
     write_earlier,
 )
-from tests.support.outputs.runs import s3_server
+from tests.support.outputs.runs import run_in, s3_server
 
 
 def similar(left: str, right: str) -> float:
@@ -71,14 +71,12 @@ def test_texts_of_one_page_that_are_unlike_are_counted_by_source(tmp_path: Path)
     other = [Doc(text=" ".join(random_words("new", 60)), url="old")]
     corpus = Corpus(files={(0, 0): states, (1, 0): posts, (2, 0): other}, earlier=(known,))
     counts = deduplicate(corpus.job(tmp_path / "one")).counts
-    assert (counts["dedup.url"], counts["compared_pages"], counts["unlike_pages"]) == (6, 5, 4)
-    assert (counts["unlike_pages.1"], counts["unlike_pages.2"]) == (3, 1) and "unlike_pages.0" not in counts
+    assert (counts.dropped["dedup.url"], counts.compared_pages) == (6, 5)
+    assert counts.unlike_pages == {"1": 3, "2": 1}
     many = deduplicate(corpus.job(tmp_path / "many", rows_per_partition=1)).counts
-    assert {name: number for name, number in many.items() if "pages" in name} == {
-        name: number for name, number in counts.items() if "pages" in name
-    }
+    assert (many.compared_pages, many.unlike_pages) == (counts.compared_pages, counts.unlike_pages)
     off = Corpus(files=corpus.files, table=DedupTable(near=False))
-    assert "compared_pages" not in deduplicate(off.job(tmp_path / "off")).counts
+    assert deduplicate(off.job(tmp_path / "off")).counts.compared_pages == 0
 
 
 def test_each_kind_of_repetition_is_named_by_its_stage(tmp_path: Path) -> None:
@@ -194,7 +192,7 @@ def test_each_group_of_files_has_one_sorted_file_also_without_rows(tmp_path: Pat
         assert all((source, file // 3) == (group.source_index, group.group) for source, file, _ in rows)
         found.append(len(rows))
     assert found == [2, 2, 2, 2]
-    assert result.counts["dedup.exact"] == 7
+    assert result.counts.dropped["dedup.exact"] == 7
 
 
 def test_files_without_documents_are_no_trouble(tmp_path: Path) -> None:
@@ -212,7 +210,7 @@ def test_only_files_whose_texts_share_a_bucket_are_asked_for_candidates(tmp_path
     files |= {(0, 3): alone[9:], (0, 4): [Doc(text="word " * 70), Doc(text="word " * 80)]}
     job = Corpus(files=files).job(tmp_path, rows_per_partition=1)
     result = deduplicate(job)
-    assert (result.counts["candidate_pairs"], result.counts["verified_pairs"]) == (2, 2)
+    assert (result.counts.candidate_pairs, result.counts.verified_pairs) == (2, 2)
     asked = {name for name in job.work.folder("dedup").names("buckets-by-slice") if name.endswith(".parquet")}
     assert asked == {f"buckets-by-slice/0000{number}.parquet" for number in (0, 2, 4)}
     rows = [task for name in asked for task in pq.read_table(job.work.at(f"dedup/{name}"))["key"].to_pylist()]
@@ -457,7 +455,7 @@ def test_components_by_rounds_give_the_same_bytes(tmp_path: Path) -> None:
 def test_ray_data_gives_the_same_bytes(tmp_path: Path, small_ray: None, max_shares: int) -> None:
     corpus = varied_corpus()
     corpus.verdicts(tmp_path / "whole")
-    engine = RayData(TaskResources(), max_shares=max_shares)
+    engine = InPhases(run_in(tmp_path / "ray"), max_shares)
     corpus.verdicts(tmp_path / "ray", engine, in_process_rows=0, rows_per_partition=100)
     assert (tmp_path / "ray" / "work" / "dedup" / "small-star-1").is_dir()
     assert published(tmp_path / "whole") == published(tmp_path / "ray")
@@ -489,12 +487,12 @@ class DyingEngine(InProcess):
     def __init__(self, last: int) -> None:
         self.left = last
 
-    def run(self, exchange: Exchange) -> dict[int, Counts]:
+    def run(self, exchange: Exchange) -> dict[int, DedupCounts]:
         self.left -= 1
         if self.left >= 0:
             return super().run(exchange)
 
-        def reduce(number: int, rows: Any) -> Counts:
+        def reduce(number: int, rows: Any) -> DedupCounts:
             exchange.reduce(number, rows)
             raise KilledError
 
@@ -535,8 +533,8 @@ def test_a_hundred_thousand_copies_cost_no_comparison(tmp_path: Path) -> None:
     text = " ".join(random_words("hot", 300))
     job = one_file([Doc(text=text, url=str(number)) for number in range(100_000)]).job(tmp_path)
     result = deduplicate(job)
-    assert result.counts["candidate_pairs"] == result.counts["capped_buckets"] == 0
-    assert result.counts["dedup.exact"] == 99_999
+    assert result.counts.candidate_pairs == result.counts.capped_buckets == 0
+    assert result.counts.dropped["dedup.exact"] == 99_999
     rows = read_verdicts(job, result)
     kept = min(row["doc_id"] for row in rows)
     assert {row["duplicate_of"] for row in rows} == {None, kept}
@@ -548,9 +546,9 @@ def test_five_thousand_near_equal_texts_cost_a_linear_number_of_comparisons(tmp_
     start = " ".join(random_words("near", 600))
     job = one_file([Doc(text=f"{start} {number}") for number in range(5_000)]).job(tmp_path)
     result = deduplicate(job)
-    assert result.counts["capped_buckets"] == 16
-    assert result.counts["candidate_pairs"] <= 16 * 2 * 5_000
-    assert result.counts["dedup.near"] == 4_999
+    assert result.counts.capped_buckets == 16
+    assert result.counts.candidate_pairs <= 16 * 2 * 5_000
+    assert result.counts.dropped["dedup.near"] == 4_999
 
 
 @pytest.mark.slow

@@ -18,14 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.storage.folder import Folder
-from pipeline.cluster.dataset import DatasetStats
-from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup.exchange import (
     PARTITION,
     Engine,
     Exchange,
+    InPhases,
     InProcess,
-    RayData,
+    Partition,
     RowsJob,
     index_shares,
     into_shares,
@@ -33,6 +32,9 @@ from pipeline.dedup.exchange import (
     reduce_partition,
     split,
 )
+from pipeline.recipe import UnitKindTable
+from pipeline.results.dedup_result import DedupCounts
+from tests.support.outputs.runs import run_in
 
 Task = Sequence[tuple[int, str]]
 
@@ -42,9 +44,14 @@ def rows_of(task: Task) -> pa.Table:
     return pa.table({PARTITION: pa.array(numbers, pa.int64()), "value": pa.array(values, pa.string())})
 
 
-def keep(folder: Path, number: int, rows: pa.Table) -> dict[str, int]:
+def keep(folder: Path, number: int, rows: pa.Table) -> DedupCounts:
     pq.write_table(rows, folder / f"{number}.parquet")
-    return {"rows": len(rows)}
+    return counted(len(rows))
+
+
+def counted(num_rows: int) -> DedupCounts:
+    """What `keep` counts; an exchange adds nothing to it."""
+    return DedupCounts(num_edges=num_rows)
 
 
 def exchange(folder: Path, tasks: Sequence[Task], num_partitions: int, **functions: Any) -> Exchange:
@@ -57,7 +64,7 @@ def met(engine: Engine, tasks: Sequence[Task], num_partitions: int, folder: Path
     """What each partition's reducer was given."""
     counts = engine.run(exchange(folder, tasks, num_partitions))
     found = {n: Counter(pq.read_table(folder / f"{n}.parquet")["value"].to_pylist()) for n in counts}
-    assert {n: c["rows"] for n, c in counts.items()} == {n: values.total() for n, values in found.items()}
+    assert counts == {n: counted(values.total()) for n, values in found.items()}
     return found
 
 
@@ -115,15 +122,15 @@ def test_rows_meet_by_partition_however_many_tasks_share_a_file(
         publish_share(rows, share)
     job = index_shares(of_exchange)
     assert len(job.keys) <= most
-    counts = {number: reduce_partition(job, number) for number in range(5)}
+    reductions = {number: reduce_partition(job, Partition(number=number)) for number in range(5)}
     found = {
         number: Counter(pq.read_table(folder / f"{number}.parquet")["value"].to_pylist())
-        for number, count in counts.items()
-        if count is not None
+        for number, reduction in reductions.items()
+        if reduction.has_rows
     }
     assert found == expected(tasks)
-    assert {number: count["rows"] for number, count in counts.items() if count} == {
-        number: values.total() for number, values in found.items()
+    assert {number: reduction.counts for number, reduction in reductions.items() if reduction.has_rows} == {
+        number: counted(values.total()) for number, values in found.items()
     }
 
 
@@ -140,7 +147,7 @@ def test_ray_data_brings_the_same_rows_together(tmp_path: Path) -> None:
     for number, (of_case, partitions) in enumerate([(tasks, 7), ([[], []], 3), ([], 3)]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        assert met(RayData(TaskResources(), max_shares=4), of_case, partitions, folder) == expected(of_case)
+        assert met(InPhases(run_in(folder), 4), of_case, partitions, folder) == expected(of_case)
 
 
 def told(folder: Path, name: str) -> None:
@@ -157,7 +164,7 @@ def read_telling(folder: Path, task: Task) -> pa.Table:
     return rows_of(task)
 
 
-def reduce_telling(folder: Path, number: int, rows: pa.Table) -> dict[str, int]:
+def reduce_telling(folder: Path, number: int, rows: pa.Table) -> DedupCounts:
     told(folder, "reduce")
     return keep(folder, number, rows)
 
@@ -169,7 +176,8 @@ def test_readers_and_reducers_reserve_what_the_stage_asks_for_and_know_the_objec
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # the nodes were started without it
     read, reduce = (functools.partial(function, tmp_path) for function in (read_telling, reduce_telling))
     asked = exchange(tmp_path, [[(0, "a")]], 1, read=read, reduce=reduce)
-    assert RayData(TaskResources(cpus=2.0, resource="data")).run(asked) == {0: {"rows": 1}}
+    run = run_in(tmp_path, stages={"compare": UnitKindTable(cpus=2.0, resource="data")})
+    assert InPhases(run).run(asked) == {0: counted(1)}
     for name in ("read", "reduce"):
         found = json.loads((tmp_path / f"{name}.json").read_text())
         assert found["endpoint"] == "http://127.0.0.1:9", name
@@ -182,7 +190,7 @@ def read_noting(folder: Path, task: Task) -> pa.Table:
     return rows_of(task)
 
 
-def reduce_noting(folder: Path, number: int, rows: pa.Table) -> dict[str, int]:
+def reduce_noting(folder: Path, number: int, rows: pa.Table) -> DedupCounts:
     note(folder, f"reduce {number}")
     if number == 2 and not (folder / "whole").exists():
         raise InterruptedError("killed here")
@@ -198,12 +206,12 @@ def note(folder: Path, what: str) -> None:
 def test_an_exchange_that_was_broken_off_repeats_no_finished_piece(tmp_path: Path) -> None:
     tasks = [[(number, str(number)), (2, "all")] for number in range(4)]
     read, reduce = (functools.partial(function, tmp_path) for function in (read_noting, reduce_noting))
-    one_at_a_time = RayData(TaskResources(max_in_flight=1))
+    one_at_a_time = InPhases(run_in(tmp_path, max_in_flight=1))
     broken = exchange(tmp_path, tasks, 4, read=read, reduce=reduce)
     with pytest.raises(InterruptedError):
         one_at_a_time.run(broken)
     (tmp_path / "whole").touch()
-    assert one_at_a_time.run(broken) == {0: {"rows": 1}, 1: {"rows": 1}, 2: {"rows": 5}, 3: {"rows": 1}}
+    assert one_at_a_time.run(broken) == {0: counted(1), 1: counted(1), 2: counted(5), 3: counted(1)}
     times = Counter((tmp_path / "notes.txt").read_text().splitlines())
     # Piece 3 may have begun before the end of piece 2 was known.
     assert times.pop("reduce 3") in (1, 2)
@@ -214,6 +222,7 @@ def test_an_exchange_that_was_broken_off_repeats_no_finished_piece(tmp_path: Pat
 
 @pytest.mark.usefixtures("ray_with_this_module")
 def test_the_operators_of_an_exchange_are_called_after_it(tmp_path: Path) -> None:
-    ended: list[DatasetStats] = []
-    RayData(TaskResources(), ended.append).run(exchange(tmp_path, [[(0, "a")], [(1, "b")]], 3))
-    assert [(stats.operator, stats.num_units) for stats in ended] == [("dedup.met.rows", 2), ("dedup.met", 3)]
+    run = run_in(tmp_path)
+    InPhases(run).run(exchange(tmp_path, [[(0, "a")], [(1, "b")]], 3))
+    assert [(stats.operator, stats.num_units) for stats in run.datasets] == [("dedup.met.rows", 2), ("dedup.met", 3)]
+    assert [phase.name for phase in run.phases] == ["dedup.met.rows", "dedup.met"]

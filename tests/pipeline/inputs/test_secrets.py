@@ -18,7 +18,6 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline import process
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
@@ -26,7 +25,8 @@ from pipeline.inputs.http_file import Retries, http_facts, open_http
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
 from tests.support.outputs.byte_search import everything, of_folder
-from tests.support.outputs.runs import recipe, summary_of, write_recipe
+from tests.support.outputs.lineage_query import query
+from tests.support.outputs.runs import ON_RAY, recipe, summary_of, write_recipe
 from tests.support.stores.loopback import Handler, serving
 
 USER, PASSWORD = "harbourmaster", "s3cr3t-passw0rd"
@@ -123,7 +123,6 @@ def assert_untold(vault: Vault, *told: bytes) -> None:
     assert not found
 
 
-@pytest.mark.usefixtures("small_ray")
 def test_a_run_uses_credentials_and_leaves_them_nowhere_and_goes_on_with_the_next_signature(
     vault: Vault, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -163,9 +162,8 @@ def test_a_run_uses_credentials_and_leaves_them_nowhere_and_goes_on_with_the_nex
     assert_untold(vault, told.err.encode())
 
 
-@pytest.mark.usefixtures("small_ray")
 def test_credentials_come_from_the_environment_and_the_recipe_keeps_no_name_of_them(
-    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    vault: Vault, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_ray: None
 ) -> None:
     monkeypatch.setenv("SLUICE_SECRET_HARBOUR", f"{USER}:{PASSWORD}")
     monkeypatch.setenv("SLUICE_SECRET_SIGNED", vault.query())
@@ -179,6 +177,7 @@ def test_credentials_come_from_the_environment_and_the_recipe_keeps_no_name_of_t
             )
         },
         url={"block_words": [f"http://${{SLUICE_SECRET_HARBOUR}}@{vault.host}/plain/words.txt"]},
+        ray=ON_RAY,
     )
     process.run(load(write_recipe(tmp_path / "recipe.toml", plain)), ProgressReporter(quiet=True))
     out = Folder(str(tmp_path / "out"))

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.inspect.given_document import why_no_page
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 
 Answer = Callable[..., tuple[int, Any, str]]

@@ -19,7 +19,6 @@ from lineage.purge.plan import PurgeMatch, plan_purge
 from lineage.purge.purge_filter import read_purged_sets
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from lineage.trace.tracer import UnknownError
 from pipeline.inspect.purge_targets import (
     PurgeTargets,
@@ -28,6 +27,7 @@ from pipeline.inspect.purge_targets import (
     targets_of_source,
     targets_where,
 )
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.purging import purge
 from tests.support.outputs.small_out.hooks import plan_hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import Article, render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
@@ -27,6 +26,7 @@ from pipeline.phases.steps import step_tables
 from pipeline.recipe import recipe_of
 from stages.chain import build_chain
 from tests.support.inputs.make_warc import good, member
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 
 Answer = Callable[..., tuple[int, str, str]]
@@ -40,9 +40,8 @@ def pages_of(articles: list[Article], host: str, rng: random.Random) -> list[Dem
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Folder:
+def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A run with a prefilter over WARC files whose names end alike, JSONL rows without ids, and a Parquet file."""
-    request.getfixturevalue("small_ray")
     folder, rng = tmp_path_factory.mktemp("refetch"), random.Random(3)
     english = [write_article("en", rng) for _ in range(6)]
     deep = folder / "crawl" / "deep"
@@ -178,7 +177,8 @@ def test_records_that_share_a_compressed_member_are_each_found_again(tmp_path: P
         )
         assert code == 0, complaint
         assert f"The keeper of {name} wrote" in json.loads(said)["text"]
-    code, _, complaint = answer("export", str(tmp_path / "out"), "--format", "warc", "--to", str(tmp_path / "copy"))
+    copying = ("--format", "warc", "--to", str(tmp_path / "copy"), "--address", "none")
+    code, _, complaint = answer("export", str(tmp_path / "out"), *copying)
     assert code == 1 and "lies behind other records in one compressed member" in complaint
 
 

@@ -17,7 +17,6 @@ import pytest
 from lineage.index.output_index import Index, read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import Article, drop_words, render_page, write_article
 from pipeline.demo.questions import question
@@ -26,9 +25,8 @@ from pipeline.inspect.scan import ScanEvidence, ScanRequest, scan, write_evidenc
 from pipeline.phases.progress import ProgressReporter
 from stages.tokens.tokenizer import load_tokenizer
 from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
-
-pytestmark = pytest.mark.usefixtures("small_ray")
 
 EACH = 5
 WAYS = ("verbatim", "edited", "inside", "twice", "scrubbed")
@@ -102,7 +100,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 
 def scanned(folder: Path, **request: Any) -> dict[str, Any]:
-    asked = ScanRequest(against=str(folder / "benchmark.jsonl"), field="question", max_share=0.5, **request)
+    asked = ScanRequest(against=(str(folder / "benchmark.jsonl"),), field="question", max_share=0.5, **request)
     return scan(Folder(str(folder / "out")), asked, ProgressReporter(quiet=True)).to_json()
 
 
@@ -212,14 +210,14 @@ def test_a_file_that_is_not_there_is_named_by_the_flag_that_names_it(
 
 
 def test_too_large_a_share_is_refused_unless_told(planted: tuple[Path, list[str]]) -> None:
-    asked = ScanRequest(against=str(planted[0] / "benchmark.jsonl"), field="question")
+    asked = ScanRequest(against=(str(planted[0] / "benchmark.jsonl"),), field="question")
     assert scan(Folder(str(planted[0] / "out")), asked, ProgressReporter(quiet=True)).refused
 
 
 def test_a_few_documents_are_no_large_share_of_a_small_corpus(planted: tuple[Path, list[str]], tmp_path: Path) -> None:
     first = (planted[0] / "benchmark.jsonl").read_text().splitlines()[:2]
     (tmp_path / "two.jsonl").write_text("\n".join(first))
-    asked = ScanRequest(against=str(tmp_path / "two.jsonl"), field="question")
+    asked = ScanRequest(against=(str(tmp_path / "two.jsonl"),), field="question")
     evidence = scan(Folder(str(planted[0] / "out")), asked, ProgressReporter(quiet=True))
     assert evidence.num_found == 2 and evidence.share > 0.01 and not evidence.refused
     strict = scan(Folder(str(planted[0] / "out")), replace(asked, max_share=0.01), ProgressReporter(quiet=True))

@@ -12,12 +12,12 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import Tuned, _cannot_judge, tune
 from pipeline.recipe import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 
 KOREAN = "오늘 아침 시장에는 사람이 많았고 상인들은 새로 들어온 과일과 채소를 팔고 있었다. 날씨는 맑고 바람은 차가웠다."
@@ -29,9 +29,8 @@ def with_quality(plain: dict[str, Any], **quality: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def crawl(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A crawl of posts of many lengths, its recipe (plain.json) and its output with the whole ledger."""
-    request.getfixturevalue("small_ray")
     folder = tmp_path_factory.mktemp("tune")
     sources = make_tiny_crawl(folder)
     rng, rows = random.Random(5), []
@@ -159,6 +158,9 @@ def test_the_command_puts_recipes_side_by_side_and_tells_what_it_did_not_look_at
     assert (first["changed"], first["total"]["lost"]) == ([], 0)
     assert (second["changed"], second["not_looked_at"]) == (["quality.min_words"], ["dedup.near"])
     assert second["total"]["lost"] > 0
+    assert main(["tune", "--from", str(crawl / "out"), "--set", "quality.min_words=400", "--json"]) == 0
+    [own] = json.loads(capsys.readouterr().out)
+    assert (own["changed"], own["total"]) == (["quality.min_words"], second["total"])
     assert main(call) == 0
     told = capsys.readouterr().out
     assert "lost by gopher_quality.too_few_words" in told
@@ -185,9 +187,8 @@ def test_keys_of_thresholds_are_judged_and_those_of_measures_and_bounds_are_not(
 
 
 def test_an_output_without_the_whole_ledger_is_refused(
-    plain: dict[str, Any], tmp_path: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    plain: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    request.getfixturevalue("small_ray")
     plain["quality"]["ledger"] = "first"
     plain["run"]["output"] = str(tmp_path / "out")
     run(tmp_path, plain)

@@ -14,21 +14,20 @@ import pytest
 
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
-from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.inputs.defects import DEFECTS, Defect, write_defects
 from tests.support.inputs.make_warc import good, http, member, page, record
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
 
 Plain = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Plain:
+def answer(tmp_path_factory: pytest.TempPathFactory) -> Plain:
     """What `sluice run --json` says of a run over every defective file, one of them in two sources."""
-    request.getfixturevalue("small_ray")
     folder = tmp_path_factory.mktemp("defects")
     write_defects(folder / "in")
     sources = {"bad": (str(folder / "in" / "*"),), "twice": (str(folder / "in" / "record-twice.warc.gz"),)}
@@ -224,27 +223,21 @@ def test_toml_that_is_none_and_recipes_that_are_not_there_end_with_2(
             main(wrong)
 
 
-def test_what_cannot_be_done_ends_with_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
-) -> None:
+def test_what_cannot_be_done_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str], small_ray: None) -> None:
     with hold(Folder(str(tmp_path / "out")), "a test"):
         assert main(["run", str(made(tmp_path))]) == 1
     assert "is held by another process" in capsys.readouterr().err
     assert main(["report", str(tmp_path / "out")]) == 1
     assert capsys.readouterr().err.startswith("sluice report: ")
-    request.getfixturevalue("small_ray")
     (tmp_path / "b.warc.gz").write_bytes(b"no warc" * 100)
     assert main(["run", str(made(tmp_path)), "--set", "limits.max_bad_records=0"]) == 1
     assert "1 of 2 records are unreadable" in capsys.readouterr().err
-    elsewhere = ["--set", f"run.output={tmp_path / 'elsewhere'}", "--set", "ray.unit_cpus=1000"]
-    assert main(["run", str(made(tmp_path)), *elsewhere]) == 1
+    on_ray = ["--set", "ray.address=local", "--set", "ray.unit_cpus=1000"]
+    assert main(["run", str(made(tmp_path)), "--set", f"run.output={tmp_path / 'elsewhere'}", *on_ray]) == 1
     assert "no node has CPU 1000" in capsys.readouterr().err
 
 
-def test_files_that_hold_no_document_give_an_empty_output_and_end_with_1(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    request.getfixturevalue("small_ray")
+def test_files_that_hold_no_document_give_an_empty_output_and_end_with_1(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_bytes(b"")
     sources = {"one": (str(tmp_path / "empty.jsonl"),), "two": (str(tmp_path / "none.warc"),)}
     (tmp_path / "none.warc").write_bytes(record(http(page("gone"), status="404 Not Found")))

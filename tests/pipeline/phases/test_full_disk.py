@@ -36,9 +36,7 @@ def test_a_file_that_a_full_disk_refuses_is_named_and_leaves_nothing(disk: Path)
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * 3600)
-def test_a_run_on_a_disk_that_fills_up_again_and_again_ends_with_the_same_bytes(
-    disk: Path, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_run_on_a_disk_that_fills_up_again_and_again_ends_with_the_same_bytes(disk: Path, tmp_path: Path) -> None:
     rng = random.Random(0)
     posts = [{"id": str(n), "text": write_article("en", rng).text} for n in range(500)]
     (tmp_path / "posts.jsonl").write_text("".join(json.dumps(post) + "\n" for post in posts))
@@ -63,6 +61,5 @@ def test_a_run_on_a_disk_that_fills_up_again_and_again_ends_with_the_same_bytes(
         assert size < 40_000, met
     print(f"the disk was full {len(met)} times:", *met, sep="\n")
     assert len(set(met)) >= 3, "the disk was full in several places"
-    request.getfixturevalue("small_ray")
     run(tmp_path / "roomy", recipe(str(tmp_path / "roomy" / "out"), sources))
     assert fingerprint(str(disk / "out")) == fingerprint(str(tmp_path / "roomy" / "out"))

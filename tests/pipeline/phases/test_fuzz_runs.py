@@ -57,8 +57,7 @@ def test_no_exception_leaves_a_unit_of_mutated_files(tmp_path: Path) -> None:
     assert [result.faults for result in results if result.faults] == []
 
 
-def test_a_run_over_mutated_files_ends_well_and_balances(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    request.getfixturevalue("small_ray")
+def test_a_run_over_mutated_files_ends_well_and_balances(tmp_path: Path) -> None:
     sources = write_mutated(tmp_path / "in", seed=4, num=30)
     summary = assert_a_run_holds(tmp_path, {"joined": sources["joined"]})
     assert summary["num_unreadable"] > 10
@@ -67,9 +66,6 @@ def test_a_run_over_mutated_files_ends_well_and_balances(tmp_path: Path, request
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
-def test_runs_over_a_thousand_mutated_files_each_end_well_and_balance(
-    seed: int, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    request.getfixturevalue("small_ray")
+def test_runs_over_a_thousand_mutated_files_each_end_well_and_balance(seed: int, tmp_path: Path) -> None:
     sources = write_mutated(tmp_path / "in", seed=100 + seed, num=1000 // len(KINDS) + 1)
     assert_a_run_holds(tmp_path, sources)

@@ -20,8 +20,6 @@ from pipeline.plan import PLAN
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
 from tests.support.outputs.runs import recipe, run, s3_server
 
-pytestmark = pytest.mark.usefixtures("small_ray")
-
 
 class Thief:
     """Takes the lease of the run under way once it has done an act. The run learns of it as it does when it wakes: its

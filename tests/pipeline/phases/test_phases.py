@@ -15,7 +15,7 @@ from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import plan_run
 from pipeline.recipe import load
-from tests.support.outputs.runs import recipe, write_recipe
+from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def do(out: str, piece: Piece) -> PieceResult:
 def test_large_items_are_begun_first_and_answers_come_in_the_order_of_the_items(tmp_path: Path) -> None:
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this module
     (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
-    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray={"max_in_flight": 1})
+    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray=ON_RAY | {"max_in_flight": 1})
     state = Run(
         plan=plan_run(load(write_recipe(tmp_path / "recipe.toml", plain))), reporter=ProgressReporter(quiet=True)
     )
@@ -61,11 +61,11 @@ def test_large_items_are_begun_first_and_answers_come_in_the_order_of_the_items(
     phase = Phase(
         name="pieces",
         operator="pieces",
-        stage="read",
+        kind="read",
         task=do,
         result=PieceResult,
         job=str(out),
-        items=pieces,
+        units=pieces,
         size=lambda piece: piece.size,
         watch=lambda result: seen.append(result.name),
     )

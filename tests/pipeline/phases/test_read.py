@@ -22,7 +22,7 @@ from pipeline.inputs.files import Input
 from pipeline.phases.read import read_job, read_phase, read_unit
 from pipeline.plan import InputChangedError, RunPlan, check_same_run, clear_work, plan_run, probe
 from pipeline.recipe import load
-from pipeline.units.results import ReadResult
+from pipeline.results.unit_results import ReadResult
 from stages.chain import DEFAULT_STEPS, build_chain
 from stages.document import Document, Rejection
 from stages.quality.options import QualityTable

@@ -48,7 +48,6 @@ def recipe_file(folder: Path, encoding: str, **tokenize: str) -> Path:
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-@pytest.mark.usefixtures("small_ray")
 def test_shards_hold_the_library_s_ids_and_verify_encodes_them_again(
     kind: Kind, end: str, given: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

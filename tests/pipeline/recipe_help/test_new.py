@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import pipeline.recipe_help.new
 from lineage.recipe import RecipeError, parse_table, with_overrides
-from pipeline.recipe import RAY_STAGES
+from pipeline.recipe import UNIT_KINDS
 from pipeline.recipe_help.keys import SHAPES, Kind, recipe_tables
 from pipeline.recipe_help.new import TEMPLATES, new_recipe
 
@@ -37,7 +37,7 @@ TABLES: Final[dict[Kind, dict[str, st.SearchStrategy[Any]]]] = {
     "data": {
         "classifier": st.lists(CLASSIFIER, max_size=2),
         "ray.stages": st.dictionaries(
-            st.sampled_from(RAY_STAGES),
+            st.sampled_from(UNIT_KINDS),
             st.fixed_dictionaries({}, optional={"cpus": st.integers(1, 9), "resource": TEXTS}),
         ),
     },

@@ -28,7 +28,7 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def earlier(crawl: Path, small_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def earlier(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An output with parsed texts of the default steps, and one whose quality step edits texts and keeps the ledger."""
     folder = tmp_path_factory.mktemp("earlier")
     outs = {name: str(folder / name) for name in ("plain", "editing")}

@@ -15,15 +15,14 @@ import pytest
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.parsed_texts import recipe
 from tests.support.outputs.runs import fingerprint, run
 
-pytestmark = pytest.mark.usefixtures("small_ray")
 BY = ("--reason", "a takedown", "--by", "a test", "--apply")
 
 

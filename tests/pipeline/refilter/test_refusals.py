@@ -12,12 +12,10 @@ import pytest
 from lineage.index.output_index import NotFinishedError
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.parsed_texts import Tables, recipe
 from tests.support.outputs.runs import run
-
-pytestmark = pytest.mark.usefixtures("small_ray")
 
 REFUSED: dict[str, tuple[Tables, str]] = {
     "parse": ({"parse": {"extractor": "trafilatura"}}, r"the step parse .* \(parse\.extractor is 'trafilatura' now"),

@@ -15,14 +15,12 @@ from lineage.ids import content_hash
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.checkout import ROOT
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.parsed_texts import EDITING, RULES, Tables, recipe
 from tests.support.outputs.runs import fingerprint, run
-
-pytestmark = pytest.mark.usefixtures("small_ray")
 
 
 @contextmanager

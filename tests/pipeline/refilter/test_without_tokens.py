@@ -12,23 +12,21 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.outputs.byte_search import everything, of_folder
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.parsed_texts import EDITING, Tables, recipe
 from tests.support.outputs.runs import fingerprint, run
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
 
-pytestmark = pytest.mark.usefixtures("small_ray")
-
 OFF: Tables = {"tokenize": {"off": True, "shard_tokens": 8_000}}
 
 
 @pytest.fixture(scope="module")
-def texts_only(crawl: Path, small_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def texts_only(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> Folder:
     folder = tmp_path_factory.mktemp("texts-only")
     run(folder, recipe(crawl, str(folder / "out"), OFF))
     return Folder(str(folder / "out"))
@@ -98,7 +96,7 @@ def test_a_purge_takes_texts_out_and_lets_nothing_of_them_stand(
 
 
 def test_texts_are_exported_and_tokens_are_refused(
-    texts_only: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    texts_only: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str], small_ray: None
 ) -> None:
     (num_kept,) = query(texts_only, "SELECT count(*) FROM documents WHERE status = 'kept'").rows[0]
     assert main(["export", texts_only.url, "--format", "jsonl", "--to", str(tmp_path / "texts")]) == 0

@@ -12,21 +12,20 @@ import pytest
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.demo.pages import write_article
 from pipeline.recipe import load
 from pipeline.report.collect import _tables, collect
 from pipeline.report.data import ReportData
 from tests.support.inputs.make_warc import good, http, member, record
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Folder:
+def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A run with the whole ledger over posts of every length, and over pages of which each lies in two files and of
     which only the address is looked at before they are parsed."""
-    request.getfixturevalue("small_ray")
     folder = tmp_path_factory.mktemp("figures")
     sources = make_tiny_crawl(folder)
     for file in sorted(folder.glob("web-*.warc.gz")):
@@ -64,7 +63,7 @@ def test_the_funnel_of_all_sources_begins_with_every_document_and_ends_with_the_
     assert page[first:].startswith(f"What is left: {together.num_out:,} documents")
 
 
-def test_a_compressed_member_that_several_records_share_counts_once(tmp_path: Path, small_ray: None) -> None:
+def test_a_compressed_member_that_several_records_share_counts_once(tmp_path: Path) -> None:
     empty = record(http(b"<html><body></body></html>"), "empty")
     shared = member(good("a") + good("b") + good("c") + empty)
     alone = member(good("d")) + member(good("e"))

@@ -13,22 +13,21 @@ from typing import Any
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.crawl import make_crawl
 from pipeline.demo.pages import write_article
 from pipeline.report.compare import compare_words
 from pipeline.report.data import human_value
 from stages.pii.scrub import scrub
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
 
 ATTACK = '<script>document.title="owned"</script><img src=x onerror="document.title=1"></p></blockquote><b id=evil>'
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Folder:
+def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A run over a small crawl and a file of hostile texts."""
-    request.getfixturevalue("small_ray")
     folder = tmp_path_factory.mktemp("report")
     make_crawl(folder / "crawl", num_pages=450)
     rows = [
@@ -138,7 +137,7 @@ LURES = (
 )  # fmt: skip
 
 
-def test_no_lure_in_a_text_a_url_or_a_name_runs_or_is_fetched(browser: Any, tmp_path: Path, small_ray: None) -> None:
+def test_no_lure_in_a_text_a_url_or_a_name_runs_or_is_fetched(browser: Any, tmp_path: Path) -> None:
     rows = [
         {"id": lure, "url": f"https://lure{n}.example/{lure}", "text": f"{lure} Too few words to be kept {n}."}
         for n, lure in enumerate(LURES)

@@ -12,24 +12,23 @@ import pytest
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.demo.crawl import make_crawl
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import tune
-from pipeline.parquet.rows import read_rows
 from pipeline.recipe import recipe_of, tables_of
 from pipeline.report.collect import collect
 from pipeline.report.data import ReportData, RuleRow, RuleValues
-from pipeline.report.excerpts import PER_CHOICE
+from pipeline.results.excerpts import PER_CHOICE
+from pipeline.results.rows import read_rows
 from stages.rules import offending_lines
 from stages.steps.catalogue import rules_of
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Folder:
+def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A run that keeps the whole ledger, with a prefilter, over pages in six languages and posts of every length."""
-    request.getfixturevalue("small_ray")
     folder = tmp_path_factory.mktemp("thresholds")
     make_crawl(folder / "crawl", num_pages=450)
     rng = random.Random(5)
@@ -189,9 +188,7 @@ def test_a_phone_scrolls_each_wide_table_and_never_the_page(browser: Any, out: F
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_a_url_of_the_web_is_a_link_that_tells_nothing_and_no_other_is_one(
-    browser: Any, tmp_path: Path, small_ray: None
-) -> None:
+def test_a_url_of_the_web_is_a_link_that_tells_nothing_and_no_other_is_one(browser: Any, tmp_path: Path) -> None:
     urls = ["https://plain.example/a?b='<x>", "javascript:document.title=1", "data:text/html,x", "JAVASCRIPT:alert(1)"]
     rows = [{"url": url, "text": f"Too few words {number}."} for number, url in enumerate(urls)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
@@ -23,9 +22,8 @@ from pipeline.recipe import load
 from stages.reading import record
 from stages.reading.reader import ReadOptions, Unreadable, read_documents
 from tests.support.checkout import ROOT
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
-
-pytestmark = pytest.mark.usefixtures("address")
 
 STEPS = "tests.support.steps.failing_steps"
 SECRET = "the harbour master of page"

@@ -15,8 +15,8 @@ import pytest
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
 from pipeline.recipe import load
-from pipeline.units.bad_records import BadRecordWatch, TooManyBadRecordsError, check_bad_records
-from pipeline.units.results import CleanPart, ReadResult, RuleCount, UnreadableStretch
+from pipeline.results.unit_results import CleanPart, ReadResult, RuleCount, UnreadableStretch
+from pipeline.units.bad_records import BadRecordWatch, TooManyBadRecordsError, announcement, check_bad_records
 from tests.support.inputs.make_warc import good, http, member, page, record
 from tests.support.outputs.runs import recipe, write_recipe
 
@@ -44,6 +44,14 @@ def unit(num: int, *, unreadable: int = 0, raised: int = 0) -> ReadResult:
         seconds={},
         part=CleanPart(file="documents/web/part-00000.parquet", num_rows=num - raised, hash="0"),
     )
+
+
+def test_a_run_that_goes_on_names_the_files_with_what_is_unreadable_in_them() -> None:
+    whole, empty = unit(900), replace(unit(0, unreadable=1), file="empty.jsonl")
+    check_bad_records([whole, empty], 0.01)
+    assert announcement([whole, empty]) == ["unreadable: empty.jsonl: 1; the first at byte 7: damaged"]
+    [*_, last] = announcement([empty] * 7)
+    assert last == "unreadable: and of 2 more files"
 
 
 @pytest.mark.parametrize(

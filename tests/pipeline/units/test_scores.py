@@ -23,7 +23,6 @@ from pipeline.recipe import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
 
-pytestmark = pytest.mark.usefixtures("small_ray")
 STEPS = ["url", "parse", "language", "quality", "classifier", "identity", "dedup.url"]
 
 
@@ -52,7 +51,7 @@ def scoring(inputs: Path, out: Path, **tables: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def out(inputs: Path, tmp_path_factory: pytest.TempPathFactory, small_ray: None) -> Path:
+def out(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("run")
     run(folder, scoring(inputs, folder / "out", run={"keep_text": True}))
     return folder / "out"

@@ -128,6 +128,23 @@ def test_hashed_shingles_are_equal_exactly_where_shingles_are(letters: list[str]
     assert [hashed.index(h) for h in hashed] == [plain.index(p) for p in plain]
 
 
+@given(st.text("ab \n漢🙂\ud800", max_size=40), st.integers(1, 7), st.integers(0, 2**64 - 1))
+def test_shingles_of_characters_are_all_runs_of_so_many(text: str, size: int, key: int) -> None:
+    table = DedupTable(shingle=size, shingle_unit="character")
+    runs = [text[start : start + size] for start in range(max(1, len(text) - size + 1))] if text.strip() else []
+    plain = shingle_strings(text, table)
+    assert plain == [run.encode("utf-8", "surrogatepass") for run in runs]
+    hashed = shingle_hashes(text, table, key).tolist()
+    assert [hashed.index(h) for h in hashed] == [plain.index(p) for p in plain]
+
+
+def test_characters_are_compared_as_normalised() -> None:
+    table = DedupTable(shingle=4, shingle_unit="character", normalise="slimpajama")
+    assert shingle_strings("A.b\n c!d", table) == [b"ab c", b"b cd"]
+    with_few = DedupTable(shingle=24, shingle_unit="character", normalise="fineweb")
+    assert len(shingle_hashes("too short", with_few)) == 0
+
+
 @given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
 def test_jaccard_is_that_of_sets(left: set[int], right: set[int]) -> None:
     expected = len(left & right) / len(left | right) if left | right else 0.0
@@ -148,7 +165,8 @@ def test_the_estimate_floor_lies_four_standard_errors_below_the_threshold() -> N
 def test_scheme_names_tell_incomparable_signatures_apart() -> None:
     tables = [DedupTable(), DedupTable(scheme="datasketch"), DedupTable(shingle=6), DedupTable(num_perm=256)]
     tables += [DedupTable(normalise="fineweb"), DedupTable(normalise="slimpajama")]
-    assert len({scheme_name(table) for table in tables}) == 6
+    tables += [DedupTable(shingle_unit="character")]
+    assert len({scheme_name(table) for table in tables}) == 7
     assert scheme_name(DedupTable(verify=False, threshold=0.5)) == scheme_name(DedupTable())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import re
 from collections.abc import Iterator
 
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from stages.document import Document
 from stages.reading import warc
+from stages.reading.content import Content
 from stages.reading.head import NEXT_WARC
+from stages.reading.headers import END_OF_HEADERS
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents
 from tests.support.inputs.make_warc import arc_record, good, http, member, page
 
@@ -149,3 +152,39 @@ def test_each_byte_behind_damage_is_searched_once(monkeypatch: pytest.MonkeyPatc
     found = read(b"".join([RECORDS[0], noise, b"\n", RECORDS[1]]), "plain.warc")
     assert isinstance(found[-1], Document) and len(found) == 2
     assert len(noise) <= pattern.num_searched < 1.2 * len(noise)
+
+
+@pytest.mark.parametrize("line", [b"a: b\r\n", b"a", b" \t", b"a\n" + b" " * 999 + b"a"], ids=repr)
+def test_each_byte_of_a_head_without_an_end_is_searched_twice_at_most(line: bytes) -> None:
+    class Pattern:
+        """The end of a head, which counts the bytes that are searched for it."""
+
+        num_searched = 0
+
+        def search(self, data: bytes, start: int, end: int) -> re.Match[bytes] | None:
+            self.num_searched += min(end, len(data)) - start
+            return END_OF_HEADERS.search(data, start, end)
+
+    pattern, head = Pattern(), b"HTTP/1.1 200 OK\n" + line * (200_000 // len(line))
+    pieces = iter([head[at : at + 100] for at in range(0, len(head), 100)] + [b"\n\nthe body"])
+    content = Content(lambda: next(pieces, b""))
+    assert content.take_through(pattern, len(head) - 1) is None  # type: ignore[arg-type]
+    assert pattern.num_searched <= 2 * len(head)
+    assert content.position == 0 and content.peek(4) == b"HTTP"
+    taken = content.take_through(END_OF_HEADERS, 1 << 20)
+    assert taken is not None and (taken + content.peek(20)).startswith(head + b"\n") and taken.endswith(b"\n")
+
+
+@given(st.text("a\r\n \t", max_size=60), st.lists(st.integers(1, 9), min_size=1), st.integers(1, 60))
+def test_a_head_ends_where_it_would_in_one_piece(text: str, sizes: list[int], limit: int) -> None:
+    data, pieces = text.encode(), []
+    for size in itertools.cycle(sizes):
+        if not data:
+            break
+        pieces.append(data[:size])
+        data = data[size:]
+    data, more = text.encode(), iter(pieces)
+    content = Content(lambda: next(more, b""))
+    whole = END_OF_HEADERS.search(data, 0, limit)
+    assert content.take_through(END_OF_HEADERS, limit) == (data[: whole.end()] if whole else None)
+    assert content.peek(100) == (data[whole.end() :] if whole else data)

@@ -9,7 +9,8 @@ import pytest
 
 from lineage.recipe import RecipeError
 from stages.document import Document, Outcome, Rejection
-from stages.steps.url import UrlStep, UrlTable
+from stages.steps.url import UrlStep, UrlTable, listed_at
+from stages.steps.url_lists import LineNumbers
 
 
 def verdict(outcome: Outcome) -> str:
@@ -167,3 +168,91 @@ def test_with_the_ledger_every_rule_leaves_what_it_measured(make_document, tmp_p
 def test_marks_are_parts_of_listed_words(make_document, tmp_path, line, url, expected):
     step = UrlStep(UrlTable(block_words=(a_list(tmp_path, line),)), 10**6)
     assert verdict(step(make_document(url=url))) == expected
+
+
+LISTS = {
+    "block_hosts": ("# UT1: adult/domains", "listed.example", "sub.other.example", "listed.co.uk"),
+    "block_urls": ("blog.example/adult/page", "https://whole.example/a?b=1", "www.shop.example/x/"),
+    "block_words": ("casino", "Hard-Core", "two words"),
+    "block_soft_words": ("live", "free", "web cam"),
+    "block_subwords": ("xxx", "Sub-Word"),
+}
+CASES = [
+    # url, then the rule and the line by our own way, by FineWeb's and by DCLM's
+    ("http://listed.example/", ("host", 2), ("host", 2), ("host", 2)),
+    ("http://www.listed.example/", ("host", 2), ("host", 2), None),  # DCLM drops the letters and leaves the dot
+    ("http://deep.listed.example/", ("host", 2), ("host", 2), None),
+    ("http://sub.other.example/", ("host", 3), ("host", 3), ("host", 3)),
+    ("http://a.sub.other.example/", ("host", 3), None, None),
+    ("http://x.listed.co.uk:8080/", ("host", 4), ("host", 4), None),
+    ("http://listed.example:80/", ("host", 2), ("host", 2), None),  # the netloc has its port
+    ("http://blog.example/adult/page", ("url", 1), None, None),
+    ("https://www.blog.example/adult/page/", ("url", 1), None, None),
+    ("http://blog.example/adult/page/2", None, None, None),
+    ("https://whole.example/a?b=1", ("url", 2), ("url", 2), ("url", 2)),
+    ("http://whole.example/a?b=1", ("url", 2), None, None),
+    ("http://x.example/casino", ("word", 1), ("word", 1), ("word", 1)),
+    ("http://x.example/CASINO", ("word", 1), None, ("word", 1)),
+    ("http://x.example/casino_games", ("word", 1), ("word", 1), None),  # an underscore parts words but for \b
+    ("http://x.example/hard-core", ("word", 2), None, ("word", 2)),
+    ("http://x.example/hardcore", None, ("word", 2), None),
+    ("http://x.example/two-words", ("word", 3), None, ("word", 3)),
+    ("http://x.example/live", None, None, None),
+    ("http://x.example/live-live", None, None, None),
+    ("http://x.example/live/free", ("soft", 2), ("soft", 2), ("soft", 2)),
+    ("http://x.example/web-cam/free", ("soft", 2), None, ("soft", 2)),
+    ("http://x.example/axxxb", ("subword", 1), ("subword", 1), ("subword", 1)),
+    ("http://x.example/ax-x.xb", None, ("subword", 1), ("subword", 1)),
+    ("http://x.example/a/xx/x", None, ("subword", 1), None),
+    ("http://x.example/asubwordb", None, ("subword", 2), None),
+    ("http://x.example/asub-wordb", ("subword", 2), ("subword", 2), None),
+    ("http://[bad/", None, None, None),
+]
+RULE = {"host": "blocked_host", "url": "blocked_url", "word": "blocked_word", "soft": "too_many_soft_words"}
+
+
+@pytest.mark.parametrize("way", ["words", "fineweb", "dclm"])
+def test_each_way_of_matching_gives_the_rule_and_the_line(make_document, tmp_path, way):
+    """Worked from datatrove's url_filter.py and DCLM's url_substring_filter. FineWeb's lists of URLs have no scheme, so
+    that its comparison of whole URLs meets none of them."""
+    files = {key: (a_list(tmp_path, *lines, name=f"{key}.txt"),) for key, lines in LISTS.items()}
+    step = UrlStep(UrlTable(match=way, **files), 10**6)
+    step.prepare()
+    for url, *expected in CASES:
+        wanted = expected[("words", "fineweb", "dclm").index(way)]
+        outcome = step(make_document(url=url))
+        found = (outcome.finding.rule, outcome.finding.value) if isinstance(outcome, Rejection) else None
+        said = wanted and (f"url.{RULE.get(wanted[0], 'blocked_subword')}", float(wanted[1]))
+        assert found == said, url
+
+
+def test_the_line_that_blocks_is_found_again_in_its_file(make_document, tmp_path):
+    first = a_list(tmp_path, "# ours", "a.example", "b.example", name="first.txt")
+    second = a_list(tmp_path, "c.example", "", "d.example#why", name="second.txt")
+    table = UrlTable(block_hosts=(first, second))
+    outcome = UrlStep(table, 10**6)(make_document(url="https://d.example/"))
+    assert isinstance(outcome, Rejection)
+    assert (outcome.finding.value, listed_at(table, outcome.finding)) == (6.0, (second, 3))
+    kept = UrlStep(table, 10**6, ledger=True)(make_document(url="https://e.example/"))
+    assert isinstance(kept, Document)
+    assert [(found.value, listed_at(table, found)) for found in kept.findings[1:]] == [(0.0, None)]
+
+
+def test_a_list_of_many_hosts_takes_little_memory():
+    lines = LineNumbers((f"host-{number}.example", number) for number in range(1, 200_001))
+    assert lines.line_of(["host-77.example"]) == 77
+    assert lines.line_of(["example", "host-9.example", "host-3.example"]) == 3
+    assert lines.line_of(["none.example"]) == lines.line_of([]) == 0
+    assert lines.num_bytes == 200_000 * 12
+
+
+def test_soft_words_are_counted_once_each_and_block_from_the_number_that_the_recipe_gives(make_document, tmp_path):
+    words = a_list(tmp_path, "live", "free", "cam")
+    for least, url, expected in (
+        (2, "http://x.example/live-live", "kept"),
+        (2, "http://x.example/live/cam", "url.too_many_soft_words"),
+        (3, "http://x.example/live/cam", "kept"),
+        (1, "http://x.example/live", "url.too_many_soft_words"),
+    ):
+        step = UrlStep(UrlTable(block_soft_words=(words,), min_soft_words=least), 10**6)
+        assert verdict(step(make_document(url=url))) == expected

@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 from lineage.ids import content_hash, text_hash
 from lineage.storage.folder import Folder
 from lineage.store.tables import DEDUP, KEYS, PART
-from pipeline.dedup.corpus import DedupJob, DedupResult, deduplicate
+from pipeline.dedup.corpus import DedupJob, deduplicate
 from pipeline.dedup.exchange import Engine
 from pipeline.dedup.inputs import DedupUnit, EarlierFile
+from pipeline.results.dedup_result import DedupResult
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 

@@ -17,12 +17,18 @@ from lineage.ids import content_hash
 from lineage.storage.folder import Folder
 from lineage.store.digest import logical_digest
 from pipeline import process
+from pipeline.phases.phase import Run
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import load
+from pipeline.plan import RunPlan
+from pipeline.recipe import PipelineRecipe, RayTable, RunTable, SourceTable, load
 from tests.support.stores.s3_process import s3_process
 
 MADE_FROM_BYTES = ("shards/", "documents/", "dedup/", "index.json", "excerpts.parquet")
 """What must be equal byte for byte; the lineage tables are compared by their rows."""
+
+
+ON_RAY = {"address": "local", "num_cpus": 2}
+"""The table [ray] of a run that is about Ray: the fixture `small_ray` where it is there, else one of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +40,15 @@ class Corpus:
 
 
 def recipe(out: str, sources: dict[str, tuple[str, ...]], **tables: dict[str, Any]) -> dict[str, Any]:
-    """A recipe as TOML would say it: resiliparse for speed, more tables as given."""
+    """A recipe as TOML would say it, more tables as given. For speed it says resiliparse, and no Ray, whose start
+    takes longer than many small runs (see `ON_RAY`)."""
     plain: dict[str, Any] = {
         "run": {"name": "test", "output": out},
         "source": [{"name": name, "inputs": list(inputs)} for name, inputs in sources.items()],
         "parse": {"extractor": "resiliparse"},
         "language": {"keep": ["en", "de", "fr", "es"]},
         "tokenize": {"shard_tokens": 20_000},
-        "ray": {"num_cpus": 2},
+        "ray": {"address": "none"},
     }
     for name, table in tables.items():
         plain[name] = {**plain.get(name, {}), **table}
@@ -59,6 +66,14 @@ def run(folder: Path, plain: dict[str, Any], from_output: str | None = None) -> 
     folder.mkdir(parents=True, exist_ok=True)
     loaded = load(write_recipe(folder / "recipe.toml", plain))
     return process.run(loaded, ProgressReporter(quiet=True), from_output=from_output).to_json()
+
+
+def run_in(folder: Path, **ray: Any) -> Run:
+    """A run into this folder whose inputs are nobody's concern, for phases of other units than input files."""
+    source = SourceTable(name="none", inputs=("none",))
+    whole = PipelineRecipe(run=RunTable(name="test", output=str(folder)), source=(source,), ray=RayTable(**ray))
+    plan = RunPlan(recipe=whole, out=Folder(str(folder)), units=(), identity={}, key="")
+    return Run(plan=plan, reporter=ProgressReporter(quiet=True))
 
 
 def fingerprint(out: str) -> dict[str, str]:

@@ -4,6 +4,12 @@
    $DISK_FAIL_AT   the number of the call that fails (from 0)
    $DISK_ERRNO     with which error
    $DISK_LASTING   "1": all later ones fail as well
+   $DISK_COUNTER   a file in which the calls of all processes that have it are counted together; without it each process
+                   counts its own
+   $DISK_FAILED    a file that gets a line for each call that failed so
+   $DISK_NO_SYNC   "1": a sync does nothing
+   $DISK_PAUSE     a name: behind each rename and link the process writes a byte to the FIFO name.at and waits for the
+                   end of the FIFO name.go, with all its other calls
    $DISK_RECORD    a file that gets a line for each call that succeeded, in order
    $DISK_KEEP      a folder on the same file system, in which each file that is synced gets another name, which the line
                    of the sync gives */
@@ -18,14 +24,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-static long num_calls = 0, num_kept = 0;
-static int record = -1;
+static long own_calls = 0, num_kept = 0;
+static long *num_calls = NULL;
+static int record = -1, failed = -1;
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
@@ -59,14 +67,35 @@ static int is_under(const char *path) {
     return top != NULL && strncmp(path, top, strlen(top)) == 0;
 }
 
+static void open_counter(void) {
+    const char *name = getenv("DISK_COUNTER");
+    num_calls = &own_calls;
+    if (name == NULL) return;
+    int file = REAL(open64)(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    void *shared = MAP_FAILED;
+    if (file >= 0 && ftruncate(file, sizeof(long)) == 0)
+        shared = mmap(NULL, sizeof(long), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (shared == MAP_FAILED) abort();
+    num_calls = shared;
+}
+
+static void note(int *file, const char *name, const char *act, const char *path, const char *other) {
+    char line[2 * PATH_MAX + 64];
+    if (*file < 0) *file = REAL(open64)(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int length = snprintf(line, sizeof line, "%s\t%s\t%s\n", act, path, other);
+    if (REAL(write)(*file, line, (size_t)length) != length) abort();
+}
+
 /* Whether this call is to fail. The lock is held until `end`. */
-static int begin(const char *path) {
+static int begin(const char *act, const char *path) {
     if (!is_under(path)) return -1;
     pthread_mutex_lock(&one_at_a_time);
-    const char *at = getenv("DISK_FAIL_AT"), *lasting = getenv("DISK_LASTING");
-    long number = num_calls++;
+    const char *at = getenv("DISK_FAIL_AT"), *lasting = getenv("DISK_LASTING"), *name = getenv("DISK_FAILED");
+    if (num_calls == NULL) open_counter();
+    long number = __atomic_fetch_add(num_calls, 1, __ATOMIC_SEQ_CST);
     if (at == NULL) return 0;
     if (number == atol(at) || (number > atol(at) && lasting != NULL && lasting[0] == '1')) {
+        if (name != NULL) note(&failed, name, act, path, "");
         pthread_mutex_unlock(&one_at_a_time);
         errno = atoi(getenv("DISK_ERRNO"));
         return 1;
@@ -74,15 +103,26 @@ static int begin(const char *path) {
     return 0;
 }
 
+static void pause_here(void) {
+    const char *name = getenv("DISK_PAUSE");
+    char fifo[PATH_MAX], byte = 0;
+    if (name == NULL) return;
+    snprintf(fifo, sizeof fifo, "%s.at", name);
+    int at = REAL(open64)(fifo, O_WRONLY | O_CLOEXEC);
+    if (at < 0 || REAL(write)(at, &byte, 1) != 1) abort();
+    close(at);
+    snprintf(fifo, sizeof fifo, "%s.go", name);
+    int go = REAL(open64)(fifo, O_RDONLY | O_CLOEXEC);
+    if (go < 0) abort();
+    while (read(go, &byte, 1) > 0);
+    close(go);
+}
+
 static void end(int is_done, const char *act, const char *path, const char *other) {
     int error = errno;
     const char *name = getenv("DISK_RECORD");
-    if (is_done && name != NULL) {
-        char line[2 * PATH_MAX + 64];
-        if (record < 0) record = REAL(open64)(name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-        int length = snprintf(line, sizeof line, "%s\t%s\t%s\n", act, path, other);
-        if (REAL(write)(record, line, (size_t)length) != length) abort();
-    }
+    if (is_done && name != NULL) note(&record, name, act, path, other);
+    if (is_done && (act[0] == 'r' || act[0] == 'l') && act[1] != 'm') pause_here();
     pthread_mutex_unlock(&one_at_a_time);
     errno = error;
 }
@@ -101,7 +141,7 @@ static void keep(int file, char *name) {
 }
 
 #define ACT(full, act, other, call)                        \
-    int to_fail = begin(full);                             \
+    int to_fail = begin(act, full);                        \
     if (to_fail < 0) return call;                          \
     if (to_fail > 0) return -1;                            \
     __typeof__(call) result = call;                        \
@@ -172,10 +212,11 @@ int mkdirat(int folder, const char *path, mode_t mode) {
 static int synced(int file, int (*sync)(int)) {
     char full[PATH_MAX];
     path_of(file, full);
-    int to_fail = begin(full);
+    int to_fail = begin("sync", full);
     if (to_fail < 0) return sync(file);
     if (to_fail > 0) return -1;
-    int result = sync(file);
+    const char *none = getenv("DISK_NO_SYNC");
+    int result = none != NULL && none[0] == '1' ? 0 : sync(file);
     char name[64] = "";
     if (result == 0) keep(file, name);
     end(result == 0, "sync", full, name);

@@ -31,32 +31,35 @@ class Ended(NamedTuple):
     said: str
 
 
-class Purges:
-    """Calls of `sluice purge --apply`, each in a process of its own, on a disk as `env` says."""
+class Commands:
+    """Calls of commands, each in a process of its own, on a disk as `env` says."""
 
-    def __init__(self, server: subprocess.Popen[str], doc: str) -> None:
-        self._server, self._doc = server, doc
+    def __init__(self, server: subprocess.Popen[str], prepare: tuple[str, ...]) -> None:
+        self._server, self._prepare = server, prepare
 
-    def purge(self, out: str, env: Mapping[str, str] | None = None) -> Ended:
+    def call(self, *arguments: str, module: str = "pipeline.cli.main", env: Mapping[str, str] | None = None) -> Ended:
+        """`main(arguments)` of the module, that of `sluice` if none is named."""
         assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.write(json.dumps({"out": out, "doc": self._doc, "env": dict(env or {})}) + "\n")
+        call = {"module": module, "arguments": arguments, "env": dict(env or {}), "prepare": self._prepare}
+        self._server.stdin.write(json.dumps(call) + "\n")
         self._server.stdin.flush()
         return Ended(**json.loads(self._server.stdout.readline()))
 
 
 @contextmanager
-def purges_on(library: Path, doc: str) -> Iterator[Purges]:
-    """A server of purges of a document, preloaded with the library."""
-    module = "tests.support.processes.forked_purges"
+def commands_on(library: Path, *prepare: str) -> Iterator[Commands]:
+    """A server of commands, preloaded with the library; `prepare` as of tests.support.processes.forked_commands."""
+    module = "tests.support.processes.forked_commands"
+    own = {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "LD_PRELOAD": str(library)},
+        env={**os.environ, **own},
     ) as server:
-        yield Purges(server, doc)
+        yield Commands(server, prepare)
         assert server.stdin is not None
         server.stdin.close()
 
@@ -68,6 +71,11 @@ class Act(NamedTuple):
     kind: str
     path: str
     other: str
+
+
+def num_calls(counter: Path) -> int:
+    """How many calls $DISK_COUNTER has counted: those too that changed nothing, as of a folder that was there."""
+    return int.from_bytes(counter.read_bytes(), sys.byteorder)
 
 
 def read_record(path: Path) -> list[Act]:

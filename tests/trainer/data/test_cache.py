@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import fcntl
 import multiprocessing
 import os
 import resource
@@ -24,7 +25,7 @@ from tests.support.stores.peaks import peak_bytes
 from trainer.data.blocks import DamagedBlockError, LocalBlocks
 from trainer.data.cache import fetch
 from trainer.data.cache.fetch import fetch_block
-from trainer.data.cache.folder import CacheFolder, key_of
+from trainer.data.cache.folder import CacheFolder, DiskError, key_of
 from trainer.data.cache.reader import CachedBlocks, CacheOptions, needed_bytes
 from trainer.data.cache.schedule import NEVER, Schedule
 from trainer.data.corpus import Corpus, open_corpus
@@ -429,3 +430,14 @@ def test_two_ranks_and_a_throttled_failing_s3_with_a_cache_of_a_tenth_of_the_dat
             run_all([rank(part) for part in parts])
     assert 0 < peak.bytes <= bound
     assert min(faults.counts[kind] for kind in ("error", "short", "wrong")) > 0
+
+
+def test_a_cache_on_a_file_system_without_locks_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(DiskError, match="No locks available"):
+        CacheFolder(str(tmp_path), 1000).claim(KEYS[0], lambda: False)

@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.recovery.faults import STEP_VERDICTS, SkipCounter, SpikeWindow, TrainingStoppedError
+from trainer.recovery.faults import STEP_VERDICTS, SpikeWindow
+from trainer.recovery.repeats import OnRepeat, SkipCounter, TrainingStoppedError
 
 STEADY = [2.0 + 0.01 * ((step * 7) % 5) for step in range(16)]
 
@@ -92,7 +93,7 @@ def test_a_window_of_another_size_takes_over_the_newest_losses(
 
 
 def test_skips_that_do_not_follow_each_other_do_not_stop_a_run() -> None:
-    counter = SkipCounter(2)
+    counter = SkipCounter(OnRepeat(max_skips=2))
     for step, reason in enumerate(["spike", None, "spike", None]):
         counter.note(step, reason)
     counter.note(4, "spike")
@@ -101,7 +102,7 @@ def test_skips_that_do_not_follow_each_other_do_not_stop_a_run() -> None:
 
 
 def test_listed_batches_neither_count_nor_break_a_row() -> None:
-    counter = SkipCounter(2)
+    counter = SkipCounter(OnRepeat(max_skips=2))
     counter.note(0, "spike")
     counter.note(1, "listed")
     with pytest.raises(TrainingStoppedError):

@@ -149,7 +149,7 @@ class CacheFolder:
             with _disk(f"{part} cannot be made"):
                 descriptor = os.open(part, os.O_RDWR | os.O_CREAT, 0o644)
             claim = Claim(descriptor, part, block)
-            if not try_lock(descriptor):
+            if not _locked(descriptor, part):
                 os.close(descriptor)
                 if not wait:
                     return None
@@ -220,9 +220,15 @@ class CacheFolder:
             descriptor = os.open(part, os.O_RDWR)
         except FileNotFoundError:
             return
-        if try_lock(descriptor) and _is_at(descriptor, part):
+        if _locked(descriptor, part) and _is_at(descriptor, part):
             part.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _locked(descriptor: int, part: Path) -> bool:
+    """`try_lock`; DiskError where the file system has no locks."""
+    with _disk(f"{part} cannot be fetched to"):
+        return try_lock(descriptor, str(part))
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

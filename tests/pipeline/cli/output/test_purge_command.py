@@ -17,21 +17,20 @@ from pathlib import Path
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from pipeline.demo.pages import drop_words, render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl
 from tests.support.outputs.byte_search import everything, of_folder
-from tests.support.outputs.runs import recipe, run, write_recipe
+from tests.support.outputs.lineage_query import query
+from tests.support.outputs.runs import ON_RAY, recipe, run, write_recipe
 
 MAILS = 3
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose C4 rules cut lines of many documents, three of which hold an e-mail address."""
-    request.getfixturevalue("small_ray")
     folder = tmp_path_factory.mktemp("purge")
     make_tiny_crawl(folder)
     rng, rows = random.Random(7), []
@@ -155,7 +154,7 @@ def test_neither_the_run_nor_the_purge_leaves_a_word_of_the_text_in_a_temporary_
         row = {"id": name, "text": f"{write_article('en', rng, 12).text}\n{last}"}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
         sources[name] = (str(tmp_path / f"{name}.jsonl"),)
-    written = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), sources))
+    written = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), sources, ray=ON_RAY))
     out = Folder(str(tmp_path / "out"))
     with tempfile.TemporaryDirectory() as temporary:  # short: a socket's path has 107 bytes
         at = {**os.environ, "TMPDIR": temporary, "RAY_TMPDIR": temporary}
@@ -246,7 +245,7 @@ def test_a_list_and_a_condition_are_carried_out_and_the_audit_says_how_they_were
 
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
 def test_copies_are_found_where_another_source_turned_the_same_records_down(
-    names: tuple[str, str], tmp_path: Path, small_ray: None, capsys: pytest.CaptureFixture[str]
+    names: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     rng = random.Random(3)
     article = write_article("en", rng)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow.parquet as pq
 
+import pipeline.inspect.hooks
 from lineage.index.output_index import Index
 from lineage.purge.execution import ApplyHooks, PurgeRequest
 from lineage.purge.plan import PlanHooks, PurgeMatch
@@ -36,13 +39,22 @@ def plan_hooks() -> PlanHooks:
     return PlanHooks(resembles=lambda left, right: similarity(left, right) >= THRESHOLD)
 
 
-def apply_hooks() -> ApplyHooks:
+def apply_hooks(notify: Callable[[str], None] = lambda _line: None) -> ApplyHooks:
     """What applying one needs."""
     return ApplyHooks(
-        render=render_plainly, drop_cached=lambda _folder, _hashes: True, clean_export=lambda _out, _index, row: row
+        render=render_plainly,
+        drop_cached=lambda _folder, _hashes: True,
+        clean_export=lambda _out, _index, row: row,
+        notify=notify,
     )
 
 
 def ordered(match: PurgeMatch) -> PurgeRequest:
     """An order to purge what `match` names."""
     return PurgeRequest(match=match, by="a test", reason="to see it gone")
+
+
+def set_hooks() -> None:
+    """Let the commands of this process plan and apply with the hooks of a small OUT."""
+    pipeline.inspect.hooks.apply_hooks = apply_hooks
+    pipeline.inspect.hooks.plan_hooks = lambda out: plan_hooks()

@@ -1,1 +1,0 @@
-"""Parquet files with bytes that repeat, written in bounded memory."""

@@ -1,0 +1,98 @@
+"""run.json: what a finished run came to, and what it is a function of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lineage.index.names import RUN_FILE
+from lineage.json_record import JsonRecord
+from lineage.storage.folder import Folder
+from pipeline.cluster.dataset import DatasetStats
+from pipeline.results.faults import FaultRow
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseTime:
+    """How long a phase took, and the last line of its progress."""
+
+    name: str
+    seconds: float
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedTextsSize:
+    """How many documents' texts after parse an output keeps, and what they take with their facts."""
+
+    num_documents: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary(JsonRecord):
+    """Counts are those of the whole run. `num_unreadable` counts stretches; `rejected` is by stage and rule; `seconds`
+    are processor seconds by source and stage; `devices` are the kinds that models ran on, by model; `parsed_texts` is
+    what run.keep_text keeps, `from_output` the earlier output whose texts were the input; `nothing_kept` is the reason
+    where no document was kept; `unlike_pages` are, by source, the documents that went for their URL alone though their
+    text is not like that of the kept one; `num_without_page` are those whose URL names no page (None: an output of an
+    earlier release); `identity` is what later calls compare (`RunPlan.identity`)."""
+
+    name: str
+    output: str
+    num_files: int
+    num_bytes: int
+    num_records: int
+    num_unreadable: int
+    num_documents: int
+    num_kept: int
+    nothing_kept: str | None = None
+    num_tokens: int
+    num_shards: int
+    rejected: Mapping[str, Mapping[str, int]]
+    faults: tuple[FaultRow, ...] = ()
+    dedup: Mapping[str, int]
+    unlike_pages: Mapping[str, int] = field(default_factory=dict)
+    num_without_page: int | None = None
+    order_fingerprint: str
+    content_fingerprint: str
+    seconds: Mapping[str, Mapping[str, float]]
+    phases: tuple[PhaseTime, ...]
+    datasets: tuple[DatasetStats, ...] = ()
+    devices: Mapping[str, str] = field(default_factory=dict)
+    parsed_texts: ParsedTextsSize | None = None
+    from_output: str | None = None
+    identity: Mapping[str, Any]
+
+
+def unlike_warnings(unlike_pages: Mapping[str, int]) -> list[str]:
+    """A sentence for each source of which dedup.url dropped documents whose texts are unlike the kept ones."""
+    return [
+        f"dedup.url dropped {num:,} {'document' if num == 1 else 'documents'} of source {source!r} whose text is unlike"
+        " that of the kept one (estimated Jaccard below 0.2), as their URLs name one page. Where these differ in what"
+        " stands behind # alone, give the source fragments = true; dedup.url = false keeps all of them. To see them:"
+        f" SELECT doc_id, url, duplicate_of FROM documents WHERE stage = 'dedup.url' AND source = '{source}'"
+        for source, num in sorted(unlike_pages.items())
+    ]
+
+
+def limited(identity: Mapping[str, Any]) -> list[str]:
+    """A sentence for each source of which only the first documents of each file were read."""
+    return [
+        f"Of each file of source {source['name']!r} only the first {source['limit_documents']:,} documents were read"
+        " (limit_documents): what lies behind them is neither read nor counted."
+        for source in identity["recipe"]["source"]
+        if source.get("limit_documents") is not None
+    ]
+
+
+def encode_summary(summary: RunSummary) -> bytes:
+    """The bytes of run.json."""
+    return json.dumps(summary.to_json(), indent=1, sort_keys=True).encode()
+
+
+def read_summary(out: Folder) -> RunSummary:
+    """The run.json of a finished output."""
+    return RunSummary.from_json(json.loads(out.read(RUN_FILE)))

@@ -1,0 +1,125 @@
+"""What a unit of each phase comes to: the content of the marker that it publishes last, as JSON.
+
+A later call reads the results of finished units back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from lineage.index.output_index import PartFile
+from lineage.json_record import JsonRecord, json_name
+from lineage.store.write import TableFile
+from pipeline.results.faults import FaultRow
+
+
+class RuleCount(NamedTuple):
+    """How many documents a rule turned down, and the digest of their ids as 32 hex digits."""
+
+    stage: str
+    rule: str
+    num: int
+    digest: str
+
+
+class UnreadableStretch(NamedTuple):
+    """`length` bytes (rows of a Parquet file) from `offset` that hold no whole record, why, and about how many records
+    are lost with them."""
+
+    offset: int
+    length: int
+    error: str
+    num_records: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanPart:
+    """A unit's file of clean texts: what index.json says of it, less its source and number."""
+
+    file: str
+    num_rows: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitFile:
+    """A unit's parsed texts, or the facts that go with them: file, rows, BLAKE3-128 in hex, and bytes."""
+
+    file: str
+    num_rows: int
+    hash: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult(JsonRecord):
+    """unit.json: what came of an input file. `file` is its relative name and `url` its place; `digest` is that of all
+    its documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds by stage; `texts` and
+    `facts` are what run.keep_text keeps. `num_without_page` are documents whose URL names no page."""
+
+    key: str
+    source: str
+    file: str
+    url: str
+    num_bytes: int = json_name("bytes")
+    num_records: int
+    by_type: Mapping[str, int]
+    by_mime: Mapping[str, int]
+    by_status: Mapping[str, int]
+    unreadable: tuple[UnreadableStretch, ...]
+    num_documents: int
+    digest: str
+    rejected: tuple[RuleCount, ...]
+    num_survivors: int
+    num_chars: int
+    html_bytes: int
+    faults: tuple[FaultRow, ...]
+    seconds: Mapping[str, float]
+    part: CleanPart
+    texts: UnitFile | None = None
+    facts: UnitFile | None = None
+    num_without_page: int = 0
+    notes: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizeResult(JsonRecord):
+    """run.json of a unit: its kept documents, their tokens and characters."""
+
+    num_documents: int
+    num_tokens: int
+    num_chars: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutResult(JsonRecord):
+    """cut.json of a group of units: how many shards it gives."""
+
+    num_shards: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinResult(JsonRecord):
+    """final.json: a unit's file of what later runs compare with, what comparing documents dropped, and how many rows
+    its `documents` have, of which `num_kept` are kept."""
+
+    dedup: PartFile
+    dropped: tuple[RuleCount, ...]
+    num_rows: int
+    num_kept: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShuffleResult(JsonRecord):
+    """The tables that some units have rows of, which now lie by bucket."""
+
+    tables: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketResult(JsonRecord):
+    """The files of one bucket of a table."""
+
+    files: tuple[TableFile, ...]

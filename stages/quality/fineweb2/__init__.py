@@ -1,0 +1,1 @@
+"""FineWeb-2's thresholds and stop words by language: configurations.py reads languages.jsonl."""

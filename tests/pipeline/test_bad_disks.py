@@ -1,0 +1,90 @@
+"""Commands on a disk that fails at one call: each says where and what to do, and the same call ends it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.stores.disk_cases import Case, Cases, Disk
+from tests.support.stores.faulty_disk import Commands, Ended, commands_on, compile_faulty_disk, num_calls, read_record
+
+ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EROFS)
+POINTS: Final = 25
+NAMES: Final = ("run", "run --from", "export hf", "export checkpoint", "train", "mix run")
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    with commands_on(compile_faulty_disk(tmp_path_factory.mktemp("library"))) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Cases:
+    folder = tmp_path_factory.mktemp("cases")
+    return Cases(folder, Disk(folder / "disk", commands))
+
+
+def assert_held(disk: Disk, case: Case, points: int, notes: Path) -> None:
+    """Let the case fail at so many of its calls, drawn by a seed, and print what came of each."""
+    disk.renew(case)
+    under = {"DISK_UNDER": f"{disk.top}/"}
+    ended = disk.call(case, **under, DISK_COUNTER=str(notes / "counter"))
+    assert ended.code == 0, ended.said
+    num, expected, rng = num_calls(notes / "counter"), disk.state(case), random.Random(1)
+    problems = []
+    for number in sorted(rng.sample(range(num), points)):
+        error = rng.choice(ERRORS)
+        counter, failed = notes / f"counter-{number}", notes / f"failed-{number}"
+        env = {**under, "DISK_FAIL_AT": str(number), "DISK_ERRNO": str(error), "DISK_COUNTER": str(counter)}
+        if error != errno.EIO:  # a full disk stays full, and one that went read-only stays so
+            env["DISK_LASTING"] = "1"
+        disk.renew(case)
+        first = disk.call(case, **env, DISK_FAILED=str(failed))
+        act = read_record(failed)[0]
+        where = f"{number} of {num}, {act.kind} {act.path.removeprefix(str(disk.top))}, {errno.errorcode[error]}"
+        print(f"{where}: exit {first.code}", flush=True)
+        try:
+            assert_told(first, disk.top, error)
+            again = disk.call(case)
+            assert again.code == 0, again.said
+            names, result = disk.state(case)
+            assert not {*names} ^ {*expected[0]}, "what is there"
+            assert result == expected[1], "what came of it"
+        except AssertionError as problem:  # of many points each is worth knowing
+            problems.append(f"{where}: {problem}\n{first.said}")
+    assert not problems, "\n\n".join(problems)
+
+
+def assert_told(first: Ended, top: Path, error: int) -> None:
+    """A call that could not do its work says where, why and what to do."""
+    assert "Traceback" not in first.said
+    if first.code == 0:  # the call was of no account: the state says so
+        return
+    lines = first.said.splitlines()
+    begins = max(number for number, line in enumerate(lines) if line.startswith("sluice"))  # behind its progress
+    said = "\n".join(lines[begins:])
+    assert first.code == 1 and str(top) in said and os.strerror(error) in said, "place and reason"
+    assert "same call again" in said and len(lines) - begins <= 3, "what to do"
+
+
+@pytest.mark.parametrize(("name", "points"), [("run", 1), ("export hf", 2)])
+def test_of_a_disk_that_fails_a_command_says_where_and_the_same_call_ends_it(
+    name: str, points: int, cases: Cases, tmp_path: Path
+) -> None:
+    assert_held(cases.disk, cases.named(name), points, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("name", NAMES)
+def test_of_a_disk_that_fails_anywhere_a_command_says_where_and_the_same_call_ends_it(
+    name: str, cases: Cases, tmp_path: Path
+) -> None:
+    assert_held(cases.disk, cases.named(name), POINTS, tmp_path)
