@@ -52,7 +52,8 @@ def most_marks(text: str, at_least: int = 1) -> int:
 
 def _may_have_row(text: str, fewest: int) -> bool:
     """Whether so many marks may stand in a row: then one stands at one of these places."""
-    return _MARK.search(text[fewest - 1 :: fewest]) is not None
+    some = text[fewest - 1 :: fewest]
+    return not some.isascii() and _MARK.search(some) is not None
 
 
 @cache
