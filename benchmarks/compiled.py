@@ -84,7 +84,7 @@ def noting(asked: Asked) -> Iterator[None]:
     """Within it everything that is asked of the three modules is noted down."""
     split = Splitter.split
 
-    def noted_bounds(html: bytes) -> tuple[int, int, int, int, int]:
+    def noted_bounds(html: bytes) -> tuple[int, int, int, int, int, bool]:
         asked.pages.append(html)
         return markup_bounds(html)
 

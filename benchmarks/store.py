@@ -155,7 +155,8 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
             wanted = -(-PURGED_AT_ONCE * PIECE // rows)
             samples.extend(kept.take(np.linspace(0, kept.num_rows - 1, wanted).astype(int)).to_pylist())
         _add_placements(shuffle, placed)
-        add_rows(shuffle, "steps", pa.table({"source": ["web"], "stage": ["quality"], "position": [0]}))
+        counts = {"num_in": [rows], "num_out": [kept_before], "num_rejected": [rows - kept_before]}
+        add_rows(shuffle, "steps", pa.table({"source": ["web"], "stage": ["quality"], "position": [0]} | counts))
         commit_tables(out, write_tables(out, shuffle))
     none = TokenizerIdentity(name="synthetic", hash="", vocab_size=1, eot_id=0)
     index = make_index(none, shards=(), documents=(), dedup=())

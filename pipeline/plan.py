@@ -7,6 +7,7 @@ every later call.
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import json
 import platform
@@ -293,7 +294,9 @@ def versions(*more: str) -> dict[str, str]:
     return found | {"python": platform.python_version(), "machine": platform.machine()}
 
 
+@functools.cache
 def _version(name: str) -> str:
+    """Of an installed distribution; to find its metadata takes milliseconds."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -16,7 +16,7 @@ from lineage.recipe import RecipeError
 from stages.document import Document, Finding, Outcome, Rejection, Step, error_rule
 from stages.fault import Fault
 from stages.html.extraction import BrokenPatchError
-from stages.html.extraction_child import IsolatedExtraction, extract_or_isolate
+from stages.html.extraction_child import IsolatedExtraction
 from stages.html.page import PageReader
 from stages.steps.catalogue import CORPUS_STAGES, STAGES, Making, StepTables, spec_of
 from stages.steps.classifier import check_classifiers
@@ -187,11 +187,11 @@ class Chain:
             yield
             return
         child = IsolatedExtraction()
-        self._pages.extract = child
+        self._pages.isolation = child
         try:
             yield
         finally:
-            self._pages.extract = extract_or_isolate
+            self._pages.isolation = None
             child.close()
 
     @cached_property

@@ -18,6 +18,7 @@ import regex
 
 _LONG: Final = 33
 """Marks in a row that are put in order first; of fewer the square is small."""
+_MARK: Final = regex.compile(r"\p{M}")
 _LONG_RUN: Final = regex.compile(rf"\p{{M}}{{{_LONG},}}+")
 _MOST_BY_LETTER: Final = 3
 """Marks that a single letter is composed with (U+1FAF and others)."""
@@ -29,7 +30,7 @@ def normalised_in(form: Literal["NFC", "NFD"], text: str) -> str:
     """`unicodedata.normalize(form, text)`, to the last character, in linear time."""
     if text.isascii():
         return text
-    return normalize(form, _LONG_RUN.sub(_in_order, text))
+    return normalize(form, _LONG_RUN.sub(_in_order, text) if _may_have_row(text, _LONG) else text)
 
 
 def most_marks(text: str, at_least: int = 1) -> int:
@@ -40,13 +41,18 @@ def most_marks(text: str, at_least: int = 1) -> int:
     if text.isascii():
         return 0
     fewest = max(1, -(-(at_least - _MOST_BY_LETTER) // _MOST_BY_MARK))
-    candidates = _rows_of_at_least(fewest).finditer(text)
+    candidates = _rows_of_at_least(fewest).finditer(text) if _may_have_row(text, fewest) else ()
     rows = (_rows(text[max(found.start() - 1, 0) : found.end()]) for found in candidates)
     most = max(chain.from_iterable(rows), default=0)
     # A letter may bring marks of its own where none stands behind it.
     if at_least <= _MOST_BY_LETTER and most < _MOST_BY_LETTER:
         most = max(most, *map(max, (tuple(_rows(letter)) or (0,) for letter in set(text))))
     return most if most >= at_least else 0
+
+
+def _may_have_row(text: str, fewest: int) -> bool:
+    """Whether so many marks may stand in a row: then one stands at one of these places."""
+    return _MARK.search(text[fewest - 1 :: fewest]) is not None
 
 
 @cache

@@ -15,7 +15,7 @@ from stages.dedup.bands import bands_of
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import jaccard, shingles
-from stages.ngrams import ElementKind, Encode, NgramIndex, character_spans
+from stages.ngrams import ElementKind, Encode, NgramIndex, character_spans, word_places
 from stages.pii.options import PiiTable
 from stages.pii.phones import may_hold_phones
 from stages.pii.regions import regions_in_use
@@ -113,19 +113,20 @@ class Finder:
 
     def _by_ngram(self, text: str, ignore: npt.NDArray[np.bool_] | None) -> list[Evidence]:
         found = []
-        for match in self._index.match(text, ignore):
-            if match.overlap > LEAST_OVERLAP[self._ngram]:
-                places = character_spans(text, match.spans[:SHOWN_SPANS])
-                found.append(
-                    Evidence(
-                        item=self._variants[match.item][0],
-                        kind="ngram",
-                        overlap=round(match.overlap, 4),
-                        longest=match.longest,
-                        element_kind=match.element_kind,
-                        spans=tuple(places),
-                    )
+        matches = [match for match in self._index.match(text, ignore) if match.overlap > LEAST_OVERLAP[self._ngram]]
+        words = word_places(text) if matches else []
+        for match in matches:
+            places = character_spans(words, match.spans[:SHOWN_SPANS])
+            found.append(
+                Evidence(
+                    item=self._variants[match.item][0],
+                    kind="ngram",
+                    overlap=round(match.overlap, 4),
+                    longest=match.longest,
+                    element_kind=match.element_kind,
+                    spans=tuple(places),
                 )
+            )
         return found
 
     def _nearly_equal(self, text: str) -> list[Evidence]:

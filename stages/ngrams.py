@@ -62,12 +62,11 @@ class _Elements:
     ids: Sequence[object]
     num_of_words: Sequence[int] | None = None
 
-    def words(self, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """The words that each span of elements lies in."""
+    def word_of(self) -> Places:
+        """The number of each element's word."""
         if self.num_of_words is None:
-            return list(spans)
-        word_of = np.repeat(np.arange(len(self.num_of_words)), self.num_of_words)
-        return [(int(word_of[start]), int(word_of[end - 1]) + 1) for start, end in spans]
+            return np.arange(len(self.ids))
+        return np.repeat(np.arange(len(self.num_of_words)), self.num_of_words)
 
 
 def words_of(text: str) -> list[str]:
@@ -92,9 +91,13 @@ def _is_sign(char: str) -> bool:
     return unicodedata.category(char) in ("Mn", "Mc") and not _POINTS.match(char)
 
 
-def character_spans(text: str, spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Where spans of words (see `words_of`) stand in the text itself."""
-    places = [match.span() for match in _NOT_SPACE.finditer(text) if words_of(match[0])]
+def word_places(text: str) -> list[tuple[int, int]]:
+    """Where each word (see `words_of`) stands in the text itself."""
+    return [match.span() for match in _NOT_SPACE.finditer(text) if words_of(match[0])]
+
+
+def character_spans(places: Sequence[tuple[int, int]], spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Where spans of words stand in a text whose words have these places."""
     return [(places[start][0], places[end - 1][1]) for start, end in spans]
 
 
@@ -232,7 +235,8 @@ class _WindowTable:
         for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
             owner, place, found = int(owners[start]), int(places[start]), int(found_at[start])
             runs.setdefault(owner, []).extend(self._verified(elements, owner, place, found, end - start))
-        return [self._as_match(owner, of_text, element_kind, pieces) for owner, pieces in runs.items() if pieces]
+        word_of = of_text.word_of()
+        return [self._as_match(owner, word_of, element_kind, pieces) for owner, pieces in runs.items() if pieces]
 
     def _candidates(self, elements: Sequence[object], ignore: npt.NDArray[np.bool_] | None) -> tuple[Places, Places]:
         """Rows of the table and places in the document whose hashes agree, each n-gram at its first few places."""
@@ -268,7 +272,7 @@ class _WindowTable:
                 yield a, b, self._size
 
     def _as_match(
-        self, owner: int, of_text: _Elements, element_kind: ElementKind, pieces: list[tuple[int, int, int]]
+        self, owner: int, word_of: Places, element_kind: ElementKind, pieces: list[tuple[int, int, int]]
     ) -> NgramMatch:
         covered = np.zeros(len(self._items[owner]), dtype=np.bool_)
         for place, _, length in pieces:
@@ -279,7 +283,7 @@ class _WindowTable:
             overlap=float(covered.mean()),
             element_kind=element_kind,
             longest=spans[0][1] - spans[0][0],
-            spans=tuple(of_text.words(spans)),
+            spans=tuple((int(word_of[start]), int(word_of[end - 1]) + 1) for start, end in spans),
         )
 
 

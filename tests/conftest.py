@@ -1,4 +1,4 @@
-"""Fixtures that every room's tests share."""
+"""What the tests of every package share, and the order in which their files run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.processes.shared_ray import SHARED
+
+# Before torch and numpy are loaded, here and in the processes that tests start: models of a few thousand weights gain
+# nothing by a second thread, and each that waits for its turn on a busy machine spins.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A busy machine must not fail a property: no example is judged by the clock.
 settings.register_profile("sluice", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -25,7 +25,7 @@ import pyarrow.fs
 import ray
 import ray.train
 import torch.distributed as dist
-from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.metrics import Gauge
 
@@ -38,13 +38,17 @@ from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
 from trainer.loop import LaunchContext, train
 from trainer.model.sizes import model_config
+from trainer.observe import observe
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
-from trainer.processes.runtime import collective_timeout, join_process_group
+from trainer.processes.runtime import Process, collective_timeout, join_process_group
+from trainer.provenance.setup import Hardware
 from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.repeats import TrainingStoppedError
+from trainer.replay.hardware import hardware_of
+from trainer.replay.observed import Observed, ObserveRequest
 from trainer.result import TrainingResult
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
@@ -88,25 +92,9 @@ def train_on_ray(
     if not recipe.ray.grows:
         check_workers(workers)
     output.remove(STOP)
-    # A name of its own: Ray would otherwise take an earlier launch's end for this one's.
-    launch, has_gpus = f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}", "GPU" in workers.each
-    job = _WorkerJob(recipe=as_plain(recipe), launch=launch, folder=os.getcwd(), on_gpus=has_gpus)
-    timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
-    trainer = _Trainer(
-        _work,
-        train_loop_config=dataclasses.asdict(job),
-        torch_config=TorchConfig(
-            backend="cpu:gloo,cuda:nccl" if has_gpus else "gloo", timeout_s=int(timeout.total_seconds())
-        ),
-        scaling_config=ScalingConfig(
-            num_workers=workers.num,
-            use_gpu=has_gpus,
-            resources_per_worker=dict(workers.each),
-            placement_strategy=recipe.train.resources.placement,
-            label_selector=_selectors(recipe.train.resources.near, workers),
-        ),
-        run_config=_run_config(job.launch, output),
-    )
+    job = _job(recipe, workers)
+    # Tried again as long as that gets on: `_no_use_in_starting` says when it does not.
+    trainer = _trainer(_work, recipe, workers, job, _run_config(job.launch, output, "ray", max_failures=-1))
     with _stopping(output), following(output, recipe.train.steps):
         ended = trainer.fit()
     output.remove(STOP)
@@ -115,6 +103,78 @@ def train_on_ray(
     if "error" in payload:
         raise _FINAL_ERRORS[payload["error"]](payload["message"])
     return TrainingResult(**payload)
+
+
+def observe_on_ray(
+    recipe: TrainRecipe,
+    request: ObserveRequest,
+    check_workers: Callable[[Workers], None] = lambda workers: None,
+) -> tuple[Observed, Hardware]:
+    """Do steps of a run again on its layout (`trainer.observe`), on the Ray that this process is connected to, and what
+    computed them. Errors as of `train_on_ray` before its first step; RuntimeError where a worker was lost."""
+    assert ray.is_initialized(), "observe_on_ray runs on the Ray that its caller has connected this process to"
+    logging.getLogger("ray.train").setLevel(logging.WARNING)
+    output = Folder(recipe.train.output)
+    workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0))
+    check_workers(workers)
+    job = _job(recipe, workers)
+    # Beside the run's own folder of Ray, which a run that trains meanwhile clears.
+    config = _run_config(job.launch, output, f"ray-{job.launch}", max_failures=0)
+    try:
+        ended = _trainer(_observe, recipe, workers, job, config, **dataclasses.asdict(request)).fit()
+    except TrainingFailedError as error:
+        raise RuntimeError(f"the replay of {output.url} failed: {error}") from error
+    finally:
+        output.remove_tree(f"ray-{job.launch}")
+    payload = cast(dict[str, Any], ended.return_value)
+    if "error" in payload:
+        raise _FINAL_ERRORS[payload["error"]](payload["message"])
+    return payload["seen"], payload["hardware"]
+
+
+def _observe(payload: dict[str, Any]) -> dict[str, Any]:
+    """What each worker of a replay runs."""
+    names = [field.name for field in dataclasses.fields(ObserveRequest)]
+    request = ObserveRequest(**{name: payload.pop(name) for name in names})
+    recipe, process = _joined(_WorkerJob(**payload))
+    try:
+        _check_peers(recipe.train.mesh.tp)
+        return {"seen": observe(recipe, process, request), "hardware": hardware_of(process.device)}
+    except tuple(_FINAL_ERRORS.values()) as error:
+        return {"error": type(error).__name__, "message": str(error)}
+
+
+def _job(recipe: TrainRecipe, workers: Workers) -> _WorkerJob:
+    """A launch under a name of its own: Ray would otherwise take an earlier launch's end for this one's."""
+    launch = f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}"
+    return _WorkerJob(recipe=as_plain(recipe), launch=launch, folder=os.getcwd(), on_gpus="GPU" in workers.each)
+
+
+def _trainer(
+    work: Callable[[dict[str, Any]], dict[str, Any]],
+    recipe: TrainRecipe,
+    workers: Workers,
+    job: _WorkerJob,
+    config: RunConfig,
+    **more: Any,
+) -> _Trainer:
+    """Ray's trainer of a function on these workers, which is given the job and what stands in `more`."""
+    timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
+    return _Trainer(
+        work,
+        train_loop_config=dataclasses.asdict(job) | more,
+        torch_config=TorchConfig(
+            backend="cpu:gloo,cuda:nccl" if job.on_gpus else "gloo", timeout_s=int(timeout.total_seconds())
+        ),
+        scaling_config=ScalingConfig(
+            num_workers=workers.num,
+            use_gpu=job.on_gpus,
+            resources_per_worker=dict(workers.each),
+            placement_strategy=recipe.train.resources.placement,
+            label_selector=_selectors(recipe.train.resources.near, workers),
+        ),
+        run_config=config,
+    )
 
 
 class _Trainer(TorchTrainer):  # type: ignore[misc]
@@ -140,25 +200,20 @@ def check_training(recipe: TrainRecipe) -> None:
     check_layout(recipe.train, config)
 
 
-def _run_config(launch: str, output: Folder) -> RunConfig:
-    where: dict[str, Any] = {"storage_path": output.at("ray")}
+def _run_config(launch: str, output: Folder, folder: str, *, max_failures: int) -> RunConfig:
+    where: dict[str, Any] = {"storage_path": output.at(folder)}
     if output.is_remote:
         handler = pyarrow.fs.FSSpecHandler(filesystem(output.url))
         where["storage_filesystem"] = pyarrow.fs.PyFileSystem(handler)
-        where["storage_path"] = output.at("ray").split("://", 1)[1]
-    return RunConfig(name=launch, failure_config=FailureConfig(max_failures=-1), **where)
+        where["storage_path"] = output.at(folder).split("://", 1)[1]
+    return RunConfig(name=launch, failure_config=FailureConfig(max_failures=max_failures), **where)
 
 
 def _work(payload: dict[str, Any]) -> dict[str, Any]:
     """What each worker runs. An error that a new start would meet again is returned: raised, Ray would try again."""
     job = _WorkerJob(**payload)
-    if os.path.isdir(job.folder):  # Ray starts workers in a folder of its own
-        os.chdir(job.folder)
-    recipe = parse_table(TrainRecipe, job.recipe)
+    recipe, process = _joined(job)
     output = Folder(recipe.train.output)
-    if not job.on_gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # those of the node are not ours
-    process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
     is_first = process.rank == 0
     context = LaunchContext(
         process=process,
@@ -179,6 +234,16 @@ def _work(payload: dict[str, Any]) -> dict[str, Any]:
     except BaseException as error:
         record_failure(output, process.rank, f"{type(error).__name__}: {error}")
         raise
+
+
+def _joined(job: _WorkerJob) -> tuple[TrainRecipe, Process]:
+    """The recipe of a job, and this worker among those of it."""
+    if os.path.isdir(job.folder):  # Ray starts workers in a folder of its own
+        os.chdir(job.folder)
+    recipe = parse_table(TrainRecipe, job.recipe)
+    if not job.on_gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # those of the node are not ours
+    return recipe, join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
 
 
 def _check_peers(tp: int) -> None:

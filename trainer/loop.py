@@ -47,6 +47,7 @@ from trainer.recovery.faults import SpikeWindow
 from trainer.recovery.repeats import RepeatedFaultsError, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
 from trainer.recovery.watchdog import Watchdog
+from trainer.replay.hardware import hardware_of
 from trainer.replay.origin import origin_of
 from trainer.replay.repeated import documents_of, go_back_before, left_out, skip_counter
 from trainer.reporter import StepReporter
@@ -132,7 +133,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         except RepeatedFaultsError as error:
             steps = error.steps
         # Not within `except`: the error holds the frames, and so the model, of the attempt that has ended.
-        lines = _by_first_rank(partial(go_back_before, recipe, steps), control)
+        lines = by_first_rank(partial(go_back_before, recipe, steps), control)
         if launch.process.rank == 0:
             sys.stderr.writelines(f"{line}\n" for line in lines)
 
@@ -144,7 +145,7 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
     timeout = collective_timeout(table.faults.watchdog_seconds)
     # The background writer's collectives must not mix with the words that the loop's ranks exchange.
     saving = dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE)
-    passed_over = _by_first_rank(partial(left_out, output), control)
+    passed_over = by_first_rank(partial(left_out, output), control)
     with closing(open_feed(recipe, process, passed_over)) as feed:
         config = model_config(table.model, feed.vocab_size)
         layout = parallel_layout(table, process.device)
@@ -154,9 +155,10 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
             check_float8(layout.float8, process.device)
         joined = join(output, checkpoints, feed, config, control, run=recipe.run.name)
         begins_with = None if joined.position is not None else table.init_from
-        origin = None if begins_with is None else _by_first_rank(partial(origin_of, begins_with), control)
+        origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
         if process.rank == 0:
-            record_setup(output, joined.attempt.number, make_setup(recipe, process.device.type, origin))
+            setup = make_setup(recipe, process.device.type, origin, hardware_of(process.device))
+            record_setup(output, joined.attempt.number, setup, recipe)
         model = parallelise_model(config, layout, process.device, timeout)
         saver = Saver(checkpoints, output, table.checkpoint, saving, steps=table.steps)
         watchdog = Watchdog(
@@ -169,6 +171,9 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
         with closing(watchdog):
             progress = _first_progress(joined, checkpoints, table.faults)
             attempt = joined.attempt.number
+            clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
+            context = step_context(recipe, feed, model, progress.skips, clock)
+            context.stop_requested = launch.stop_requested
             run = RunParts(
                 recipe=recipe,
                 launch=launch,
@@ -178,9 +183,7 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
                 checkpoints=checkpoints,
                 control=control,
                 feed=feed,
-                context=_step_context(
-                    recipe=recipe, launch=launch, feed=feed, model=model, watchdog=watchdog, progress=progress
-                ),
+                context=context,
                 saver=saver,
                 watchdog=watchdog,
                 fence=Fence(output, attempt),
@@ -195,7 +198,7 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
     return result
 
 
-def _by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
+def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
     """What rank 0 finds, on every rank; its error is raised on each."""
     shared: list[Any] = [None]
     if dist.get_rank() == 0:
@@ -218,15 +221,10 @@ def _first_progress(joined: Joined, checkpoints: Folder, table: FaultsTable) -> 
     return progress
 
 
-def _step_context(
-    *,
-    recipe: TrainRecipe,
-    launch: LaunchContext,
-    feed: Feed,
-    model: ParallelModel,
-    watchdog: Watchdog,
-    progress: Progress,
+def step_context(
+    recipe: TrainRecipe, feed: Feed, model: ParallelModel, skips: SkipCounter, clock: PhaseClock
 ) -> StepContext:
+    """What the steps of a recipe touch; weights are not loaded yet."""
     table = recipe.train
     return StepContext(
         model=model,
@@ -235,10 +233,9 @@ def _step_context(
         table=table.optimizer,
         steps=table.steps,
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, model.device),
-        clock=PhaseClock(model.device, lambda where: watchdog.at(progress.step, where)),
-        stop_requested=launch.stop_requested,
+        clock=clock,
         nan_steps=table.faults.nan_steps,
-        rate_factor=progress.skips.rate_factor,
+        rate_factor=skips.rate_factor,
         keeps_rows=table.record_losses,
     )
 
@@ -246,25 +243,43 @@ def _step_context(
 def load_state(run: RunParts) -> None:
     """Weights and moments, from the newest checkpoint, from `init_from`, or from the seed; then the feed begins."""
     joined = run.joined
-    if joined.position is not None and joined.name is not None:
-        folder = run.checkpoints.folder(joined.name)
-        check_together(folder, run.control)
-        state, spikes = _tensors(run), run.context.spikes
-        held = held_tensors(folder).get("spikes.losses")  # of another size where train.faults.spike_window was changed
-        held_N = torch.zeros_like(spikes.losses) if held is None else spikes.losses.new_zeros(held.size)
-        load_whole(folder, state | {"spikes.losses": held_N}, run.control)
-        spikes.take_over(held_N)
-        restore(state, run.context.optimizer)
-    else:
-        load_first_weights(run.model, run.recipe, run.control)
-    run.model.weights_changed()
-    settle_buckets(run.model, run.feed.num_rows, run.recipe.train.seq_len)
+    load_weights(
+        run.context,
+        run.recipe,
+        None if joined.name is None else run.checkpoints.folder(joined.name),
+        num_rows=run.feed.num_rows,
+        control=run.control,
+    )
     run.feed.start(joined.attempt)
     if run.rank == 0:
         print_epochs(run.feed.dataset.order, run.recipe.train.steps)
         if (float8 := run.model.layout.float8) is not None:
             sys.stderr.write("\n".join(float8_products(run.config, float8, run.model.layout.mesh.tp)) + "\n")
         publish_card(run.output, _model_card(run))
+
+
+def load_weights(
+    context: StepContext,
+    recipe: TrainRecipe,
+    checkpoint: Folder | None,
+    *,
+    num_rows: int,
+    control: dist.ProcessGroup,
+) -> None:
+    """Weights, moments and the window of losses of a checkpoint; without one, the weights that the run begins with.
+    `num_rows`: of a step's first forward pass. Collective."""
+    if checkpoint is not None:
+        check_together(checkpoint, control)
+        state, spikes = _tensors(context), context.spikes
+        held = held_tensors(checkpoint).get("spikes.losses")  # of another size where spike_window was changed
+        held_N = torch.zeros_like(spikes.losses) if held is None else spikes.losses.new_zeros(held.size)
+        load_whole(checkpoint, state | {"spikes.losses": held_N}, control)
+        spikes.take_over(held_N)
+        restore(state, context.optimizer)
+    else:
+        load_first_weights(context.model, recipe, control)
+    context.model.weights_changed()
+    settle_buckets(context.model, num_rows, recipe.train.seq_len)
 
 
 def _model_card(run: RunParts) -> ModelCard:
@@ -277,8 +292,8 @@ def _model_card(run: RunParts) -> ModelCard:
     )
 
 
-def _tensors(run: RunParts) -> dict[str, Tensor]:
-    model, context = run.model, run.context
+def _tensors(context: StepContext) -> dict[str, Tensor]:
+    model = context.model
     return training_state(model.parameters(), context.optimizer, context.spikes.state(), model.buffers())
 
 
@@ -436,7 +451,7 @@ def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | N
         model=run.config,
     )
     _wait_for_storage(run, step)
-    run.saver.save(_tensors(run), position)
+    run.saver.save(_tensors(run.context), position)
     progress.checkpoint = run.checkpoints.at(checkpoint_name(step, attempt))
     progress.last_saved = step
 

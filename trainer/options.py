@@ -174,6 +174,9 @@ class TrainTable:
     init_from: str | None = key(None, is_path=True, help="a folder of Llama safetensors, or a checkpoint")
     profile: tuple[int, int] | None = key(None, at_least=0, help="first and last step of a torch profiler trace")
     validation: float = key(0.0, at_least=0, at_most=0.5, help="share of each source's sequences held out")
+    validation_tokens: int | None = key(
+        None, at_least=1, help="most held-out tokens of each source that an evaluation reads, evenly spaced; none: all"
+    )
     eval_every: int = key(0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end")
     record_batches: bool = key(False, help="write what was fed, a row for each sequence")
     record_losses: bool = key(
@@ -287,7 +290,7 @@ class PlanTable:
         at_least=0,
         at_most=0.9,
         help="share of the GPU's memory that the driver, the communication library and fragmentation take",
-        source="torchtitan, 8B on 8 H100, table 1: 77.0 GiB reserved where the buckets make 67.6",
+        source="torchtitan, 8B on 8 H100, table 1: 77.0 GiB reserved where the buckets of what it keeps make 67.6",
     )
     failures_per_node_day: float = key(
         6.5e-3, above=0, help="failures of a node a day that stop the job", source="2410.21680, section III: RSC-1"

@@ -21,7 +21,7 @@ import json
 import os
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -62,11 +62,12 @@ _PLANNED: Final = pa.schema([
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyHooks:
     """What applying needs from higher layers: the report of an OUT as HTML, to drop from a cache of this host what the
-    new index no longer names, and to clean an export."""
+    new index no longer names, and to clean an export. `notify` is told what was done, a line each."""
 
     render: Callable[[Folder], bytes]
     drop_cached: DropCached
     clean_export: CleanExport
+    notify: Callable[[str], None] = field(default=lambda _line: None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +228,8 @@ class _Purge:
         doc_ids = set(rows["doc_id"].to_pylist())
         self._held.check()
         append(self._out, "purged", _purged_rows(intent, rows), f"purge:{intent.purge_id}")
+        notify = self._hooks.notify
+        notify(f"purge {intent.purge_id} has begun: {len(doc_ids):,} documents are recorded as purged")
         index = read_index(self._out)
         if index.version == intent.version_before:
             index = self._rewrite(index, rows, intent.version_after)
@@ -235,11 +238,13 @@ class _Purge:
             texts_changed = True
         else:
             texts_changed = clean_parsed_texts(self._out, rows.to_pylist())
+        notify("shards and texts are written again without them, and the index names the new ones")
         # A generation that a backup left behind may have been written anew under its name.
         for name in sorted(set(intent.old_files) - index.files().keys() - parsed_text_files(self._out).keys()):
             self._out.remove(name)
         excerpts_changed = drop_excerpts(self._out, EXCERPTS_FILE, doc_ids)
         caches_swept = sweep_own_caches(self._out, index, self._hooks.drop_cached, f"purge:{intent.purge_id}")
+        notify("the old files are deleted, excerpts and caches of this host cleaned")
         # The new report lists this purge, so it is rendered after the row of `purges`. That row states that every text
         # is gone, so the old report, which shows some, is removed before it.
         self._out.remove(REPORT_FILE)
@@ -251,6 +256,7 @@ class _Purge:
         changed = [REPORT_FILE]
         changed += [EXCERPTS_FILE] if excerpts_changed or resumed else []
         changed += [TEXTS_FILE] if texts_changed or (resumed and self._out.exists(TEXTS_FILE)) else []
+        notify("the report is rendered again")
         self._update_checksums(intent, changed, ["cache_sweeps"] if caches_swept or resumed else [])
         # The intent goes first, for good: rows without it are thrown away by the next call.
         self._out.remove(_INTENT)
@@ -280,7 +286,9 @@ class _Purge:
     def clean_exports(self, forget: Collection[str]) -> CleanedExports:
         """Bring every recorded copy to the corpus as it is now."""
         self._held.check()
-        return clean_exports(self._out, read_index(self._out), self._hooks.clean_export, forget)
+        cleaned = clean_exports(self._out, read_index(self._out), self._hooks.clean_export, forget)
+        self._hooks.notify(f"{len(cleaned.cleaned):,} exports cleaned, {len(cleaned.out_of_reach):,} out of reach")
+        return cleaned
 
     def _rewrite(self, index: Index, rows: pa.Table, version: int) -> Index:
         """Write what is affected under new names and publish the index that names it."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import io
 import os
 import re
@@ -285,6 +286,19 @@ class Folder:
         elif self.exists(name):
             filesystem(self.url).rm_file(self.at(name))
 
+    def is_begun(self, name: str) -> bool:
+        """Whether a writer is at `name`, or died at it or failed; never in an object store."""
+        return not self.is_remote and os.path.exists(Path(self.at(name)).with_name(_TEMPORARY + os.path.basename(name)))
+
+    def drop_dead(self, prefix: str) -> None:
+        """Remove what dead writers left of files whose path here begins with `prefix`; an object store keeps none."""
+        if not self.is_remote:
+            start = Path(self.at(prefix))
+            for folder in start.parent.glob(f"{_TEMPORARY}{glob.escape(start.name)}*"):
+                with contextlib.suppress(FileNotFoundError):  # another writer has just removed it
+                    _remove_dead(folder)
+                    _remove_empty(folder)
+
     def move(self, name: str, to: str, *, last: str) -> None:
         """Move the folder `name` to `to`, which is not there. At once on a disk. An object store copies each file, the
         one called `last` at the end, and deletes that one first: so a folder that has it is whole, here and there."""
@@ -378,7 +392,7 @@ class _RawFile(io.FileIO):
     """A file whose errors name `target`, which it is written for: the system's error on an open file names none."""
 
     def __init__(self, path: Path, target: Path) -> None:
-        super().__init__(path, "xb")
+        super().__init__(os.fspath(path), "xb")  # as an error is to name it
         self._target = target
 
     def write(self, data: Any) -> int:

@@ -24,6 +24,7 @@ from lineage.index.checksums import (
 from lineage.index.output_index import INDEX_FILE, Index
 from lineage.storage.folder import Folder
 from lineage.store.delta import has_table, state
+from lineage.store.log_files import drop_staged, is_staged
 from lineage.store.tables import TABLES
 from lineage.store.write import FOLDER
 
@@ -46,12 +47,13 @@ def update_checksums(
 ) -> Checksums:
     """Publish the checksums again: without the files that the caller `removed`, with the sums of those that it has
     `written`, and with what is new in the folders of the tables that were `appended` to. Nothing else is listed or
-    read, however large the OUT is. StorageError if it has no checksums yet."""
+    read, however large the OUT is. StorageError if it has no checksums yet. The caller holds the OUT."""
     known = read_checksums(out)
-    sums = {entry.file: entry for entry in known.files if entry.file not in removed}
+    sums = {entry.file: entry for entry in known.files if entry.file not in removed and not is_staged(entry.file)}
     sums |= {entry.file: entry for entry in written}
     tables = {entry.table: entry for entry in known.tables}
     for table in appended:
+        drop_staged(out, table)
         names = out.names(f"{FOLDER}/{table}")
         new = [name for name in names if name not in sums]
         if any(".checkpoint." in name for name in new):
@@ -65,6 +67,16 @@ def update_checksums(
 def update_table_checksums(out: Folder, tables: Collection[str]) -> Checksums:
     """`update_checksums` after nothing but appends to `tables`."""
     return update_checksums(out, appended=tables)
+
+
+def is_covered(out: Folder, tables: Collection[str]) -> bool:
+    """Whether `update_table_checksums` has come after the last commit to each of these tables, and ended: the call that
+    committed may have failed before it. Nothing is covered before a run has ended."""
+    if not out.exists(CHECKSUMS_FILE):
+        return True
+    known = {entry.table: entry.version for entry in read_checksums(out).tables}
+    newer = (name for name in tables if has_table(out, name) and state(out, name).version > known.get(name, -1))
+    return not out.is_begun(CHECKSUMS_FILE) and next(newer, None) is None
 
 
 def _publish(out: Folder, sums: Mapping[str, FileSum], tables: Mapping[str, TableSum]) -> Checksums:

@@ -220,11 +220,13 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
     sums = log_sums(out)
     drop_cut_files(out, name, sums.names(name))
     table = open_table(out, name, sums=sums)
+    # The name holds the transaction id: so no other transaction can refer to a file that is removed below.
+    prefix = f"fact-{content_hash(transaction_id.encode()).hex()[:16]}"
     if table.transaction_version(transaction_id) is not None:
         _sync_commits(out, name, table.version() - 1)  # the call that committed may have died before
+        _drop_others(out, name, prefix, _paths(table), sums)
         return False
-    # The name holds the transaction id: so no other transaction can refer to a file that is removed below.
-    file = publish_rows(out, name, f"fact-{content_hash(transaction_id.encode()).hex()[:16]}", rows)
+    file = publish_rows(out, name, prefix, rows)
     out.sync()
     for attempt in range(_ATTEMPTS):
         # Opened anew before each attempt: Delta refuses a transaction id that was committed after the snapshot, and
@@ -242,6 +244,7 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
             time.sleep(random.uniform(0, min(1.0, 0.01 * 2 ** min(attempt, 7))))
         else:
             _sync_commits(out, name, before)
+            _drop_others(out, name, prefix, [file.path], sums)
             _gather(out, name)
             return True
     raise StoreError(f"{table_uri(out, name)}: {_ATTEMPTS} commits lost the race; is another writer stuck? Try again")
@@ -280,13 +283,16 @@ def _gather(out: Folder, name: str) -> None:
     actions = table.get_add_actions(flatten=True)
     olds = [(path.as_py(), size.as_py()) for path, size in zip(actions["path"], actions["size_bytes"], strict=True)]
     rows = read_table(out, name, table.version())
-    # A name of its own: the loser's file can be removed without touching another rewriter's.
-    file = publish_rows(out, name, f"facts-{uuid.uuid4().hex[:16]}", rows)
-    out.sync()
-    now = time.time_ns() // 1_000_000
     # Two rewriters of one snapshot would each add all rows. Both claim the next number of one application transaction,
     # which Delta takes for a conflict: so one commits. Without retries, because the loser loses nothing by giving up.
-    fence = Transaction(_FENCE, (table.transaction_version(_FENCE) or 0) + 1)
+    number = (table.transaction_version(_FENCE) or 0) + 1
+    fence = Transaction(_FENCE, number)
+    # A name of its own: the loser's file can be removed without touching another rewriter's. With the number, so that
+    # who commits it knows what rewriters left that died before.
+    prefix = f"facts-{number:08d}"
+    file = publish_rows(out, name, f"{prefix}-{uuid.uuid4().hex[:16]}", rows)
+    out.sync()
+    now = time.time_ns() // 1_000_000
     try:
         with _naming_the_table(table_uri(out, name)):
             table.create_write_transaction(
@@ -299,6 +305,22 @@ def _gather(out: Folder, name: str) -> None:
         table_folder(out, name).remove(file.path)
     else:
         _sync_commits(out, name, table.version() - 1)
+        _drop_others(out, name, prefix, [file.path], log_sums(out))
+
+
+def _drop_others(out: Folder, name: str, prefix: str, committed: Collection[str], sums: LogSums) -> None:
+    """Remove what calls that failed or died left of files with this prefix, one of which is `committed`: of no other
+    can a commit come. One that was gathered since is in earlier versions of the table, and stays; so does one that was
+    summed meanwhile."""
+    from lineage.store.write import table_folder
+
+    folder = table_folder(out, name)
+    folder.drop_dead(prefix)
+    if not out.is_remote and any(path.startswith(prefix) for path in committed):
+        for path in os.listdir(folder.url):
+            is_other = path.startswith(f"{prefix}-") and path not in committed
+            if is_other and not sums.has(f"lineage/{name}/{path}"):
+                folder.remove(path)
 
 
 def append_run(out: Folder, row: pa.Table) -> bool:

@@ -66,12 +66,17 @@ def drop_cut_files(out: Folder, name: str, named: Collection[str] = ()) -> None:
                 out.remove(file)
 
 
+def is_staged(file: str) -> bool:
+    """Whether a file is what deltalake stages for a commit: it links it under the commit's name, and removes it. One
+    that stands is of a writer that died or failed, and no part of the log."""
+    return ".json#" in file
+
+
 def drop_staged(out: Folder, name: str) -> None:
     """Remove what deltalake staged for commits whose writers died or failed. The caller holds the OUT."""
     if not out.is_remote:
-        for file in _files(out, name):
-            if ".json#" in file:
-                out.remove(f"{log_folder(name)}/{file}")
+        for file in filter(is_staged, _files(out, name)):
+            out.remove(f"{log_folder(name)}/{file}")
 
 
 def _files(out: Folder, name: str) -> list[str]:

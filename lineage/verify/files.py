@@ -14,6 +14,7 @@ from lineage.storage.folder import Folder, is_temporary
 from lineage.storage.lock import LEASE_FILE
 from lineage.store.checksum_update import WORK, named_hash
 from lineage.store.delta import read_table, state
+from lineage.store.log_files import is_staged
 from lineage.store.tables import APPENDED
 from lineage.store.write import FOLDER
 from lineage.verify.problems import Problem, guarded
@@ -89,7 +90,10 @@ def _table_of(name: str) -> str:
 
 
 def _check_extra(out: Folder, name: str, newer: set[str]) -> Iterator[Problem]:
-    """A file that nothing covers is wrong, unless it is of facts appended since and whole."""
+    """A file that nothing covers is wrong, unless it is of facts appended since and whole, or of a commit of them that
+    never came."""
+    if _table_of(name) in APPENDED and is_staged(name):
+        return
     digest = named_hash(name)
     if _table_of(name) in APPENDED and digest is not None:
         yield from _check_hash(out, name, digest)

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from lineage.recipe import expanded_path
 
 PATHS = frozenset({
-    "out", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
-    "tokenizer", "runs", "weights", "losses", "test_weights", "test_losses", "folder", "csv",
+    "out", "outs", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
+    "tokenizer", "token_file", "runs", "weights", "losses", "test_weights", "test_losses", "folder", "csv",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
 
-_ARGUMENTS = ("out", "recipe", "recipes", "a", "b")
+_ARGUMENTS = ("out", "outs", "recipe", "recipes", "a", "b")
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
     "run": ("pipeline.cli.corpus.run", "the data pipeline of a recipe, resumable"),
@@ -26,10 +26,12 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("pipeline.cli.output.verify", "recompute every checksum and balance of an output"),
     "trace": ("pipeline.cli.output.trace", "from crawl record to training step, in every direction"),
     "lineage": ("pipeline.cli.output.lineage", "SQL over the lineage store, read-only; or its page"),
+    "page": ("pipeline.cli.output.page", "the lineage page: documents, corpus, runs, purges with a plan and a proof"),
     "scan": ("pipeline.cli.output.scan", "find documents that contain given texts, with the evidence"),
     "purge": ("pipeline.cli.output.purge", "take documents out again, and prove it"),
     "tokenizer": ("pipeline.cli.output.tokenizer", "train a tokenizer from a run's clean texts"),
     "train": ("pipeline.cli.training.train", "the training run of a recipe, resumable"),
+    "train why": ("pipeline.cli.training.why", "a training step again: loss by document, data or hardware"),
     "certify": (
         "pipeline.cli.training.certify",
         "the certificate that a model is without what was purged, and its check",
@@ -49,6 +51,12 @@ def near(name: str) -> str:
 
     close = difflib.get_close_matches(name, COMMANDS, n=1)
     return f"; did you mean `sluice {close[0]}`?" if close else ""
+
+
+def split_call(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The command that a call names, in one word or in two, and what stands behind it."""
+    of_two = " ".join(argv[:2])
+    return (of_two, argv[2:]) if of_two in COMMANDS else (argv[0], argv[1:])
 
 
 def overview() -> str:

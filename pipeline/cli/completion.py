@@ -76,6 +76,8 @@ def _whole_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="the version of Sluice")
     commands = parser.add_subparsers(metavar="COMMAND")
     for name, (_, summary) in COMMANDS.items():
+        if " " in name:  # the words of a command of two stand where a recipe does, which completes otherwise
+            continue
         # submit takes the options of what it submits beside its own.
         command = commands.add_parser(name, help=summary, conflict_handler="resolve")
         _configure(command, name)

@@ -26,8 +26,9 @@ import os
 import shlex
 import sys
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from lineage.recipe import RecipeError
 from pipeline.cli.printing import print_json
@@ -91,7 +92,7 @@ def split_command(options: argparse.Namespace) -> list[str]:
 def run(options: argparse.Namespace) -> int:
     from lineage.storage.folder import object_store_settings
     from pipeline.cli.commands import parse_command
-    from pipeline.jobs.cluster_jobs import follow, start
+    from pipeline.jobs.cluster_jobs import start
     from pipeline.jobs.submission import make_submission
 
     command = split_command(options)
@@ -103,7 +104,7 @@ def run(options: argparse.Namespace) -> int:
         _say(f"Attach by the same call without --detach; or look:\n{next_calls(options.address, job.id)}")
     if not options.detach:
         try:
-            job = follow(client, job.id, _to_stderr if options.json else _to_stdout)
+            job = _follow(client, job.id, sys.stderr if options.json else sys.stdout)
         except KeyboardInterrupt:
             calls = next_calls(options.address, job.id)
             _say(f"\ndetached: job {job.id} goes on. Attach by the same call again; or look:\n{calls}")
@@ -131,9 +132,15 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _to_stdout(text: str) -> None:
-    print(text, end="", flush=True)
+def _follow(client: JobClient, job_id: str, stream: TextIO) -> ClusterJob:
+    """Pass the job's log on to the stream; a terminal shows progress as a live line."""
+    from pipeline.jobs.cluster_jobs import follow
 
+    if not stream.isatty():
+        return follow(client, job_id, partial(print, end="", file=stream, flush=True))
+    from rich.console import Console
 
-def _to_stderr(text: str) -> None:
-    print(text, end="", file=sys.stderr, flush=True)
+    from pipeline.jobs.live_log import LiveLog
+
+    with LiveLog(Console(file=stream)) as log:
+        return follow(client, job_id, log.write)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import shutil
 import signal
 import stat
@@ -82,7 +83,8 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
             "object_store_memory": _object_store_bytes(),
         }
     own_folder: contextlib.AbstractContextManager[dict[str, str]] = contextlib.nullcontext({})
-    with folder_for_sockets() if address == "local" else own_folder as folder:
+    token = token_without_home() if address == "local" else contextlib.nullcontext()
+    with token, folder_for_sockets() if address == "local" else own_folder as folder:
         try:
             start_or_join(address, options | folder)
         except ConnectionError as error:
@@ -126,6 +128,31 @@ def folder_for_sockets() -> Iterator[dict[str, str]]:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def token_without_home() -> Iterator[None]:
+    """A local Ray has a token in the block where its user has no home that can be written to: Ray makes one and keeps
+    it there, unless RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH is set. This one is gone with the block."""
+    named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
+    if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token" or _home_keeps_a_token():
+        yield
+        return
+    os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    try:
+        yield
+    finally:
+        del os.environ["RAY_AUTH_TOKEN"]
+
+
+def _home_keeps_a_token() -> bool:
+    try:
+        folder = Path.home() / ".ray"
+        folder.mkdir(exist_ok=True)
+    except (OSError, RuntimeError):  # no such folder, or a user whom the system does not know
+        return False
+    token = folder / "auth_token"
+    return os.access(token if token.exists() else folder, os.R_OK if token.exists() else os.W_OK)
 
 
 def what_starts(address: str) -> str:

@@ -4,8 +4,9 @@
 2. run        the data pipeline; planted against found
 3. train      a tiny model on two workers
 4. trace      a leaked benchmark question: from its crawl record to the steps that saw it
-5. purge      scan for the benchmark, take it out
-6. prove      verify, and a search of every byte
+5. purge      scan for the benchmark, and for what training read of it; take it out
+6. forget     the training steps since it was first read, again without it; a certificate, and its check
+7. prove      verify, and a search of every byte
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
 from pipeline.inspect.document_history import print_history
 from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
 from pipeline.inspect.scan import ScanEvidence, ScanRequest, scan, write_evidence
+from pipeline.inspect.scanned_runs import run_lines
 from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
@@ -72,26 +75,37 @@ class DemoPaths:
 
 def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) -> dict[str, Any]:
     """Go the whole way in `folder`; what was found, as plain values. `ok` says whether all of it was as it must be."""
-    places = _empty(folder)
+    places, reporter = _empty(folder), ProgressReporter()
     screen.rule("1  A small crawl with planted truth")
-    truth = make_crawl(places.crawl, num_pages)
+    with reporter.waiting("writing the crawl"):
+        truth = make_crawl(places.crawl, num_pages)
     screen.print(f"{truth.num_pages:,} documents in {places.crawl}, {len(truth.plants)} of them planted")
-    _write_recipes(places, steps)
-    with ray_session("local", num_cpus=2):
+    with reporter.waiting("learning a tokenizer from the posts"):
+        _write_recipes(places, steps)
+    with ExitStack() as stack:
+        with reporter.waiting("starting Ray"):
+            stack.enter_context(ray_session("local", num_cpus=2))
         screen.rule("2  The data pipeline")
-        summary = process.run(load(places.recipe("data")), ProgressReporter())
+        summary = process.run(load(places.recipe("data")), reporter)
         found = check_truth(places.out, truth)
         _show_truth(screen, found)
         screen.rule("3  Training")
-        trained = _train(places, screen)
+        with reporter.waiting("two workers start and train"):
+            trained = _train(places, screen)
         screen.rule("4  From crawl record to training step")
-        history = _leaked_history(places, truth)
-        print_history(screen, history, 5)
+        with reporter.waiting("looking the leaked page up"):
+            history = _leaked_history(places, truth)
+        print_history(screen, places.out.url, history, 5)
         screen.rule("5  Taking the leaked benchmark out")
-        evidence, applied = _purge(places, screen)
-    screen.rule("6  The proof")
-    verification = verify(places.out, verify_hooks(places.out))
-    left = search_bytes(places.folder / "out", _leaked_texts(places, truth))
+        evidence, applied = _purge(places, screen, reporter)
+        screen.rule("6  Out of the model too")
+        with reporter.waiting("going back and training on, without what was purged"):
+            certified = _forget(places, screen)
+    screen.rule("7  The proof")
+    with reporter.waiting("verifying every file"):
+        verification = verify(places.out, verify_hooks(places.out))
+    with reporter.waiting("searching every byte"):
+        left = search_bytes(places.folder / "out", _leaked_texts(places, truth))
     _show_proof(screen, verification, left)
     screen.print(f"\nReport: {places.out.at('report.html')}")
     planted, met = summary_kinds(found)
@@ -107,9 +121,11 @@ def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) 
         "scan": {"found_items": list(evidence.found_items), "num_found": evidence.num_found},
         "purge_id": applied.purge_id,
         "purged_documents": applied.plan.num_documents,
+        "certificate": certified.file,
+        "certified": certified.holds,
         "verified": not verification.problems,
         "texts_left": left,
-        "ok": planted == met and not verification.problems and not left,
+        "ok": planted == met and certified.holds and not verification.problems and not left,
     }
 
 
@@ -188,19 +204,60 @@ def _leaked_history(places: DemoPaths, truth: Truth) -> DocumentHistory:
     return max(histories, key=lambda history: len(history.exposures))
 
 
-def _purge(places: DemoPaths, screen: Console) -> tuple[ScanEvidence, Applied]:
-    evidence = scan(places.out, ScanRequest(against=(str(places.crawl / "benchmark.jsonl"),)), ProgressReporter())
+def _purge(places: DemoPaths, screen: Console, reporter: ProgressReporter) -> tuple[ScanEvidence, Applied]:
+    request = ScanRequest(against=(str(places.crawl / "benchmark.jsonl"),), runs=())
+    evidence = scan(places.out, request, reporter)
     write_evidence(evidence, str(places.folder / "scan.json"))
     screen.print(
         f"{len(evidence.found_items)} of {evidence.num_items} questions found in {evidence.num_found} documents"
     )
+    for line in run_lines(evidence.runs or ()):
+        screen.print(line, markup=False, soft_wrap=True)
     match = PurgeMatch(kind="scan", values=tuple(document.doc_id for document in evidence.documents))
     order = PurgeRequest(match=match, by="demo", reason="leaked benchmark")
-    applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
+    with reporter.waiting("purging it"):
+        applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
     screen.print(
         f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens, as {applied.purge_id}"
     )
     return evidence, applied
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Certified:
+    """Where the certificate lies, and whether every line of it holds."""
+
+    file: str
+    holds: bool
+
+
+def _forget(places: DemoPaths, screen: Console) -> _Certified:
+    """Go back before the first reading of what was purged, do the steps since again, and certify that."""
+    from pipeline.report.certificate import publish_page
+    from trainer.launch import train_on_ray
+    from trainer.options import TrainRecipe
+    from trainer.replay.certificate import certify_replay
+    from trainer.replay.check import check_certificate
+    from trainer.replay.forget import forget
+
+    recipe = load_recipe(places.recipe("train"), TrainRecipe)
+    asked = forget(recipe, ["all"], restart=True)
+    for line in asked.lines:
+        screen.print(line, markup=False, soft_wrap=True)
+    if asked.trains:
+        train_on_ray(recipe)
+    name, row = certify_replay(places.training, asked.purges)
+    publish_page(places.training, name, row)
+    lines = check_certificate(places.training.read(name), name, places.training)
+    holds = all(line.holds for line in lines)
+    readings = sum(purge["readings"] for purge in row["purges"])
+    screen.print(
+        f"certificate {places.training.at(name)}: {readings} readings, 0 applied;"
+        f" {sum(line.holds for line in lines)} of {len(lines)} lines of its check hold",
+        markup=False,
+        soft_wrap=True,
+    )
+    return _Certified(file=places.training.at(name), holds=holds)
 
 
 def _leaked_texts(places: DemoPaths, truth: Truth) -> list[str]:

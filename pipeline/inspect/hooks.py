@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from lineage.index.output_index import read_index
 from lineage.purge.execution import ApplyHooks
@@ -70,12 +70,15 @@ def plan_hooks(out: Folder) -> PlanHooks:
     )
 
 
-def apply_hooks() -> ApplyHooks:
-    """What applying a purge needs."""
+def apply_hooks(notify: Callable[[str], None] = lambda _line: None) -> ApplyHooks:
+    """What applying a purge needs; `notify` is told what was done, a line each."""
     from pipeline.export.clean import clean_export
 
     return ApplyHooks(
-        render=lambda out: render_output(out, read_index(out)), drop_cached=drop_cached, clean_export=clean_export
+        render=lambda out: render_output(out, read_index(out)),
+        drop_cached=drop_cached,
+        clean_export=clean_export,
+        notify=notify,
     )
 
 

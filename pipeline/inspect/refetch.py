@@ -19,7 +19,7 @@ from pipeline.inputs.http_file import READING
 from pipeline.recipe import PipelineRecipe, SourceTable
 from stages.document import Document
 from stages.reading.options import ReadOptions
-from stages.reading.reader import read_one
+from stages.reading.reader import heads_at, read_one
 
 
 class RefetchError(ValueError):
@@ -28,9 +28,11 @@ class RefetchError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefetchedDocument:
-    """A document as it was before the first step, and what the output's lineage has of it."""
+    """A document as it was before the first step, and what the output's lineage has of it. `heads`: that of its record
+    and the HTTP head in it, as they stand in the file; empty for rows."""
 
     document: Document
+    heads: tuple[bytes, bytes]
     history: DocumentHistory
     source: SourceTable
 
@@ -79,9 +81,9 @@ def refetch(
     if not places:
         raise RefetchError(f"no input of source {row.source!r} is called {row.warc_file!r}: name it with --warc FILE")
     for candidate in places:
-        document = _read(candidate, row, options)
-        if document is not None and document.doc_id == row.doc_id:
-            return RefetchedDocument(document=document, history=history, source=source)
+        found = _read(candidate, row, options)
+        if found is not None and found[0].doc_id == row.doc_id:
+            return RefetchedDocument(document=found[0], heads=found[1], history=history, source=source)
     raise RefetchError(
         f"byte {row.warc_offset:,} of {places[0]} does not hold document {row.doc_id.hex()}: the file is not the one"
         " that the run read; --warc FILE names a copy that is"
@@ -102,12 +104,15 @@ def _may_be_called(file: str, name: str) -> bool:
     return path == name or path.endswith("/" + name)
 
 
-def _read(place: str, row: DocumentRow, options: ReadOptions) -> Document | None:
-    """The document at the row's offset of a file; None where none begins there. RefetchError if it cannot be opened."""
+def _read(place: str, row: DocumentRow, options: ReadOptions) -> tuple[Document, tuple[bytes, bytes]] | None:
+    """The document at the row's offset of a file, and its heads; None where none begins there. RefetchError if the file
+    cannot be opened."""
     assert row.warc_offset is not None
     try:
         with open_place(place, place, READING) as stream:
-            return read_one(stream, row.warc_offset, options, row.doc_id)
+            document = read_one(stream, row.warc_offset, options, row.doc_id)
+            stream.seek(0)
+            return document, heads_at(stream, row.warc_offset, options)
     except FileNotFoundError as error:
         raise RefetchError(
             f"there is no file {place} any more, from which the run read document {row.doc_id.hex()}: --warc FILE says"

@@ -279,8 +279,9 @@ def _tokens_of(job: ScanJob, document: _Read, evidence: Sequence[Evidence]) -> t
     tokens = tokenizer.encode(document.text) if document.tokens is None else document.tokens
     whole = ((0, len(tokens)),)
     ends = _ends_of(tokenizer, tokens, document.text)
+    reach = _reach_of(document.text)
     return tuple(
-        whole if ends is None or len(one.spans) == SHOWN_SPANS else _token_spans(document.text, ends, one.spans)
+        whole if ends is None or len(one.spans) == SHOWN_SPANS else _token_spans(reach, ends, one.spans)
         for one in evidence
     )
 
@@ -295,15 +296,20 @@ def _ends_of(tokenizer: Tokenizer, tokens: Tokens, text: str) -> npt.NDArray[np.
     return ends if len(ends) and int(ends[-1]) == length and tokenizer.keeps(text) else None
 
 
+def _reach_of(text: str) -> npt.NDArray[np.int64]:
+    """How many bytes of UTF-8 lie before each character of a text, and in all of it."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    sizes = 1 + (codes >= 0x80).astype(np.int64) + (codes >= 0x800) + (codes >= 0x10000)
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+
 def _token_spans(
-    text: str, ends: npt.NDArray[np.int64], spans: Sequence[tuple[int, int]]
+    reach: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], spans: Sequence[tuple[int, int]]
 ) -> tuple[tuple[int, int], ...]:
     """The tokens that hold any character of each span of characters."""
-    found = []
-    for start, end in spans:
-        first, last = (len(text[:place].encode("utf-8", "surrogatepass")) for place in (start, end))
-        found.append((int(np.searchsorted(ends, first, "right")), int(np.searchsorted(ends, last, "left")) + 1))
-    return tuple(found)
+    places = reach[np.array(spans, np.int64)]
+    first, last = np.searchsorted(ends, places[:, 0], "right"), np.searchsorted(ends, places[:, 1], "left") + 1
+    return tuple(zip(first.tolist(), last.tolist(), strict=True))
 
 
 def _as_match(document: _Read, evidence: Evidence, tokens: tuple[tuple[int, int], ...]) -> Match:

@@ -12,7 +12,7 @@ from lineage.storage.folder import Folder
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
 
-_UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
+UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
 """What reading a run's output raises: storage OSError, JSON that is not what training wrote any of the others."""
 
 
@@ -71,7 +71,7 @@ def facts_of(out: str, outputs: Iterable[str]) -> MoreRuns:
 
     found: list[MoreRuns] = []
     for output in outputs:
-        with suppress(*_UNREADABLE):
+        with suppress(*UNREADABLE):
             found.append(read_facts([output], out))
     return MoreRuns(
         runs=[run for more in found for run in more.runs],
@@ -90,7 +90,7 @@ def known_checkpoints(output: str) -> tuple[list[int], str | None]:
     """The steps done at each checkpoint of a run that is there, or none and why that is unknown."""
     try:
         return _kept_checkpoints(Folder(output)), None
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         reason = str(error) if isinstance(error, (OSError, ValueError)) else f"not as training writes it: {error!r}"
         return [], f"{output} cannot be read ({reason})"
 
@@ -107,12 +107,12 @@ def _price(out: str, run: TrainingRun, first_step: int, purge_id: str | None) ->
             for purged in find_purges([out], ["all"])
         ]
         return asdict(price_of(run, kept, first_step, before[0] if before else None))
-    except (*_UNREADABLE, RecipeError):
+    except (*UNREADABLE, RecipeError):
         return None
 
 
 def _kept_checkpoints(output: Folder) -> list[int]:
-    """The steps done at each checkpoint that is there; one of `_UNREADABLE` where that cannot be known."""
+    """The steps done at each checkpoint that is there; one of `UNREADABLE` where that cannot be known."""
     from trainer.huggingface.model_card import checkpoints_of, read_card
 
     # A run that has fed a step has a model.json, and a folder of checkpoints apart from its output has a file that

@@ -71,6 +71,10 @@ def run_lines(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
             last = "no step recorded" if row["last_step"] is None else f"to step {row['last_step']}"
             back = "" if row["rollback"] is None else f", rollback {row['rollback']}"
             yield f"  attempt {row['attempt']}: from step {row['first_step']} of {parent}, {last}{back}"
+        for row in run["rollbacks"]:
+            if row["left_out"]:
+                ranges = ", ".join(f"{first} to {last}" for first, last in row["left_out"])
+                yield f"  rollback {row['number']}: back to step {row['step']}, and sequences {ranges} are left out"
         for row in run["checked_against"] or ():
             yield f"  data checked against {row['file']} ({row['digest']}, {row['ngram']}, ratio {row['ratio']:g})"
         for row in run["checkpoints"]:

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from lineage.secrets import redacted
 from pipeline.terminal import visible_lines
 
-_LINE_EVERY_SECONDS = 10.0
+_LINE_EVERY_SECONDS: Final = 5.0
+_LINE: Final = re.compile(r"([^:]{1,80}): (\d{1,3})% after (\d{1,9}) s(?:, about \d+ s left)? (.*)")
 
 
 @dataclass(slots=True)
@@ -29,7 +42,6 @@ class PhaseProgress:
     _done: float = 0.0
     _note: str = ""
     _started: float = field(default_factory=time.monotonic)
-    _said: float = field(default_factory=time.monotonic)
 
     def step(self, amount: float, note: str = "") -> None:
         """`amount` more of `total` is done; `note` is what else to show, such as documents and MB/s."""
@@ -37,8 +49,10 @@ class PhaseProgress:
         self._note = note
         if self._live is not None and self._task is not None:
             self._live.update(self._task, completed=self._done, note=note)
-        elif time.monotonic() - self._said > _LINE_EVERY_SECONDS:
-            self._said = time.monotonic()
+
+    def tell(self, ended: threading.Event) -> None:
+        """Print a line now and then until the phase has `ended`, whether or not it moves."""
+        while not ended.wait(_LINE_EVERY_SECONDS):
             self._print_line()
 
     def _print_line(self) -> None:
@@ -61,6 +75,38 @@ class PhaseProgress:
         print(line, file=sys.stderr, flush=True)
 
 
+def live_columns(name: str) -> tuple[ProgressColumn, ...]:
+    """Of a phase's line on a terminal; its task has the field `note`."""
+    return (
+        SpinnerColumn(),
+        TextColumn(f"{name:<32}", markup=False),
+        BarColumn(bar_width=28),
+        TextColumn("{task.percentage:3.0f}%"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressLine:
+    """What a plain line says: the phase, the share of it that is done, seconds since it began, and what it came to."""
+
+    name: str
+    share: float
+    seconds: float
+    note: str
+
+
+def parse_line(line: str) -> ProgressLine | None:
+    """What `PhaseProgress` printed, read back; None for another line."""
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return None
+    name, percent, seconds, note = found.groups()
+    return ProgressLine(name=name, share=int(percent) / 100, seconds=float(seconds), note=note)
+
+
 class ProgressReporter:
     """Makes phases. `quiet` shows nothing."""
 
@@ -73,30 +119,45 @@ class ProgressReporter:
         """A phase of `total` units for the time of the block."""
         phase = PhaseProgress(name, total, unit)
         if self._quiet:
-            phase._said = float("inf")
             yield phase
             return
         if self._console.is_terminal:
-            phase._live = Progress(
-                SpinnerColumn(),
-                TextColumn(f"{name:<32}"),
-                BarColumn(bar_width=28),
-                TextColumn("{task.percentage:3.0f}%"),
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
-                console=self._console,
-                transient=True,
-            )
+            phase._live = Progress(*live_columns(name), console=self._console, transient=True)
             phase._live.start()
             phase._task = phase._live.add_task(name, total=max(total, 1e-9), note="")
+        ended = threading.Event()
+        teller = threading.Thread(target=phase.tell, args=(ended,), name="sluice-progress", daemon=True)
+        if phase._live is None:
+            teller.start()
         try:
             yield phase
         except BaseException:
             if phase._live is not None:
                 phase._live.stop()
             raise
+        finally:
+            ended.set()
+            if phase._live is None:
+                teller.join()
         phase.close()
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Say `what` is waited for, and every few seconds that it still is, for the time of the block."""
+        ended, begun = threading.Event(), time.monotonic()
+
+        def tell() -> None:
+            while not ended.wait(_LINE_EVERY_SECONDS):
+                self.say(f"{what}: {time.monotonic() - begun:.0f} s")
+
+        teller = threading.Thread(target=tell, name="sluice-progress", daemon=True)
+        self.say(what)
+        teller.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            teller.join()
 
     def say(self, line: str) -> None:
         """One line for the user."""

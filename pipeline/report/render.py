@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shlex
 
@@ -34,9 +35,16 @@ def escaping(package: str, folder: str) -> jinja2.Environment:
 
 def render(data: ReportData) -> str:
     """The page. Everything that came from the crawl is escaped."""
+    return _environment().get_template("report.html").render(data=data)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    """The report's templates. One for all reports of a process: it keeps them compiled, which takes longer than a small
+    run's page."""
     environment = escaping("pipeline.report", ".")
     environment.filters["bytes"] = lambda size: decimal(size) if size else "–"
-    return environment.get_template("report.html").render(data=data)
+    return environment
 
 
 def render_output(out: Folder, index: Index) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lineage.store.sql import text_literal
@@ -44,9 +44,11 @@ class _Measured:
     is_whole: bool
 
 
-def values_of_rules(ask: _Ask, recipe: PipelineRecipe) -> dict[tuple[str, str], RuleValues]:
+def values_of_rules(
+    ask: _Ask, recipe: PipelineRecipe, num_options: int = _OPTIONS
+) -> dict[tuple[str, str], RuleValues]:
     """The values of each (stage, rule) that has a threshold and whose side is known; none where the output keeps no
-    whole ledger."""
+    whole ledger. `num_options`: how many other thresholds are judged of each, the nearest ones."""
     if recipe.quality.ledger != "all":
         return {}
     num_documents = ask("SELECT count(*) FROM documents")[0][0]
@@ -57,7 +59,11 @@ def values_of_rules(ask: _Ask, recipe: PipelineRecipe) -> dict[tuple[str, str], 
     edges = {rule.rule: _edges(rule) for rule in rules}
     counts = _counts_between(ask, found, rules, edges)
     explored = "" if share == 1.0 else f"a sample of {share:.2%} of the documents, those with the least ids"
-    return {(rule.stage, rule.rule): _values(rule, edges[rule.rule], counts[rule.rule], explored) for rule in rules}
+    shown = [_values(rule, edges[rule.rule], counts[rule.rule], explored) for rule in rules]
+    return {
+        (rule.stage, rule.rule): replace(values, options=_nearest_options(values.options, num_options))
+        for rule, values in zip(rules, shown, strict=True)
+    }
 
 
 def _found_sql(share: float) -> str:
@@ -168,16 +174,21 @@ def _values(rule: _Measured, edges: Sequence[float], counts: Sequence[tuple[int,
     first, last = _shown_bars(counts)
     options = [_option(rule, edge, below[number], whole, alone) for number, edge in enumerate(edges)]
     now = next(option for option in options if option.is_set)
-    centre = options.index(now)
-    start = max(0, min(centre - _OPTIONS // 2, len(options) - _OPTIONS))
     return RuleValues(
         side=rule.side.words,
         num_measured=whole,
         bars=bars[min(first, line - 1) : max(last, line) + 1],
         line=line - min(first, line - 1),
-        options=tuple(_with_change(option, now) for option in options[start : start + _OPTIONS]),
+        options=tuple(_with_change(option, now) for option in options),
         explored=explored,
     )
+
+
+def _nearest_options(options: Sequence[ThresholdOption], num: int) -> tuple[ThresholdOption, ...]:
+    """The options that stand nearest to the one that is set, in order."""
+    centre = next(number for number, option in enumerate(options) if option.is_set)
+    start = max(0, min(centre - num // 2, len(options) - num))
+    return tuple(options[start : start + num])
 
 
 def _shown_bars(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:

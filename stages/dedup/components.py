@@ -16,20 +16,28 @@ from stages.dedup.shingles import mix
 
 
 def label_components(a: I64, b: I64) -> tuple[I64, I64]:
-    """Every node of the edges (a[i], b[i]), sorted, and the least node of its component."""
-    # Here, since its import takes a third of a second, which the start of every command would wait for.
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    """Every node of the edges (a[i], b[i]), sorted, and the least node of its component.
 
+    Each node points to a lesser one of its component, and roots to themselves. In a round a root joins the least root
+    that an edge leads to, and every node moves up to its root. A root that an edge leads to from a greater one, and
+    that stays, stands beside a lesser one in the next round: so two rounds at least halve the roots of a component, and
+    rounds end after twice the logarithm of the nodes. (scipy, which does this too, takes a quarter of a second to
+    import, as long as a short run compares.)"""
     nodes, compact = np.unique(np.concatenate((a, b)), return_inverse=True)
-    if not len(nodes):
-        return nodes, nodes
-    graph = coo_array((np.ones(len(a), np.bool_), (compact[: len(a)], compact[len(a) :])), shape=(len(nodes),) * 2)
-    num_components, component = connected_components(graph, directed=False)
-    # Nodes are sorted, so the first node seen of each component is its least.
-    least = np.full(num_components, len(nodes) - 1)
-    np.minimum.at(least, component, np.arange(len(nodes)))
-    return nodes, nodes[least[component]]
+    left, right = compact[: len(a)], compact[len(a) :]
+    root = np.arange(len(nodes))
+    while True:
+        left, right = root[left], root[right]
+        apart = left != right
+        left, right = left[apart], right[apart]
+        if not len(left):
+            return nodes, nodes[root]
+        joined = np.arange(len(nodes))
+        np.minimum.at(joined, left, right)
+        np.minimum.at(joined, right, left)
+        while not np.array_equal(up := joined[joined], joined):
+            joined = up
+        root = joined[root]
 
 
 def large_star(node: I64, neighbour: I64) -> tuple[I64, I64]:

@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Final, Literal
 
 from stages.fault import Fault
-from stages.html.maths import with_maths
 from stages.html.trafilatura_patches.faults import PatchFault, own_fault
 
 Favor = Literal["precision", "balance", "recall"]
@@ -46,10 +45,8 @@ def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
     """The main text of a page, or why there is none: a Fault where the extractor raised. Tried twice where the clock
     ran out. MemoryError and BrokenPatchError are no fault of the page's.
 
-    Formulas and raised digits are text by then (`stages.html.maths`), for every extractor alike.
-
     The clock is a backstop: bounds that depend only on the page come first (see `stages.steps.parse`)."""
-    run, html = _callable(extractor), with_maths(html)
+    run = _callable(extractor)
     for _ in range(2):
         try:
             with processor_time_limit(extractor.timeout_seconds):

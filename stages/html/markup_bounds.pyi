@@ -1,7 +1,7 @@
-def markup_bounds(html: bytes) -> tuple[int, int, int, int, int]:
+def markup_bounds(html: bytes) -> tuple[int, int, int, int, int, bool]:
     """How many tags a page (in UTF-8) has at most; a number of which the nesting of its elements (`html` and `body`
     aside) is at most the double; how many elements a parser adds at most for no tag of their own; the most attributes
-    of one tag; the most options of one `<select>`.
+    of one tag; the most options of one `<select>`; whether it may hold what `stages.html.maths` rewrites.
 
     The first is the number of `<`. The second: for each name, the most start tags that no end tag of that name has
     answered yet, added up: a stray `</x>` does not make up for a `<div>`, nor does a `</div>` in a comment, an
@@ -15,5 +15,8 @@ def markup_bounds(html: bytes) -> tuple[int, int, int, int, int]:
     The fourth is above the truth at most where <svg>, <math>, <select> or <frameset> may be open around plain text.
 
     The fifth counts on from one `<select>` to the next where the tags do not show that the first has ended.
+
+    The sixth is so where there is a `math`, `sup` or `sub` element, a script or an image that may be of TeX, a fraction
+    slash or an entity for one.
 
     Raises MemoryError where there is no room for the start tags (64 bytes each)."""

@@ -1,9 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What a page's markup makes of a parser's tree at most: how big and how deep. This is asked of every page."""
+"""What a page's markup makes of a parser's tree at most: how big and how deep; and whether it may hold formulas. This
+is asked of every page."""
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memchr, memcmp, memcpy, memset
+
+cdef extern from "<string.h>":
+    void* memmem(const void* text, size_t length, const void* part, size_t length_of_part) noexcept
 
 cdef enum:
     _LOG_SLOTS = 10
@@ -75,6 +79,7 @@ cdef struct Nesting:
     Py_ssize_t num_attributes  # the most of one tag
     Py_ssize_t num_options  # start tags of options since a <select> may be open
     Py_ssize_t most_options
+    bint may_hold_maths
     Py_ssize_t num_formatting  # unanswered start tags of formatting elements
     Py_ssize_t anchor  # the weight of the heaviest start tag of `a`
     Py_ssize_t num_blocks  # tags of blocks
@@ -118,11 +123,15 @@ def markup_bounds(bytes html not None):
     nesting.num_starts = nesting.height = nesting.disorders = nesting.depth = 0
     nesting.num_attributes = nesting.num_options = nesting.most_options = nesting.num_formatting = nesting.anchor = nesting.num_blocks = 0
     nesting.weight = nesting.reopened = 0
+    nesting.may_hold_maths = False
     memcpy(nesting.names, _KNOWN, sizeof(_KNOWN))
     memset(nesting.tags, 0, sizeof(nesting.tags))
     try:
         _read_tokens(&nesting, html)
-        return _count(html), nesting.depth, nesting.reopened, nesting.num_attributes, nesting.most_options
+        may_hold_maths = nesting.may_hold_maths or _holds_fraction_slash(html)
+        return (
+            _count(html), nesting.depth, nesting.reopened, nesting.num_attributes, nesting.most_options, may_hold_maths
+        )
     finally:
         free(nesting.starts)
         free(nesting.stack)
@@ -354,10 +363,14 @@ cdef int _read_tokens(Nesting* nesting, bytes html) except -1:
             if at[0] in b"\v\0":  # part of a name here: no end tag that is known ends it, and it ends none
                 code = _CUT
             at += 1
-        at = _after_tag(nesting, at, end)
+        behind = _after_tag(nesting, at, end)
         if is_end:
+            at = behind
             _end(nesting, code)
             continue
+        if not nesting.may_hold_maths:
+            nesting.may_hold_maths = _may_be_maths(code, at, behind)
+        at = behind
         _start(nesting, code, begin, at - begin)
         for plain in range(_NUM_PLAIN):
             if code == _PLAIN[plain]:
@@ -374,6 +387,7 @@ cdef int _count_starts(Nesting* nesting, const unsigned char* at, const unsigned
     cdef Py_ssize_t left = _WALKS * (end - at)
     cdef bint is_end
     cdef Name* name
+    nesting.may_hold_maths = True  # what of it is a tag is not known
     while True:
         at = <const unsigned char*> memchr(at, c"<", end - at)
         if at == NULL:
@@ -405,6 +419,67 @@ cdef int _count_starts(Nesting* nesting, const unsigned char* at, const unsigned
             name.open += 1
         elif name != NULL and _code(at) == _OPTION:
             _count_option(nesting)
+
+
+cdef inline bint _may_be_maths(uint64_t code, const unsigned char* at, const unsigned char* end) noexcept:
+    """Whether a start tag, whose attributes are from `at` to `end`, may be of what `stages.html.maths` rewrites."""
+    if code == _SUP or code == _SUB or code == _MATH or code == _M_MATH or code == _MML_MATH:
+        return True
+    if code == _SCRIPT:
+        return memmem(at, end - at, b"math/tex", 8) != NULL
+    return code == _IMG and (memmem(at, end - at, b"mwe-math", 8) != NULL or _names_tex(at, end))
+
+
+cdef bint _names_tex(const unsigned char* at, const unsigned char* end) noexcept:
+    """Whether `tex` or `latex` stands there as a word. Looked for by its rarest letter."""
+    cdef const unsigned char* begin = at
+    while True:
+        at = <const unsigned char*> memchr(at, c"x", end - at)
+        if at == NULL:
+            return False
+        if at - begin > 2 and (at - 1)[0] == c"e" and (at - 2)[0] == c"t" and not _is_of_word(at[1]):
+            if not _is_of_word((at - 3)[0]):
+                return True
+            if at - begin > 4 and (at - 3)[0] == c"a" and (at - 4)[0] == c"l" and not _is_of_word((at - 5)[0]):
+                return True
+        at += 1
+
+
+cdef inline bint _begins(const unsigned char* at, const char* small) noexcept:
+    """The NUL at the end of a page ends what is compared."""
+    while small[0] and (at[0] | 0x20) == small[0]:
+        at += 1
+        small += 1
+    return small[0] == 0
+
+
+cdef inline bint _is_of_word(unsigned char octet) noexcept:
+    return _is_letter(octet) or c"0" <= octet <= c"9" or octet == c"_" or octet >= 128
+
+
+cdef bint _holds_fraction_slash(bytes html) noexcept:
+    """Whether U+2044 is in a page, or an entity for it."""
+    cdef const unsigned char* begin = html
+    cdef const unsigned char* end = begin + len(html)
+    cdef const unsigned char* at = begin
+    while True:
+        at = <const unsigned char*> memchr(at, 0xE2, end - at)
+        if at == NULL:
+            break
+        if at[1] == 0x81 and at[2] == 0x84:
+            return True
+        at += 1
+    at = begin
+    while True:
+        at = <const unsigned char*> memchr(at, c"&", end - at)
+        if at == NULL:
+            return False
+        at += 1
+        if at[0] == c"#":
+            if _begins(at + 1, b"8260;") or _begins(at + 1, b"x2044;"):
+                return True
+        elif _begins(at, b"frasl;"):
+            return True
 
 
 cdef inline bint _is_short_cdata(const unsigned char* at, const unsigned char* behind) noexcept:
@@ -592,6 +667,11 @@ for _number in range(_NUM_LONG):
 
 cdef uint64_t _SVG = _code(b"svg")
 cdef uint64_t _MATH = _code(b"math")
+cdef uint64_t _M_MATH = _code(b"m:math")
+cdef uint64_t _MML_MATH = _code(b"mml:math")
+cdef uint64_t _SUP = _code(b"sup")
+cdef uint64_t _SUB = _code(b"sub")
+cdef uint64_t _IMG = _code(b"img")
 cdef uint64_t _FORM = _code(b"form")
 cdef uint64_t _SELECT = _code(b"select")
 cdef uint64_t _OPTION = _code(b"option")

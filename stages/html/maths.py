@@ -19,26 +19,13 @@ from html import escape, unescape
 from typing import Final, NamedTuple
 
 from stages.html.mathml import latex_of_presentation
+from stages.html.maths_tags import next_tag
 
-_MAY_HOLD_MATHS: Final = re.compile(
-    r"<(?:[sS][uU][pPbB][\s/>]|(?:math|MATH|m(?:ml)?:(?:math|MATH))[\s/>]|script[^>]{0,200}math/tex"
-    r"|img[^>]{0,1000}class=[\"']?(?:mwe-math|tex[\"'\s>]|latex))"
-)
-"""Asked of every page, and so without ignoring case, which would cost half as much again. Where a pattern ignores case,
-its `<` does not: `re` finds a literal character faster than it tries a pattern at each one."""
-_FRACTION_ENTITY: Final = re.compile("&(?:frasl|#8260|#x2044);")
-_ANY_FRACTION_ENTITY: Final = re.compile("&(?i:frasl|#8260|#x2044);")
+_FRACTION_ENTITY: Final = re.compile("&(?i:frasl|#8260|#x2044);")
 _PLAIN_TEXT: Final = ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
 _WRAPPING: Final = ("span", "div", "mjx-container")
 
 
-def _starts(*more: str) -> re.Pattern[str]:
-    names = "|".join((*_PLAIN_TEXT, *more))
-    return re.compile(rf"<(?i:(!--|(?:(?:m:|mml:)?math|su[pb]|img|{names})(?=[\s/>])))")
-
-
-_STARTS: Final = _starts()
-_STARTS_AND_WRAPPERS: Final = _starts(*_WRAPPING)
 _TAG_END: Final = re.compile(r"(?:[^>=]++|=\s*+(?:\"[^\"]*+\"|'[^']*+')?+)*+>")
 _MATH_END: Final = re.compile(r"</(?i:(?:m:|mml:)?math)\s*>")
 _PLAIN_TEXT_END: Final = {name: re.compile(rf"</(?i:{name})(?=[\s/>])") for name in _PLAIN_TEXT}
@@ -52,16 +39,13 @@ _WRAPPERS: Final = frozenset({
     "katex", "katex-display", "mwe-math-element", "MathJax", "MathJax_Display", "MathJax_CHTML", "MathJax_SVG",
     "MathJax_SVG_Display", "MathJax_MathML", "MathJax_Preview", "MJXc-display",
 })  # fmt: skip
-_WRAPPER_SIGNS: Final = ("katex", "MathJax", "MJX", "mjx-", "mwe-math")
 _BLOCK: Final = re.compile(r"(?i)<(?:p|h[1-6]|li|td|article|section|blockquote)[\s>]")
 
 
 def with_maths(html: str) -> str:
-    """The page with its formulas as text; itself where it has none."""
-    if not (_MAY_HOLD_MATHS.search(html) or "\u2044" in html or _FRACTION_ENTITY.search(html)):
-        return html
+    """The page with its formulas as text; itself where it has none. Few pages have: `markup_bounds` tells which may."""
     # resiliparse drops a fraction slash that stands between two elements.
-    return _Rewriting(_ANY_FRACTION_ENTITY.sub("/", html).replace("\u2044", "/")).result()
+    return _Rewriting(_FRACTION_ENTITY.sub("/", html).replace("\u2044", "/")).result()
 
 
 class _Wrapper(NamedTuple):
@@ -87,9 +71,8 @@ class _Rewriting:
     def result(self) -> str:
         """The page anew."""
         html, at = self._html, 0
-        starts = _STARTS_AND_WRAPPERS if any(sign in html for sign in _WRAPPER_SIGNS) else _STARTS
-        while (found := starts.search(html, at)) is not None:
-            begin, name = found.start(), found[1].lower()
+        while (found := next_tag(html, at)) is not None:
+            name, begin, end_of_name = found
             if self._waiting and (name not in (*_WRAPPING, "script") or html[self._waiting[-1].end : begin].strip()):
                 self._show_waiting()
             if name == "!--":
@@ -97,7 +80,7 @@ class _Rewriting:
                 if at < 0:
                     break
                 continue
-            tag = _TAG_END.match(html, found.end())
+            tag = _TAG_END.match(html, end_of_name)
             if tag is None:  # the rest of the page is in this tag
                 break
             behind = self._element(name, begin, tag)
@@ -185,6 +168,8 @@ class _Rewriting:
 
     def _show_waiting(self) -> None:
         """Wrappers that no script follows: their formulas; as they stand where none is known, but for a preview."""
+        if not self._waiting:
+            return
         is_known = any(wrapper.latex for wrapper in self._waiting)
         for wrapper in self._waiting:
             if wrapper.latex is not None or (wrapper.is_preview and is_known):

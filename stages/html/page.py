@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple
 
 from stages.document import Document, Finding
 from stages.fault import Fault
 from stages.html.extraction import Extractor, Failure
-from stages.html.extraction_child import extract_or_isolate
+from stages.html.extraction_child import IsolatedExtraction, extract_or_isolate
 from stages.html.markup import depth, num_elements
 from stages.html.markup_bounds import markup_bounds
+from stages.html.maths import with_maths
 from stages.reading.body import BodyTooLongError, decode_body
 from stages.reading.charset import decode_text
 from stages.rules import Rule
@@ -22,7 +24,6 @@ MAX_ATTRIBUTES: Final = 1_000
 take resiliparse 10 s, and 1,000 in every tag of a page of 16 MiB no longer than other pages of that size."""
 _TREE_OF: Final = 4
 """How many times `Bounds.num_tags` elements a page may have by the estimate for its tree to be made and counted."""
-Extract = Callable[[str, Extractor], str | Failure | Fault]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,14 +80,25 @@ _TOO_MANY_TAGS: Final = Rule(
 )
 
 
-def bound_rules(bounds: Bounds) -> tuple[Rule, ...]:
+class BoundRules(NamedTuple):
     """The rules of the stage `parse` about what a page may hold, in order."""
-    return (
-        _TOO_LARGE.at(float(bounds.num_bytes)),
-        _TOO_MANY_ATTRIBUTES,
-        _TOO_MANY_OPTIONS.at(float(bounds.num_options)),
-        _TOO_DEEP.at(float(bounds.depth)),
-        _TOO_MANY_TAGS.at(float(bounds.num_tags)),
+
+    too_large: Rule
+    too_many_attributes: Rule
+    too_many_options: Rule
+    too_deep: Rule
+    too_many_tags: Rule
+
+
+@cache
+def bound_rules(bounds: Bounds) -> BoundRules:
+    """The rules with their thresholds."""
+    return BoundRules(
+        too_large=_TOO_LARGE.at(float(bounds.num_bytes)),
+        too_many_attributes=_TOO_MANY_ATTRIBUTES,
+        too_many_options=_TOO_MANY_OPTIONS.at(float(bounds.num_options)),
+        too_deep=_TOO_DEEP.at(float(bounds.depth)),
+        too_many_tags=_TOO_MANY_TAGS.at(float(bounds.num_tags)),
     )
 
 
@@ -100,11 +112,13 @@ class FastText:
 @dataclass(frozen=True, slots=True)
 class HtmlPage:
     """A decoded page: `findings` are the bounds that were looked at, the first rejected one last. `html` is empty
-    where a bound was passed. `fast` is there once it was asked for."""
+    where a bound was passed; its formulas and raised digits are text (`stages.html.maths`), for every extractor alike.
+    `num_tags` counts its `<`, as they were before that. `fast` is there once it was asked for."""
 
     html: str
     charset: str | None
     findings: tuple[Finding, ...]
+    num_tags: int = 0
     fast: FastText | None = None
 
     @property
@@ -115,45 +129,45 @@ class HtmlPage:
 
 def read_page(document: Document, bounds: Bounds) -> HtmlPage:
     """The document's payload as text, its bounds checked. Findings bear the stage `parse`."""
+    too_large = bound_rules(bounds).too_large
     if document.num_bytes > bounds.num_bytes:
-        return HtmlPage("", None, (_bound(_TOO_LARGE, document.num_bytes, bounds.num_bytes),))
+        return HtmlPage("", None, (too_large.finding(float(document.num_bytes)),))
     try:
         body = decode_body(document.payload, document.content_encoding, bounds.num_bytes)
     except BodyTooLongError:  # how long it would be is not known: decoding stopped there
-        too_large = _bound(_TOO_LARGE, bounds.num_bytes + 1, bounds.num_bytes)
-        return HtmlPage("", None, (replace(too_large, value=None),))
+        return HtmlPage("", None, (too_large.finding(rejected=True),))
     text, charset = decode_text(body, document.charset_hint, is_html=document.is_html)
     if not document.is_html:
-        return HtmlPage(text, charset, (_bound(_TOO_LARGE, len(body), bounds.num_bytes),))
-    findings = []
-    in_utf8 = body if charset == "utf-8" else text.encode("utf-8", "replace")
-    for finding in _bounds_of(text, in_utf8, len(body), bounds):
+        return HtmlPage(text, charset, (too_large.finding(float(len(body))),))
+    findings = [too_large.finding(float(len(body)))]
+    if findings[0].rejected:
+        return HtmlPage("", charset, tuple(findings))
+    markup = markup_bounds(body if charset == "utf-8" else text.encode("utf-8", "replace"))
+    for finding in _bounds_of(text, markup, bounds):
         findings.append(finding)
         if finding.rejected:
             return HtmlPage("", charset, tuple(findings))
-    return HtmlPage(text, charset, tuple(findings))
+    num_tags, *_, may_hold_maths = markup
+    return HtmlPage(with_maths(text) if may_hold_maths else text, charset, tuple(findings), num_tags)
 
 
-def _bounds_of(html: str, in_utf8: bytes, num_bytes: int, bounds: Bounds) -> Iterator[Finding]:
-    yield _bound(_TOO_LARGE, num_bytes, bounds.num_bytes)
-    num_tags, deepest, num_reopened, num_attributes, num_options = markup_bounds(in_utf8)
+def _bounds_of(html: str, markup: tuple[int, int, int, int, int, bool], bounds: Bounds) -> Iterator[Finding]:
+    """The bounds behind the first one; `markup` is what `markup_bounds` says of the page."""
+    rules = bound_rules(bounds)
+    num_tags, deepest, num_reopened, num_attributes, num_options, _ = markup
     # First, and without a tree: 600 open elements before 10,000 paragraphs, 86 kB in all, make one of 2 GB.
-    yield _TOO_MANY_ATTRIBUTES.finding(float(num_attributes))
-    yield _bound(_TOO_MANY_OPTIONS, num_options, bounds.num_options)
+    yield rules.too_many_attributes.finding(float(num_attributes))
+    yield rules.too_many_options.finding(float(num_options))
     if num_reopened and num_tags + num_reopened > _TREE_OF * bounds.num_tags:
-        yield _bound(_TOO_MANY_TAGS, num_tags + num_reopened, bounds.num_tags)
+        yield rules.too_many_tags.finding(float(num_tags + num_reopened))
         return
     if deepest > bounds.depth:
         # A page of too many tags is turned down in any case: no reason to go through millions of them for its name.
         deepest = depth(html if num_tags <= bounds.num_tags else html[: _LOOKED_AT_BY_TAG * bounds.num_tags])
-    yield _bound(_TOO_DEEP, deepest, bounds.depth)
+    yield rules.too_deep.finding(float(deepest))
     if num_tags <= bounds.num_tags < num_tags + num_reopened:
         num_tags = max(num_tags, num_elements(html))
-    yield _bound(_TOO_MANY_TAGS, num_tags, bounds.num_tags)
-
-
-def _bound(rule: Rule, value: int, threshold: int) -> Finding:
-    return rule.at(float(threshold)).finding(float(value))
+    yield rules.too_many_tags.finding(float(num_tags))
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +194,8 @@ class PageReader:
     def __init__(self, bounds: Bounds, timeout_seconds: float) -> None:
         self._bounds = bounds
         self._fast = Extractor(name="resiliparse", favor="balance", fast=True, timeout_seconds=timeout_seconds)
-        self.extract: Extract = extract_or_isolate
+        self.isolation: IsolatedExtraction | None = None
+        """The child in which every page is extracted, where there is one."""
 
     def read(self, document: Document) -> HtmlPage:
         """The document's page: the one that it carries, or else read now."""
@@ -188,6 +203,12 @@ class PageReader:
         if isinstance(decoded, _Decoded) and decoded.is_of(document):
             return decoded.page
         return read_page(document, self._bounds)
+
+    def extract(self, page: HtmlPage, extractor: Extractor) -> str | Failure | Fault:
+        """The main text of a page within its bounds, or why there is none."""
+        if self.isolation is not None:
+            return self.isolation(page.html, extractor)
+        return extract_or_isolate(page.html, page.num_tags, extractor)
 
     def with_fast_text(self, document: Document) -> Document:
         """The document with its page and the fast extractor's text of it; as it is, where it is no HTML."""
@@ -201,5 +222,5 @@ class PageReader:
     def _extract_fast(self, page: HtmlPage) -> str | None:
         if page.too_much is not None:
             return None
-        text = self.extract(page.html, self._fast)
+        text = self.extract(page, self._fast)
         return text.strip() if isinstance(text, str) else None

@@ -5,11 +5,13 @@ ones, and of those joined across a space."""
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -25,35 +27,42 @@ ENDS_SENTENCE, IS_PUNCT = 1, 2
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
-def _import_without_torch() -> Any:
-    """spaCy, which takes half a second: only where words are split.
+def _import_spacy() -> None:
+    """Import spaCy, which takes half a second: only where words are split.
 
     Its layers import torch wherever there is one: a second more, and 180 MB a process, for nothing that splits words.
-    None in `sys.modules` is Python's own way to say that there is none; a later import of torch finds it."""
-    if "torch" in sys.modules:
-        import spacy
-
-        return spacy
-    sys.modules["torch"] = None  # type: ignore[assignment]
+    None in `sys.modules` is Python's own way to say that there is none; a later import of torch finds it. And it
+    imports its command line with the libraries of that, a fifth of what is left, for one function of its own top. That
+    function stands there still, and imports them when it is called."""
+    if "spacy" in sys.modules:
+        return
+    absent = {} if "torch" in sys.modules else {"torch": None}
+    command_line = {name: ModuleType(name) for name in ("spacy.cli", "spacy.cli.info")}
+    command_line["spacy.cli.info"].info = _info  # type: ignore[attr-defined]
+    sys.modules.update({**absent, **command_line})  # type: ignore[dict-item]
     try:
-        import spacy
+        import spacy  # noqa: F401
     finally:
-        del sys.modules["torch"]
-    return spacy
+        for name in (*absent, *command_line):
+            del sys.modules[name]
+
+
+def _info(*given: Any, **options: Any) -> Any:
+    return importlib.import_module("spacy.cli.info").info(*given, **options)
 
 
 class SpacyTokens:
     """The tokenizer of `spacy.blank(language)`, on a vocabulary without lexical attributes: the same tokens, sooner."""
 
     def __init__(self, language: str) -> None:
-        spacy = _import_without_torch()
+        _import_spacy()
         from spacy.attrs import LENGTH, ORTH, SPACY
         from spacy.pipeline import Sentencizer
         from spacy.vocab import Vocab
 
         self._columns, self._orth = (LENGTH, SPACY), ORTH
         self._vocab = Vocab(lex_attr_getters={})
-        self._tokenizer = _copy(spacy.blank(language).tokenizer, self._vocab, with_rules=True)
+        self._tokenizer = _blank_tokenizer(language, self._vocab)
         self.sentence_ends = frozenset(Sentencizer.default_punct_chars)
         self._any_sentence_end = re.compile("[" + re.escape("".join(sorted(self.sentence_ends))) + "]")
         self._patterns = self._matched()
@@ -86,7 +95,7 @@ class SpacyTokens:
         """What spaCy's matcher of special cases looks for, by special case: the tokens that one with an affix becomes
         when it is split as other text is (Tokenizer.add_special_case)."""
         asked = self._tokenizer
-        plain = _copy(asked, self._vocab, with_rules=False)
+        plain = _without_rules(asked, self._vocab)
         matched = [
             rule
             for rule in sorted(asked.rules)
@@ -182,12 +191,21 @@ def _pattern_of(search: Any) -> re.Pattern[str] | None:
     return pattern if isinstance(pattern, re.Pattern) else None
 
 
-def _copy(tokenizer: Any, vocab: Any, *, with_rules: bool) -> Any:
+def _blank_tokenizer(language: str, vocab: Any) -> Any:
+    """The tokenizer of `spacy.blank(language)` on another vocabulary, without the pipeline around it, which takes twice
+    as long as the tokenizer."""
+    from spacy.language import create_tokenizer
+    from spacy.util import get_lang_class
+
+    return create_tokenizer()(SimpleNamespace(Defaults=get_lang_class(language).Defaults, vocab=vocab))
+
+
+def _without_rules(tokenizer: Any, vocab: Any) -> Any:
     from spacy.tokenizer import Tokenizer
 
     return Tokenizer(
         vocab,
-        rules=tokenizer.rules if with_rules else {},
+        rules={},
         prefix_search=tokenizer.prefix_search,
         suffix_search=tokenizer.suffix_search,
         infix_finditer=tokenizer.infix_finditer,

@@ -40,26 +40,39 @@ def header_fields(block: bytes) -> dict[str, str]:
     """The fields of a header block without its first line, by lower-case name; the first of a repeated name counts, but
     codings of a body add up (RFC 9110, 5.3). A line that begins with white space continues the one before it."""
     fields: dict[str, str] = {}
+    for line in _lines(block):
+        name, colon, value = line.partition(":")
+        if not colon:
+            continue
+        field = name.strip().lower()
+        if field not in fields:
+            fields[field] = value.strip()
+        elif field in _LISTS and len(fields[field]) < _MOST_CODINGS:
+            fields[field] += f",{value.strip()}"
+    return fields
+
+
+def _lines(block: bytes) -> list[str]:
+    """The lines behind the first, continued ones as one; each decoded by itself where they are not all UTF-8."""
+    if b"\n " not in block and b"\n\t" not in block:
+        try:
+            return block.decode("utf-8").split("\n")[1:]
+        except UnicodeDecodeError:
+            pass
+    lines: list[str] = []
     last: list[bytes] = []
     for line in block.split(b"\n")[1:]:
         if line[:1] in (b" ", b"\t") and last:
             last.append(line.strip())
             continue
-        _add_field(fields, last)
+        lines.append(_decoded_field(last))
         last = [line.strip()]
-    _add_field(fields, last)
-    return fields
+    return [*lines, _decoded_field(last)]
 
 
-def _add_field(fields: dict[str, str], lines: list[bytes]) -> None:
+def _decoded_field(lines: list[bytes]) -> str:
     name, colon, value = b" ".join(lines).partition(b":")
-    if not colon:
-        return
-    field, content = decode(name).strip().lower(), decode(value).strip()
-    if field in _LISTS and len(fields.get(field, "")) < _MOST_CODINGS:
-        fields[field] = f"{fields[field]},{content}" if field in fields else content
-    else:
-        fields.setdefault(field, content)
+    return f"{decode(name)}:{decode(value)}" if colon else ""
 
 
 def parse_http_head(block: bytes) -> HttpHead | None:

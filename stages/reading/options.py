@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -97,18 +96,26 @@ class UnreadableError(Exception):
     fault: Fault | None = None
 
 
-@contextmanager
-def unreadable_for_any_error() -> Iterator[None]:
-    """Whatever the block raises comes out as an UnreadableError, so that one record never ends the reading of its file.
-    What is not about the record passes: a stream that fails (OSError), and memory that is used up."""
-    try:
-        yield
-    except (UnreadableError, OSError, MemoryError):
-        raise
-    except Exception as error:
+class _UnreadableForAnyError:
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if not isinstance(error, Exception) or isinstance(error, (UnreadableError, OSError, MemoryError)):
+            return
         raised = UnreadableError(f"reading it raised {(fault := Fault.of(error)).summary}")
         raised.fault = fault
         raise raised from error
+
+
+def unreadable_for_any_error() -> AbstractContextManager[None]:
+    """Whatever the block raises comes out as an UnreadableError, so that one record never ends the reading of its file.
+    What is not about the record passes: a stream that fails (OSError), and memory that is used up."""
+    return _FOR_ANY_ERROR
+
+
+_FOR_ANY_ERROR: Final = _UnreadableForAnyError()
+"""It has no state; to make one from a generator for each record takes longer than to read a head."""
 
 
 @dataclass(slots=True)

@@ -36,6 +36,7 @@ __all__ = [
     "ReadOptions",
     "Unreadable",
     "detect_format",
+    "heads_at",
     "read_documents",
     "read_numbered",
     "read_one",
@@ -194,6 +195,17 @@ def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes 
     if isinstance(found, Unreadable):
         raise ValueError(f"{options.file} at offset {offset} cannot be read: {found.error}")
     return _with_language(found, options)
+
+
+def heads_at(stream: BinaryIO, offset: int, options: ReadOptions) -> tuple[bytes, bytes]:
+    """The head of the record at byte `offset` of a WARC or ARC file, and the HTTP head in it, as they stand there; both
+    empty for other formats, whose rows have none. ValueError where no record begins there."""
+    try:
+        if detect_format(stream, options) != "warc":
+            return b"", b""
+        return warc.read_heads_at(content_stream(stream, options.max_window_bytes), offset, options.max_window_bytes)
+    except UnreadableError as error:
+        raise ValueError(f"{options.file} at offset {offset} cannot be read: {error}") from error
 
 
 def _with_language(document: Document, options: ReadOptions) -> Document:

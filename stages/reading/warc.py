@@ -24,6 +24,7 @@ from stages.reading.head import (
     begins_record,
     next_record,
 )
+from stages.reading.headers import END_OF_HEADERS, MAX_HEADER_BYTES
 from stages.reading.magic import GZIP_MAGIC, ZSTD_MAGIC
 from stages.reading.members import CompressedMember, learn_dictionary, open_member, skip_frame
 from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
@@ -103,6 +104,22 @@ def read_record_at(
         return first
     found = ", ".join(f"type {kind}" for kind in counts.by_type)
     raise ValueError(f"{options.file} at offset {offset}: a record of {found}, which is no document")
+
+
+def read_heads_at(stream: BinaryIO, offset: int, max_window_bytes: int) -> tuple[bytes, bytes]:
+    """The head of the record at byte `offset` of a WARC or ARC file, and the HTTP head that its block begins with
+    (empty where there is none), as they stand there: for people. UnreadableError where no record begins there."""
+    cursor = Cursor(stream, max_window_bytes=max_window_bytes)
+    learn_dictionary(cursor)
+    cursor.seek(offset)
+    with unreadable_for_any_error():
+        member = open_member(cursor)
+        content = Content(cursor.more if member is None else member.more)
+        head = content.take_through(END_OF_HEADERS, MAX_HEADER_BYTES)
+        if head is None:
+            raise UnreadableError("no record begins there")
+        http = content.take_through(END_OF_HEADERS, MAX_HEADER_BYTES) if content.peek(5) == b"HTTP/" else None
+    return head, http or b""
 
 
 def _unreadable(error: UnreadableError, options: ReadOptions, offset: int, length: int) -> Unreadable:

@@ -74,41 +74,46 @@ class ParseStep:
         self._pages = pages
         self._ledger = ledger
         self._max_marks = table.max_marks
+        self._too_many_marks = _TOO_MANY_MARKS.at(float(table.max_marks))
         self._extractor = Extractor(
             name=table.extractor, favor=table.favor, fast=table.fast, timeout_seconds=table.timeout_seconds
         )
 
     def __call__(self, document: Document, /) -> Outcome:
         findings: tuple[Finding, ...] = ()
+        charset = document.charset
         if document.is_html or document.payload or not document.text:
             page = self._pages.read(document)
-            document, findings = replace(document, charset=page.charset, decoded=None), page.findings
+            charset, findings = page.charset, page.findings
             if page.too_much is not None:
-                return self._reject(document, page.too_much, findings[:-1])
-            text = self._pages.extract(page.html, self._extractor) if document.is_html else page.html
+                return self._reject(document, charset, page.too_much, findings[:-1])
+            text = self._pages.extract(page, self._extractor) if document.is_html else page.html
             if not isinstance(text, str):
                 if isinstance(text, Failure):
-                    return self._reject(document, _FAILURES[text].finding(True), findings)
+                    return self._reject(document, charset, _FAILURES[text].finding(True), findings)
                 error = Finding(stage=STAGE, rule=error_rule(STAGE), rejected=True)
-                return replace(self._reject(document, error, findings), fault=text)
+                return replace(self._reject(document, charset, error, findings), fault=text)
         else:
             text = document.text
         marks = self._marks_of(text)
         if marks.rejected:
-            return self._reject(document, marks, findings)
+            return self._reject(document, charset, marks, findings)
         findings = (*findings, marks)
         text, encoded = clean_text(text)
-        document = replace(document, text=text, text_hash=content_hash(encoded))
+        document = replace(document, text=text, text_hash=content_hash(encoded), charset=charset, decoded=None)
         if not text:
-            return self._reject(document, _EMPTY.finding(0.0), findings)
+            return self._reject(document, charset, _EMPTY.finding(0.0), findings)
         return document.with_findings(*findings) if self._ledger and findings else document
 
     def _marks_of(self, text: str) -> Finding:
         """How many marks are in a row at most; without the ledger, 0 for all that is within the bound."""
         value = most_marks(text.replace("\0", ""), 1 if self._ledger else self._max_marks + 1)
-        return _TOO_MANY_MARKS.at(float(self._max_marks)).finding(float(value))
+        return self._too_many_marks.finding(float(value))
 
-    def _reject(self, document: Document, finding: Finding, findings: tuple[Finding, ...]) -> Rejection:
+    def _reject(
+        self, document: Document, charset: str | None, finding: Finding, findings: tuple[Finding, ...]
+    ) -> Rejection:
+        document = replace(document, charset=charset, decoded=None)
         return Rejection(document=document, finding=finding, findings=findings if self._ledger else ())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,14 @@ from stages.tokens.end_of_text import OtherEndError
 from stages.tokens.library_encoder import LibraryEncoder, proven
 from stages.tokens.rank_encoder import RankEncoder, Tokens
 from stages.tokens.tokenizer_json import TokenizerJson, identity_of, read_tokenizer_json
-from stages.tokens.vocabulary import Vocabulary, byte_level_alphabet, format_ranks, load_vocabulary, read_tokenizer_file
+from stages.tokens.vocabulary import (
+    Vocabulary,
+    bundled_ranks,
+    byte_level_alphabet,
+    format_ranks,
+    load_vocabulary,
+    read_tokenizer_file,
+)
 
 TOKENIZER_FILES: Final = (".tiktoken", ".json")
 """How the name of a tokenizer's file ends, by which `tokenize.encoding` tells it from an encoding's name."""
@@ -197,16 +203,10 @@ def train_bpe(texts: Iterable[str], vocab: int) -> bytes:
     return format_ranks(ranks)
 
 
-@functools.lru_cache(maxsize=2)
-def _bundled_ranks(name: str) -> bytes:
-    """`format_ranks` of an encoding that quicktok ships, which takes a tenth of a second."""
-    return format_ranks(load_vocabulary(name).ranks)
-
-
 def _identity(vocabulary: Vocabulary) -> str:
     special = json.dumps(sorted(vocabulary.special.items()), ensure_ascii=True).encode()
     bundled = vocabulary.bundled
-    ranks = format_ranks(vocabulary.ranks) if bundled is None else _bundled_ranks(bundled)
+    ranks = format_ranks(vocabulary.ranks) if bundled is None else bundled_ranks(bundled)[1]
     parts = (vocabulary.pattern.encode(), ranks, special, b"%d" % vocabulary.end.id)
     return content_hash(length_prefixed(*parts)).hex()
 

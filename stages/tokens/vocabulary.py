@@ -72,10 +72,18 @@ def bundled_encoding(name: str) -> Any:
     return quicktok.get_encoding(name)
 
 
+@functools.lru_cache(maxsize=len(_BUNDLED))
+def bundled_ranks(name: str) -> tuple[Mapping[bytes, int], bytes]:
+    """The ranks of quicktok's encoding of that name, and `format_ranks` of them: what proves and names the encoding."""
+    source = bundled_encoding(name)
+    ranks = {source.decode_single_token_bytes(rank): rank for rank in range(_BUNDLED[name])}
+    return ranks, format_ranks(ranks)
+
+
 def format_ranks(ranks: Mapping[bytes, int]) -> bytes:
     """The ranks as tiktoken writes them: a line `<base64 of the bytes> <rank>` for each, in order of rank."""
-    in_order = sorted(ranks.items(), key=lambda item: item[1])
-    return b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in in_order)
+    in_order = sorted(ranks, key=ranks.__getitem__)
+    return b"".join([b"%b %d\n" % (binascii.b2a_base64(token, newline=False), ranks[token]) for token in in_order])
 
 
 def parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
@@ -154,14 +162,13 @@ def _definitions() -> ModuleType:
     return module
 
 
-def _load_ranks(url: str, expected_hash: str) -> dict[bytes, int]:
+def _load_ranks(url: str, expected_hash: str) -> Mapping[bytes, int]:
     """What `tiktoken.load.load_tiktoken_bpe` gives, from an installed package or tiktoken's cache."""
+    ranks: Mapping[bytes, int]
     name = url.rsplit("/", 1)[-1].removesuffix(".tiktoken")
     path = _tiktoken_cache() / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
     if name in _BUNDLED:
-        source = bundled_encoding(name)
-        ranks = {source.decode_single_token_bytes(rank): rank for rank in range(_BUNDLED[name])}
-        data, where = format_ranks(ranks), f"{name} of the package quicktok-v1"
+        (ranks, data), where = bundled_ranks(name), f"{name} of the package quicktok-v1"
     elif path.is_file():
         data, where = path.read_bytes(), str(path)
         ranks = parse_ranks(data, where)

@@ -109,7 +109,7 @@ def test_each_place_leads_to_its_document_and_back(out: Folder, say: Say) -> Non
 
 
 def test_records_are_exported_as_they_were_read(out: Folder, say: Say, tmp_path: Path) -> None:
-    code, _ = say("export", out.url, "--format", "warc", "--to", str(tmp_path / "warc"))
+    code, _ = say("export", out.url, "--format", "warc", "--to", str(tmp_path / "warc"), "--address", "none")
     assert code == 0
     exported = {}
     for path in (tmp_path / "warc").rglob("*.warc.gz"):

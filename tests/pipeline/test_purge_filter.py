@@ -15,7 +15,7 @@ from pipeline.demo.pages import write_article
 from sluice.output import open_output
 from tests.support.outputs.byte_search import everything, of_folder
 from tests.support.outputs.lineage_query import query
-from tests.support.outputs.runs import recipe, run
+from tests.support.outputs.runs import ON_RAY, recipe, run
 
 CLASS_STEP = "tests.support.steps.model_steps:Shout"
 BY = ("--reason", "a takedown", "--by", "a test", "--apply")
@@ -160,14 +160,16 @@ def test_a_text_of_which_one_copy_was_purged_goes_when_all_copies_are(tmp_path: 
 
 
 @pytest.mark.parametrize("way", ["inputs", "texts", "models"])
-def test_no_text_is_kept_of_what_a_later_step_made_equal_to_a_purged_one(tmp_path: Path, way: str) -> None:
+def test_no_text_is_kept_of_what_a_later_step_made_equal_to_a_purged_one(
+    tmp_path: Path, way: str, small_ray: None
+) -> None:
     article = write_article("en", random.Random(11)).text
     first, second = f"{article} Write to ann@one.example.", f"{article} Write to bob@two.example."
     steps = ["url", "parse", "language", *([CLASS_STEP] if way == "models" else []), "pii", "identity", "dedup.exact"]
 
     def run_over(out: str, url: str, text: str, *, from_output: str | None = None, **tables: dict[str, Any]) -> str:
         inputs = {"web": (write_pages(tmp_path / "pages.jsonl", {url: text}),)}
-        plain = recipe(str(tmp_path / out), inputs, **tables)
+        plain = recipe(str(tmp_path / out), inputs, **tables, **({"ray": ON_RAY} if way == "models" else {}))
         plain["source"][0]["steps"] = steps
         run(tmp_path / f"run-{out}", plain, from_output=from_output)
         return str(tmp_path / out)

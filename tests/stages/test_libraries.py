@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stages import libraries as found_in
-from stages.libraries import OURS, READING, imported_names, libraries
+from stages.libraries import OURS, READING, _found_names, imported_names, libraries
 from stages.steps.catalogue import SHAPING, STAGES, libraries_of
 from tests.support.checkout import ROOT
 
@@ -104,6 +104,13 @@ def test_every_library_that_a_module_imports_is_one_of_some_stage(all_libraries:
         assert named <= known, path
 
 
+def test_expressions_find_in_our_own_source_what_parsing_it_finds() -> None:
+    for package in ("lineage", "stages", "pipeline"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            source = path.read_bytes()
+            assert set(_found_names(source.decode())) == set(imported_names(source)), path
+
+
 def test_compiled_modules_import_no_library() -> None:
     """Their source is not installed with them, so that nothing could be found in it."""
     for path in sorted((ROOT / "stages").rglob("*.pyx")):
@@ -134,6 +141,8 @@ HARMLESS = {
     "fasttext-predict", "fasttext-predict-v2", "fastwarc",
     # of babel, of which the countries of languages are asked for and no times
     "pytz",
+    # of datasketch, which tunes its indexes with it, and none is made here
+    "scipy",
     # of pyvi and what it takes its words from: tables for people, and models other than the one that it asks
     "scikit-learn", "tabulate",
     # of justext and pythainlp, for releases of Python that are none of ours

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from lineage.recipe import RecipeError
 from stages import ngrams
 from stages.document import Document, Rejection
-from stages.ngrams import NgramIndex, character_spans, words_of
+from stages.ngrams import NgramIndex, character_spans, word_places, words_of
 from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable, read_items
 from stages.steps.parse import clean_text
 from stages.tokens.tokenizer import load_tokenizer
@@ -76,7 +76,7 @@ def test_case_punctuation_and_white_space_do_not_hide_an_item(ngram):
     hidden = FILLER + QUESTION.upper().replace(" ", " \n ").replace(";", " --").replace("?", "...! ") + FILLER
     (match,) = NgramIndex([QUESTION], ngram, load_tokenizer("cl100k_base").encode_batch).match(hidden)
     assert (match.item, match.overlap) == (0, 1.0)
-    ((start, end),) = character_spans(hidden, match.spans)
+    ((start, end),) = character_spans(word_places(hidden), match.spans)
     assert words_of(hidden[start:end]) == words_of(QUESTION)
     assert match.longest == len(words_of(QUESTION))
 
@@ -84,7 +84,7 @@ def test_case_punctuation_and_white_space_do_not_hide_an_item(ngram):
 def test_spans_say_where_in_the_document_the_item_stands():
     text = FILLER + QUESTION + " " + FILLER
     (match,) = NgramIndex([QUESTION], "13w").match(text)
-    ((start, end),) = character_spans(text, match.spans)
+    ((start, end),) = character_spans(word_places(text), match.spans)
     assert text[start:end] == QUESTION
 
 

@@ -11,7 +11,7 @@ from trainer.launch import train_on_ray
 from trainer.processes.placement import local_cpus
 
 
-def test_a_run_on_ray_train_has_the_losses_of_a_plain_process(tmp_path: Path) -> None:
+def test_a_run_on_ray_train_has_the_losses_of_a_plain_process(tmp_path: Path, small_ray: None) -> None:
     corpus = make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url
     changes = {"workers": 1, "steps": 3, "checkpoint": {"every": 2}, "record_batches": False}
     run = Run(data=corpus, output=tmp_path / "on-ray", changes=changes)

@@ -18,6 +18,7 @@ from trainer.data.blocks import BlockReader
 from trainer.data.corpus import Corpus
 from trainer.data.figures import ReadFigures
 from trainer.order import Order, Places
+from trainer.ordering.geometry import num_validated
 from trainer.ordering.permutation import Int64s
 
 IGNORED: Final = -100
@@ -104,10 +105,12 @@ class Dataset:
         """Any sequences of the order by number, in the order given; step is -1."""
         return self._read(-1, numbers, self.order.locate(numbers), len(numbers))
 
-    def validation(self, source: int, first: int) -> Batch:
-        """This slice of the up to G held-out sequences of a source (by number) from `first` on; step is -1."""
+    def validation(self, source: int, first: int, most: int | None = None) -> Batch:
+        """This slice of the up to G held-out sequences of a source (by number) from `first` on, of `most` evenly spaced
+        ones (None: of all); step is -1."""
         held = int(self.order.num_validation[source])
-        numbers = np.arange(first, min(first + self.order.plan.global_batch, held), dtype=np.int64)
+        num = num_validated(held, most)
+        numbers = np.arange(first, min(first + self.order.plan.global_batch, num), dtype=np.int64) * held // num
         low, high = self.part.bounds(len(numbers))
         places = self.order.validation(self.order.plan.sources[source], numbers[low:high])
         return self._read(-1, numbers[low:high], places, self.part.max_rows(len(numbers)))

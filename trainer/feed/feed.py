@@ -26,6 +26,7 @@ from trainer.data.figures import NUM_COUNTED
 from trainer.data.row_loss import RowLoss
 from trainer.model.rows import DeviceRows
 from trainer.order import ORDER_VERSION
+from trainer.ordering.geometry import num_validated
 from trainer.provenance.account import Account
 from trainer.provenance.batches import BatchRecorder, Recorded, recorded
 from trainer.provenance.facts import sweep_fact
@@ -51,7 +52,8 @@ class FeedOptions:
     """How a feed works. `micro_batch`: rows of a forward pass (None: the slice, at most 8); `fill_up`: how many there
     must be of them, all of as many rows, if a step needs so many (None: no matter). `prefetch_batches`: batches in the
     making, the step's own one included. One process of the run keeps its account; of processes that get equal rows one
-    records. `group`: gloo, over all processes of the run."""
+    records. `group`: gloo, over all processes of the run. `most_validated`: held-out sequences of a source that an
+    evaluation reads (None: all)."""
 
     run: str
     output: Folder
@@ -63,6 +65,7 @@ class FeedOptions:
     records: bool = False
     records_losses: bool = False
     group: dist.ProcessGroup | None = None
+    most_validated: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,8 +178,8 @@ class Feed:
         """The held-out sequences, source by source, in as many micro-batches on every rank. A shard that is gone is met
         as in `micro_batches`."""
         for source in range(self.num_sources):
-            held = int(self._order.num_validation[source])
-            for first in range(0, held, self._order.plan.global_batch):
+            num = num_validated(int(self._order.num_validation[source]), self._options.most_validated)
+            for first in range(0, num, self._order.plan.global_batch):
                 batch = self._across_a_purge(partial(self._held_out, source, first))
                 yield self._cut(self._to_device(batch))
 
@@ -241,7 +244,7 @@ class Feed:
         self._dataset = self._dataset.reading(corpus, self._source.open_reader(corpus))
 
     def _held_out(self, source: int, first: int) -> Batch:
-        return self._dataset.validation(source, first)
+        return self._dataset.validation(source, first, self._options.most_validated)
 
     def _across_a_purge(self, read: Callable[[], T]) -> T:
         """What `read` gives; where a shard is gone, what it gives of the content as the indexes name it now."""

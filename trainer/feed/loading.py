@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from functools import partial
@@ -98,8 +99,13 @@ def open_feed(recipe: TrainRecipe, process: Process, left_out: tuple[tuple[int, 
         records=(recipe.train.record_batches or recipe.train.record_losses) and is_first_peer,
         records_losses=recipe.train.record_losses,
         group=group,
+        most_validated=_sequences_of(recipe.train.validation_tokens, recipe.train.seq_len),
     )
     return Feed(source, options)
+
+
+def _sequences_of(tokens: int | None, seq_len: int) -> int | None:
+    return None if tokens is None else math.ceil(tokens / seq_len)
 
 
 def _same_corpus(recipe: TrainRecipe, process: Process, group: dist.ProcessGroup | None) -> Corpus:

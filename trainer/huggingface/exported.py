@@ -26,7 +26,13 @@ class ExportedCheckpoint:
 
 
 def record_exported(output: Folder, place: str, step: int, attempt: int) -> None:
-    """Write down, before a byte is written, that a checkpoint goes to `place`."""
+    """Write down, before a byte is written, that a checkpoint goes to `place`; once, however often it is tried."""
+    for name in output.names(_FOLDER):
+        known = output.read(name)
+        row = json.loads(known)
+        if (row["place"], row["step"], row["attempt"]) == (place, step, attempt):
+            output.publish(name, known)  # the call that wrote it may have failed to bring it to the disk
+            return
     at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     row = dataclasses.asdict(ExportedCheckpoint(place=place, step=step, attempt=attempt, at=at))
     number = len(output.names(_FOLDER)) + 1

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
@@ -30,7 +29,8 @@ from trainer.mix.proxies import Ablation, AblationError, pending, publish_result
 from trainer.processes.placement import Workers, workers_of
 from trainer.recipe_tables.parallelism import ParallelTable
 
-_POLL_SECONDS: Final = 0.1
+_PRELOADED: Final = ("pyarrow.dataset", "torch.utils.tensorboard")
+"""What a training run imports once it runs, half a second of each."""
 _RETRIES: Final = 3
 """How often a proxy is started again whose node is lost."""
 _STOP_SECONDS: Final = 60.0
@@ -39,7 +39,8 @@ _STOP_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyProcess:
-    """A process to carry out: `main(arguments)` of a module, what it reads on stdin, and what it gets."""
+    """A process to carry out: `main(arguments)` of a module, what it reads on stdin, and what it gets. `preload` are
+    modules that `main` imports on its way."""
 
     name: str
     module: str
@@ -47,13 +48,7 @@ class ProxyProcess:
     stdin: str
     threads: int
     environment: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Running:
-    process: subprocess.Popen[bytes]
-    log: IO[bytes]
-    slot: int
+    preload: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +95,7 @@ def proxy_process(ablation: Ablation, point: Point) -> ProxyProcess:
         arguments=("/dev/stdin",),
         stdin=as_toml(ablation.proxy(point)),
         threads=_threads(ablation),
+        preload=_PRELOADED,
     )
 
 
@@ -177,58 +173,59 @@ def _num_that_fit(ablation: Ablation) -> int:
 
 
 def _on_this_machine(work: Sequence[ProxyProcess], num_parallel: int) -> Generator[str, None, None]:
-    waiting = list(work)
-    running: dict[str, _Running] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < num_parallel:
-                slot = min(set(range(num_parallel)) - {one.slot for one in running.values()})
-                begun = waiting.pop(0)
-                running[begun.name] = _start(begun, slot)
-            name = _await_any(running)
-            _check(name, running.pop(name))
-            yield name
-    finally:
-        for one in running.values():
-            one.process.terminate()
-        for one in running.values():
-            one.process.wait()
-
-
-def _start(work: ProxyProcess, slot: int) -> _Running:
-    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which signals it to save and end."""
-    own = {"OMP_NUM_THREADS": str(work.threads), "LOCAL_RANK": str(slot), "PYTHONPATH": os.pathsep.join(sys.path)}
+    """All in processes forked from one, which has imported what they need: each would take longer for that than a
+    short run for its steps."""
     log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trainer.mix.child", str(os.getpid()), work.module, *work.arguments],
+    server = _start(work, num_parallel, log)
+    try:
+        assert server.stdout is not None
+        for _ in work:
+            line = server.stdout.readline()
+            if not line:
+                code = server.wait()
+                log.seek(0)
+                said = log.read().decode(errors="replace").strip()
+                raise AblationError(f"the process of the proxy runs ended with exit code {code}: {said[-800:]}")
+            ended = json.loads(line)
+            if ended["code"] != 0:
+                raise AblationError(
+                    f"proxy run {ended['name']} ended with exit code {ended['code']}: {ended['said'][-800:]}"
+                )
+            yield ended["name"]
+    finally:
+        server.terminate()
+        server.wait()
+        log.close()
+
+
+def _start(work: Sequence[ProxyProcess], num_parallel: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which signals it to save and end."""
+    (threads,) = {one.threads for one in work}
+    (settings,) = {one.environment for one in work}
+    own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(sys.path)}
+    pieces = [
+        {
+            "name": one.name,
+            "module": one.module,
+            "arguments": list(one.arguments),
+            "stdin": one.stdin,
+            "preload": list(one.preload),
+        }
+        for one in work
+    ]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "trainer.mix.child", str(os.getpid()), str(num_parallel)],
         stdin=subprocess.PIPE,
-        stdout=log,
+        stdout=subprocess.PIPE,
         stderr=log,
-        env={**os.environ, **dict(work.environment), **own},
+        env={**os.environ, **dict(settings), **own},
         start_new_session=True,
     )
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it died at once: its exit code and log say why
-        process.stdin.write(work.stdin.encode())
-        process.stdin.close()
-    return _Running(process=process, log=log, slot=slot)
-
-
-def _await_any(running: dict[str, _Running]) -> str:
-    while True:
-        for name, one in running.items():
-            if one.process.poll() is not None:
-                return name
-        time.sleep(_POLL_SECONDS)
-
-
-def _check(name: str, ended: _Running) -> None:
-    """AblationError with the end of its log where a run failed."""
-    with ended.log as log:
-        log.seek(0)
-        said = log.read().decode(errors="replace").strip()
-    if ended.process.returncode != 0:
-        raise AblationError(f"proxy run {name} ended with exit code {ended.process.returncode}: {said[-800:]}")
+    assert server.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it died at once: its exit code says so
+        server.stdin.write(json.dumps(pieces).encode())
+        server.stdin.close()
+    return server
 
 
 def _on_cluster(

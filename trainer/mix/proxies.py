@@ -37,7 +37,7 @@ from trainer.options import (
     TrainRecipe,
     TrainTable,
 )
-from trainer.ordering.geometry import Geometry
+from trainer.ordering.geometry import Geometry, num_validated
 from trainer.parallel.checks import check_layout
 from trainer.recipe_tables.mixing import MixTable
 from trainer.recipe_tables.parallelism import ParallelTable
@@ -46,6 +46,8 @@ from trainer.telemetry.metrics_file import read_reports
 _DESIGN: Final = "design.json"
 _DRAWN_BY: Final = ("runs", "replicates", "held_out", "design", "caps", "floors", "proxy")
 """The keys of [mix] that decide which runs there are; the others judge them."""
+_FEWEST_VALIDATED: Final = 4096
+"""Tokens of each source."""
 
 
 class AblationError(RuntimeError):
@@ -69,7 +71,7 @@ class ProxyResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablation:
-    """An ablation as its recipe describes it. `model`: of the proxies."""
+    """An ablation as its recipe describes it. `model`: of the proxies. `num_held_out`: sequences by source."""
 
     recipe: TrainRecipe
     table: MixTable
@@ -77,6 +79,7 @@ class Ablation:
     points: tuple[Point, ...]
     order_fingerprints: tuple[str, ...]
     model: ModelConfig
+    num_held_out: Mapping[str, int]
 
     @property
     def folder(self) -> Folder:
@@ -97,6 +100,23 @@ class Ablation:
     def flops_per_token(self) -> float:
         """Of training a proxy."""
         return self.model.flops_per_token(self.recipe.train.seq_len)
+
+    @property
+    def flops_per_run(self) -> float:
+        """Of a proxy run with its validation, which goes forward only: a third of what training on a token takes."""
+        return self.flops_per_token * (self.tokens + self.validation_tokens / 3)
+
+    @property
+    def validation_tokens(self) -> int:
+        """Held-out tokens, of all sources, that a proxy run is judged on."""
+        most = math.ceil(self.most_validated / self.recipe.train.seq_len)
+        return sum(num_validated(held, most) for held in self.num_held_out.values()) * self.recipe.train.seq_len
+
+    @property
+    def most_validated(self) -> int:
+        """Most of them of one source: see `mix.proxy.validation_tokens`."""
+        given = self.table.proxy.validation_tokens or self.recipe.train.validation_tokens
+        return given or max(self.tokens // len(self.num_held_out), _FEWEST_VALIDATED)
 
     def proxy(self, point: Point) -> TrainRecipe:
         """The training recipe of one run: one process, the proxy's model and rate, the point's mixture and seed. Where
@@ -122,6 +142,7 @@ class Ablation:
             compile=train.compile and self.model.experts is None,
             optimizer=optimizer,
             eval_every=0,
+            validation_tokens=self.most_validated,
             profile=None,
             checkpoint=CheckpointTable(every=max(self.steps // 4, 1), keep=1),
             record_batches=False,
@@ -172,6 +193,7 @@ def open_ablation(recipe: TrainRecipe) -> Ablation:
         points=make_design(space, recipe.mix, recipe.seed, mixture_block(recipe, recipe.mix)),
         order_fingerprints=tuple(output.order_fingerprint for output in corpus.outputs),
         model=config,
+        num_held_out=_num_held_out(corpus, recipe),
     )
     # What each proxy would refuse. Those of a design that is published began with weights that fit, if any.
     check_layout(ablation.proxy(ablation.points[0]).train, config)
@@ -199,6 +221,11 @@ def _check_first_weights(train: TrainTable, config: ModelConfig) -> None:
 
 def _tokens(corpus: Corpus) -> dict[str, int]:
     return {source: sum(lengths) for source, lengths in corpus.lengths.items()}
+
+
+def _num_held_out(corpus: Corpus, recipe: TrainRecipe) -> dict[str, int]:
+    geometry = Geometry(list(corpus.lengths.values()), recipe.train.seq_len, recipe.train.validation)
+    return dict(zip(corpus.lengths, geometry.num_validation.tolist(), strict=True))
 
 
 def _epoch_tokens(corpus: Corpus, recipe: TrainRecipe) -> dict[str, int]:

@@ -183,3 +183,8 @@ class Passes:
         position = self._position_of(pair, block)
         start, size, key = self._window(pair, position)
         return start + unpermute(self._starts(pair, position) + within - start, domain(size, key))
+
+
+def num_validated(held: int, most: int | None) -> int:
+    """How many of a source's held-out sequences an evaluation reads, where it reads `most` of each (None: all)."""
+    return held if most is None else min(held, most)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import _get_default_store
 
 from lineage.recipe import RecipeError
+from trainer.processes.allocator import keep_freed_memory
 from trainer.recovery.watchdog import Store
 
 
@@ -37,6 +38,8 @@ def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
 
     RecipeError where the number of processes is not the recipe's."""
     device = local_device()
+    if device.type == "cpu":
+        keep_freed_memory()
     if not dist.is_initialized():
         if num_workers > 1 and "WORLD_SIZE" not in os.environ:
             raise RecipeError(

@@ -6,12 +6,14 @@ place when a checkpoint is due. Peers that get the same rows (tensor, pipeline, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lineage.ids import tokens_hash
@@ -33,6 +35,7 @@ LOSSES: Final = (pa.field("loss", pa.float64()), pa.field("num_labels", pa.int64
 where the batch was skipped unseen."""
 
 _FLUSH_ROWS: Final = 1 << 16
+_NAME: Final = re.compile(r"batches-(?P<attempt>\d+)-\d+-(?P<first>\d+)-(?P<end>\d+)\.parquet$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,3 +109,32 @@ class BatchRecorder:
             columns["loss"] = [None if loss is None else loss.loss for loss in mine]
             columns["num_labels"] = [None if loss is None else loss.num_labels for loss in mine]
         return pa.table(columns, schema=self._schema)
+
+
+def read_row_losses(
+    output: Folder, wanted: Collection[tuple[int, int, int]], most_files: int
+) -> dict[tuple[int, int, int], float]:
+    """The mean loss (nats a counted label) of these rows, by (attempt, step, row), where the run recorded losses; of as
+    many of its files as may be opened."""
+    named = {name: _NAME.search(name) for name in output.names("batches")}
+    steps = {(attempt, step) for attempt, step, _ in wanted}
+    found: dict[tuple[int, int, int], float] = {}
+    opened = 0
+    for name, parts in sorted(named.items()):
+        if parts is None or opened == most_files:
+            continue
+        attempt, first, end = (int(parts[group]) for group in ("attempt", "first", "end"))
+        if not any(attempt == each and first <= step < end for each, step in steps):
+            continue
+        opened += 1
+        with output.open(name) as file:
+            table = pq.ParquetFile(file)
+            if "loss" not in table.schema_arrow.names:
+                continue
+            rows = table.read(columns=["step", "row", "loss", "num_labels"])
+        rows = rows.filter(pc.is_in(rows["step"], pa.array([step for each, step in steps if each == attempt])))
+        for row in rows.to_pylist():
+            place = attempt, row["step"], row["row"]
+            if place in wanted and row["loss"] is not None and row["num_labels"]:
+                found[place] = row["loss"] / row["num_labels"]
+    return found

@@ -2,6 +2,7 @@
 benchmarks its data was checked.
 
   attempts/00001.setup    written once, when the attempt begins; the fact `start` of lineage.jsonl repeats it in part
+  attempts/00001.toml     its recipe, every key and with absolute places, so that its steps can be done again
 
 A certificate reads both, so that one that was changed is found. No torch here.
 """
@@ -17,7 +18,8 @@ from typing import Any, Final
 
 from lineage.ids import content_hash
 from lineage.index.checked_against import CheckedAgainst, checked_against
-from lineage.recipe import as_plain
+from lineage.recipe import as_plain, as_toml, parse_table, parse_toml
+from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder
 from trainer.options import TrainRecipe
 
@@ -38,10 +40,19 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """The first process's processor or GPU by its name, and the threads of each process on a processor: others may
+    round otherwise."""
+
+    name: str
+    num_threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """What an attempt was started with. `layout`: what the order of additions hangs on; `origin`: None where it began
     with the seed's weights, or went on from a checkpoint; `benchmarks`: against which the data was checked, by the
-    output read (None: an attempt of an earlier release)."""
+    output read; `hardware`: what computed. The last two are None for an attempt of an earlier release."""
 
     recipe_hash: str
     seed: int
@@ -50,9 +61,10 @@ class Setup:
     versions: Mapping[str, str]
     origin: Origin | None = None
     benchmarks: Mapping[str, Sequence[CheckedAgainst]] | None = None
+    hardware: Hardware | None = None
 
 
-def make_setup(recipe: TrainRecipe, device: str, origin: Origin | None) -> Setup:
+def make_setup(recipe: TrainRecipe, device: str, origin: Origin | None, hardware: Hardware | None = None) -> Setup:
     """The setup of an attempt that begins now."""
     table = recipe.train
     layout = dataclasses.asdict(table.mesh) | {
@@ -71,6 +83,7 @@ def make_setup(recipe: TrainRecipe, device: str, origin: Origin | None) -> Setup
         versions={name: _version(name) for name in _PACKAGES},
         origin=origin,
         benchmarks={data.out: checked_against(Folder(data.out)) for data in table.outs},
+        hardware=hardware,
     )
 
 
@@ -80,8 +93,9 @@ def recipe_hash(recipe: TrainRecipe) -> str:
     return content_hash(json.dumps({name: plain[name] for name in ("run", "train")}, sort_keys=True).encode()).hex()
 
 
-def record_setup(output: Folder, attempt: int, setup: Setup) -> None:
+def record_setup(output: Folder, attempt: int, setup: Setup, recipe: TrainRecipe) -> None:
     """Write down how an attempt was set up, before it does a step."""
+    output.publish(_recipe_name(attempt), as_toml(_with_absolute_places(recipe)).encode())
     output.publish(_name(attempt), json.dumps(dataclasses.asdict(setup), sort_keys=True).encode())
 
 
@@ -93,7 +107,36 @@ def read_setup(output: Folder, attempt: int) -> Setup | None:
     told = row.get("benchmarks")
     benchmarks = None if told is None else {out: tuple(map(_benchmark, found)) for out, found in told.items()}
     origin = None if row["origin"] is None else Origin(**row["origin"])
-    return Setup(**{**row, "origin": origin, "benchmarks": benchmarks})
+    hardware = None if row.get("hardware") is None else Hardware(**row["hardware"])
+    return Setup(**{**row, "origin": origin, "benchmarks": benchmarks, "hardware": hardware})
+
+
+def read_recipe(output: Folder, attempt: int) -> TrainRecipe | None:
+    """The recipe of an attempt; None for one of an earlier release, which wrote none."""
+    if not output.exists(_recipe_name(attempt)):
+        return None
+    return parse_table(TrainRecipe, parse_toml(output.read(_recipe_name(attempt)).decode()))
+
+
+def _with_absolute_places(recipe: TrainRecipe) -> TrainRecipe:
+    """The recipe as it may be read from another folder, and without credentials."""
+
+    def place(url: str) -> str:
+        return without_secrets(Folder(url).url)
+
+    table = recipe.train
+    path = table.checkpoint.path
+    return dataclasses.replace(
+        recipe,
+        train=dataclasses.replace(
+            table,
+            data=tuple(dataclasses.replace(entry, out=place(entry.out)) for entry in table.outs),
+            output=place(table.output),
+            model=place(table.model) if table.model.endswith(".json") else table.model,
+            init_from=None if table.init_from is None else place(table.init_from),
+            checkpoint=dataclasses.replace(table.checkpoint, path=None if path is None else place(path)),
+        ),
+    )
 
 
 def _benchmark(row: dict[str, Any]) -> CheckedAgainst:
@@ -102,6 +145,10 @@ def _benchmark(row: dict[str, Any]) -> CheckedAgainst:
 
 def _name(attempt: int) -> str:
     return f"attempts/{attempt:05d}.setup"
+
+
+def _recipe_name(attempt: int) -> str:
+    return f"attempts/{attempt:05d}.toml"
 
 
 def _version(package: str) -> str:

@@ -16,6 +16,12 @@ class ProxyTable:
         "debug", is_path=True, help="as train.model; at least 15M parameters for an answer that transfers (olmix)"
     )
     tokens: int = key(1_000_000, at_least=1, help="tokens of one proxy run, rounded up to whole steps")
+    validation_tokens: int | None = key(
+        None,
+        at_least=1,
+        help="most held-out tokens of each source that a run is judged on; not given: train.validation_tokens, or else"
+        " as many of all sources together as it trains on, and 4,096 of each at least",
+    )
     lr: float | None = key(None, above=0, help="peak learning rate, best a small one; not given: train.optimizer.lr")
 
 

@@ -3,7 +3,7 @@
   sluice lineage OUT "SELECT rule, count(*) n FROM documents GROUP BY rule ORDER BY n DESC"
   sluice lineage OUT "SELECT * FROM steps" --json
   sluice lineage OUT "SELECT url, stage FROM documents" --csv-safe        for a spreadsheet
-  sluice lineage OUT --serve
+  sluice lineage OUT --serve                           the page of OUT, as by `sluice page`, which has more to say of it
   sluice lineage OUT --version 1 --serve               as it was then; purges are prepared without --version
 
 views: documents, edits, findings, placements, steps, step_rules, inputs, unreadable, purges, purged, training_runs,
@@ -27,6 +27,7 @@ from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json
+from pipeline.cli.output.page import add_serving, page_options
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
@@ -43,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sql", metavar="SELECT", nargs="?", help="one SELECT over the views")
     parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
     parser.add_argument("--serve", action="store_true", help="serve the page on loopback and print its address")
-    parser.add_argument("--port", type=int, default=0, help="of the page (any free one)")
+    add_serving(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print CSV, its values exact")
     form.add_argument(
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
     if options.serve:
         from pipeline.page.serve import serve
 
-        return serve(Folder(options.out), options.port, options.version, as_json=options.json)
+        return serve([Folder(options.out)], page_options(options, options.version), as_json=options.json)
     from lineage.store.query import WrongQueryError, query
 
     try:

@@ -77,8 +77,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="scan",
         metavar="FILE",
         help="what `sluice scan` found (.json), or a list of ids or URLs: .txt; .csv or .parquet with a column doc_id"
-        " or url (a row without id goes by its url); listed ones that OUT has not got are told, with the nearest that"
-        " it has, and passed over",
+        " or url (a row without id goes by its url); listed ones that OUT does not hold are reported,"
+        " each with the nearest that it holds, and skipped",
     )
     way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
     way.add_argument("--source", metavar="NAME", help="all documents of a source")

@@ -127,12 +127,34 @@ def _design(options: argparse.Namespace) -> None:
             write_design(ablation)
     if options.json:
         payload = {"file": ablation.folder.at("design.json"), "runs": [asdict(point) for point in ablation.points]}
-        print_json(payload | {"tokens_per_run": ablation.tokens})
+        cost = {"validation_tokens_per_run": ablation.validation_tokens, "flops_per_run": ablation.flops_per_run}
+        print_json(payload | {"tokens_per_run": ablation.tokens} | cost)
         return
     for point in ablation.points:
         shares = "  ".join(f"{source} {share:.3f}" for source, share in point.weights.items())
         print(f"{point.name:<16} seed {point.seed:<6} {shares}")
+    print(_cost(ablation))
     print(f"{len(ablation.points)} runs of {ablation.tokens:,} tokens; next: sluice mix run {quoted_recipe(options)}")
+
+
+def _cost(ablation: Ablation) -> str:
+    """What a run takes, and all of them."""
+    num, flops = len(ablation.points), ablation.flops_per_run
+    share = 1 - ablation.flops_per_token * ablation.tokens / flops
+    return (
+        f"A run trains on {ablation.tokens:,} tokens and is judged on {ablation.validation_tokens:,} held-out ones:"
+        f" {flops:.2g} floating-point operations, {share:.0%} of them for validation (mix.proxy.validation_tokens);"
+        f" the {num} runs {num * flops:.2g}.{_seconds(ablation)}"
+    )
+
+
+def _seconds(ablation: Ablation) -> str:
+    """What the runs took that are done."""
+    from trainer.mix.proxies import pending, read_result
+
+    waiting = pending(ablation)
+    took = [read_result(ablation, point).seconds for point in ablation.points if point not in waiting]
+    return f" {len(took)} are done, which took {sum(took) / len(took):.1f} s of steps each." if took else ""
 
 
 def _run(options: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ what a run gives that never read it. Where the run read none of it there is noth
 enough, --restart begins again from the first weights.
 
 Newer checkpoints are set aside (into set-aside, where the others lie; sluice trace OUT --runs RUN_OUTPUT lists them)
-until the run has done their steps again, and what those steps read is told as not applied. Killed at any point, the
+until the run has done their steps again, and what those steps read is listed as not applied. Killed at any point, the
 same call goes on, as does one without these options: it never goes back twice.
 
 Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from lineage.ids import content_hash
+from lineage.index.checksums import FileSum, encode_checksums, read_checksums
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import update_table_checksums
 from lineage.store.delta import StoreError, append, open_table, read_table
@@ -41,6 +44,30 @@ def test_every_first_commit_is_made_again(template: SmallOut, out: Folder, lose:
     assert {name: _sorted(read_table(out, name)) for name in TABLES} == before
     assert_whole(out)
     assert mend_tables(out) == ()
+
+
+def test_a_commit_that_was_staged_and_never_came_is_no_part_of_an_output(template: SmallOut, out: Folder) -> None:
+    """deltalake leaves what it staged where the disk failed under it."""
+    staged = f"{commit_name('cache_sweeps', 1)}#1"
+    out.write(staged, b"")
+    assert_whole(out)
+    purge(out, by_doc(template.named["original"]))
+    row = dict.fromkeys(SCHEMAS["cache_sweeps"].names, "a")
+    assert append(out, "cache_sweeps", pa.Table.from_pylist([row], SCHEMAS["cache_sweeps"]), "one")
+    update_table_checksums(out, ["cache_sweeps"])
+    assert not out.exists(staged) and "#" not in out.read("checksums.json").decode()
+    assert_whole(out)
+
+
+def test_a_staged_commit_that_an_earlier_release_summed_is_no_part_of_its_log(out: Folder) -> None:
+    staged = f"{commit_name('cache_sweeps', 1)}#1"
+    out.write(staged, b"")
+    sums = read_checksums(out)
+    entry = FileSum(file=staged, hash=content_hash(b"").hex(), bytes=0)
+    out.publish("checksums.json", encode_checksums(replace(sums, files=(*sums.files, entry))))
+    assert read_table(out, "cache_sweeps").num_rows == 0
+    update_table_checksums(out, ["cache_sweeps"])
+    assert_whole(out)
 
 
 @pytest.mark.parametrize("lose", [empty, os.unlink], ids=["empty", "gone"])

@@ -315,6 +315,30 @@ def test_a_fact_is_appended_once_however_often_it_is_told(tmp_path: Path) -> Non
     assert len(Folder(out.at("lineage/cache_sweeps")).names()) == 3 + 2
 
 
+def test_what_failed_tries_left_of_a_fact_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, table = Folder(str(tmp_path)), tmp_path / "lineage" / "cache_sweeps"
+    make_store(out)
+
+    def fail(*_: object) -> None:
+        raise StorageError(5, "Input/output error")
+
+    monkeypatch.setattr(store, "commit_file", fail)
+    for host in ("first", "second"):
+        with pytest.raises(StorageError):
+            append(out, "cache_sweeps", sweep(host), "one")
+    with pytest.raises(StorageError):
+        append(out, "cache_sweeps", sweep("first"), "two")
+    monkeypatch.undo()
+    prefix = next(path.name for path in table.glob("fact-*")).rpartition("-")[0]
+    (table / f".tmp-{prefix}-0.parquet").mkdir()
+    (table / f".tmp-{prefix}-0.parquet" / "dead").touch()
+    assert len(list(table.glob("fact-*"))) == 3
+    for transaction in ("one", "two"):
+        assert append(out, "cache_sweeps", sweep("third"), transaction)
+    assert {file.name for file in table.glob("*.parquet")} == set(state(out, "cache_sweeps").files)
+    assert not list(table.glob(".tmp-*"))
+
+
 def test_a_stale_handle_cannot_repeat_a_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two writers opened the table before either committed: the second must look again, and leave no file behind."""
     out = Folder(str(tmp_path))

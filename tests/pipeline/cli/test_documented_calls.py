@@ -27,7 +27,7 @@ import pytest
 import tomli_w
 
 from lineage.storage.folder import Folder
-from pipeline.cli.commands import COMMANDS, parse_command
+from pipeline.cli.commands import COMMANDS, parse_command, split_call
 from pipeline.cli.main import main
 from pipeline.demo.pages import render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
@@ -62,7 +62,7 @@ class Call:
 
     @property
     def command(self) -> str:
-        return self.words[0]
+        return split_call(self.words)[0]
 
     @property
     def action(self) -> str:
@@ -126,8 +126,9 @@ def test_every_value_of_a_printed_call_reaches_its_command(call: Call) -> None:
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
     """The options of a call, which hold every value that stands in it."""
-    options = parse_command(words[0], words[1:])
-    values = {word for word in words[1:] if not word.startswith("--")}
+    name, rest = split_call(words)
+    options = parse_command(name, rest)
+    values = {word for word in rest if not word.startswith("--")}
     assert not values - set(values_of(vars(options)))
     return options
 
@@ -339,6 +340,9 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
         "--step T": "1",
         "--step 10": "10",
         "--step 200": "12",
+        "--step 1200": "10",
+        "gsm8k.jsonl": "benchmark.jsonl",
+        "mmlu.jsonl": "texts.jsonl",
     }
 
 
@@ -396,6 +400,7 @@ RUNNABLE = sorted(
         if call.command not in CLUSTER
         and call.action not in LATER
         and "--serve" not in call.words
+        and call.command != "page"
         and not (call.action == "mix fit" and "--weights" not in call.words)
     ),
     key=_last_those_that_change,

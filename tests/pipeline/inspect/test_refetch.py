@@ -177,7 +177,8 @@ def test_records_that_share_a_compressed_member_are_each_found_again(tmp_path: P
         )
         assert code == 0, complaint
         assert f"The keeper of {name} wrote" in json.loads(said)["text"]
-    code, _, complaint = answer("export", str(tmp_path / "out"), "--format", "warc", "--to", str(tmp_path / "copy"))
+    copying = ("--format", "warc", "--to", str(tmp_path / "copy"), "--address", "none")
+    code, _, complaint = answer("export", str(tmp_path / "out"), *copying)
     assert code == 1 and "lies behind other records in one compressed member" in complaint
 
 

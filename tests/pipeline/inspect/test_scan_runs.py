@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.cli.main import main
 from stages.tokens.tokenizer import load_tokenizer, train_bpe
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run
 from tests.support.training.training_runs import Run
 

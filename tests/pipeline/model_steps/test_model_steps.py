@@ -289,11 +289,11 @@ def test_what_no_node_has_is_refused_by_stage_and_key(tmp_path, texts, encoder, 
         run(tmp_path, plain)
 
 
-def test_a_custom_resource_places_the_actors(tmp_path, texts, encoder) -> None:
-    judge = [edu(encoder, resources={"data": 1.0}, num_cpus=0.0)]
-    summary = run(tmp_path, with_steps(tmp_path, texts, "classifier", classifier=judge))
+def test_a_custom_resource_places_the_actors(tmp_path, texts) -> None:
+    own = step("Shout", resources={"data": 1.0}, num_cpus=0.0)
+    summary = run(tmp_path, with_steps(tmp_path, texts, f"{OWN}:Shout", step=own))
     lines = "\n".join(summary["datasets"][0]["lines"])
-    assert "MapBatches(classifier.edu)" in lines
+    assert f"MapBatches({OWN}:Shout)" in lines
 
 
 def test_texts_after_parse_are_kept_as_without_models(tmp_path, texts) -> None:

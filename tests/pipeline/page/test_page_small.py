@@ -13,17 +13,24 @@ from pathlib import Path
 
 import pytest
 import requests
-from aiohttp.test_utils import TestClient, TestServer, unused_port
 
+from lineage.index.output_index import read_index
+from lineage.purge.plan import PurgeError
 from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
 from pipeline.cli.main import main
 from pipeline.inspect.tracing import make_tracer
-from pipeline.page.serve import make_app
+from pipeline.page.jobs import Job, Jobs
+from pipeline.page.notes import BasketItem
+from pipeline.page.render import environment
+from pipeline.page.views.document import cluster_of
+from pipeline.page.views.plan import plan_basket
 from tests.support.outputs.purging import by_doc, purge
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.small_out import hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
 from tests.support.outputs.small_out.records import Record
+from tests.support.processes.served_page import form_secret
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +62,27 @@ def test_as_of_a_version_the_page_shows_what_counted_then(small: SmallOut, then:
     doc_id = small.named["original"].doc_id.hex()
     for place in (f"document/{doc_id}", f"search?q={doc_id}"):
         page = session.get(base + place, timeout=60)
-        assert page.ok and doc_id in page.text and "purged" not in page.text
+        assert page.ok and doc_id in page.text and 'id="purged"' not in page.text
     counted = session.get(base + "sql", params={"q": "SELECT count(*) + 7000 FROM purged"}, timeout=60).text
-    assert "<td>7000</td>" in counted and f"sluice lineage {small.folder.url} --version 1 " in counted
+    assert '<td class="n">7000</td>' in counted and f"sluice lineage {small.folder.url} --version 1 " in counted
 
 
 def test_as_of_a_version_the_page_prepares_no_purge_and_says_so(
     small: SmallOut, then: tuple[requests.Session, str]
 ) -> None:
     session, base = then
-    asked = {"kind": "doc", "value": kept(small).doc_id.hex(), "by": "me", "reason": "r"}
-    for place in ("", f"document/{asked['value']}"):
+    doc_id = kept(small).doc_id.hex()
+    for place in ("", f"document/{doc_id}"):
         page = session.get(base + place, timeout=60).text
-        assert '/search" method="get"' in page and '/purge"' not in page
+        assert '/search" method="get"' in page and "/basket" not in page
     assert f"sluice lineage {small.folder.url} --serve" in session.get(base, timeout=60).text
-    origin = "/".join(base.split("/")[:3])
+    headers = {"Origin": "/".join(base.split("/")[:3])}
+    asked = {"form_secret": form_secret(page), "act": "put", "kind": "doc", "value": doc_id}
     for answer in (
-        session.get(base + "purge", params=asked, timeout=60),
-        session.post(base + "purge", data=asked, headers={"Origin": origin}, timeout=60),
+        session.get(base + "basket", timeout=60),
+        session.post(base + "basket", data=asked, headers=headers, timeout=60),
+        session.post(base + "basket/plan", data=asked, headers=headers, timeout=60),
+        session.post(base + "purges/plan/x", data={**asked, "by": "me", "reason": "r"}, headers=headers, timeout=60),
     ):
         assert not answer.ok and "a purge is of the corpus as it is now" in answer.text
     assert not small.folder.exists("work/purge/intent.json")
@@ -88,43 +98,50 @@ def test_a_version_that_the_corpus_never_had_is_refused_as_for_a_select(
     call = ["lineage", small.folder.url, "--version", "9"]
     code, said = main([*call, "SELECT 1"]), capsys.readouterr().err
     assert code == 1 and "versions 1 to 2" in said
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline", *call, "--serve"], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr, done.stdout) == (code, said, "")
+    assert main([*call, "--serve"]) == code
+    assert capsys.readouterr().err == said
 
 
 def test_the_plan_of_a_purge_says_that_the_checkpoint_of_a_run_that_is_gone_is_unknown(
     small: SmallOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The small output has no whole recipe, which the hooks of real outputs read.
-    monkeypatch.setattr("pipeline.page.serve.plan_hooks", lambda _out: hooks.plan_hooks())
+    monkeypatch.setattr("pipeline.page.views.plan.plan_hooks", lambda _out: hooks.plan_hooks())
     shutil.copytree(small.folder.url, tmp_path / "out")
     out, gone = Folder(str(tmp_path / "out")), str(tmp_path / "gone")
     record_training(out, gone)
-
-    async def planned() -> str:
-        port = unused_port()
-        async with TestClient(TestServer(make_app(out, "token", f"127.0.0.1:{port}"), port=port)) as client:
-            base = str((await client.get("/?token=token")).url)
-            asked = {"kind": "doc", "value": kept(small).doc_id.hex()}
-            return await (await client.get(base.partition(str(port))[2] + "purge", params=asked)).text()
-
-    assert f"last checkpoint before: unknown: {gone} cannot be read (" in asyncio.run(planned())
+    items = [BasketItem(kind="doc", value=kept(small).doc_id.hex())]
+    plan = plan_basket(out, read_index(out), items)
+    html = environment().get_template("_exposed.html").render(exposures=plan.exposures)
+    assert f"last checkpoint before: unknown: {gone} cannot be read (" in html
 
 
 def test_a_history_says_which_lists_are_cut_off(small: SmallOut, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.page.serve._MOST_SHOWN", 1)
-    history = make_tracer(small.folder.url).by_id(small.named["original"].doc_id)
-    assert history.cluster is not None
+    monkeypatch.setattr("pipeline.page.views.document.MOST_MEMBERS", 1)
+    row = make_tracer(small.folder.url).by_id(small.named["original"].doc_id).row
+    members, num = cluster_of(Lookup(small.folder), row)
+    assert [entry.member.doc_id for entry in members] == [row.doc_id] and num == 3
 
-    async def shown() -> str:
-        port = unused_port()
-        app = make_app(small.folder, "token", f"127.0.0.1:{port}")
-        async with TestClient(TestServer(app, port=port)) as client:
-            answer = await client.get(f"/?token=token&to=document/{history.doc_id.hex()}")
-            return await answer.text()
 
-    page = asyncio.run(shown())
-    for entries in (history.decisions, history.cluster.members):
-        assert f"the first 1 of {len(entries)}<" in page
+def test_a_plan_is_carried_out_by_the_first_call_alone_and_an_error_is_told() -> None:
+    jobs = Jobs()
+
+    async def tried() -> tuple[Job, Job, Job]:
+        async def plan(_job: Job) -> str:
+            return "planned"
+
+        async def work(job: Job) -> list[str]:
+            job.say("a line")
+            raise PurgeError("the disk is full")
+
+        planned = jobs.begin("plan", plan)
+        await jobs.finish()
+        first, second = jobs.follow(planned, "purge", work), jobs.follow(planned, "purge", work)
+        await jobs.finish()
+        return planned, first, second
+
+    planned, first, second = asyncio.run(tried())
+    assert planned.result == "planned" and first is second, "a plan is carried out once"
+    assert (first.state, first.error, first.lines) == ("failed", "the disk is full", ["a line"])
+    with pytest.raises(PurgeError, match="Plan it anew"):
+        jobs.get("unknown")

@@ -232,15 +232,8 @@ def test_what_cannot_be_done_ends_with_1(tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "b.warc.gz").write_bytes(b"no warc" * 100)
     assert main(["run", str(made(tmp_path)), "--set", "limits.max_bad_records=0"]) == 1
     assert "1 of 2 records are unreadable" in capsys.readouterr().err
-    elsewhere = [
-        "--set",
-        f"run.output={tmp_path / 'elsewhere'}",
-        "--set",
-        "ray.unit_cpus=1000",
-        "--set",
-        "ray.address=local",
-    ]
-    assert main(["run", str(made(tmp_path)), *elsewhere]) == 1
+    on_ray = ["--set", "ray.address=local", "--set", "ray.unit_cpus=1000"]
+    assert main(["run", str(made(tmp_path)), "--set", f"run.output={tmp_path / 'elsewhere'}", *on_ray]) == 1
     assert "no node has CPU 1000" in capsys.readouterr().err
 
 

@@ -96,7 +96,7 @@ def test_a_purge_takes_texts_out_and_lets_nothing_of_them_stand(
 
 
 def test_texts_are_exported_and_tokens_are_refused(
-    texts_only: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    texts_only: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str], small_ray: None
 ) -> None:
     (num_kept,) = query(texts_only, "SELECT count(*) FROM documents WHERE status = 'kept'").rows[0]
     assert main(["export", texts_only.url, "--format", "jsonl", "--to", str(tmp_path / "texts")]) == 0

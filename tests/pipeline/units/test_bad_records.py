@@ -25,8 +25,6 @@ from tests.support.checkout import ROOT
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
 
-pytestmark = pytest.mark.usefixtures("address")
-
 STEPS = "tests.support.steps.failing_steps"
 SECRET = "the harbour master of page"
 

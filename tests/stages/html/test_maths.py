@@ -6,9 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stages.document import Document, Place
 from stages.html.extraction import Extractor, extract
+from stages.html.markup_bounds import markup_bounds
 from stages.html.mathml import latex_of_presentation
 from stages.html.maths import with_maths
+from stages.html.page import Bounds, read_page
 
 SENTENCE = "The quick brown fox jumps over the lazy dog while the cat looks on in silence. "
 
@@ -20,7 +23,16 @@ def text_of(markup: str, name: str) -> str:
         f"<p>{SENTENCE * 2} Begin {markup} end. {SENTENCE * 2}</p><p>{SENTENCE * 4}</p></article></body></html>"
     )
     extractor = Extractor(name=name, favor="precision", fast=False, timeout_seconds=60.0)  # type: ignore[arg-type]
-    text = extract(page, extractor)
+    bounds = Bounds(num_bytes=1_000_000, num_tags=1_000, depth=100, num_options=10)
+    document = Document(
+        doc_id=b"",
+        source="",
+        place=Place(file="", offset=0, length=0),
+        raw_hash=b"",
+        payload=page.encode(),
+        is_html=True,
+    )
+    text = extract(read_page(document, bounds).html, extractor)
     assert isinstance(text, str)
     return " ".join(text.split("Begin")[1].split(" end.")[0].split())
 
@@ -133,6 +145,26 @@ def test_a_formula_brings_no_markup_in(extractor: str) -> None:
 def test_a_page_without_any_is_the_same_object() -> None:
     page = f"<html><body><p>{SENTENCE * 50} 5 &lt; 6, <b>bold</b> <img class='text' alt='a'></p></body></html>"
     assert with_maths(page) is page
+
+
+@pytest.mark.parametrize(
+    ("markup", "expected"),
+    [
+        ("<p>plain <b>bold</b> &frac12; &amp; <suppose> <subject> <mathx>", False),
+        ("<img class='context text-center' src='text/texture.png?latexx'><script>math/tex</script>", False),
+        ("<!-- <math> --><script>'<sup>'</script><title><sub></title>", False),
+        *((markup, True) for markup in (
+            "<SUP>2</SUP>", "<sub class=a>", "<math>", "<m:math>", "<MML:MATH display='block'>", "1&frasl;2",
+            "1&#X2044;2",
+            "1&#8260;2", "1\u20442", "<script type='math/tex; mode=display'>", "<img class='a tex' alt='x'>",
+            "<img alt='x' class=latex>", "<img class='mwe-math-fallback-image-inline'>", "<svg><title><sup>",
+        )),
+    ],
+)  # fmt: skip
+def test_which_pages_may_hold_any_is_told_with_their_bounds(markup: str, expected: bool) -> None:
+    assert markup_bounds(markup.encode())[-1] is expected
+    assert markup_bounds(f"<p>\u201cbefore\u201d {markup} behind".encode())[-1] is expected
+    assert expected or with_maths(markup) is markup
 
 
 @pytest.mark.parametrize(

@@ -294,7 +294,8 @@ def test_the_one_pass_over_all_kinds_sees_what_each_kind_s_own_pass_sees(text):
 
 
 def test_the_one_pass_answers_rightly_where_its_memory_must_be_begun_anew():
-    noise = "".join(f"{i:x}{i * 7919:o}" for i in range(200_000)).encode()
+    noise = "".join(f"{i:x}{i * 7919:o}" for i in range(20_000)).encode()  # nearly each byte takes a state more
+    assert len(noise) > 200_000
     for kind, sample in (("us_ssn", b" 219-09-9999 "), ("email", b" a@b.co "), ("secret", b" AKIAIOSFODNN7EXAMPLE ")):
         assert kind not in ANY_OF_GATES(noise)
         assert kind in ANY_OF_GATES(noise + sample + noise)

@@ -40,8 +40,8 @@ class Corpus:
 
 
 def recipe(out: str, sources: dict[str, tuple[str, ...]], **tables: dict[str, Any]) -> dict[str, Any]:
-    """A recipe as TOML would say it, more tables as given. For speed it says resiliparse, and no Ray: the same bytes
-    for a tenth of the processor time (see `ON_RAY`)."""
+    """A recipe as TOML would say it, more tables as given. For speed it says resiliparse, and no Ray, whose start
+    takes longer than many small runs (see `ON_RAY`)."""
     plain: dict[str, Any] = {
         "run": {"name": "test", "output": out},
         "source": [{"name": name, "inputs": list(inputs)} for name, inputs in sources.items()],

@@ -26,7 +26,9 @@ TIMEOUT_SECONDS = 600
 _SLOW_IMPORTS = [
     "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor.parallel",
     "torch.utils.tensorboard", "trainer.loop", "pytest", "hypothesis",
+    "deltalake.fs", "lineage.store.arrow_table", "pandas", "pyarrow.dataset",
 ]  # fmt: skip
+"""What a training imports, the last line of it first when it reads a table: a quarter of a short run."""
 
 Work = Callable[[Process], Any]
 

@@ -1,6 +1,6 @@
 """A stand-in for a proxy run: says that it started, and waits until it is told to end with a code, or gets a signal.
 
-Started as `python -m trainer.mix.child PARENT tests.support.processes.mix_sleeper FOLDER NAME`."""
+Its arguments are FOLDER and NAME (`trainer.mix.child`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+
+_IMPORTED_BY = os.getpid()
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -25,7 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, end)
     told = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "LOCAL_RANK", "AWS_SECRET_ACCESS_KEY")}
-    publish(folder / f"{name}.started", json.dumps(told | {"pid": os.getpid(), "said": sys.stdin.read()}))
+    processes = {"pid": os.getpid(), "parent": os.getppid(), "imported": _IMPORTED_BY}
+    publish(folder / f"{name}.started", json.dumps(told | processes | {"said": sys.stdin.read()}))
     while not (folder / f"{name}.go").exists():
         time.sleep(0.02)
     print(f"{name} was told to go")

@@ -1,6 +1,6 @@
 """One local Ray that the tests of several modules use, one module after the other.
 
-A start, and what its workers import before their first unit, take ten times the processor time of a small run. So the
+A start, and what its workers import before their first unit, take 20 s of processor time; a small run takes 2. So the
 Ray of one module stays up for the next, until a file comes of which no test asks for it."""
 
 from __future__ import annotations
@@ -50,8 +50,12 @@ class SharedRay:
         for name, value in {"PYTHONPATH": path, EVENTS: self._events.name}.items():
             self._environment[name] = os.environ.get(name)
             os.environ[name] = value
-        with on_loopback():
-            start_or_join("local", OPTIONS)
+        try:
+            with on_loopback():
+                start_or_join("local", OPTIONS)
+        except BaseException:
+            self._clean_up()
+            raise
         self.is_up = True
 
     def stop(self) -> None:
@@ -60,6 +64,9 @@ class SharedRay:
             return
         self.is_up = False
         sys.modules["ray"].shutdown()
+        self._clean_up()
+
+    def _clean_up(self) -> None:
         for name, value in self._environment.items():
             if value is None:
                 del os.environ[name]

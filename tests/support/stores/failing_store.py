@@ -1,5 +1,6 @@
 """A proxy before an object store that fails and lies, by a seeded plan: 500, 503, slow answers, bodies cut short,
-connections reset before the store was asked, and reset after it has done what it was asked (the answer is lost).
+connections reset before the store was asked, and reset after it has done what it was asked (the answer is lost),
+listings that are what the last one of the same question was (late).
 
 A process of its own, as the store is: deltalake waits for it without letting other threads run."""
 
@@ -18,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from tests.support.checkout import ROOT
@@ -37,6 +39,7 @@ class FaultPlan:
     cut: float = 0.0
     reset: float = 0.0
     lost: float = 0.0
+    late: float = 0.0
     outage: float = 0.0
     outage_requests: int = 0
     slow_seconds: float = 0.2
@@ -65,7 +68,7 @@ class Faults:
             self._left -= 1
             return "outage"
         at = self._random.random()
-        for kind in ("error", "busy", "slow", "cut", "reset", "lost", "outage"):
+        for kind in ("error", "busy", "slow", "cut", "reset", "lost", "late", "outage"):
             share = getattr(self._plan, kind)
             if at < share:
                 self._left = self._plan.outage_requests if kind == "outage" else 0
@@ -77,6 +80,7 @@ class Faults:
 class _Proxy(Handler):
     store: str
     faults: Faults
+    listings: ClassVar[dict[str, tuple[int, HTTPMessage, bytes]]] = {}
 
     def answer(self) -> None:
         body = self._body()
@@ -89,7 +93,11 @@ class _Proxy(Handler):
             return
         if kind == "slow":
             time.sleep(self.faults.slow_seconds)
-        status, headers, answer = self._ask(body)
+        asked = self._ask(body)
+        if self.command == "GET" and "list-type" in self.path:
+            before, self.listings[self.path] = self.listings.get(self.path, asked), asked
+            asked = before if kind == "late" else asked
+        status, headers, answer = asked
         if kind == "lost":
             self._reset()
             return

@@ -73,6 +73,11 @@ class Act(NamedTuple):
     other: str
 
 
+def num_calls(counter: Path) -> int:
+    """How many calls $DISK_COUNTER has counted: those too that changed nothing, as of a folder that was there."""
+    return int.from_bytes(counter.read_bytes(), sys.byteorder)
+
+
 def read_record(path: Path) -> list[Act]:
     """The recorded acts, in order."""
     return [Act(*line.split("\t")) for line in path.read_text().splitlines()]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
@@ -16,13 +18,29 @@ from tests.support.outputs.purging import by_doc, purge
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.outputs.small_out.records import Record
 from tests.support.training.training_runs import Run
+from trainer.checkpoint.state import held_tensors, load
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.reached import read_facts
+from trainer.replay.readings import find_purges, readings
 
 CHANGES: Mapping[str, Any] = {
     "seq_len": 64, "global_batch": 4, "steps": 10, "dtype": "float32", "checkpoint": {"every": 2, "keep": 10},
     "optimizer": {"lr": 3e-3, "warmup_steps": 2},
 }  # fmt: skip
+
+HARD: Mapping[str, Any] = {
+    "micro_batch": 1,
+    "validation": 0.1,
+    "eval_every": 3,
+    "skip": [[13, 13]],
+    "faults": {"nan_at_step": [6]},
+    "mixture": [
+        {"first_step": 0, "weights": {"web": 0.75, "books": 0.25}},
+        {"first_step": 7, "weights": {"web": 0.5, "books": 0.5}},
+    ],
+    "order": {"mixture_block": 4},
+}
+"""Validation, accumulation, a listed and a non-finite step, and a mixture that changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +91,35 @@ class Trained:
 def copy_out(small: SmallOut, folder: Path) -> None:
     """A copy of the small OUT as `folder`/out."""
     shutil.copytree(small.folder.url, folder / "out")
+
+
+def tensors(trained: Trained) -> dict[str, torch.Tensor]:
+    """Weights, moments and counts of the newest checkpoint."""
+    (newest,) = sorted((trained.run.output / "checkpoints").glob("step-*"))[-1:]
+    folder = Folder(str(newest))
+    state: dict[str, Any] = {
+        name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in held_tensors(folder).items()
+    }
+    load(folder, state, None)
+    return state
+
+
+def assert_equal(one: Trained, other: Trained) -> None:
+    ours, theirs = tensors(one), tensors(other)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert one.run.losses() == other.run.losses()
+
+
+def applied(trained: Trained) -> list[bool]:
+    """Whether each reading of what was purged is in the run's model."""
+    (purged,) = find_purges([trained.out.url], ["all"])
+    runs = [run for run in purged.runs([str(trained.run.output)]) if run.run == str(trained.run.output)]
+    return [exposure.applied for run in runs for _, exposure in readings(run, purged)]
+
+
+def never_read(trained: Trained, name: str = "fresh") -> Trained:
+    """A new run on the purged shards."""
+    fresh = Trained(small=trained.small, folder=trained.folder, name=name, changes=trained.changes)
+    assert fresh.run.start().finished
+    return fresh

@@ -60,6 +60,7 @@ def test_a_run_killed_at_a_step_ends_with_the_same_bits(
 
 
 WIDE = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4}
+NARROW = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 NAMES = {"model_type": "llama", "vocab_size": 256, "tie_word_embeddings": False}
 LAYOUTS = {
     "ddp 3": {"workers": 3, "zero": 0},
@@ -127,7 +128,7 @@ GATHERED_BY_EVALUATING: dict[str, dict[str, Any]] = {
 def test_a_checkpoint_right_after_an_evaluation_holds_weights_and_moments(
     layout: str, corpus: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(NAMES | WIDE))
+    (tmp_path / "config.json").write_text(json.dumps(NAMES | NARROW))
     changes = EVALUATED | {"model": str(tmp_path)} | GATHERED_BY_EVALUATING[layout]
     whole = Run(data=corpus, output=tmp_path / "whole", changes=changes)
     assert whole.start().finished

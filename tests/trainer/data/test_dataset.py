@@ -16,6 +16,7 @@ from trainer.data.corpus import Corpus, open_corpus, reopen
 from trainer.data.dataset import IGNORED, Batch, Dataset, Slice, document_layout
 from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, plan_order
+from trainer.ordering.geometry import num_validated
 
 SHARDS = {"a": [made_up_tokens(5000, 1), made_up_tokens(1234, 2)], "b": [made_up_tokens(777, 3)]}
 OPTIONS = OrderOptions(seed=1, seq_len=64, global_batch=10, window_blocks=2, mixture_block=50)
@@ -121,6 +122,21 @@ def test_held_out_sequences_are_read_by_slices_too(corpus: Corpus) -> None:
             starts += list(zip(batch.places.shard.tolist(), batch.places.start.tolist(), strict=True))
             assert batch.inputs_BT.shape[0] == -(-min(10, held - first) // 3)
     assert len(starts) == len(set(starts)) == held
+
+
+def test_a_bounded_evaluation_reads_sequences_spread_evenly_over_what_is_held_out(corpus: Corpus) -> None:
+    options = OrderOptions(seed=1, seq_len=64, global_batch=10, mixture_block=50, validation=0.2)
+    order = Order(plan_order(corpus.lengths, options))
+    held, most = int(order.num_validation[0]), 13
+    assert held > most + 5 and num_validated(held, most) == most and num_validated(5, most) == 5
+    starts = []
+    for rank in range(3):
+        dataset = Dataset(corpus, order, LocalBlocks(), Slice(rank=rank, num_ranks=3))
+        for first in range(0, most, 10):
+            places = dataset.validation(0, first, most).places
+            starts += list(zip(places.shard.tolist(), places.start.tolist(), strict=True))
+    wanted = order.validation(order.plan.sources[0], np.arange(most, dtype=np.int64) * held // most)
+    assert sorted(starts) == sorted(zip(wanted.shard.tolist(), wanted.start.tolist(), strict=True))
 
 
 def test_two_outputs_may_share_a_source_name_only_under_different_prefixes(tmp_path: Path) -> None:

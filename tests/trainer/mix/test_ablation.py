@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from lineage.recipe import RecipeError, as_toml, load_recipe, parse_table
 from lineage.storage.folder import Folder
+from pipeline.cli.main import main
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.measured_ablation import publish_results
 from trainer.checkpoint.store import COMPLETE, Position
@@ -61,6 +63,39 @@ def test_a_proxy_is_an_ordinary_training_recipe_with_the_points_mixture(corpus: 
     assert proxy.train.mixture[0].weights == ablation.points[2].weights
     assert (proxy.train.num_workers, proxy.train.steps, proxy.train.optimizer.lr) == (1, 8, 1e-3)
     assert proxy.train.order.mixture_block == 64
+
+
+@pytest.mark.parametrize(
+    ("proxy", "train", "most"),
+    [
+        ({"tokens": 2000}, {}, 4096),
+        ({"tokens": 40_000}, {}, 20_096),
+        ({"tokens": 2000}, {"validation_tokens": 128}, 128),
+        ({"tokens": 2000, "validation_tokens": 64}, {"validation_tokens": 128}, 64),
+    ],
+)
+def test_a_proxy_is_judged_on_no_more_than_it_trains_on_unless_the_recipe_says(
+    corpus: str, tmp_path: Path, proxy: dict[str, Any], train: dict[str, Any], most: int
+) -> None:
+    ablation = open_ablation(recipe(corpus, tmp_path, {**SMALL, "proxy": proxy}, **train))
+    assert ablation.proxy(ablation.points[0]).train.validation_tokens == most
+    held = [round(0.1 * 9000 / 32), round(0.1 * 6000 / 32)]
+    assert ablation.validation_tokens == sum(min(num, -(-most // 32)) for num in held) * 32
+
+
+def test_the_design_tells_what_a_run_costs(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(as_toml(recipe(corpus, tmp_path, SMALL)))
+    assert main(["mix", "design", str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    ablation = open_ablation(load_recipe(path, TrainRecipe))
+    assert told["validation_tokens_per_run"] == ablation.validation_tokens
+    assert told["flops_per_run"] == ablation.flops_per_token * (2048 + ablation.validation_tokens / 3)
+    assert main(["mix", "design", str(path)]) == 0
+    words = (
+        rf"A run trains on 2,048 tokens and is judged on {ablation.validation_tokens:,} held-out ones: .* of them for"
+    )
+    assert re.search(words, capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

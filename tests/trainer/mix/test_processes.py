@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tests.support.processes.mix_parent import sleepers
 from tests.support.processes.mix_sleeper import publish
 from tests.support.training.measured_ablation import write_recipe
 from trainer.mix.ablation import AblationLaunch, run_ablation, run_all
+from trainer.mix.child import Piece
 from trainer.mix.proxies import Ablation, AblationError, open_ablation
 from trainer.options import TrainRecipe
 
@@ -162,20 +164,36 @@ def test_a_child_that_fails_ends_the_others_and_is_quoted(
 
 def test_an_orphan_that_starts_too_late_ends_at_once(tmp_path: Path) -> None:
     """As when the parent dies before the child can ask to die with it."""
+    (one,) = sleepers(str(tmp_path), 1)
+    work = [asdict(Piece(name=one.name, module=one.module, arguments=[*one.arguments], stdin="", preload=[]))]
     child = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "trainer.mix.child",
-            str(os.getpid() + 1),
-            "tests.support.processes.mix_sleeper",
-            str(tmp_path),
-            "0",
-        ],
+        [sys.executable, "-m", "trainer.mix.child", str(os.getpid() + 1), "1"],
+        input=json.dumps(work).encode(),
         check=False,
     )
     assert child.returncode == -signal.SIGKILL
     assert not started(tmp_path)
+
+
+def test_all_are_forked_from_one_process_that_has_imported_what_they_need(
+    ablation: Ablation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    release(tmp_path, "0", "1", "2")
+    with closing(run_all(ablation, sleepers(str(tmp_path), 3), AblationLaunch(num_parallel=2))) as ended:
+        assert sorted(ended) == ["0", "1", "2"]
+    told = started(tmp_path).values()
+    assert len({entry["parent"] for entry in told}) == 1 and len({entry["pid"] for entry in told}) == 3
+    assert {entry["imported"] for entry in told} == {next(iter(told))["parent"]}
+
+
+def test_a_module_that_is_not_there_ends_all_and_is_quoted(ablation: Ablation, tmp_path: Path) -> None:
+    work = [replace(one, module="trainer.nowhere") for one in sleepers(str(tmp_path), 2)]
+    with (
+        pytest.raises(AblationError, match=r"(?s)ended with exit code 1: .*No module named 'trainer.nowhere'"),
+        closing(run_all(ablation, work, AblationLaunch(num_parallel=2))) as ended,
+    ):
+        list(ended)
 
 
 def test_two_calls_at_once_are_refused(ablation: Ablation) -> None:

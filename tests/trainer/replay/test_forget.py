@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.inspect.tracing import exposures_of
 from tests.support.outputs.small_out.output import SmallOut
-from tests.support.training.forgotten import Trained, copy_out
-from trainer.checkpoint.state import held_tensors, load
+from tests.support.training.forgotten import HARD, Trained, applied, assert_equal, copy_out, never_read
 from trainer.checkpoint.store import CheckpointError
 from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import rollbacks
 from trainer.replay.forget import Forgetting, forget
-from trainer.replay.readings import find_purges, readings
 
 
 @pytest.fixture
@@ -31,40 +28,8 @@ def trained(small: SmallOut, tmp_path: Path) -> Trained:
     return mine
 
 
-def tensors(trained: Trained) -> dict[str, torch.Tensor]:
-    """Weights, moments and counts of the newest checkpoint."""
-    (newest,) = sorted((trained.run.output / "checkpoints").glob("step-*"))[-1:]
-    folder = Folder(str(newest))
-    state: dict[str, Any] = {
-        name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in held_tensors(folder).items()
-    }
-    load(folder, state, None)
-    return state
-
-
-def assert_equal(one: Trained, other: Trained) -> None:
-    ours, theirs = tensors(one), tensors(other)
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert one.run.losses() == other.run.losses()
-
-
 def ask(trained: Trained, *purges: str, restart: bool = False) -> Forgetting:
     return forget(trained.run.recipe(), purges or ("all",), restart=restart)
-
-
-def applied(trained: Trained) -> list[bool]:
-    """Whether each reading of what was purged is in the run's model."""
-    (purged,) = find_purges([trained.out.url], ["all"])
-    runs = [run for run in purged.runs([str(trained.run.output)]) if run.run == str(trained.run.output)]
-    return [exposure.applied for run in runs for _, exposure in readings(run, purged)]
-
-
-def never_read(trained: Trained, name: str = "fresh") -> Trained:
-    """A new run on the purged shards."""
-    fresh = Trained(small=trained.small, folder=trained.folder, name=name, changes=trained.changes)
-    assert fresh.run.start().finished
-    return fresh
 
 
 @pytest.mark.parametrize("killed_after", [None, 7])
@@ -173,19 +138,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "pp": {"parallel": {"pp": 2}},
     "ep": {"model": "moe-debug", "parallel": {"dp_shard": 2, "ep": 2}},
 }
-HARD: dict[str, Any] = {
-    "micro_batch": 1,
-    "validation": 0.1,
-    "eval_every": 3,
-    "skip": [[13, 13]],
-    "faults": {"nan_at_step": [6]},
-    "mixture": [
-        {"first_step": 0, "weights": {"web": 0.75, "books": 0.25}},
-        {"first_step": 7, "weights": {"web": 0.5, "books": 0.5}},
-    ],
-    "order": {"mixture_block": 4},
-}
-"""Validation, accumulation, a listed and a non-finite step, and a mixture that changes."""
 NUM_DOCUMENTS = 5
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from lineage.recipe import as_toml
 from tests.support.outputs.small_out.output import SmallOut
-from tests.support.training.forgotten import Trained, copy_out
+from tests.support.training.forgotten import HARD, Trained, applied, assert_equal, copy_out, never_read
 
 pytestmark = pytest.mark.slow
 
@@ -46,3 +48,33 @@ def test_a_call_goes_back_forgets_and_certifies(small: SmallOut, tmp_path: Path)
     path.unlink()  # as if it had been killed before it was written
     ended = call(trained, "--forget", purge_id)
     assert (ended.returncode, ended.stdout, path.exists()) == (0, "", True), ended.stderr
+
+
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "trainer"],
+    "ray": ["pipeline", "train"],
+}
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS.keys())
+def test_a_replay_that_is_killed_goes_on_by_the_same_call(launcher: list[str], small: SmallOut, tmp_path: Path) -> None:
+    changes = {**HARD, "workers": 2, "steps": 120, "checkpoint": {"every": 10, "keep": 20}}
+    trained = Trained(small=small, folder=tmp_path, changes=changes)
+    copy_out(small, tmp_path)
+    trained.run.start()
+    trained.purge(trained.record_first_read_in(range(10, 60)))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(as_toml(trained.run.recipe()))
+    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", *launcher, str(recipe), "--forget", "all"]
+    with subprocess.Popen(command, env=env, start_new_session=True, stderr=subprocess.DEVNULL) as process:
+        while not any(row["attempt"] > 1 and step > 70 for step, row in trained.run.metrics().items()):
+            assert process.poll() is None, "it ended before it was killed"
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert max(row["step"] for row in trained.run.metrics().values() if row["attempt"] > 1) < 119
+    ended = subprocess.run(command, capture_output=True, text=True, env=env, timeout=900, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "already" in ended.stderr and list((trained.run.output / "certificates").glob("*.json"))
+    assert applied(trained) and True not in applied(trained)
+    assert_equal(trained, never_read(trained))

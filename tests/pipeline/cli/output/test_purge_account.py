@@ -18,7 +18,7 @@ from lineage.storage.folder import Folder
 from lineage.store.rows import ExportRow
 from pipeline.cli.main import main
 from pipeline.cli.output.purge import _print_hosts_below
-from pipeline.page.views import read_front
+from pipeline.page.views.corpus import read_front
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.purging import assert_whole
 from tests.support.outputs.recorded_training import record_training
@@ -107,7 +107,7 @@ def test_verify_names_each_purge_that_it_proved(called: Called, monkeypatch: pyt
     assert [purge["purge_id"] for purge in found["purges"]] == [row[0]]
     assert row[3] > 0
     assert found["num_tokens"] == read_index(called.out).num_tokens - row[3], "what is left, as the report counts it"
-    assert read_front(called.out)["num_tokens"] == found["num_tokens"]
+    assert read_front(called.out, read_index(called.out))["num_tokens"] == found["num_tokens"]
 
 
 def gone(tmp_path: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow.parquet as pq
 
 import pipeline.inspect.hooks
@@ -37,10 +39,13 @@ def plan_hooks() -> PlanHooks:
     return PlanHooks(resembles=lambda left, right: similarity(left, right) >= THRESHOLD)
 
 
-def apply_hooks() -> ApplyHooks:
+def apply_hooks(notify: Callable[[str], None] = lambda _line: None) -> ApplyHooks:
     """What applying one needs."""
     return ApplyHooks(
-        render=render_plainly, drop_cached=lambda _folder, _hashes: True, clean_export=lambda _out, _index, row: row
+        render=render_plainly,
+        drop_cached=lambda _folder, _hashes: True,
+        clean_export=lambda _out, _index, row: row,
+        notify=notify,
     )
 
 

@@ -1,0 +1,157 @@
+"""How long the lineage page takes to answer, over many pages, and how its server's memory grows: a synthetic store.
+
+One server is asked for pages of documents and for searches by each of their names. Told are the median, the 99th and
+the slowest answer by the clock, processor seconds of the server a page, and its memory before the first page and after
+the last. The bound beside them is a page that asks the store nothing (the SQL box, empty). With --s3 the store lies in
+a server that speaks S3, and the requests of a page to it are told.
+
+    python -m benchmarks.page --rows 1000000 10000000 --pages 1000
+    python -m benchmarks.page --rows 50000 500000 --pages 60 --s3
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import requests
+
+from benchmarks import store, store_requests
+from lineage.storage.folder import Folder, filesystem
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def places_of(row: dict[str, Any]) -> dict[str, str]:
+    """The page of one document, and the searches that lead to it."""
+    named = store.questions(row)
+    file, offset = named["warc"].split()
+    shard, token = named["token"].split()
+    searched = {
+        "url": named["url"] + "/",
+        "hash": named["hash"],
+        "host": named["host"],
+        "crawl place": f"{file}@{offset}",
+        "token": f"web/{shard}:{token}",
+    }
+    return {
+        "nothing (bound)": "sql",
+        "front": "",
+        "document": f"document/{named['id']}",
+        **{f"search by {kind}": f"search?{urlencode({'q': name})}" for kind, name in searched.items()},
+    }
+
+
+class Server:
+    """A page that is being served, by a process of its own."""
+
+    def __init__(self, out: Folder, state: str) -> None:
+        command = [sys.executable, "-m", "pipeline", "page", out.url, "--json"]
+        environment = {**os.environ, "XDG_STATE_HOME": state}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert self.process.stdout is not None
+        self.session = requests.Session()
+        self.base = self.session.get(json.loads(self.process.stdout.readline())["url"], timeout=600).url
+
+    def seconds(self, place: str) -> float:
+        """How long a page takes, without what it redirects to."""
+        began = time.perf_counter()
+        answer = self.session.get(self.base + place, timeout=600, allow_redirects=False)
+        took = time.perf_counter() - began
+        assert answer.status_code in (200, 302), (place, answer.status_code, answer.text[-500:])
+        return took
+
+    @property
+    def processor(self) -> float:
+        """Processor seconds so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    @property
+    def mb(self) -> int:
+        """Memory that it holds now."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
+
+
+def measure(server: Server, samples: list[dict[str, Any]], num_pages: int) -> dict[str, Any]:
+    """Ask for so many pages, each kind in turn and each of another document."""
+    kinds = list(places_of(samples[0]))
+    for place in places_of(samples[-1]).values():
+        server.seconds(place)
+    before = server.mb
+    took: dict[str, list[float]] = defaultdict(list)
+    spent: dict[str, float] = defaultdict(float)
+    for number in range(num_pages):
+        kind = kinds[number % len(kinds)]
+        place = places_of(samples[number // len(kinds) % len(samples)])[kind]
+        began = server.processor
+        took[kind].append(server.seconds(place))
+        spent[kind] += server.processor - began
+    answers = {
+        kind: {
+            "pages": len(times),
+            "median": round(statistics.median(times), 4),
+            "p99": round(sorted(times)[int(0.99 * (len(times) - 1))], 4),
+            "worst": round(max(times), 4),
+            "processor": round(spent[kind] / len(times), 4),
+        }
+        for kind, times in took.items()
+    }
+    return {"seconds": answers, "mb_before": before, "mb_after": server.mb, "pages": num_pages}
+
+
+def count_requests(server: Server, log: Path, sample: dict[str, Any]) -> dict[str, dict[str, int]]:
+    """The requests to the store that one page of each kind makes, when others were shown before."""
+    counts = {}
+    for kind, place in places_of(sample).items():
+        offset = len(log.read_text(errors="replace"))
+        server.seconds(place)
+        counts[kind] = store_requests.requests(log, offset)
+    return counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000], help="documents of the stores")
+    parser.add_argument("--pages", type=int, default=1_000, help="pages that each server is asked for")
+    parser.add_argument("--s3", action="store_true", help="the stores lie in a local server that speaks S3")
+    parser.add_argument("--scratch", type=Path, help="where the stores go for the time of the run")
+    options = parser.parse_args()
+    told: dict[int, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir=options.scratch) as scratch:
+        log = Path(scratch) / "log"
+        s3 = store_requests.serve(log) if options.s3 else None
+        try:
+            if s3 is not None:
+                filesystem(f"s3://{store_requests.BUCKET}").mkdir(store_requests.BUCKET)
+            for rows in options.rows:
+                root = f"s3://{store_requests.BUCKET}" if options.s3 else scratch
+                out = Folder(f"{root}/{rows}")
+                samples = store.build(out, rows, scratch)
+                server = Server(out, scratch)
+                try:
+                    told[rows] = measure(server, samples, options.pages)
+                    if s3 is not None:
+                        told[rows]["requests"] = count_requests(server, log, samples[len(samples) // 2])
+                finally:
+                    server.process.kill()
+                    server.process.wait()
+        finally:
+            if s3 is not None:
+                s3.kill()
+                s3.wait()
+    print(json.dumps(told, indent=1))
+
+
+if __name__ == "__main__":
+    main()

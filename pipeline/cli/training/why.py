@@ -1,0 +1,132 @@
+"""Why a training step came out as it did: the step again, bit for bit.
+
+  sluice train why RUN_OUTPUT --step 1200
+  sluice train why RUN_OUTPUT --step 1200 --to why.html        a page that needs nothing else
+
+The steps since the checkpoint before it are done again on the run's own layout (on Ray, as sluice train does), and
+nothing of the run is changed. What comes out is the loss of each row and each document of the step, documents ranked by
+what they add beyond their source's usual loss, the gradients' norms by layer, and a verdict. Data: the replay gives the
+recorded numbers again, to the bit. Hardware: it does not, and nothing else has changed; transient where a second replay
+agrees with the first, persistent where it does not; with train.record_losses = true the ranks whose rows differ are
+named. Exit code 1 where it is hardware.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, split
+from pipeline.cli.arguments import add_json, count
+from pipeline.cli.printing import print_json
+from pipeline.terminal import visible
+
+if TYPE_CHECKING:
+    from trainer.provenance.setup import Hardware
+    from trainer.replay.observed import Observed
+    from trainer.replay.why import Asked, WhyStep
+
+_SHOWN: Final = 10
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)")
+    parser.add_argument("--step", type=count, required=True, metavar="T", help="the step, counted from 0")
+    parser.add_argument("--to", metavar="WHY.html", help="write a page there")
+    parser.add_argument(
+        "--page",
+        metavar="URL",
+        help="the address that `sluice page OUT` prints: documents become links to it",
+    )
+    parser.add_argument("--recipe", metavar="RECIPE", help="the run's recipe, where an earlier release recorded none")
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="with --recipe"
+    )
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from lineage.recipe import load_recipe
+    from pipeline.cluster.session import ray_session, what_starts
+    from pipeline.phases.progress import ProgressReporter
+    from trainer.options import TrainRecipe
+    from trainer.replay.why import ask_why, explain_step
+
+    if options.overrides and options.recipe is None:
+        raise RecipeError("--set goes with --recipe alone: a recorded recipe is taken as it is")
+    if options.to is not None and not options.to.endswith(".html"):
+        raise RecipeError(f"--to {options.to!r}: expected a name that ends in .html")
+    given = None if options.recipe is None else load_recipe(options.recipe, TrainRecipe, options.overrides)
+    asked = ask_why(Folder(options.run_output), options.step, given)
+    reporter = ProgressReporter()
+    since = "the first weights" if asked.checkpoint is None else f"checkpoint {asked.checkpoint.name}"
+    first = 0 if asked.checkpoint is None else asked.checkpoint.step
+    reporter.say(f"Replay of steps {first} to {options.step} from {since}: {what_starts(asked.recipe.ray.address)} …")
+
+    from pipeline.cli.training.workers import check_workers
+    from trainer.launch import observe_on_ray
+    from trainer.processes.placement import local_cpus
+
+    def replay(asked: Asked) -> tuple[Observed, Hardware]:
+        return observe_on_ray(asked.recipe, asked.request, check_workers)
+
+    ray = asked.recipe.ray
+    with ray_session(ray.address, ray.num_cpus, training_cpus=local_cpus(asked.recipe.train)):
+        found = explain_step(asked, replay)
+    if options.to is not None:
+        from pipeline.report.why import render_why
+
+        folder, name = split(options.to)
+        folder.publish(name, render_why(found, options.page).encode())
+    if options.json:
+        print_json(why_json(found) | {"page": options.to})
+    else:
+        for line in why_lines(found):
+            print(visible(line))
+        if options.to is not None:
+            print(f"Page: {visible(options.to)}")
+    return 1 if found.verdict.cause == "hardware" else 0
+
+
+def why_json(found: WhyStep) -> dict[str, Any]:
+    """A step as plain values; what is not finite is null."""
+    plain: dict[str, Any] = _finite(asdict(found))
+    return plain
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and value - value != 0 else value
+
+
+def why_lines(found: WhyStep) -> Iterator[str]:
+    """The same for the terminal, the first documents and rows of it."""
+    verdict = found.verdict
+    skipped = "" if found.skipped is None else f", skipped ({found.skipped})"
+    yield f"Step {found.step} of run {found.run!r}, attempt {found.attempt}{skipped}"
+    yield f"  loss {_number(found.loss)}, recorded {_number(found.recorded_loss)}"
+    cause = verdict.cause if verdict.duration is None else f"{verdict.cause}, {verdict.duration}"
+    yield f"Verdict: {cause}: {verdict.why}"
+    yield f"Documents by what they add beyond their source's usual loss ({len(found.documents):,}):"
+    for one in found.documents[:_SHOWN]:
+        name = "purged, or of no lineage" if one.doc_id is None else f"{one.doc_id} {one.url or ''}".rstrip()
+        yield (
+            f"  {one.excess:+10.2f}  loss {one.loss:.4f} (usual {one.usual:.4f}), {one.num_labels:,} labels,"
+            f" row {one.row}  {name}"
+        )
+    first = next((one for one in found.documents if one.doc_id is not None), None)
+    if first is not None:
+        yield f"  sluice trace {shlex.quote(first.out or '')} --doc {first.doc_id} has the first one's history"
+    yield "Gradient norms by layer, before clipping:"
+    yield "  " + ", ".join(f"{name} {norm:.4g}" for name, norm in found.layers.items())
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None or value - value != 0 else f"{value:.6f}"

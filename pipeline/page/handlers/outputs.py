@@ -1,0 +1,92 @@
+"""All outputs of a page and what they share, and the progress of one whose run has not ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from aiohttp import web
+
+from lineage.index.output_index import INDEX_FILE
+from lineage.recipe import RecipeError
+from lineage.storage.folder import StorageError, local_path
+from lineage.storage.folder import is_remote as lies_far
+from pipeline.page.site import Site, aside
+from pipeline.page.views.unfinished import UnfinishedRun, is_begun, progress_of
+from pipeline.recipe import recipe_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedOutput:
+    """An output of the list: what it holds, or how far its run is, or why it cannot be read. `against` and `honours`
+    name the outputs that its recipe does, `runs` the training runs that read it."""
+
+    name: str
+    base: str
+    url: str
+    version: int | None = None
+    num_tokens: int = 0
+    num_shards: int = 0
+    num_purges: int = 0
+    against: tuple[str, ...] = ()
+    honours: tuple[str, ...] = ()
+    runs: tuple[str, ...] = ()
+    unfinished: UnfinishedRun | None = None
+    wrong: str = ""
+
+
+def routes(sites: Sequence[Site], home: str) -> Iterable[web.RouteDef]:
+    """What answers the front page of several outputs."""
+
+    async def show(request: web.Request) -> web.Response:
+        listed = [await aside(_listed, site) for site in sites]
+        shared: dict[str, list[str]] = {}
+        for each in listed:
+            for run in each.runs:
+                shared.setdefault(run, []).append(each.name)
+        by_place = {_same(each.url): each.name for each in listed}
+        return sites[0].show(
+            request,
+            "outputs",
+            listed=listed,
+            named=lambda url: by_place.get(_same(url)),
+            shared={run: names for run, names in shared.items() if len(names) > 1},
+        )
+
+    return [web.get(home, show)]
+
+
+def _same(url: str) -> str:
+    return url.rstrip("/") if lies_far(url) else local_path(url).rstrip("/")
+
+
+def _listed(site: Site) -> ListedOutput:
+    of_place = partial(ListedOutput, name=site.name, base=site.base, url=site.out.url)
+    try:
+        if not site.out.exists(INDEX_FILE):
+            return of_place(unfinished=progress_of(site.out, site.read_so_far, time.time()))
+        index, lookup = site.index(), site.lookup()
+        recipe = recipe_of(site.out)
+        return of_place(
+            version=index.version,
+            num_tokens=index.num_tokens,
+            num_shards=len(index.shards),
+            num_purges=len(lookup.purges()),
+            against=recipe.dedup.against,
+            honours=recipe.purges.honour,
+            runs=tuple(run.run for run in site.tracer().runs()),
+        )
+    except (StorageError, RecipeError, ValueError) as error:
+        return of_place(wrong=str(error))
+
+
+async def show_unfinished(site: Site, request: web.Request) -> web.Response:
+    """How far a run has come; asked for again while it is at work, and led to the front page when it has ended."""
+    if not await aside(is_begun, site.out):
+        raise RecipeError(f"{site.out.url} holds no run: it has neither an index nor a plan")
+    found = await aside(progress_of, site.out, site.read_so_far, time.time())
+    if "HX-Request" in request.headers:
+        return site.show(request, "_progress", run=found)
+    return site.show(request, "unfinished", run=found)

@@ -1,0 +1,264 @@
+"""basket and purges: what is to be purged is put together, planned, carried out once, and proved.
+
+Nothing changes by a GET, a reload or a second click: every act is a POST with the form's secret, is answered by a
+redirect, and a plan is carried out by the first call alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from lineage.ids import parse_id
+from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
+from lineage.purge.plan import PurgeError
+from lineage.recipe import RecipeError
+from lineage.store.rows import DocumentRow
+from pipeline.inspect.hooks import apply_hooks, plan_hooks
+from pipeline.page.guard import HEADERS
+from pipeline.page.jobs import Job
+from pipeline.page.notes import KINDS, BasketItem
+from pipeline.page.site import Site, aside
+from pipeline.page.views.plan import MOST_SHOWN, BasketPlan, plan_basket, recorded_purge, training_on_purged
+from pipeline.page.views.search import recorded_spelling
+
+_MOST_LINES: Final = 10_000
+_HOLD_SECONDS: Final = 10.0
+_VERIFY_SECONDS: Final = 24 * 3600.0
+
+
+def routes(site: Site) -> Iterable[web.RouteDef]:
+    """What answers basket and below purges/."""
+    pages = _Purges(site)
+    base = site.base
+    return [
+        web.get(f"{base}basket", pages.basket),
+        web.post(f"{base}basket", pages.change_basket),
+        web.post(f"{base}basket/plan", pages.begin_plan),
+        web.get(f"{base}purges", pages.list_all),
+        web.post(f"{base}purges/finish", pages.finish),
+        web.get(f"{base}purges/plan/{{plan}}", pages.plan),
+        web.post(f"{base}purges/plan/{{plan}}", pages.carry_out),
+        web.get(f"{base}purges/work/{{job}}", pages.work),
+        web.get(f"{base}purges/{{purge_id}}", pages.show),
+        web.get(f"{base}purges/{{purge_id}}/training", pages.training),
+        web.post(f"{base}purges/{{purge_id}}/verify", pages.verify),
+    ]
+
+
+class _Purges:
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def basket(self, request: web.Request) -> web.Response:
+        self._site.refuse_purge()
+        items = self._site.notes.basket()
+        rows = await aside(self._described, items[:MOST_SHOWN])
+        return self._site.show(
+            request,
+            "basket",
+            items=items[:MOST_SHOWN],
+            num_items=len(items),
+            rows=rows,
+            notes_place=self._site.notes.place,
+            unfinished=unfinished_purge(self._site.out),
+        )
+
+    def _described(self, items: list[BasketItem]) -> dict[str, DocumentRow]:
+        ids = [parse_id(item.value) for item in items if item.kind == "doc"]
+        return {row.doc_id.hex(): row for row in self._site.lookup().documents(ids)}
+
+    async def change_basket(self, request: web.Request) -> web.Response:
+        self._site.refuse_purge()
+        form = await request.post()
+        act, kind, value = (str(form.get(name, "")).strip() for name in ("act", "kind", "value"))
+        items = await aside(self._items, kind, value)
+        if act == "put":
+            self._site.notes.put(items)
+        elif act == "take":
+            self._site.notes.take(self._site.notes.basket() if kind == "all" else items)
+        else:
+            raise RecipeError(f"act {act!r}: expected put or take")
+        raise self._see(self._came_from(request))
+
+    def _items(self, kind: str, value: str) -> list[BasketItem]:
+        """What a form names: an item; all documents of a list that was shown; lines, each an id or a URL."""
+        if kind == "all":
+            return []
+        if kind == "list":
+            listed = self._site.lists.get(value)
+            if listed is None:
+                raise RecipeError("that list is not kept here any more: show it again, then put it into the basket")
+            return [BasketItem(kind="doc", value=doc_id.hex()) for doc_id in listed.doc_ids]
+        if kind == "lines":
+            lines = [line.strip() for line in value.splitlines() if line.strip()]
+            lookup = self._site.lookup()
+            if len(lines) > _MOST_LINES:
+                raise RecipeError(
+                    f"{len(lines):,} lines: expected up to {_MOST_LINES:,}; sluice purge --from takes more"
+                )
+            return [
+                BasketItem(kind="doc", value=line.lower())
+                if _is_id(line.lower())
+                else BasketItem(kind="url", value=recorded_spelling(lookup, line))
+                for line in lines
+            ]
+        if kind not in KINDS:
+            raise RecipeError(f"kind {kind!r}: expected one of {', '.join(KINDS)}")
+        if kind == "doc":
+            value = parse_id(value.lower()).hex()
+        return [BasketItem(kind=kind, value=value)]
+
+    def _came_from(self, request: web.Request) -> str:
+        """The page of this output that a form was sent from; the basket where that is not known."""
+        path = urlsplit(request.headers.get("Referer", ""))
+        if path.path.startswith(self._site.base) and "/purges/" not in path.path:
+            return path.path + (f"?{path.query}" if path.query else "")
+        return f"{self._site.base}basket"
+
+    def _see(self, place: str) -> web.HTTPSeeOther:
+        return web.HTTPSeeOther(place, headers=HEADERS)
+
+    async def begin_plan(self, _request: web.Request) -> web.Response:
+        self._site.refuse_purge()
+        site, items = self._site, self._site.notes.basket()
+
+        async def work(job: Job) -> BasketPlan:
+            job.say(f"looking for what {len(items):,} items of the basket name, and for what repeats it")
+            return await aside(plan_basket, site.out, site.index(), items)
+
+        job = site.jobs.begin("plan", work)
+        raise self._see(f"{site.base}purges/plan/{job.name}")
+
+    async def plan(self, request: web.Request) -> web.Response:
+        self._site.refuse_purge()
+        job = self._site.jobs.get(request.match_info["plan"])
+        if job.state != "done" or not isinstance(job.result, BasketPlan) or "HX-Request" in request.headers:
+            return self._working(request, job, f"{self._site.base}purges/plan/{job.name}")
+        return self._site.show(
+            request,
+            "plan",
+            job=job,
+            plan=job.result,
+            most=MOST_SHOWN,
+            unfinished=unfinished_purge(self._site.out),
+        )
+
+    async def carry_out(self, request: web.Request) -> web.Response:
+        site = self._site
+        site.refuse_purge()
+        form = await request.post()
+        by, reason = str(form.get("by", "")).strip(), str(form.get("reason", "")).strip()
+        if not by or not reason:
+            raise RecipeError("a purge needs a name and a reason: go back and give both")
+        plan = site.jobs.get(request.match_info["plan"])
+        if not isinstance(plan.result, BasketPlan):
+            raise PurgeError("the plan is not ready yet, or failed: nothing is carried out")
+        planned: BasketPlan = plan.result
+        if not planned.num_documents:
+            raise PurgeError("nothing to purge: all of it is purged already")
+
+        async def work(job: Job) -> list[str]:
+            done: list[str] = []
+            for match in planned.matches:
+                job.say(f"{match.kind}: {len(match.values):,} named")
+                order = PurgeRequest(match=match, by=by, reason=reason)
+                applied: Applied = await aside(
+                    apply, site.out, order, plan_hooks(site.out), apply_hooks(job.say), wait_seconds=_HOLD_SECONDS
+                )
+                if applied.finished:
+                    job.say(f"finished purge {applied.finished}, which an earlier call had begun")
+                for missed in applied.exports.out_of_reach:
+                    job.say(f"export {missed.name} at {missed.place} is out of reach: {missed.reason}")
+                done += [name for name in (applied.finished, applied.purge_id) if name and name not in done]
+            site.notes.take(planned.items)
+            await self._prove(job, done)
+            return done
+
+        job = site.jobs.follow(plan, "purge", work)
+        raise self._see(f"{site.base}purges/work/{job.name}")
+
+    async def finish(self, _request: web.Request) -> web.Response:
+        """End a purge that began and did not end, with the name and the reason that it has."""
+        site = self._site
+        site.refuse_purge()
+        purge_id = unfinished_purge(site.out)
+        if purge_id is None:
+            raise PurgeError("every purge that began has ended")
+
+        async def work(job: Job) -> list[str]:
+            await aside(clean_only, site.out, (), apply_hooks(job.say), wait_seconds=_HOLD_SECONDS)
+            await self._prove(job, [purge_id])
+            return [purge_id]
+
+        raise self._see(f"{site.base}purges/work/{site.jobs.begin('purge', work).name}")
+
+    async def _prove(self, job: Job, purge_ids: list[str]) -> None:
+        """What `sluice verify` finds, in a process of its own; kept for the pages of these purges."""
+        job.say("sluice verify: every checksum, balance and purged span of the output")
+        found = await self._site.commands.ask("verify", self._site.out.url, seconds=_VERIFY_SECONDS)
+        job.say("all of it holds" if found["ok"] else f"{len(found['problems']):,} problems")
+        for purge_id in purge_ids:
+            self._site.notes.keep_proof(purge_id, found)
+
+    async def work(self, request: web.Request) -> web.Response:
+        job = self._site.jobs.get(request.match_info["job"])
+        return self._working(request, job, f"{self._site.base}purges/work/{job.name}")
+
+    def _working(self, request: web.Request, job: Job, place: str) -> web.Response:
+        """How far a job has come: a piece that asks for itself again until it is over, and leads to what came of it."""
+        ends = place
+        if job.state == "done" and isinstance(job.result, list):
+            ends = f"{self._site.base}purges/{job.result[0]}" if len(job.result) == 1 else place
+        if "HX-Request" in request.headers:
+            answer = self._site.show(request, "_work", job=job, place=place)
+            if job.state == "done" and (ends != place or isinstance(job.result, BasketPlan)):
+                answer.headers["HX-Redirect"] = ends
+            return answer
+        if ends != place:
+            raise self._see(ends)
+        return self._site.show(request, "work", job=job, place=place)
+
+    async def list_all(self, request: web.Request) -> web.Response:
+        purges = await aside(self._site.lookup().purges)
+        return self._site.show(
+            request,
+            "purges",
+            purges=sorted(purges, key=lambda purge: purge.at, reverse=True),
+            unfinished=unfinished_purge(self._site.out),
+        )
+
+    async def show(self, request: web.Request) -> web.Response:
+        site, purge_id = self._site, request.match_info["purge_id"]
+        values: dict[str, Any] = {
+            "purge": await aside(lambda: recorded_purge(site.out, site.index(), purge_id)),
+            "proof": site.notes.proof(purge_id),
+        }
+        return site.show(request, "purge", **values)
+
+    async def training(self, request: web.Request) -> web.Response:
+        """What trained on its documents; a page asks for it once it stands."""
+        site, purge_id = self._site, request.match_info["purge_id"]
+        found = await aside(training_on_purged, site.out, purge_id)
+        return site.piece(request, "_purge_training", f"Training and purge {purge_id}", training=found)
+
+    async def verify(self, request: web.Request) -> web.Response:
+        """Prove it again. It changes nothing in the output."""
+        site, purge_id = self._site, request.match_info["purge_id"]
+        await aside(lambda: recorded_purge(site.out, site.index(), purge_id))
+
+        async def work(job: Job) -> list[str]:
+            await self._prove(job, [purge_id])
+            return [purge_id]
+
+        raise self._see(f"{site.base}purges/work/{site.jobs.begin('check', work).name}")
+
+
+def _is_id(word: str) -> bool:
+    try:
+        parse_id(word)
+    except ValueError:
+        return False
+    return True

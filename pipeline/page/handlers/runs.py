@@ -1,0 +1,72 @@
+"""runs: the training runs that read this output."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow.compute as pc
+from aiohttp import web
+
+from lineage.recipe import RecipeError, whole_number
+from lineage.store.delta import read_table
+from pipeline.page.guard import HEADERS
+from pipeline.page.site import Site, aside
+from pipeline.page.views.runs import Metrics, metrics_of, purges_of_run, shown_run
+
+
+def routes(site: Site) -> Iterable[web.RouteDef]:
+    """What answers below runs."""
+    pages = _Runs(site)
+    return [
+        web.get(f"{site.base}runs", pages.list_all),
+        web.get(f"{site.base}runs/{{run}}", pages.show),
+        web.get(f"{site.base}runs/{{run}}/step", pages.step),
+        web.get(f"{site.base}runs/{{run}}/metrics.json", pages.metrics),
+        web.get(f"{site.base}runs/{{run}}/purges", pages.purges),
+    ]
+
+
+class _Runs:
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def list_all(self, request: web.Request) -> web.Response:
+        return self._site.show(request, "runs", runs=await aside(lambda: self._site.tracer().runs()))
+
+    async def show(self, request: web.Request) -> web.Response:
+        site, name = self._site, request.match_info["run"]
+        shown = await aside(lambda: shown_run(site.out, site.tracer(), name))
+        metrics: Metrics = await aside(metrics_of, shown.run.output)
+        return site.show(request, "run", shown=shown, metrics=metrics)
+
+    async def step(self, request: web.Request) -> web.Response:
+        """The documents of a step, or of one of its rows."""
+        step, row = (whole_number(request.query.get(name, "").strip()) for name in ("step", "row"))
+        if step is None:
+            raise RecipeError(f"step {request.query.get('step', '')!r}: expected a whole number")
+        wanted = f"{request.match_info['run']}:{step}" + ("" if row is None else f":{row}")
+        raise web.HTTPFound(f"{self._site.base}search?{urlencode({'q': wanted})}", headers=HEADERS)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        site, name = self._site, request.match_info["run"]
+        shown = await aside(lambda: shown_run(site.out, site.tracer(), name))
+        metrics: Metrics = await aside(metrics_of, shown.run.output)
+        return web.Response(text=metrics.as_json(), content_type="application/json", headers=HEADERS)
+
+    async def purges(self, request: web.Request) -> web.Response:
+        """What the run read of every purge; worked out by inverting its order, so it is asked for."""
+        site, name = self._site, request.match_info["run"]
+        found = await aside(lambda: purges_of_run(site.out, site.lookup(), name, self._placed()))
+        return site.piece(request, "_run_purges", f"Purges and run {name}", found=found)
+
+    def _placed(self) -> dict[str, list[bytes]]:
+        """The documents with tokens that each purge took."""
+        purged = read_table(self._site.out, "purged")
+        of_purge: dict[str, list[bytes]] = defaultdict(list)
+        rows: list[dict[str, Any]] = purged.filter(pc.is_valid(purged["shard"])).to_pylist()
+        for row in rows:
+            of_purge[row["purge_id"]].append(row["doc_id"])
+        return of_purge

@@ -1,0 +1,67 @@
+"""search: documents by any of their names, or by words of their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from lineage.recipe import RecipeError, whole_number
+from lineage.store.rows import DocumentRow
+from pipeline.page.guard import HEADERS
+from pipeline.page.site import Site, aside
+from pipeline.page.views.search import MOST_FOUND, Found, find
+from pipeline.page.views.words import WordSearch, find_words, words_of
+
+
+def routes(site: Site) -> Iterable[web.RouteDef]:
+    """What answers search."""
+    return [web.get(f"{site.base}search", _Search(site).search)]
+
+
+class _Search:
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def search(self, request: web.Request) -> web.Response:
+        wanted = request.query.get("q", "").strip()
+        if not wanted:
+            raise RecipeError("expected an id, a hash, a URL, a host, a place or words to look for")
+        found = await aside(self._find, wanted)
+        if found is None:
+            return await self._words(request, wanted)
+        title = found.what + (f" ({found.note})" if found.note else "")
+        key = self._site.lists.put(title, request.rel_url.path_qs, [row.doc_id for row in found.rows])
+        if found.num == 1:
+            place = f"{self._site.base}document/{found.rows[0].doc_id.hex()}"
+            raise web.HTTPFound(place + (f"?list={key}" if found.note else ""), headers=HEADERS)
+        status = 200 if found.rows else 404
+        return self._site.show(request, "found", status=status, wanted=wanted, found=found, most=MOST_FOUND, key=key)
+
+    def _find(self, wanted: str) -> Found | None:
+        tracer = self._site.tracer()
+        return find(tracer.lookup, tracer, wanted)
+
+    async def _words(self, request: web.Request, wanted: str) -> web.Response:
+        words = words_of(wanted.removeprefix("words:").strip())
+        part, group = (whole_number(request.query.get(name, "0")) or 0 for name in ("part", "group"))
+        site = self._site
+        searched, rows = await aside(self._look, words, part, group)
+        key = site.lists.put(f"words {wanted}", request.rel_url.path_qs, [find.doc_id for find in searched.finds])
+        more = None
+        if searched.next_part is not None:
+            place = {"q": wanted, "part": searched.next_part, "group": searched.next_group}
+            more = f"{site.base}search?{urlencode(place)}"
+        values: dict[str, Any] = {"wanted": wanted, "searched": searched, "rows": rows, "key": key, "more": more}
+        return site.show(request, "words", **values)
+
+    def _look(self, words: tuple[str, ...], part: int, group: int) -> tuple[WordSearch, dict[bytes, DocumentRow]]:
+        site = self._site
+        searched = find_words(site.out, site.index(), words, part, group)
+        return searched, _by_id(site.lookup().documents([find.doc_id for find in searched.finds]))
+
+
+def _by_id(rows: Sequence[DocumentRow]) -> dict[bytes, DocumentRow]:
+    return {row.doc_id: row for row in sorted(rows, key=lambda row: row.status == "kept")}

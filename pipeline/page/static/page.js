@@ -1,0 +1,80 @@
+// What moves on the page by itself: keys, thresholds and curves. Everything else is links, forms and htmx.
+"use strict";
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
+  const rel = { n: "next", p: "prev" }[event.key];
+  const link = rel && document.querySelector(`a[rel=${rel}]`);
+  if (link) link.click();
+  if (event.key === "/") {
+    event.preventDefault();
+    document.getElementById("q").focus();
+  }
+});
+
+// What scrolls by itself can be reached with the keyboard.
+function reachable() {
+  for (const table of document.querySelectorAll("table")) {
+    if (table.scrollWidth > table.clientWidth && !table.querySelector("a, button, input")) table.tabIndex = 0;
+  }
+}
+document.addEventListener("DOMContentLoaded", reachable);
+document.addEventListener("htmx:afterSettle", reachable);
+addEventListener("resize", reachable);
+
+// A threshold that is dragged: the server has sent the figures of each place that it can stand at.
+document.addEventListener("input", (event) => {
+  const range = event.target;
+  if (!range.matches(".dragged input[type=range]")) return;
+  const form = range.closest("form");
+  const options = JSON.parse(form.dataset.options);
+  const at = Number(range.value);
+  const [threshold, numRejected, numKept, change] = options[at];
+  const isSet = at === Number(form.dataset.chosen);
+  const words = `threshold ${threshold}${isSet ? " (as it is set)" : ""}: turns down ${numRejected.toLocaleString("en")}, `
+    + `${numKept.toLocaleString("en")} kept (${change > 0 ? "+" : ""}${change.toLocaleString("en")})`;
+  form.querySelector("output").textContent = words;
+  form.querySelector("input[name=threshold]").value = threshold;
+  range.setAttribute("aria-valuetext", words);
+  // Bar number `line` stands behind the threshold that is set, which is option number `chosen`.
+  const line = Number(form.dataset.line) + at - Number(form.dataset.chosen);
+  form.closest(".rule").querySelectorAll(".column").forEach((column, number) => {
+    const isRejected = (number < line) === Boolean(form.dataset.low);
+    column.classList.toggle("at", number === line);
+    for (const part of column.children) {
+      part.classList.toggle("lost", isRejected);
+      part.classList.toggle("out", !isRejected);
+    }
+  });
+});
+
+// The curves of a run: one plot for each, on a common axis of steps.
+function colour(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function plot(box, title, steps, series) {
+  const ink = colour("--ink"), line = colour("--line");
+  const strokes = ["--blue", "--teal", "--red", "--amber", "--soft"].map(colour);
+  const axis = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
+  const options = {
+    title, width: box.clientWidth || 500, height: 240, scales: { x: { time: false } }, axes: [axis, { ...axis, size: 70 }],
+    series: [{ label: "step" }, ...series.map(([label], number) => ({ label, stroke: strokes[number % 5], width: 1.5 }))],
+  };
+  new uPlot(options, [steps, ...series.map(([, values]) => values)], box);
+}
+
+async function draw() {
+  for (const place of document.querySelectorAll(".curves")) {
+    const run = await (await fetch(place.dataset.src)).json();
+    const plots = Object.entries(run.curves).map(([name, values]) => [name, [[name, values]]]);
+    const mixture = Object.entries(run.mixture);
+    if (mixture.length) plots.push(["tokens a step, by source", mixture]);
+    // All boxes are there before the first plot, so that each has the width that it keeps.
+    const boxes = plots.map(() => Object.assign(document.createElement("div"), { className: "curve" }));
+    place.replaceChildren(...boxes);
+    plots.forEach(([title, series], number) => plot(boxes[number], title, run.steps, series));
+  }
+}
+draw();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

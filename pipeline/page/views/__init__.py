@@ -1,0 +1,1 @@
+"""What the pages show, gathered from an output: pure functions of it, without the web. Read `document` first."""

@@ -1,0 +1,199 @@
+"""The corpus as a whole: its funnel as a flow, its rules, purges and training runs, what it is made of. Each figure
+leads to the documents behind it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lineage.index.output_index import Index
+from lineage.storage.folder import Folder
+from lineage.store.delta import read_purges, read_table
+from lineage.store.query import answers
+from lineage.store.sql import literal
+
+WIDTH: Final = 1000
+_HEIGHT: Final = 90
+_MOST_GROUPS: Final = 15
+_SCORE_BARS: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """A stage of a source in a flow: what came in, was rejected and let out, where it lies (in units of the drawing),
+    and the SELECTs of the documents behind both."""
+
+    stage: str
+    num_in: int
+    num_out: int
+    num_rejected: int
+    x: float
+    width: float
+    height_in: float
+    height_out: float
+    rejected_sql: str
+    out_sql: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """A source's way through its stages."""
+
+    source: str
+    num_in: int
+    bands: tuple[Band, ...]
+
+
+def read_front(out: Folder, index: Index, version: int | None = None) -> dict[str, Any]:
+    """The funnel, the rules, the purges and the training runs, as of a version of the corpus or now: of small tables
+    alone, at any size of the corpus."""
+    purges = read_table(out, "purges") if version is None else read_purges(out, version)
+    purged = read_table(out, "purged")
+    counted = purged.filter(pc.is_in(purged["purge_id"], purges["purge_id"]))
+    spans = counted.filter(pc.is_valid(counted["shard"])).select(["doc_id", "shard", "start", "num_tokens"])
+    num_purged = pc.sum(spans.group_by(spans.column_names).aggregate([])["num_tokens"]).as_py() or 0
+    rules: Counter[str] = Counter()
+    for row in read_table(out, "step_rules").to_pylist():
+        rules[row["rule"]] += row["num"]
+    runs = {row["run"]: row["output"] for row in read_table(out, "training_runs").to_pylist()}
+    return {
+        "num_tokens": index.num_tokens - num_purged,
+        "version": index.version if version is None else version,
+        "flows": flows(read_table(out, "steps")),
+        "rules": [
+            {"rule": rule, "num": num, "sql": listing(f"rule = {literal(rule)}")}
+            for rule, num in sorted(rules.items(), key=lambda pair: (-pair[1], pair[0]))
+        ],
+        "purges": purges.to_pylist(),
+        "runs": sorted(runs.items()),
+    }
+
+
+def flows(steps: pa.Table) -> list[Flow]:
+    """The funnel of each source as a flow; all on one scale."""
+    by_source: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in sorted(steps.to_pylist(), key=lambda row: (row["source"], row["position"])):
+        by_source[row["source"]].append(row)
+    return [_flow(source, rows) for source, rows in by_source.items()]
+
+
+def _flow(source: str, rows: Sequence[dict[str, Any]]) -> Flow:
+    most = max((row["num_in"] for row in rows), default=0) or 1
+    width = WIDTH / max(len(rows), 1)
+    bands = []
+    for number, row in enumerate(rows):
+        here = f"source = {literal(source)}"
+        stages = ", ".join(literal(later["stage"]) for later in rows[number + 1 :])
+        passed = f"stage IS NULL{f' OR stage IN ({stages})' if stages else ''}"
+        bands.append(
+            Band(
+                stage=row["stage"],
+                num_in=row["num_in"],
+                num_out=row["num_out"],
+                num_rejected=row["num_rejected"],
+                x=number * width,
+                width=width,
+                height_in=_HEIGHT * row["num_in"] / most,
+                height_out=_HEIGHT * row["num_out"] / most,
+                rejected_sql=listing(f"{here} AND stage = {literal(row['stage'])}"),
+                out_sql=listing(f"{here} AND ({passed})"),
+            )
+        )
+    return Flow(source=source, num_in=rows[0]["num_in"] if rows else 0, bands=tuple(bands))
+
+
+def listing(where: str) -> str:
+    """The documents behind a figure, as a SELECT that a person may change."""
+    return f"SELECT doc_id, url, rule, value, threshold, language FROM documents WHERE {where} LIMIT 200"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Documents with one value: how many, how many of them kept, both as shares of the largest group's, and the SELECT
+    of them."""
+
+    name: str
+    num: int
+    num_kept: int
+    share: float
+    share_kept: float
+    sql: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """The groups of one property of the documents; `num_others` are in none of those that are shown."""
+
+    title: str
+    groups: tuple[Group, ...]
+    num_others: int
+
+
+def shape_of(out: Folder, version: int | None) -> list[Distribution]:
+    """What the corpus is made of: languages, domains, hosts, lengths, language scores. It reads whole columns, in a
+    process of its own."""
+    counted = "count(*)::BIGINT AS num, count(*) FILTER (status = 'kept')::BIGINT AS num_kept"
+
+    def by_value(column: str) -> str:
+        return (
+            f"WITH groups AS (SELECT {column} AS name, {counted} FROM documents GROUP BY 1)"
+            " SELECT name, num, num_kept, sum(num) OVER ()::BIGINT AS whole FROM groups"
+            f" ORDER BY num DESC, name LIMIT {_MOST_GROUPS}"
+        )
+
+    length = "floor(log2(num_chars))::BIGINT"
+    score = f"floor(least(language_score, 0.999999) * {_SCORE_BARS})::BIGINT"
+    ranges = [
+        f"SELECT {range_} AS name, {counted}, 0::BIGINT AS whole FROM documents WHERE {holds} GROUP BY 1 ORDER BY 1"
+        for range_, holds in ((length, "num_chars > 0"), (score, "language_score IS NOT NULL"))
+    ]
+    found = answers(out, [*map(by_value, ("language", "domain", "host")), *ranges], version)
+    languages, domains, hosts, lengths, scores = ([tuple(row) for row in each.rows] for each in found)
+    return [
+        _distribution("Languages", languages, *_of_value("language")),
+        _distribution("Domains", domains, *_of_value("domain")),
+        _distribution("Hosts", hosts, *_of_value("host")),
+        _distribution(
+            "Characters of clean text",
+            lengths,
+            lambda power: f"{2**power:,} to {2 ** (power + 1) - 1:,}",
+            lambda power: f"num_chars BETWEEN {2**power} AND {2 ** (power + 1) - 1}",
+        ),
+        _distribution(
+            "Language scores",
+            scores,
+            lambda bar: f"{bar / _SCORE_BARS:.2f} to {(bar + 1) / _SCORE_BARS:.2f}",
+            lambda bar: f"language_score >= {bar / _SCORE_BARS} AND language_score < {(bar + 1) / _SCORE_BARS + 1e-9}",
+        ),
+    ]
+
+
+def _of_value(column: str) -> tuple[Callable[[Any], str], Callable[[Any], str]]:
+    return (
+        lambda name: "none" if name is None else str(name),
+        lambda name: f"{column} IS NULL" if name is None else f"{column} = {literal(str(name))}",
+    )
+
+
+def _distribution(
+    title: str, rows: Sequence[tuple[Any, ...]], name_of: Callable[[Any], str], where: Callable[[Any], str]
+) -> Distribution:
+    most = max((row[1] for row in rows), default=0) or 1
+    groups = tuple(
+        Group(
+            name=name_of(name),
+            num=num,
+            num_kept=num_kept,
+            share=num / most,
+            share_kept=num_kept / most,
+            sql=listing(where(name)),
+        )
+        for name, num, num_kept, _ in rows
+    )
+    whole = rows[0][3] if rows and rows[0][3] else sum(group.num for group in groups)
+    return Distribution(title=title, groups=groups, num_others=whole - sum(group.num for group in groups))

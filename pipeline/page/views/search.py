@@ -1,0 +1,186 @@
+"""What a person looks for, by any of its names: an id, a hash, a URL, a host, a domain, a place in a crawl file, a
+token of a shard, a row of a training step; else words of the clean texts (`words`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lineage.ids import parse_id
+from lineage.pages import named_host, registered_domain
+from lineage.recipe import whole_number
+from lineage.store.lookup import Lookup
+from lineage.store.rows import DocumentRow, Span
+from lineage.trace.nearest import nearest_urls
+from lineage.trace.tracer import Tracer, UnknownError
+
+MOST_FOUND: Final = 200
+_PLACE: Final = re.compile(r"(?P<file>.+?)[@:](?P<offset>\d{1,18})")
+_TOKEN: Final = re.compile(r"(?P<source>[^:]+)/(?P<shard>\d{1,9}):(?P<token>\d{1,18})")
+_STEP: Final = re.compile(r"(?P<run>.+?):(?P<step>\d{1,12})(:(?P<row>\d{1,9}))?")
+_KEY: Final = re.compile(r"(?P<kind>host|domain|url|words):\s*(?P<value>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Documents under the name `what`, in order: the first of `num`. `note` says how the name was understood, where it
+    was not as it was spelt. `near` are recorded URLs that are most like one that is not."""
+
+    what: str
+    rows: tuple[DocumentRow, ...]
+    num: int
+    note: str = ""
+    near: tuple[str, ...] = ()
+
+
+def find(lookup: Lookup, tracer: Tracer, wanted: str) -> Found | None:
+    """The documents of a name; None where it is none of a kind that we know, so that its words are looked for.
+    UnknownError where nothing has it."""
+    key = _KEY.fullmatch(wanted)
+    if key is not None:
+        value = key["value"].strip()
+        by_kind = {"host": _of_host, "domain": _of_domain, "url": _of_url}
+        return by_kind[key["kind"]](lookup, value) if key["kind"] in by_kind else None
+    try:
+        return _of_digest(lookup, tracer, parse_id(wanted.lower()))
+    except ValueError:
+        pass
+    if "://" in wanted:
+        return _of_url(lookup, wanted)
+    if " " in wanted or "\n" in wanted:
+        return None
+    for place in (_of_token, _of_step, _of_place):
+        found = place(lookup, tracer, wanted)
+        if found is not None:
+            return found
+    return _of_page(lookup, wanted)
+
+
+def _of_digest(lookup: Lookup, tracer: Tracer, digest: bytes) -> Found:
+    rows = lookup.documents([digest])
+    if rows:
+        return Found(what=f"document {digest.hex()}", rows=(tracer.by_id(digest).row,), num=1)
+    rows = _distinct(lookup.by_hashes([digest]))
+    if not rows:
+        near = ", ".join(known.hex() for known in lookup.ids_beside(digest, 3))
+        raise UnknownError(f"no document has the id or hash {digest.hex()}{f'; nearest: {near}' if near else ''}")
+    return _found(f"hash {digest.hex()}", rows)
+
+
+def spellings(url: str) -> Iterator[str]:
+    """How else a URL may be recorded: with a slash more or less at the end of its path."""
+    yield url
+    path, mark, rest = _split(url)
+    _, colon, place = path.partition("://")
+    if colon and "/" not in place:
+        return  # the root with and without its slash is one URL
+    yield f"{path[:-1] if path.endswith('/') else path + '/'}{mark}{rest}"
+
+
+def recorded_spelling(lookup: Lookup, url: str) -> str:
+    """A URL as documents of it are found; as it is given where there are none."""
+    given = [url] if "://" in url else [f"https://{url}", f"http://{url}"]
+    found = lookup.of_urls([spelling for each in given for spelling in spellings(each)])
+    return next((spelling for spelling, rows in found.items() if rows), url)
+
+
+def _split(url: str) -> tuple[str, str, str]:
+    at = min((i for i in (url.find("?"), url.find("#")) if i >= 0), default=len(url))
+    return url[:at], url[at : at + 1], url[at + 1 :]
+
+
+def _of_url(lookup: Lookup, url: str) -> Found:
+    given = [url] if "://" in url else [f"https://{url}", f"http://{url}"]
+    asked = [spelling for each in given for spelling in spellings(each)]
+    for spelling, rows in lookup.of_urls(asked).items():
+        if rows:
+            note = "" if spelling in given else f"found as {spelling}: with a slash more or less"
+            return _found(f"URL {spelling}", _distinct(rows), note)
+    return Found(what=f"URL {url}", rows=(), num=0, near=tuple(nearest_urls(lookup, given[0])))
+
+
+def _of_page(lookup: Lookup, name: str) -> Found | None:
+    """A host, a domain, or a URL without its scheme."""
+    host = named_host(name)
+    if host is None or "." not in host:
+        return None
+    if "/" in name or "?" in name:
+        return _of_url(lookup, name)
+    for kind in (_of_host, _of_domain):
+        try:
+            return kind(lookup, name)
+        except UnknownError:
+            continue
+    return None
+
+
+def _of_host(lookup: Lookup, name: str) -> Found:
+    host = named_host(name) or name
+    ids = list(dict.fromkeys(row.doc_id for row in lookup.host(host, MOST_FOUND)))
+    if not ids:
+        raise UnknownError(f"no document of host {host!r}")
+    rows = {row.doc_id: row for row in _distinct(lookup.documents(ids))}
+    num = len(ids) if len(ids) < MOST_FOUND else lookup.num_of_host(host)
+    return Found(what=f"host {host}", rows=tuple(rows[doc_id] for doc_id in ids if doc_id in rows), num=num)
+
+
+def _of_domain(lookup: Lookup, name: str) -> Found:
+    host = named_host(name) or name
+    ids = lookup.ids_of_domain(host) if registered_domain(host) is not None else []
+    if not ids:
+        raise UnknownError(f"no document of domain {host!r}")
+    return Found(
+        what=f"domain {host}", rows=tuple(_distinct(lookup.documents(sorted(ids)[:MOST_FOUND]))), num=len(set(ids))
+    )
+
+
+def _of_token(lookup: Lookup, _tracer: Tracer, wanted: str) -> Found | None:
+    """The document that a token of a shard belongs to: SOURCE/SHARD:TOKEN."""
+    place = _TOKEN.fullmatch(wanted)
+    if place is None:
+        return None
+    numbers = [whole_number(place[name]) for name in ("shard", "token")]
+    if numbers[0] is None or numbers[1] is None:
+        return None
+    [placements] = lookup.at_spans([Span(place["source"], numbers[0], numbers[1], 1)])
+    if not placements:
+        return None
+    return _found(f"token {wanted}", _distinct(lookup.documents([row.doc_id for row in placements])))
+
+
+def _of_step(_lookup: Lookup, tracer: Tracer, wanted: str) -> Found | None:
+    """What a training step, or a row of it, has read: RUN:STEP or RUN:STEP:ROW."""
+    place = _STEP.fullmatch(wanted)
+    if place is None or place["run"] not in {run.run for run in tracer.runs()}:
+        return None
+    row = None if place["row"] is None else int(place["row"])
+    histories = tracer.by_step(place["run"], int(place["step"]), row)
+    what = f"step {place['step']}{'' if row is None else f', row {row}'} of run {place['run']}"
+    return _found(what, [history.row for history in histories])
+
+
+def _of_place(lookup: Lookup, _tracer: Tracer, wanted: str) -> Found | None:
+    """What was read at a byte or row of an input: FILE@OFFSET."""
+    place = _PLACE.fullmatch(wanted)
+    if place is None:
+        return None
+    rows = _distinct(lookup.by_place(place["file"], int(place["offset"])))
+    if not rows and "@" in wanted:
+        raise UnknownError(
+            f"no document at {place['offset']} of {place['file']!r} (file names are relative, as in column warc_file)"
+        )
+    return _found(f"{place['offset']} of {place['file']}", rows) if rows else None
+
+
+def _found(what: str, rows: Sequence[DocumentRow], note: str = "") -> Found:
+    return Found(what=what, rows=tuple(rows[:MOST_FOUND]), num=len(rows), note=note)
+
+
+def _distinct(rows: Sequence[DocumentRow]) -> list[DocumentRow]:
+    """One row for each id, the one that was kept first."""
+    best: dict[bytes, DocumentRow] = {}
+    for row in sorted(rows, key=lambda row: (row.status != "kept", row.stage == "identity")):
+        best.setdefault(row.doc_id, row)
+    return [best[doc_id] for doc_id in dict.fromkeys(row.doc_id for row in rows)]

@@ -1,0 +1,95 @@
+"""The values of every rule with the thresholds that one can drag, and what another one would change (`sluice tune`)."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import dataclass
+from typing import Final
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from lineage.store.query import query
+from pipeline.page.views.sql import LIMITS
+from pipeline.recipe import PipelineRecipe, recipe_of, tables_of
+from pipeline.report.data import HistogramBar
+from pipeline.report.thresholds import values_of_rules
+from stages.steps.catalogue import rules_of
+
+_ALL: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraggableRule:
+    """A rule's values as bars, and every threshold between two of them. `options` is JSON for the page: of each
+    threshold its words, how many documents the rule then turns down, how many are kept and the change. `chosen` is the
+    one that is set, and stands before bar `line`; those from `first` to `last` stand at the bars. `key` is the key of
+    the recipe that sets it."""
+
+    rule: str
+    key: str
+    side: str
+    num_measured: int
+    explored: str
+    bars: tuple[HistogramBar, ...]
+    line: int
+    is_low: bool
+    options: str
+    first: int
+    last: int
+    chosen: int
+    threshold: str
+
+
+def draggable_rules(out: Folder, version: int | None) -> list[DraggableRule]:
+    """Every rule with values and a key of the recipe; none where the output has no whole ledger."""
+    recipe = recipe_of(out)
+    known = rules_of(tables_of(recipe))
+    values = values_of_rules(lambda sql: query(out, sql, version, LIMITS).rows, recipe, _ALL)
+    found = []
+    for (_, name), each in values.items():
+        if not each.bars or name not in known or not known[name].keys:
+            continue
+        chosen = next(number for number, option in enumerate(each.options) if option.is_set)
+        begin = chosen + 1 - each.line  # of the bars between all thresholds, those that hold documents are shown
+        options = [[o.threshold, o.num_rejected, o.num_kept, o.change] for o in each.options]
+        found.append(
+            DraggableRule(
+                rule=name,
+                key=known[name].keys[0],
+                side=each.side,
+                num_measured=each.num_measured,
+                explored=each.explored,
+                bars=each.bars,
+                line=each.line,
+                is_low="below" in each.side or "up to" in each.side,
+                options=json.dumps(options),
+                first=max(0, begin - 1),
+                last=min(len(options) - 1, begin - 1 + len(each.bars)),
+                chosen=chosen,
+                threshold=each.options[chosen].threshold,
+            )
+        )
+    return found
+
+
+def setting_of(out: Folder, rule: str, threshold: str) -> str:
+    """KEY=VALUE for --set. RecipeError for what is no rule with a threshold, or no number."""
+    recipe: PipelineRecipe = recipe_of(out)
+    known = rules_of(tables_of(recipe))
+    if rule not in known or not known[rule].has_values or not known[rule].keys:
+        raise RecipeError(f"{rule!r} is no rule of this output whose threshold can be another")
+    try:
+        value = float(threshold.replace(",", ""))
+    except ValueError as error:
+        raise RecipeError(f"threshold {threshold!r}: expected a number") from error
+    shown = f"{value:.0f}" if value.is_integer() else repr(value)
+    return f"{known[rule].keys[0]}={shown}"
+
+
+def calls_of(out: Folder, setting: str) -> tuple[str, str]:
+    """The calls of tune and of a run with this setting."""
+    recipe, word = shlex.quote(out.at("recipe.toml")), shlex.quote(out.url)
+    quoted = shlex.quote(setting)
+    tune = f"sluice tune {recipe} --from {word} --set {quoted}"
+    return tune, f"sluice run {recipe} --from {word} --set run.output=NEW --set {quoted}"

@@ -1,0 +1,220 @@
+"""What the pages show of documents, and what is found, asked for and kept: over HTTP, without a browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from lineage.ids import content_hash
+from lineage.index.output_index import read_index
+from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
+from pipeline.page.views.words import find_words, words_of
+from tests.pipeline.page.conftest import EMAIL, prose
+from tests.support.outputs.lineage_query import query
+from tests.support.processes.served_page import Visitor, served
+
+PAGE_1 = "https://web.example.org/page-1"
+
+
+@pytest.fixture(scope="module")
+def visitor(shared_page: str) -> Visitor:
+    return Visitor(shared_page)
+
+
+def document(out: str, url: str) -> dict[str, object]:
+    """What the store has of the page at a URL."""
+    rows = query(Folder(out), "SELECT * FROM documents").objects()
+    return next(row for row in rows if row["url"] == url)
+
+
+def found(visitor: Visitor, wanted: str) -> tuple[int, str]:
+    """Where a search ends: the document that it led to, or the text of the listing."""
+    answer = visitor.get(f"search?{urlencode({'q': wanted})}")
+    led = re.search(r"document/([0-9a-f]{32})", answer.url)
+    return answer.status_code, led[1] if led else answer.text
+
+
+def test_a_document_is_found_by_each_of_its_names(visitor: Visitor, made: str) -> None:
+    row = document(made, PAGE_1)
+    doc_id = str(row["doc_id"])
+    names = [
+        doc_id,
+        doc_id.upper(),
+        str(row["raw_hash"]),
+        str(row["clean_hash"]),
+        PAGE_1,
+        PAGE_1 + "/",
+        PAGE_1.removeprefix("https://"),
+        "HTTPS://WEB.example.org:443/page-1#top",
+        f"{row['warc_file']}@{row['warc_offset']}",
+        f"{row['warc_file']}:{row['warc_offset']}",
+        f"{row['source']}/{row['shard']}:{row['start']}",
+        f"url:{PAGE_1}",
+    ]
+    assert {name: found(visitor, name) for name in names} == dict.fromkeys(names, (200, doc_id))
+    people = document(made, "https://web.example.org/people/")
+    assert found(visitor, "https://web.example.org/people") == (200, people["doc_id"]), "with a slash less"
+
+
+def test_a_step_and_row_lead_to_what_they_read(visitor: Visitor, made: str) -> None:
+    row = document(made, PAGE_1)
+    page = visitor.get(f"document/{row['doc_id']}").text
+    place = re.search(r"search\?q=(seen%3A\d+%3A\d+)", page)
+    assert place is not None, "its readings lead to their steps"
+    _, text = found(visitor, place[1].replace("%3A", ":"))
+    assert str(row["doc_id"]) in text
+    status, text = found(visitor, "seen:99999")
+    assert status == 404 and "step 99999" in text
+
+
+def test_hosts_and_domains_list_their_documents_and_lead_from_one_to_the_next(visitor: Visitor, made: str) -> None:
+    rows = query(Folder(made), "SELECT doc_id FROM documents WHERE host = 'web.example.org' ORDER BY url").rows
+    page = visitor.get("search?q=web.example.org").text
+    listed = re.findall(r"document/([0-9a-f]{32})\?list=([0-9a-f]+)", page)
+    assert [doc_id for doc_id, _ in listed] == [row[0] for row in rows]
+    second = visitor.get(f"document/{listed[1][0]}?list={listed[1][1]}").text
+    assert f'rel="prev" accesskey="p" href="{"/" + visitor.base.split("/", 3)[3]}document/{listed[0][0]}' in second
+    assert f"document/{listed[2][0]}?list={listed[2][1]}" in second and f"2 of {len(rows)} in" in second
+    everything = visitor.get("search?q=domain:example.org").text
+    assert f"{len(query(Folder(made), 'SELECT doc_id FROM documents').rows)} documents" in everything
+
+
+def test_a_name_that_nothing_has_is_told_with_the_nearest(visitor: Visitor) -> None:
+    status, text = found(visitor, "https://web.example.org/page-11")
+    assert status == 404 and "https://web.example.org/page-1<" in text
+    for wanted in ("0" * 32, "web.warc.gz@1", "nothing.example.com"):
+        status, text = found(visitor, wanted)
+        assert (status, "no document" in text.lower()) == (404, True) or "None." in text, wanted
+
+
+def test_words_of_the_texts_are_found_with_their_passages(visitor: Visitor, made: str) -> None:
+    status, text = found(visitor, '"take part" WRITE')
+    assert status == 200 and str(document(made, "https://web.example.org/people/")["doc_id"]) in text
+    assert "<mark>take part</mark>" in text and EMAIL not in text and "100% of all" in text
+    assert "None." in found(visitor, "words: unheard-of-word")[1]
+    assert found(visitor, "words: " + "a b c d e f g h i")[0] == 404
+
+
+def test_a_search_for_words_is_bounded_and_goes_on_where_it_ended(made: str) -> None:
+    out = Folder(made)
+    index = read_index(out)
+    words = words_of("the")
+    first = find_words(out, index, words, seconds=-1.0)
+    ids = [find.doc_id for find in first.finds]
+    part, group = first.next_part, first.next_group
+    while part is not None:
+        more = find_words(out, index, words, part, group, seconds=-1.0)
+        assert more.share >= first.share
+        ids += [find.doc_id for find in more.finds]
+        part, group = more.next_part, more.next_group
+    assert ids == [find.doc_id for find in find_words(out, index, words).finds]
+
+
+def test_a_document_shows_its_text_before_and_behind_the_steps_with_personal_data_masked(
+    visitor: Visitor, made: str, tmp_path: Path
+) -> None:
+    row = document(made, "https://web.example.org/people/")
+    place = f"document/{row['doc_id']}"
+    page = visitor.get(place).text
+    assert EMAIL not in page and page.count("&lt;EMAIL&gt;</mark>") == 2, "in the parsed text and in the clean one"
+    assert "pii: email × 1" in page and prose(50)[:40] in html.unescape(page)
+    assert visitor.post(place, by="").status_code == 409, "who looks gives a name"
+    unmasked = visitor.post(place, by="a reader")
+    assert EMAIL in unmasked.text and "Personal data is shown" in unmasked.text
+    assert EMAIL not in visitor.get(place).text
+
+
+def test_who_looked_at_personal_data_is_noted(made: str, tmp_path: Path) -> None:
+    doc_id = str(document(made, "https://web.example.org/people/")["doc_id"])
+    with served(made, state=str(tmp_path / "noted")) as address:
+        Visitor(address).post(f"document/{doc_id}", by="a reader")
+    (file,) = (tmp_path / "noted").rglob("unmasked.jsonl")
+    noted = json.loads(file.read_text())
+    assert (noted["by"], noted["doc_id"]) == ("a reader", doc_id)
+
+
+def test_a_rejected_document_shows_the_text_that_the_extractor_gave_and_the_rule(visitor: Visitor, made: str) -> None:
+    page = visitor.get(f"document/{document(made, 'https://web.example.org/short')['doc_id']}").text
+    assert "Too few words to be kept." in page and "gopher_quality.too_few_words" in page
+    assert "a rule turned it down" in page
+
+
+def test_a_duplicate_is_shown_beside_what_was_kept(visitor: Visitor, made: str) -> None:
+    copy, kept = (document(made, url) for url in ("https://copy.example.org/of-3", "https://web.example.org/page-3"))
+    if copy["status"] == "kept":
+        copy, kept = kept, copy
+    page = visitor.get(f"document/{copy['doc_id']}").text
+    assert f"Jaccard similarity {copy['similarity']:.3f}" in page and "Cluster of 2" in page
+    diff = visitor.get(f"document/{copy['doc_id']}/diff?with={kept['doc_id']}").text
+    marked = re.findall(r"<(?:del|ins)>([^<]*)</(?:del|ins)>", diff)
+    assert "One more word." in "".join(marked)
+
+
+def test_what_is_unknown_is_a_page_that_says_so(visitor: Visitor) -> None:
+    answer = visitor.get("document/" + "0" * 32)
+    assert answer.status_code == 404 and "no document" in answer.text
+    assert visitor.get("document/zzz").status_code == 404
+
+
+def test_an_answer_comes_as_a_table_a_plot_and_a_csv_and_is_saved(visitor: Visitor) -> None:
+    asked = "SELECT status, count(*) AS num, '=1+1' AS formula FROM documents GROUP BY 1 ORDER BY 2 DESC"
+    page = visitor.get(f"sql?{urlencode({'q': asked})}").text
+    assert "num by status" in page and page.count('class="bar out"') == 3
+    lines = visitor.get(f"sql.csv?{urlencode({'q': asked})}").text.splitlines()
+    assert lines[0] == "status,num,formula" and lines[1].endswith(",'=1+1"), "a spreadsheet carries nothing out"
+    saved = visitor.post("sql", act="save", name="by status", q=asked).text
+    assert "1 saved query" in saved
+    assert "saved quer" not in visitor.post("sql", act="forget", name="by status", q="").text
+
+
+def test_the_texts_of_a_purged_document_are_gone_from_its_page_too(page: tuple[str, str]) -> None:
+    address, out = page
+    visitor, doc_id = Visitor(address), str(document(out, PAGE_1)["doc_id"])
+    visitor.post("basket", act="put", kind="doc", value=doc_id)
+    plan = visitor.post("basket/plan")
+    while "At work" in plan.text:
+        plan = visitor.session.get(plan.url, timeout=60)
+    place = plan.url.removeprefix(visitor.base)
+    assert visitor.get(place).text.count("Carry it out") == 1
+    assert visitor.post(place, by="tester", reason=" ").status_code == 409
+    assert Lookup(Folder(out)).purges() == [], "without a reason nothing is carried out"
+    before = content_hash(Folder(out).read("index.json"))
+    visitor.get(f"{place}?by=tester&reason=none")
+    assert content_hash(Folder(out).read("index.json")) == before, "nothing is carried out by a GET"
+    first, second = (visitor.post(place, by="tester", reason="takedown") for _ in range(2))
+    work = first
+    while "At work" in work.text:
+        work = visitor.session.get(work.url, timeout=60)
+    assert [purge.reason for purge in Lookup(Folder(out)).purges()] == ["takedown"], "twice sent, once carried out"
+    assert second.ok and "All of it holds." in work.text
+    page_after = visitor.get(f"document/{doc_id}").text
+    assert "It was purged: its text is gone." in page_after and prose(1)[:40] not in html.unescape(page_after)
+    assert visitor.get(f"document/{doc_id}/record").status_code == 404
+    again = visitor.post(place, by="tester", reason="takedown")
+    assert again.url == work.url or "All of it holds." in again.text
+
+
+def test_a_basket_outlives_the_page_and_tells_what_it_does_not_find(out: str) -> None:
+    with served(out) as address:
+        visitor = Visitor(address)
+        visitor.post("basket", act="put", kind="lines", value=f"{PAGE_1}/\nhttps://nowhere.example.org/\n\n")
+        visitor.post("basket", act="put", kind="where", value="url LIKE '%/page-2'")
+        visitor.post("basket", act="put", kind="host", value="copy.example.org")
+        assert visitor.post("basket", act="put", kind="doc", value="no id").status_code == 409
+    with served(out) as address:
+        visitor = Visitor(address)
+        assert "4 items" in visitor.get("basket").text
+        plan = visitor.post("basket/plan")
+        while "At work" in plan.text:
+            plan = visitor.session.get(plan.url, timeout=60)
+        assert "no document has the URL https://nowhere.example.org/" in plan.text
+        assert "3 purges, one after the other" in plan.text or "2 purges" in plan.text
+        visitor.post("basket", act="take", kind="where", value="url LIKE '%/page-2'")
+        assert "3 items" in visitor.get("basket").text
+        assert "Empty." in visitor.post("basket", act="take", kind="all", value="").text

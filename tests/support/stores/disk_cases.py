@@ -1,0 +1,206 @@
+"""Commands that change a disk, each with what the disk holds before it and what must come of it whatever happens."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import tomli_w
+
+from lineage.ids import content_hash
+from lineage.storage.folder import Folder
+from pipeline.demo.pages import render_page, write_article
+from pipeline.demo.warcs import DemoPage, write_source
+from tests.support.inputs.tiny_crawl import inputs_of, tiny_tokenizer
+from tests.support.outputs.lineage_query import query
+from tests.support.outputs.runs import fingerprint, recipe, write_recipe
+from tests.support.stores.faulty_disk import Commands, Ended
+
+TRAINER: Final = "trainer.__main__"
+_TIMED: Final = re.compile(
+    "/lineage/(exports|purges|training_runs|training_segments|cache_sweeps)/(fact-|_delta_log/0)|/tensorboard/|/attempts/0"
+)
+"""Files whose name is a hash of rows with a time of day in them or of the attempts that there were, or has a time."""
+_OF_ATTEMPT: Final = re.compile(r"attempt-\d+|batches-\d+-\d+-\d+-\d+")
+"""What an attempt writes down is its own."""
+
+
+_KEPT: Final = "SELECT doc_id FROM documents WHERE status = 'kept' ORDER BY doc_id"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A command on a disk: `begin` is what the disk holds before it, and `result` what must be the same whatever
+    happened on the way. `outs`: what `sluice verify` looks at."""
+
+    arguments: tuple[str, ...]
+    begin: Path
+    result: Callable[[Path], object]
+    outs: tuple[str, ...]
+    module: str = "pipeline.cli.main"
+
+
+class Disk:
+    """The disk at one path, on which a case is carried out again and again."""
+
+    def __init__(self, top: Path, commands: Commands) -> None:
+        self.top, self._commands = top, commands
+
+    def renew(self, case: Case) -> None:
+        """What the case begins with, on a disk that is mounted or a folder."""
+        self.top.mkdir(exist_ok=True)
+        for entry in self.top.iterdir():
+            if entry.name != "lost+found":
+                shutil.rmtree(entry)
+        shutil.copytree(case.begin, self.top, dirs_exist_ok=True)
+
+    def call(self, case: Case, **env: str) -> Ended:
+        return self._commands.call(*case.arguments, module=case.module, env=env)
+
+    def state(self, case: Case) -> tuple[list[str], object]:
+        """The names of all that is there, and the result; every output is whole."""
+        for out in case.outs:
+            ended = self._commands.call("verify", str(self.top / out))
+            assert ended.code == 0, ended.said
+        found = {str(path.relative_to(self.top)) for path in self.top.rglob("*")}
+        names = {_OF_ATTEMPT.sub("attempt", name) for name in found - {"lost+found"} if not _TIMED.search(name)}
+        return sorted(names), case.result(self.top)
+
+
+class Cases:
+    """Each command by name; what one writes is where another begins."""
+
+    def __init__(self, folder: Path, disk: Disk) -> None:
+        self._folder, self.disk = folder, disk
+        sources, tokenizer = few_documents(folder), tiny_tokenizer(folder)
+        tables = {"ray": {"address": "none"}, "run": {"keep_text": True}, "tokenize": {"encoding": tokenizer}}
+        for name in ("out", "other"):
+            write_recipe(folder / f"{name}.toml", recipe(str(disk.top / name), sources, **tables))
+        (folder / "empty").mkdir()
+        self._training = _training(disk.top, folder)
+
+    def named(self, name: str) -> Case:
+        top = str(self.disk.top)
+        match name.split():
+            case ["run"]:
+                return self._run
+            case ["run", "--from"]:
+                other = ("run", str(self._folder / "other.toml"), "--from", f"{top}/out")
+                return Case(arguments=other, begin=self._finished, result=_corpus("other"), outs=("out", "other"))
+            case ["purge"]:
+                return self.purge(0)
+            case ["train"]:
+                return self._train
+            case ["mix", "run"]:
+                mix = ("mix", "run", str(self._training), "--parallel", "1")
+                return Case(arguments=mix, begin=self._finished, result=_mixed, outs=("out",))
+            case ["export", "checkpoint"]:
+                model = ("export", f"{top}/training", "--to", f"{top}/model")
+                return Case(arguments=model, begin=self._trained, result=_bytes("model"), outs=("out",))
+            case ["export", form]:
+                copy = ("export", f"{top}/out", "--format", form, "--address", "none", "--to", f"{top}/copy")
+                return Case(arguments=copy, begin=self._finished, result=_bytes("copy"), outs=("out",))
+        raise KeyError(name)
+
+    def purge(self, number: int) -> Case:
+        """The purge of the kept document of that number, by their ids."""
+        doc_id = query(Folder(str(self._finished / "out")), _KEPT).rows[number][0]
+        call = ("purge", f"{self.disk.top}/out", "--doc", str(doc_id), "--reason", "a test", "--by", "a test")
+        return Case(arguments=(*call, "--apply"), begin=self._finished, result=_purged, outs=("out",))
+
+    @functools.cached_property
+    def _run(self) -> Case:
+        call = ("run", str(self._folder / "out.toml"))
+        return Case(arguments=call, begin=self._folder / "empty", result=_corpus("out"), outs=("out",))
+
+    @functools.cached_property
+    def _finished(self) -> Path:
+        return self._then(self._run, "finished")
+
+    @functools.cached_property
+    def _train(self) -> Case:
+        call = (str(self._training),)
+        return Case(arguments=call, begin=self._finished, result=_losses, outs=("out",), module=TRAINER)
+
+    @functools.cached_property
+    def _trained(self) -> Path:
+        return self._then(self._train, "trained")
+
+    def _then(self, case: Case, name: str) -> Path:
+        """What the disk holds when the case ended well."""
+        self.disk.renew(case)
+        ended = self.disk.call(case)
+        assert ended.code == 0, ended.said
+        return Path(shutil.copytree(self.disk.top, self._folder / name))
+
+
+def few_documents(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Ten of them and a duplicate, in three files: what a run does to the disk hangs on its phases, not on these."""
+    rng = random.Random(0)
+    told = [write_article("en", rng) for _ in range(6)]
+    pages = [
+        DemoPage(url=f"https://web.example.com/{number}", html=render_page(article, "web.example.com", rng))
+        for number, article in enumerate([*told, told[1]])
+    ]
+    write_source(folder, "web", pages, 2, rng)
+    rows = [{"id": str(number), "text": write_article("en", rng, 10).text} for number in range(4)]
+    (folder / "posts-0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return inputs_of(folder)
+
+
+def _corpus(out: str) -> Callable[[Path], object]:
+    return lambda top: fingerprint(str(top / out))
+
+
+def _bytes(folder: str) -> Callable[[Path], object]:
+    return lambda top: {
+        str(path): content_hash(path.read_bytes()) for path in (top / folder).rglob("*") if path.is_file()
+    }
+
+
+def _training(top: Path, folder: Path) -> Path:
+    plain = {
+        "run": {"name": "a training"},
+        "train": {
+            "data": str(top / "out"),
+            "output": str(top / "training"),
+            "model": "debug",
+            "seq_len": 64,
+            "global_batch": 2,
+            "micro_batch": 1,
+            "steps": 8,
+            "workers": 1,
+            "dtype": "float64",
+            "validation": 0.1,
+            "checkpoint": {"every": 3},
+            "record_batches": True,
+        },
+        "mix": {"runs": 4, "replicates": 1, "held_out": 0, "targets": {"web": 1.0}, "proxy": {"tokens": 4 * 2 * 64}},
+    }
+    (folder / "training.toml").write_text(tomli_w.dumps(plain))
+    return folder / "training.toml"
+
+
+def _purged(top: Path) -> object:
+    """The rows of `purges` less their time, and what is made from bytes."""
+    rows = query(Folder(str(top / "out")), "SELECT purge_id, num_documents, num_tokens FROM purges").rows
+    folders = [path for name in ("shards", "documents", "dedup") for path in (top / "out" / name).rglob("*")]
+    return rows, {str(path): content_hash(path.read_bytes()) for path in folders if path.is_file()}
+
+
+def _losses(top: Path) -> object:
+    """The newest attempt's loss of each step."""
+    rows = [json.loads(line) for line in (top / "training" / "metrics.jsonl").read_text().splitlines()]
+    return {row["step"]: row["loss"] for row in sorted(rows, key=lambda row: row["attempt"])}
+
+
+def _mixed(top: Path) -> object:
+    mix = top / "training" / "mix"
+    return {name: (mix / name).read_text() for name in ("design.json", "weights.csv", "losses.csv")}
