@@ -83,6 +83,7 @@ def test_each_threshold_of_a_variant_is_that_of_one_rule_or_shapes_what_is_measu
     table = QualityTable(rules=RULE_SETS, variant=variant)
     keys = [key.removeprefix("quality.") for rule in quality_rules(table)[1:] for key in rule.keys]
     shaping = {"c4_min_words_per_line", "fineweb_short_line_chars"} | {"c4_max_word_chars"} & limits(table).keys()
+    shaping |= {f"line_edits_{name}" for name in ("max_uppercase", "max_digits", "min_words", "max_words")}
     assert sorted([*keys, *shaping]) == sorted(limits(table))
 
 

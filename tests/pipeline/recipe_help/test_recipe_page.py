@@ -32,7 +32,7 @@ def test_the_page_is_what_the_code_says() -> None:
 def test_the_tables_of_rules_are_what_the_code_says() -> None:
     text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
     assert text == with_tables(text), "run `make docs`"
-    assert "| `c4.javascript` | the word `javascript` on a line | yes | not datatrove, paper, dclm |" in text
+    assert "| `c4.javascript` | the word `javascript` on a line | yes | not datatrove, paper, dclm, fineweb2 |" in text
     with pytest.raises(AssertionError, match="lacks the lines"):
         with_tables("# Rules\n")
 
@@ -46,7 +46,8 @@ def test_each_table_has_a_paragraph_and_an_example_and_none_is_left_over() -> No
 def test_the_example_of_a_table_is_part_of_a_recipe_that_parses(table: RecipeTable) -> None:
     example = EXAMPLES[table.recipe, table.name]
     top = table.name.split(".")[0]
-    assert table.header.replace("NAME", "compare") in example
+    chosen = "de" if table.name.startswith("quality") else "compare"
+    assert table.header.replace("NAME", chosen) in example
     plain, added = tomllib.loads(LEAST[table.recipe]), tomllib.loads(example)
     if table.name.startswith("train."):
         added = {"train": {**plain["train"], **added["train"]}}
@@ -63,6 +64,7 @@ def test_a_key_has_help_and_the_default_that_a_recipe_gets(key: RecipeKey) -> No
         "classifier",
         "step",
         "ray.stages.NAME",
+        "quality.language.NAME",
         "train.data",
         "train.mixture",
     ):
