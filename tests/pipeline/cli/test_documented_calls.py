@@ -128,7 +128,8 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     """The options of a call, which hold every value that stands in it."""
     name, rest = split_call(words)
     options = parse_command(name, rest)
-    values = {word for word in rest if not word.startswith("--")}
+    expanded = getattr(options, "expanded", {})  # a path with ~ stands there as it is meant
+    values = {expanded.get(word, word) for word in rest if not word.startswith("--")}
     assert not values - set(values_of(vars(options)))
     return options
 
