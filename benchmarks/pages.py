@@ -26,9 +26,9 @@ from typing import Any
 def serve(crawl: Path, extractors: list[str]) -> None:
     """Answer each line of stdin, the name of a part, with what the checkout of PYTHONPATH takes for it."""
     from stages.chain import DEFAULT_STEPS, build_chain
-from stages.steps.catalogue import StepTables
     from stages.document import Document
     from stages.reading.reader import InputCounts, ReadOptions, read_documents
+    from stages.steps.catalogue import StepTables
     from stages.steps.parse import ParseTable
 
     def read() -> list[Document]:
