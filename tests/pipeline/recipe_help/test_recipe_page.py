@@ -135,7 +135,7 @@ rules = ["c4", "c5"]
     ("data", "[quality]\nmax_bullet_lines = 90\n", 8, "max_bullet_lines = 90.0: expected a share of at most 1"),
     ("data", "[quality]\nmin_words = 9\nmax_words = 8\n", 8, "min_words = 9 is above quality.max_words = 8"),
     ("data", '[quality]\nrules = ["c4", "c4"]\n', 8, "names 'c4' twice"),
-    ("data", '[language]\nkeep = ["en", "xx"]\n', None, "language 'xx' is kept"),
+    ("data", '[language]\nkeep = ["en", "xmf"]\n', None, "language 'xmf' is kept"),
     ("data", '[pii]\nphone_region = "UK"\n', 8, "phone_region = 'UK': expected"),
     ("train", "workers = 3\n[train.parallel]\ntp = 2\n", 10, "train.workers = 3"),
     ("train", "[train.optimizer]\nlr = 0\n", 11, "more than 0"),
