@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 
 def render_why(found: WhyStep, page: str | None = None) -> str:
-    """The page of a step. What stands in it is escaped. `page`: the address that `sluice lineage OUT --serve` prints,
-    to which documents are linked; without it the call of `sluice trace` stands there."""
+    """The page of a step. What stands in it is escaped. `page`: the address that `sluice page OUT` prints, to
+    which documents are linked; without it the call of `sluice trace` stands there."""
     if page is not None and not page.startswith(("http://", "https://")):
         page = f"http://{page}"
     template = escaping("pipeline.report", ".").get_template("why.html")

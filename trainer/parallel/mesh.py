@@ -213,8 +213,10 @@ class ParallelModel:
         return ClippedNorms(whole=whole, local_layers=layers)
 
     def layers(self) -> tuple[str, ...]:
-        """What `layer_norms` tells apart: the embedding, each layer, the last norm, the output matrix."""
-        return ("embed_tokens", *(f"layers.{number}" for number in range(self.config.num_layers)), "norm", "lm_head")
+        """What `layer_norms` tells apart: the embedding, each layer, the last norm, the output matrix if it is another
+        one than the embedding."""
+        layers = (f"layers.{number}" for number in range(self.config.num_layers))
+        return ("embed_tokens", *layers, "norm", *(() if self.config.tied else ("lm_head",)))
 
     @torch.no_grad()
     def _local_layer_norms(self, elsewhere: Sequence[nn.Parameter]) -> Tensor:

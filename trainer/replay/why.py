@@ -38,8 +38,9 @@ from trainer.telemetry.step_report import StepReport
 Cause = Literal["data", "hardware", "unknown"]
 Duration = Literal["transient", "persistent"]
 
-_USUAL_STEPS: Final = 128
-"""Steps before it, of whose losses a source's usual one is the mean: as many as the default window of spikes has."""
+_USUAL_STEPS: Final = 16
+"""Steps before it, of whose losses a source's usual one is the mean: few, since losses fall fast early in a run, and a
+usual loss that is too high ranks short documents first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

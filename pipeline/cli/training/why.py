@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--page",
         metavar="URL",
-        help="the address that `sluice lineage OUT --serve` prints: documents become links to it",
+        help="the address that `sluice page OUT` prints: documents become links to it",
     )
     parser.add_argument("--recipe", metavar="RECIPE", help="the run's recipe, where an earlier release recorded none")
     parser.add_argument(

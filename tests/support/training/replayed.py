@@ -22,6 +22,15 @@ from trainer.result import TrainingResult
 from trainer.step import StepContext
 
 
+class Flip(NamedTuple):
+    """Before `step` bit `bit` of an element of a weight of `rank` becomes another."""
+
+    rank: int
+    step: int
+    bit: int
+    weight: str = "model.layers.1.mlp.up_proj.weight"
+
+
 def replays(scratch: Path, *, flips: bool = False) -> Replay:
     """A replay in forked processes; with `flips` a bit of rank 0's weights is another in each."""
 
@@ -35,30 +44,22 @@ def replays(scratch: Path, *, flips: bool = False) -> Replay:
     return replay
 
 
-def _observed(asked: Asked, flip: int, process: Process) -> tuple[Observed, Hardware]:
-    if flip and process.rank == 0:
-        observe.train_step = partial(_flipped, flip, asked.step, observe.train_step)
+def _observed(asked: Asked, bit: int, process: Process) -> tuple[Observed, Hardware]:
+    if bit and process.rank == 0:
+        observe.train_step = partial(_flipped, Flip(0, asked.step, bit), observe.train_step)
     return observe.observe(asked.recipe, process, asked.request), hardware_of(process.device)
-
-
-class Flip(NamedTuple):
-    """Before `step` bit `bit` of a weight of `rank` becomes another."""
-
-    rank: int
-    step: int
-    bit: int
 
 
 def train_with_a_flipped_bit(recipe: TrainRecipe, flip: Flip, process: Process) -> TrainingResult:
     """Train, and let that happen."""
     if process.rank == flip.rank:
-        loop.train_step = partial(_flipped, flip.bit, flip.step, loop.train_step)
+        loop.train_step = partial(_flipped, flip, loop.train_step)
     return train(recipe, LaunchContext(process=process))
 
 
-def _flipped(bit: int, at: int, honest: Any, context: StepContext, *rest: Any) -> Any:
-    if rest[0] == at:
-        weight = local_part(context.model.parameters()["model.layers.1.mlp.up_proj.weight"].detach())
+def _flipped(flip: Flip, honest: Any, context: StepContext, *rest: Any) -> Any:
+    if rest[0] == flip.step:
+        weight = local_part(context.model.parameters()[flip.weight].detach())
         bits = weight.view(-1)[7:8].view(torch.int32)
-        bits ^= 1 << bit
+        bits ^= 1 << flip.bit
     return honest(context, *rest)
