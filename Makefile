@@ -4,7 +4,16 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 # Its notices (a newer pip, running as root) are no part of what a person waits for; errors are shown.
-PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip --quiet
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip
+# `pip install` with a line for each package as it is fetched, and how many there are about.
+NUM_PACKAGES := $(shell grep -c == deploy/constraints.txt)
+define FETCH
+{ $(PIP) install --progress-bar off $(1); echo $$? > $(VENV)/.status; } | awk -v all=$(NUM_PACKAGES) ' \
+/^ *(Downloading|Using cached|Processing) .*\.(whl|tar\.gz|zip)( |$$)/ { sub(/^ *(Downloading|Using cached|Processing) ([^ ]*\/)?/, ""); \
+	printf "  %d of about %d: %s\n", ++num, all, $$0; fflush() } \
+/^Installing collected packages/ { print "  installing"; fflush() }'; \
+exit $$(cat $(VENV)/.status)
+endef
 READY := $(VENV)/.ready
 COMPILED := $(wildcard stages/*.pyx stages/*/*.pyx)
 
@@ -15,9 +24,11 @@ $(READY): pyproject.toml setup.py $(COMPILED)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Sluice needs Python 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.11")'
 	@echo "Setting up $(VENV): 3 GB, some minutes, once."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install --upgrade pip
-	@$(PIP) install torch==2.13.0
-	@$(PIP) install --editable '.[train,mix,dev]'
+	@$(PIP) --quiet install --upgrade pip
+	@echo "torch:"
+	@$(call FETCH,torch==2.13.0)
+	@echo "Sluice and what it needs:"
+	@$(call FETCH,--editable '.[train,mix,dev]')
 	@touch $@
 
 demo: $(READY)

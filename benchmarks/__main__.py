@@ -40,6 +40,7 @@ def main() -> int:
             ["model_step"],
             ["small_runs"],
             ["store", "--rows", "1000000"],
+            ["page", "--rows", "200000", "--pages", "400"],
             ["steps", str(crawl), "--times", "1", "3"],
             ["pipeline", str(crawl), "--times", "1", "3"],
         ]

@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal
 
-from lineage.index.output_index import Index, Shard
+from lineage.index.output_index import INDEX_FILE, Index, Shard
+from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
 from pipeline.cluster.session import units_session, what_starts
 from pipeline.cluster.tasks import TaskResources, check_resources
@@ -66,7 +67,8 @@ def run(
     limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
     faults.StrictError at the first record on which a reader or step raises."""
     table = recipe.tokenize
-    tokenizer = None if table.off else kept_tokenizer(table.encoding, table.end_of_text)
+    if not table.off and not Folder(recipe.run.output).exists(INDEX_FILE):  # a finished run needs it no more
+        kept_tokenizer(table.encoding, table.end_of_text)
     reading = from_inputs(recipe) if from_output is None else from_texts(recipe, from_output)
     plan, job = reading.plan, replace(reading.job, key=reading.plan.key, strict=strict)
     if places := places_with_credentials(plan):
@@ -77,6 +79,7 @@ def run(
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter, held=held)
+        tokenizer = None if table.off else kept_tokenizer(table.encoding, table.end_of_text)
         for line in [] if tokenizer is None else tokenizer.lines():
             reporter.say(line)
         starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"

@@ -14,33 +14,57 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lineage.index.checksums import DamagedFileError
+    from lineage.index.output_index import NotFinishedError
     from lineage.recipe import RecipeError
     from pipeline.recipe import PipelineRecipe
-    from sluice.output import Output, open_output
+    from sluice.output import ChangedOutputError, Output, PurgedError, open_output
     from sluice.running import load_recipe, run
     from sluice.sequences import Sequences
     from sluice.steps import Judged, Steps
+    from stages.document import Document, Edit, Finding, Outcome, Rejection
+    from stages.tokens.tokenizer import load_tokenizer
 
 __all__ = [
+    "ChangedOutputError",
+    "DamagedFileError",
+    "Document",
+    "Edit",
+    "Finding",
     "Judged",
+    "NotFinishedError",
+    "Outcome",
     "Output",
     "PipelineRecipe",
+    "PurgedError",
     "RecipeError",
+    "Rejection",
     "Sequences",
     "Steps",
     "load_recipe",
+    "load_tokenizer",
     "open_output",
     "run",
 ]
 
 _PLACES = {
+    "ChangedOutputError": "sluice.output",
+    "DamagedFileError": "lineage.index.checksums",
+    "Document": "stages.document",
+    "Edit": "stages.document",
+    "Finding": "stages.document",
     "Judged": "sluice.steps",
+    "NotFinishedError": "lineage.index.output_index",
+    "Outcome": "stages.document",
     "Output": "sluice.output",
     "PipelineRecipe": "pipeline.recipe",
+    "PurgedError": "sluice.output",
     "RecipeError": "lineage.recipe",
+    "Rejection": "stages.document",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
     "load_recipe": "sluice.running",
+    "load_tokenizer": "stages.tokens.tokenizer",
     "open_output": "sluice.output",
     "run": "sluice.running",
 }

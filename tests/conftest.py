@@ -12,6 +12,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.processes.shared_ray import SHARED
 
+# Before torch and numpy are loaded, here and in the processes that tests start: models of a few thousand weights gain
+# nothing by a second thread, and each that waits for its turn on a busy machine spins.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A busy machine must not fail a property: no example is judged by the clock.
 settings.register_profile("sluice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sluice")

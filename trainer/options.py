@@ -290,7 +290,7 @@ class PlanTable:
         at_least=0,
         at_most=0.9,
         help="share of the GPU's memory that the driver, the communication library and fragmentation take",
-        source="torchtitan, 8B on 8 H100, table 1: 77.0 GiB reserved where the buckets make 67.6",
+        source="torchtitan, 8B on 8 H100, table 1: 77.0 GiB reserved where the buckets of what it keeps make 67.6",
     )
     failures_per_node_day: float = key(
         6.5e-3, above=0, help="failures of a node a day that stop the job", source="2410.21680, section III: RSC-1"

@@ -16,7 +16,7 @@ import pyarrow as pa
 from lineage.index.checksums import CHECKSUMS_FILE
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.checksum_update import update_table_checksums
+from lineage.store.checksum_update import is_covered, update_table_checksums
 from lineage.store.delta import append, commit_tables, has_table, read_table
 from lineage.store.rows import ExportRow
 from lineage.store.tables import SCHEMAS
@@ -60,6 +60,13 @@ def check_name(rows: list[ExportRow], name: str, place: str) -> None:
             )
         if is_live(row) and row.place == place and row.name != name:
             raise RecipeError(f"{place} holds the export {row.name!r}: give --name {row.name}, or another --to")
+
+
+def cover_exports(out: Folder) -> None:
+    """Bring checksums.json up to date where a call that recorded an export failed before it did. The caller holds the
+    OUT."""
+    if not is_covered(out, (TABLE,)):
+        update_table_checksums(out, (TABLE,))
 
 
 def record_export(out: Folder, row: ExportRow) -> ExportRow:

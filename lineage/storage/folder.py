@@ -286,6 +286,10 @@ class Folder:
         elif self.exists(name):
             filesystem(self.url).rm_file(self.at(name))
 
+    def is_begun(self, name: str) -> bool:
+        """Whether a writer is at `name`, or died at it or failed; never in an object store."""
+        return not self.is_remote and os.path.exists(Path(self.at(name)).with_name(_TEMPORARY + os.path.basename(name)))
+
     def drop_dead(self, prefix: str) -> None:
         """Remove what dead writers left of files whose path here begins with `prefix`; an object store keeps none."""
         if not self.is_remote:

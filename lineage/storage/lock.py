@@ -99,11 +99,27 @@ def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
         os.close(descriptor)
 
 
+def holder_of(folder: Folder) -> str | None:
+    """Who holds `folder` now, for a message; None where nobody does, or a process that this machine does not list."""
+    if not folder.is_remote:
+        try:
+            return _listed_holder(os.stat(folder.url).st_ino)
+        except FileNotFoundError:
+            return None
+    if not objects.is_s3(folder.url):
+        return None
+    stored = objects.get(folder.at(LEASE_FILE))
+    return None if stored is None or stored.age > LEASE_SECONDS else _named(stored)
+
+
 def _local_holder(descriptor: int) -> str:
-    """Who has a file's lock, for a message: the process as Linux lists it, or a nameless one (of another machine, where
-    the file system is shared)."""
-    nameless = "another process (a run, purge or training commit)"
-    inode = os.fstat(descriptor).st_ino
+    """Who has a file's lock (flock), for a message: a nameless one where Linux does not list it, as of another machine,
+    where the file system is shared."""
+    return _listed_holder(os.fstat(descriptor).st_ino) or "another process (a run, purge or training commit)"
+
+
+def _listed_holder(inode: int) -> str | None:
+    """Who has the lock of a file, as Linux lists it."""
     try:
         # proc_locks(5): 1: FLOCK ADVISORY WRITE pid major:minor:inode 0 EOF
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -111,7 +127,7 @@ def _local_holder(descriptor: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(os.stat(f"/proc/{pid}").st_mtime))
     except (OSError, StopIteration, ValueError, IndexError):
-        return nameless
+        return None
     command = " ".join(word.decode("utf-8", "replace") for word in words if word)[:_SHOWN_COMMAND]
     return f"another process ({pid} on {socket.gethostname()}, which began {since}: {command})"
 
@@ -146,6 +162,12 @@ def _take_lease(
         time.sleep(_POLL_SECONDS)
     lease.start()
     return lease
+
+
+def _named(lease: objects.Stored) -> str:
+    about = json.loads(lease.data)
+    since = f", since {about['since']}" if "since" in about else ""  # a holder of an earlier release
+    return f"{about['what']} on {about['host']} (process {about['pid']}{since})"
 
 
 class _Lease(Hold):
@@ -184,11 +206,7 @@ class _Lease(Hold):
     def holder(self) -> str:
         """Who holds it now, for a message."""
         stored = objects.get(self._url)
-        if stored is None:
-            return "another process until just now"
-        about = json.loads(stored.data)
-        since = f", since {about['since']}" if "since" in about else ""  # a holder of an earlier release
-        return f"{about['what']} on {about['host']} (process {about['pid']}{since})"
+        return "another process until just now" if stored is None else _named(stored)
 
     def start(self) -> None:
         """Renew it from now on."""

@@ -69,6 +69,16 @@ def update_table_checksums(out: Folder, tables: Collection[str]) -> Checksums:
     return update_checksums(out, appended=tables)
 
 
+def is_covered(out: Folder, tables: Collection[str]) -> bool:
+    """Whether `update_table_checksums` has come after the last commit to each of these tables, and ended: the call that
+    committed may have failed before it. Nothing is covered before a run has ended."""
+    if not out.exists(CHECKSUMS_FILE):
+        return True
+    known = {entry.table: entry.version for entry in read_checksums(out).tables}
+    newer = (name for name in tables if has_table(out, name) and state(out, name).version > known.get(name, -1))
+    return not out.is_begun(CHECKSUMS_FILE) and next(newer, None) is None
+
+
 def _publish(out: Folder, sums: Mapping[str, FileSum], tables: Mapping[str, TableSum]) -> Checksums:
     checksums = Checksums(
         files=tuple(sums[name] for name in sorted(sums)),

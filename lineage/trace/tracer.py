@@ -81,6 +81,11 @@ class Tracer:
         self._stages: dict[str, list[str]] = {}
         self._runs: list[TrainingRun] | None = None
 
+    @property
+    def lookup(self) -> Lookup:
+        """The lookups that its histories are joined from, whose tables are open already: of what is now."""
+        return self._lookup
+
     def by_id(self, doc_id: bytes) -> DocumentHistory:
         """The history of a document; of rows with this id, that of the one that was not a repetition."""
         rows = self._lookup.documents([doc_id])

@@ -15,6 +15,7 @@ import gzip
 import json
 import shutil
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -74,28 +75,37 @@ class DemoPaths:
 
 def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) -> dict[str, Any]:
     """Go the whole way in `folder`; what was found, as plain values. `ok` says whether all of it was as it must be."""
-    places = _empty(folder)
+    places, reporter = _empty(folder), ProgressReporter()
     screen.rule("1  A small crawl with planted truth")
-    truth = make_crawl(places.crawl, num_pages)
+    with reporter.waiting("writing the crawl"):
+        truth = make_crawl(places.crawl, num_pages)
     screen.print(f"{truth.num_pages:,} documents in {places.crawl}, {len(truth.plants)} of them planted")
-    _write_recipes(places, steps)
-    with ray_session("local", num_cpus=2):
+    with reporter.waiting("learning a tokenizer from the posts"):
+        _write_recipes(places, steps)
+    with ExitStack() as stack:
+        with reporter.waiting("starting Ray"):
+            stack.enter_context(ray_session("local", num_cpus=2))
         screen.rule("2  The data pipeline")
-        summary = process.run(load(places.recipe("data")), ProgressReporter())
+        summary = process.run(load(places.recipe("data")), reporter)
         found = check_truth(places.out, truth)
         _show_truth(screen, found)
         screen.rule("3  Training")
-        trained = _train(places, screen)
+        with reporter.waiting("two workers start and train"):
+            trained = _train(places, screen)
         screen.rule("4  From crawl record to training step")
-        history = _leaked_history(places, truth)
-        print_history(screen, history, 5)
+        with reporter.waiting("looking the leaked page up"):
+            history = _leaked_history(places, truth)
+        print_history(screen, places.out.url, history, 5)
         screen.rule("5  Taking the leaked benchmark out")
-        evidence, applied = _purge(places, screen)
+        evidence, applied = _purge(places, screen, reporter)
         screen.rule("6  Out of the model too")
-        certified = _forget(places, screen)
+        with reporter.waiting("going back and training on, without what was purged"):
+            certified = _forget(places, screen)
     screen.rule("7  The proof")
-    verification = verify(places.out, verify_hooks(places.out))
-    left = search_bytes(places.folder / "out", _leaked_texts(places, truth))
+    with reporter.waiting("verifying every file"):
+        verification = verify(places.out, verify_hooks(places.out))
+    with reporter.waiting("searching every byte"):
+        left = search_bytes(places.folder / "out", _leaked_texts(places, truth))
     _show_proof(screen, verification, left)
     screen.print(f"\nReport: {places.out.at('report.html')}")
     planted, met = summary_kinds(found)
@@ -194,9 +204,9 @@ def _leaked_history(places: DemoPaths, truth: Truth) -> DocumentHistory:
     return max(histories, key=lambda history: len(history.exposures))
 
 
-def _purge(places: DemoPaths, screen: Console) -> tuple[ScanEvidence, Applied]:
+def _purge(places: DemoPaths, screen: Console, reporter: ProgressReporter) -> tuple[ScanEvidence, Applied]:
     request = ScanRequest(against=(str(places.crawl / "benchmark.jsonl"),), runs=())
-    evidence = scan(places.out, request, ProgressReporter())
+    evidence = scan(places.out, request, reporter)
     write_evidence(evidence, str(places.folder / "scan.json"))
     screen.print(
         f"{len(evidence.found_items)} of {evidence.num_items} questions found in {evidence.num_found} documents"
@@ -205,7 +215,8 @@ def _purge(places: DemoPaths, screen: Console) -> tuple[ScanEvidence, Applied]:
         screen.print(line, markup=False, soft_wrap=True)
     match = PurgeMatch(kind="scan", values=tuple(document.doc_id for document in evidence.documents))
     order = PurgeRequest(match=match, by="demo", reason="leaked benchmark")
-    applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
+    with reporter.waiting("purging it"):
+        applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
     screen.print(
         f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens, as {applied.purge_id}"
     )

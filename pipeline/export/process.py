@@ -30,7 +30,17 @@ from lineage.exports.manifest import (
     read_manifest,
     strays,
 )
-from lineage.exports.records import BEGUN, FINISHED, check_name, is_live, now, read_exports, record_export
+from lineage.exports.records import (
+    BEGUN,
+    FINISHED,
+    TABLE,
+    check_name,
+    cover_exports,
+    is_live,
+    now,
+    read_exports,
+    record_export,
+)
 from lineage.ids import content_hash
 from lineage.index.checksums import FileSum
 from lineage.index.output_index import Index, check_outside, read_index
@@ -38,7 +48,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote
 from lineage.storage.google_azure import clear_errors
 from lineage.storage.lock import LEASE_FILE, can_be_held, hold
-from lineage.store.checksum_update import WORK
+from lineage.store.checksum_update import WORK, is_covered
 from lineage.store.rows import ExportRow
 from pipeline.cluster.session import as_connected, units_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
@@ -91,6 +101,9 @@ def export(asked: CorpusExport, write_all: WriteAll) -> Done:
         held = _claimed(asked, index)
         if held is not None and held.version == index.version and (row := _recorded(asked, held)):
             _remove_strays(asked.to, None, held)  # a backup may have brought some back
+            if not is_covered(asked.out, (TABLE,)):
+                with hold_out():
+                    cover_exports(asked.out)
             return Done(row=row, was_done=True)
         with hold_out():
             _begin(asked, index)

@@ -23,12 +23,12 @@ _MARKS = {"keep": ("✓", "green"), "edit": ("~", "cyan"), "reject": ("✗", "re
 _SHOWN = 12
 
 
-def print_history(console: Console, history: DocumentHistory, limit: int | None = None) -> None:
-    """One document's history, from the crawl to training. Lists longer than `limit` (12; of decisions all are shown
-    without it) end with how many are left."""
+def print_history(console: Console, out: str, history: DocumentHistory, limit: int | None = None) -> None:
+    """The history of a document of the output at `out`, from the crawl to training. Lists longer than `limit` (12; of
+    decisions all are shown without it) end with how many are left."""
     shown = _SHOWN if limit is None else limit
     _print_opening(console, history)
-    _print_decisions(console, history, limit)
+    _print_decisions(console, out, history, limit)
     _print_cluster(console, history, shown)
     _print_place(console, history)
     _print_exposures(console, history, shown)
@@ -45,7 +45,7 @@ def print_list(
         for number, history in enumerate(histories):
             if number:
                 console.print()
-            print_history(console, history, limit)
+            print_history(console, out, history, limit)
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("document", "status", "by", "url"):
@@ -100,14 +100,15 @@ def _print_opening(console: Console, history: DocumentHistory) -> None:
         console.print(Text("  ").append_text(plain("; ".join(about))))
 
 
-def _print_decisions(console: Console, history: DocumentHistory, limit: int | None) -> None:
+def _print_decisions(console: Console, out: str, history: DocumentHistory, limit: int | None) -> None:
     console.print(Text("\nWhat was decided", "bold"))
     if not history.decisions:
         console.print("  nothing is recorded")
     if history.purged is None and all(
         decision.verdict != "keep" or not decision.rule for decision in history.decisions
     ):
-        console.print(Text("  sluice explain OUT --doc ID measures every rule again", "dim"))
+        call = f"sluice explain {shlex.quote(out)} --doc {history.row.doc_id.hex()}"
+        console.print(Text(f"  {visible(call)} measures every rule again", "dim"), soft_wrap=True)
     shown = history.decisions[:limit]
     for stage, of_stage in groupby(shown, key=lambda decision: decision.stage):
         decisions = list(of_stage)

@@ -98,7 +98,7 @@ async def _static(request: web.Request) -> web.Response:
     known = {file.name for file in _STATIC.iterdir() if file.is_file()} | {"style.css"}
     if name not in known or path.suffix not in _TYPES:
         raise web.HTTPNotFound(headers=HEADERS)
-    headers = {**HEADERS, "Cache-Control": "max-age=3600"}
+    headers = {**HEADERS, "Cache-Control": "max-age=300"}
     return web.Response(body=path.read_bytes(), content_type=_TYPES[path.suffix], charset="utf-8", headers=headers)
 
 

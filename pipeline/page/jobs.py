@@ -63,9 +63,8 @@ class Jobs:
         """Begin a job; it goes on by itself."""
         job = Job(name=secrets.token_urlsafe(9), what=what)
         self._jobs[job.name] = job
-        for name in [name for name, old in self._jobs.items() if old.state != "working"][: -_MOST_JOBS or None]:
-            if len(self._jobs) > _MOST_JOBS:
-                del self._jobs[name]
+        for name in [name for name, old in self._jobs.items() if old.state != "working"][:-_MOST_JOBS]:
+            del self._jobs[name]
         task = asyncio.get_running_loop().create_task(self._carry_out(job, work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -26,7 +26,7 @@ from rich.progress import (
 from lineage.secrets import redacted
 from pipeline.terminal import visible_lines
 
-_LINE_EVERY_SECONDS: Final = 10.0
+_LINE_EVERY_SECONDS: Final = 5.0
 _LINE: Final = re.compile(r"([^:]{1,80}): (\d{1,3})% after (\d{1,9}) s(?:, about \d+ s left)? (.*)")
 
 
@@ -140,6 +140,24 @@ class ProgressReporter:
             if phase._live is None:
                 teller.join()
         phase.close()
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Say `what` is waited for, and every few seconds that it still is, for the time of the block."""
+        ended, begun = threading.Event(), time.monotonic()
+
+        def tell() -> None:
+            while not ended.wait(_LINE_EVERY_SECONDS):
+                self.say(f"{what}: {time.monotonic() - begun:.0f} s")
+
+        teller = threading.Thread(target=tell, name="sluice-progress", daemon=True)
+        self.say(what)
+        teller.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            teller.join()
 
     def say(self, line: str) -> None:
         """One line for the user."""

@@ -95,7 +95,7 @@ _MARKS: Final = string.punctuation.replace("\\", "").replace("]", "\\]").replace
 _INDIC_MARK: Final = re.compile(f"([{_MARKS}\u0964\u0965\uaaf1\uaaf0\uabeb\uabec\uabed\uabee\uabef\u1c7e\u1c7f])")
 _URDU_MARK: Final = re.compile(f"([{_MARKS}\u0609\u060a\u060c\u061e\u066a\u066b\u066c\u066d\u06d4])")
 _SPACES: Final = re.compile(" +")
-_PARTED_NUMBER: Final = re.compile(r"([0-9]+ [,.:/] )+[0-9]+")
+_PARTED_NUMBER: Final = re.compile(r"(?<![0-9])([0-9]+ [,.:/] )+[0-9]+")  # begins where a number does: linear
 
 
 def _indic_words(text: str) -> Iterator[str]:
@@ -108,6 +108,10 @@ def _urdu_words(text: str) -> Iterator[str]:
     yield from _SPACES.sub(" ", _URDU_MARK.sub(r" \1 ", text.replace("\t", " "))).strip(" ").split(" ")
 
 
+_LONG_BLOCK: Final = re.compile(r"[\u4e00-\u9fd5a-zA-Z0-9+#&._%-]{1024}")
+"""What jieba looks at as one, in pieces of at most so many characters: it takes the square of them."""
+
+
 def _chinese(_: str) -> Callable[[str], Iterator[str]]:
     import jieba
 
@@ -117,7 +121,7 @@ def _chinese(_: str) -> Callable[[str], Iterator[str]]:
         splitter.tmp_dir = own
         jieba.setLogLevel(logging.WARNING)
         splitter.initialize()
-    return lambda text: iter(splitter.cut(text, cut_all=False))
+    return lambda text: iter(splitter.cut(_LONG_BLOCK.sub(r"\g<0> ", text), cut_all=False))
 
 
 _SUDACHI_BYTES: Final = 40_000
@@ -156,6 +160,9 @@ def pieces_of_bytes(text: str, most: int) -> Iterator[str]:
         start = end
 
 
+_LONG_RUN: Final = re.compile(r"\S{1000}(?=\S)")
+"""Characters without white space that Korean's, Thai's and Vietnamese's tokenizers look at as one, in pieces of at most
+so many: they take the square of them."""
 _LONG_NUMBER: Final = re.compile("[0-9,]{20,}")
 
 
@@ -166,6 +173,7 @@ def _korean(_: str) -> Callable[[str], Iterator[str]]:
     tokenize = Kiwi(num_workers=1).tokenize
 
     def words_of(text: str) -> Iterator[str]:
+        text = _LONG_RUN.sub(r"\g<0> ", text)
         # Kiwi stumbles over very long numbers. datatrove reads the words from the text that still has them.
         for token in tokenize(_LONG_NUMBER.sub("", text)):
             yield text[token.start : token.end]
@@ -176,12 +184,10 @@ def _korean(_: str) -> Callable[[str], Iterator[str]]:
 def _thai(_: str) -> Callable[[str], Iterator[str]]:
     from pythainlp.tokenize import word_tokenize
 
-    return lambda text: iter(word_tokenize(text, keep_whitespace=False, engine="newmm-safe"))
+    def words_of(text: str) -> Iterator[str]:
+        yield from word_tokenize(_LONG_RUN.sub(r"\g<0> ", text), keep_whitespace=False, engine="newmm-safe")
 
-
-_LONGEST_VIETNAMESE: Final = 1000
-"""Characters without white space that are looked at together: an expression of pyvi's takes the square of them."""
-_LONG_RUN: Final = re.compile(rf"(\S{{{_LONGEST_VIETNAMESE}}})(?=\S)")
+    return words_of
 
 
 def _vietnamese() -> Callable[[str], Iterator[str]]:
@@ -189,7 +195,7 @@ def _vietnamese() -> Callable[[str], Iterator[str]]:
     from pyvi import ViTokenizer  # noqa: F401 - spaCy's tokenizer imports it
 
     tokenize: Any = spacy.blank("vi").tokenizer
-    return lambda text: iter(tokenize.pyvi_tokenize(_LONG_RUN.sub(r"\1 ", text)) if text else ())
+    return lambda text: iter(tokenize.pyvi_tokenize(_LONG_RUN.sub(r"\g<0> ", text)) if text else ())
 
 
 def _of_spacy(language: str) -> Callable[[str], Iterator[str]]:

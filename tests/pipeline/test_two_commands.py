@@ -72,7 +72,7 @@ def test_of_two_commands_one_wins_and_nothing_is_lost(
     print(f"{'|'.join(pair)} at {int(share * num)} of {num} renames: {met[0].code} {_error(met[0])}; {_error(ended)}")
     for each in (met[0], ended):
         assert "Traceback" not in each.said, each.said
-        assert each.code in (0, 1) and (each.code == 0 or _error(each)), each.said
+        assert each.code in (0, 1), each.said
     if met[0].code != 0:  # by its process and the command that it was called with: here the server's
         assert "is held by another process (" in met[0].said and "forked_commands" in met[0].said, met[0].said
     for each, code in ((case, ended.code), (other, met[0].code)):

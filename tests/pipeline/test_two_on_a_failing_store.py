@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
 from tests.support.checkout import ROOT
 from tests.support.outputs import runs
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
 from tests.support.stores.disk_cases import few_documents
 from tests.support.stores.failing_store import FaultPlan, failing_store, noted

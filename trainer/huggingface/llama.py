@@ -18,14 +18,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder
+from lineage.storage.durable import sync_file
+from lineage.storage.folder import Folder, StorageError
 from trainer.checkpoint.state import BUFFERS, WEIGHTS, held_tensors, load
 from trainer.checkpoint.store import CheckpointError, check_files
 from trainer.model.sizes import ModelConfig, from_hugging_face, to_hugging_face
@@ -84,8 +85,13 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
         }
         with folder.writing(file) as unpublished:
             mode = os.stat(unpublished.name).st_mode
-            save_file(tensors, unpublished.name, metadata={"format": "pt"})
-            os.chmod(unpublished.name, stat.S_IMODE(mode))  # it has put a file of its own there, for its owner alone
+            try:
+                save_file(tensors, unpublished.name, metadata={"format": "pt"})
+            except SafetensorError as error:
+                raise StorageError(f"{folder.at(file)} cannot be written: {error}") from error
+            # It has put a file of its own there, for its owner alone, which no sync of ours reaches.
+            os.chmod(unpublished.name, stat.S_IMODE(mode))
+            sync_file(unpublished.name)
         where |= dict.fromkeys(tensors, file)
     if len(files) > 1:
         total = sum(size.numel() * export.dtype.itemsize for size in sizes.values())

@@ -18,12 +18,14 @@ VOCAB_MULTIPLE: Final = 128
 
 TRAINED_KINDS: Final = ("llama", "mixtral")
 """What a config.json may name as its model_type."""
-PLANNED_KINDS: Final = (*TRAINED_KINDS, "deepseek")
-"""What can be planned: the routers of DeepSeekMoE do not make their shares of a choice add up to 1, as ours do."""
+_LATENT_KINDS: Final = ("deepseek_v2", "deepseek_v3")
+PLANNED_KINDS: Final = (*TRAINED_KINDS, "deepseek", *_LATENT_KINDS)
+"""What can be planned: the routers of DeepSeekMoE do not make their shares of a choice add up to 1, as ours do, and
+there is no latent attention here. (Of DeepSeek-V3 the module that predicts one more token is left out.)"""
 _LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     "llama": {"rope_theta": 1e4, "rms_norm_eps": 1e-6},
     "mixtral": {"rope_theta": 1e6, "rms_norm_eps": 1e-5, "num_key_value_heads": 8},
-    "deepseek": {"rope_theta": 1e4, "rms_norm_eps": 1e-6},
+    **{kind: {"rope_theta": 1e4, "rms_norm_eps": 1e-6} for kind in ("deepseek", *_LATENT_KINDS)},
 }
 """By model_type, the keys that a config.json may leave out, and what they are then: the defaults of its class."""
 
@@ -42,13 +44,16 @@ class RopeScaling:
 class Experts:
     """In each layer a router picks `top_k` of `num_experts` SwiGLUs for a token (Mixtral, 2401.04088). `hidden`: the
     inner width of one; `num_shared` more, of as many times that width, see every token; the first `num_dense_layers`
-    layers have one SwiGLU as a Llama has (DeepSeekMoE, 2401.06066)."""
+    layers have one SwiGLU as a Llama has (DeepSeekMoE, 2401.06066). Experts lie in `num_groups` groups, of which a
+    token's are in `top_groups` at most (node-limited routing: DeepSeek-V3, 2412.19437, section 2.1.2)."""
 
     num_experts: int
     top_k: int
     hidden: int
     num_shared: int = 0
     num_dense_layers: int = 0
+    num_groups: int = 1
+    top_groups: int = 1
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.num_experts:
@@ -56,9 +61,22 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Keys and values made from a latent of `kv_rank` numbers, queries from one of `query_rank`, or from the stream;
+    `rope_dim` of a key, the same for all heads, and of each query are rotated, `nope_dim` are not; a value has
+    `value_dim` numbers (multi-head latent attention: DeepSeek-V2, 2405.04434, section 2.1)."""
+
+    query_rank: int | None
+    kv_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The shape of a model: RMSNorm, rotary positions, grouped-query attention, SwiGLU. `hidden` is the inner width of
-    the SwiGLU; in layers with `experts` these take its place."""
+    the SwiGLU; in layers with `experts` these take its place. With `latent` attention `head_dim` is a query's."""
 
     num_layers: int
     width: int
@@ -72,6 +90,7 @@ class ModelConfig:
     rope_scaling: RopeScaling | None = None
     norm_eps: float = 1e-5
     experts: Experts | None = None
+    latent: LatentAttention | None = None
 
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
@@ -88,8 +107,36 @@ class ModelConfig:
 
     @property
     def num_attention_parameters(self) -> int:
-        """Parameters of one layer's attention and both its norms."""
-        return self.width * self.head_dim * 2 * (self.num_heads + self.num_kv_heads) + 2 * self.width
+        """Parameters of one layer's attention and both its norms (not those of latents)."""
+        return sum(inputs * outputs * times for _, inputs, outputs, times in self.attention_products()) + 2 * self.width
+
+    @property
+    def value_dim(self) -> int:
+        """Numbers of a head's value."""
+        return self.latent.value_dim if self.latent else self.head_dim
+
+    @property
+    def num_latent(self) -> int:
+        """Numbers of a token's latents, which every tensor peer has whole; 0 without latent attention."""
+        return self.latent.kv_rank + self.latent.rope_dim + (self.latent.query_rank or 0) if self.latent else 0
+
+    def attention_products(self, tp: int = 1) -> list[tuple[str, int, int, int]]:
+        """The products with weights of one layer's attention on one of `tp` tensor peers, which share its heads: name,
+        both sides of the matrix, how often."""
+        width, latent = self.width, self.latent
+        queries, values = self.num_heads * self.head_dim // tp, self.num_heads * self.value_dim // tp
+        if latent is None:
+            pairs = self.num_kv_heads * self.head_dim // tp
+            found = [("queries", width, queries, 1), ("keys, values", width, pairs, 2)]
+        else:
+            pairs = self.num_heads * (latent.nope_dim + latent.value_dim) // tp
+            found = [
+                ("keys' and values' latent", width, latent.kv_rank + latent.rope_dim, 1),
+                ("keys and values", latent.kv_rank, pairs, 1),
+                ("queries", latent.query_rank or width, queries, 1),
+            ]
+            found += [("queries' latent", width, latent.query_rank, 1)] if latent.query_rank else []
+        return [*found, ("attention's output", values, width, 1)]
 
     @property
     def num_layer_parameters(self) -> int:
@@ -146,8 +193,8 @@ class ModelConfig:
 
     def attention_flops(self, seq_len: int) -> float:
         """Operations of one layer's attention for a token, forward and backward, at full attention: 12·H·Q·T for H
-        heads of Q numbers (PaLM, 2204.02311, appendix B)."""
-        return 12.0 * self.num_heads * self.head_dim * seq_len
+        heads of Q numbers (PaLM, 2204.02311, appendix B); of queries and values half each."""
+        return 6.0 * self.num_heads * (self.head_dim + self.value_dim) * seq_len
 
     @property
     def head_flops(self) -> float:
@@ -232,6 +279,8 @@ def from_hugging_face(raw: Mapping[str, Any], *, where: str, kinds: tuple[str, .
         expected_kinds = f"{', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}"
         raise RecipeError(f"{where}: model_type = {kind!r}: expected {expected_kinds}")
     raw = {**_LEFT_OUT[kind], **raw}
+    if kind in _LATENT_KINDS:  # nothing of a plan hangs on how rotation is scaled
+        raw |= {"rope_scaling": None, "head_dim": raw.get("qk_nope_head_dim", 0) + raw.get("qk_rope_head_dim", 0)}
     rope = raw.get("rope_parameters") or {
         "rope_theta": raw["rope_theta"],
         **(raw.get("rope_scaling") or {}),
@@ -251,6 +300,7 @@ def from_hugging_face(raw: Mapping[str, Any], *, where: str, kinds: tuple[str, .
             rope_scaling=_rope_scaling(rope, where),
             norm_eps=float(raw["rms_norm_eps"]),
             experts=_experts(kind, raw),
+            latent=_latent(raw) if kind in _LATENT_KINDS else None,
         )
     except KeyError as error:
         raise RecipeError(f"{where}: {error.args[0]} is missing: expected a {kind} config.json") from error
@@ -267,6 +317,18 @@ def _experts(kind: str, raw: Mapping[str, Any]) -> Experts | None:
         # In a Mixtral's config.json ours, after DeepSeek's name; transformers' has none, so such a one is not exported.
         num_shared=raw.get("n_shared_experts") or 0,
         num_dense_layers=0 if of_mixtral else raw.get("first_k_dense_replace", 0),
+        num_groups=raw.get("n_group") or 1,
+        top_groups=raw.get("topk_group") or 1,
+    )
+
+
+def _latent(raw: Mapping[str, Any]) -> LatentAttention:
+    return LatentAttention(
+        query_rank=raw.get("q_lora_rank"),
+        kv_rank=raw["kv_lora_rank"],
+        nope_dim=raw["qk_nope_head_dim"],
+        rope_dim=raw["qk_rope_head_dim"],
+        value_dim=raw["v_head_dim"],
     )
 
 

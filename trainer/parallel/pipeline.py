@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
+from torch.distributed.pipelining.stage import _RecvInfo
 from torch.distributed.tensor import DTensor, Shard
 
 from trainer.model.rows import DeviceRows, MicroBatch
@@ -89,21 +90,51 @@ class Stage(nn.Module):
 
 
 class _TimedStage(PipelineStage):
-    """torch's stage, which says when it computes: what lies between is messages and waiting for them."""
+    """torch's stage, which says when it computes: what lies between is messages and waiting for them.
+
+    torch makes the places for what comes from both neighbours before the first step, one for each micro-batch, and
+    keeps them. Here each is made when its message is asked for and left to the pass that takes it: with many
+    micro-batches the places would be more than the activations."""
 
     timed: Timed = nullcontext
 
-    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        with self.timed():
-            return super().forward_one_chunk(*args, **kwargs)
+    def _prepare_forward_infra(self, *args: Any, **kwargs: Any) -> Any:
+        prepared = super()._prepare_forward_infra(*args, **kwargs)
+        for places in self.args_recv_info.values():
+            _give_back(places)
+        return prepared
 
-    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+    def _prepare_backward_infra(self, *args: Any, **kwargs: Any) -> Any:
+        prepared = super()._prepare_backward_infra(*args, **kwargs)
+        for places in self.grad_recv_info.values():
+            _give_back(places)
+        return prepared
+
+    def _get_recv_ops(self, recv_infos: tuple[_RecvInfo, ...]) -> list[dist.P2POp]:
+        for place in recv_infos:
+            if place.buffer is None and place.tensor_meta is not None and not place.is_root_arg:
+                place.buffer = torch.empty(place.tensor_meta.shape, dtype=place.tensor_meta.dtype, device=self.device)
+        return super()._get_recv_ops(recv_infos)
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         with self.timed():
-            return super().backward_one_chunk(*args, **kwargs)
+            output = super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+        _give_back(self.args_recv_info[fwd_chunk_id])
+        return output
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
+        with self.timed():
+            super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+        _give_back(self.grad_recv_info[bwd_chunk_id])
 
     def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         with self.timed():
             return super().backward_weight_one_chunk(*args, **kwargs)
+
+
+def _give_back(places: tuple[_RecvInfo, ...]) -> None:
+    for place in places:
+        place.buffer = None
 
 
 class Pipeline:

@@ -70,10 +70,11 @@ def _keep_products(has_router: bool) -> Callable[..., CheckpointPolicy]:
 
 
 def _is_kept(number: int, has_router: bool) -> bool:
-    """Whether a layer keeps its product with this number: of attention queries and values, of a SwiGLU gate and down.
-    A router's product is small."""
+    """Whether a layer keeps its product with this number: of attention queries and values, of a SwiGLU gate, and of
+    experts down, by which the router's weights are multiplied. Nothing in backward asks for what a SwiGLU alone gives
+    to the stream: the recomputation ends before it. A router's product is small."""
     if number < 4:
         return number % 2 == 0
-    if has_router and number == 4:
-        return False
-    return (number - 4 - has_router) % 3 != 1
+    if not has_router:
+        return number == 4
+    return number > 4 and (number - 5) % 3 != 1

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
+from trainer.model.sizes import Experts
 from trainer.planning.gpus import Machine
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.memory import owned_parameters
@@ -34,12 +35,6 @@ def ring_bytes(size: float, num_gpus: int) -> float:
 def all_reduce_bytes(size: float, num_gpus: int) -> float:
     """A reduce-scatter and an all-gather: 2·(W−1)/W·M (the same source)."""
     return 2 * ring_bytes(size, num_gpus)
-
-
-def zero_volume(num_parameters: float, stage: Literal[0, 1, 2, 3]) -> float:
-    """Parameters that a GPU sends in a step: 2Ψ for data parallelism and stages 1 and 2, 3Ψ for stage 3 (ZeRO,
-    1910.02054, section 7)."""
-    return (3 if stage == 3 else 2) * num_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,16 +137,23 @@ def pair_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) ->
     )
 
 
-def all_to_all_path(num_gpus: int, machine: Machine, num_workers: int) -> Path:
+def all_to_all_path(num_gpus: int, machine: Machine, num_workers: int, experts: Experts | None = None) -> Path:
     """The way of an all-to-all over `num_gpus` GPUs next to each other, where every GPU sends each other one an equal
-    share: what leaves the node goes over its own adapter, however many members the node has."""
+    share: what leaves the node goes over its own adapter, however many members the node has. Where `experts` have
+    groups that lie in nodes, a token goes to each node of its groups once, and there to its experts over the fast link
+    (DeepSeek-V3, 2412.19437, section 3.2.2)."""
     link, _ = link_of(1, num_gpus, machine, num_workers)
     in_node, in_pod = (
         num_gpus if stays_within(num_gpus, size, num_workers) else _fewest_members(1, num_gpus, size)
         for size in (machine.gpu_domain, machine.near_gpus)
     )
-    to_node, to_near, to_far = in_node - 1, max(0, in_pod - in_node), max(0, num_gpus - in_pod)
-    slowest = max(to_node / machine.intra_gbps, (to_near + to_far) / machine.inter_gbps, to_far / machine.far_gbps)
+    to_node, to_near, to_far = float(in_node - 1), max(0, in_pod - in_node), max(0, num_gpus - in_pod)
+    once = 1.0
+    if experts is not None and experts.num_groups > 1 and in_node * experts.num_groups >= num_gpus:
+        once = min(1.0, experts.top_groups / experts.top_k)
+        to_node += (1 - once) * (to_near + to_far)
+    out, far = once * (to_near + to_far), once * to_far
+    slowest = max(to_node / machine.intra_gbps, out / machine.inter_gbps, far / machine.far_gbps)
     gbps = (num_gpus - 1) / slowest if slowest else machine.intra_gbps
     return Path(link=link, gbps=gbps, latency=_hops(num_gpus) * hop_latency(link, machine))
 
@@ -191,7 +193,7 @@ def _layer_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
         _sent(
             "ep",
             "all-to-all of tokens to experts and back",
-            all_to_all_path(mesh.ep, machine, mesh.num_workers),
+            all_to_all_path(mesh.ep, machine, mesh.num_workers, layout.config.experts),
             mesh.ep,
             num_bytes=expert_bytes(layout),
             num_collectives=parts * _num_sparse(layout) * (6 if again else 4),
@@ -340,7 +342,7 @@ def context_bytes(layout: PlannedLayout) -> float:
 def context_size(layout: PlannedLayout) -> float:
     """Bytes of a layer's keys and values of one micro-batch over the whole sequence."""
     config = layout.config
-    heads = 2 * config.num_kv_heads * config.head_dim / layout.mesh.tp
+    heads = config.num_kv_heads * (config.head_dim + config.value_dim) / layout.mesh.tp
     return layout.mean_tokens * layout.mesh.cp * heads * layout.compute_bytes
 
 

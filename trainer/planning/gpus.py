@@ -112,13 +112,14 @@ REACHED: Final[Mapping[str, tuple[float, float]]] = {
     "A100": (0.859, 0.6),
     "H100": (0.801, 0.3),
     "H200": (0.803, 0.3),
+    "H800": (0.801, 0.3),
     "B200": (0.776, 0.3),
     "MI300X": (0.601, 0.3),
     "H100-96GB": (0.62, 0.28),
 }
 """Shares of the bfloat16 peak: what the best of large products reaches alone (Bekman, "Machine Learning Engineering",
 table of maximum achievable matmul FLOPS), and fused attention with its backward pass (FlashAttention-2, 2307.08691,
-section 4.1: 335 TF on H100; the last three are guessed)."""
+section 4.1: 335 TF on H100; the last three are guessed). An H800 computes as an H100 does."""
 GUESSED: Final = (0.75, 0.3)
 """The same of GPUs that nobody measured so."""
 SUSTAINED: Final = 0.93

@@ -1,55 +1,22 @@
-"""Memory of one GPU: the formulae of the papers, and what this trainer keeps, in four buckets. All in bytes."""
+"""Memory of one GPU: what this trainer keeps, in four buckets. All in bytes."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from trainer.model.sizes import ModelConfig
 from trainer.planning.layout import (
     ParameterCounts,
     Part,
     PlannedLayout,
-    Recompute,
     ShardCounts,
     layer_split,
     num_parameters,
 )
 from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_ranks, round_size
 from trainer.recipe_tables.parallelism import PipelineTable
-
-
-def zero_bytes(num_parameters: float, num_gpus: int, stage: Literal[0, 1, 2, 3]) -> float:
-    """Model states of one GPU in mixed precision with Adam: 2 bytes a parameter, 2 a gradient, 12 of states (float32
-    weight, momentum, variance), of which the stage shards over `num_gpus` (ZeRO, 1910.02054, table 1, figure 1)."""
-    shared = {0: 0, 1: 12, 2: 14, 3: 16}[stage]
-    return num_parameters * ((16 - shared) + shared / num_gpus)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GptLayer:
-    """A layer of the GPT of 2205.05198: sequence length s, micro-batch b, width h, attention heads a."""
-
-    seq_len: int
-    micro_batch: int
-    width: int
-    num_heads: int
-
-
-def gpt_layer_activations(
-    layer: GptLayer, *, tp: int = 1, sequence_parallel: bool = False, recompute: Recompute = "none"
-) -> float:
-    """Bytes that a GPT layer keeps for backward at 16 bits (Korthikanti et al., 2205.05198, table 2).
-
-    sbh(10 + 24/t + 5as/(ht)); with sequence parallelism all of it is divided by t; selective recomputation drops
-    attention's 5as/h; full recomputation keeps the layer's input, 2sbh."""
-    sbh = layer.seq_len * layer.micro_batch * layer.width
-    if recompute == "full":
-        return 2.0 * sbh
-    attention = 5 * layer.num_heads * layer.seq_len / layer.width if recompute == "none" else 0.0
-    whole = 10 / tp if sequence_parallel else 10
-    return sbh * (whole + 24 / tp + attention / tp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,11 +156,12 @@ def layer_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     Context parallel that gathers keeps the keys and values of the whole sequence besides. In a layer with experts
     (`sparse`) `expert_activations` stands in SwiGLU's place."""
     config, tp = layout.config, layout.mesh.tp
-    heads = config.head_dim * (2 * config.num_heads + 2 * config.num_kv_heads)
+    pairs = config.num_kv_heads * (config.head_dim + config.value_dim)
+    heads = config.num_heads * (config.head_dim + config.value_dim) + pairs
     if layout.mesh.cp > 1 and layout.context.method == "gather":
-        heads += 2 * config.head_dim * config.num_kv_heads * layout.mesh.cp
+        heads += pairs * layout.mesh.cp
     hidden = 0.0 if sparse else config.width + 4 * config.hidden / tp
-    computed = config.width + heads / tp + hidden
+    computed = config.width + 2 * config.num_latent + heads / tp + hidden
     float32 = 4 * (config.num_heads / tp + 2 * config.head_dim + 2)
     per_token = stream_bytes(layout) * 2 * config.width / tp + layout.compute_bytes * computed + float32
     return layout.tokens * per_token + (expert_activations(layout) if sparse else 0.0)
@@ -215,7 +183,8 @@ def split_backward_bytes(layout: PlannedLayout, *, sparse: bool = False) -> floa
     """Bytes that a layer whose backward pass is split holds for the gradients of its weights: those of its products'
     outputs, and what was computed again."""
     config, experts = layout.config, layout.config.experts
-    outputs = config.head_dim * (config.num_heads + 2 * config.num_kv_heads) + config.width
+    outputs = config.head_dim * config.num_heads + config.width + config.num_latent
+    outputs += config.num_kv_heads * (config.head_dim + config.value_dim)
     if sparse and experts is not None:
         outputs += (experts.top_k + experts.num_shared) * 2 * experts.hidden
         outputs += (experts.top_k + (experts.num_shared > 0)) * config.width
@@ -229,20 +198,22 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     """Bytes that a layer keeps for backward of one micro-batch, as `activation_checkpointing` says.
 
     full: its input. selective: also attention's output and the products that `trainer.parallel.recompute` keeps:
-    queries, values, gate, down (of experts and shared ones, gate and down)."""
+    queries, values, gate (of experts and shared ones, gate and down)."""
     if layout.recompute == "none":
         return layer_activations(layout, sparse=sparse)
     config, tp, experts = layout.config, layout.mesh.tp, layout.config.experts
     kept = layout.tokens * stream_bytes(layout) * config.width / tp
     if layout.recompute == "selective":
-        attention = config.num_heads * (layout.compute_bytes * config.head_dim + 4) / tp
+        attention = config.num_heads * (layout.compute_bytes * config.value_dim + 4) / tp
         split = config.head_dim * (config.num_heads + config.num_kv_heads)
+        if config.latent is not None:
+            split = tp * config.num_latent
         if sparse and experts is not None:
             # Shared experts are one SwiGLU of so many times the width, with one output.
             hidden = (experts.top_k + experts.num_shared) * experts.hidden
             products = (split + hidden + (experts.top_k + (experts.num_shared > 0)) * config.width) / tp
         else:
-            products = (split + config.hidden) / tp + config.width
+            products = (split + config.hidden) / tp
         kept += layout.tokens * (attention + layout.compute_bytes * products)
     return kept
 
@@ -302,9 +273,8 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
 
 def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: float) -> tuple[Instant, ...]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how many), on
-    the last stage the logits; with recomputation one layer at a time is whole again. torch keeps a place for what comes
-    from the neighbouring stages for every micro-batch of a step (torch.distributed.pipelining.stage,
-    `_prepare_forward_infra`, `_prepare_backward_infra`)."""
+    the last stage the logits; with recomputation one layer at a time is whole again. What a stage gave is held as long
+    as what it keeps for backward (torch.distributed.pipelining.stage, `fwd_cache`)."""
     part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
     beside, unit, unit_between = messages, 1.0, 1.0
     if part.head:
@@ -313,13 +283,16 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     else:
         beside += again
     if layout.config.experts is None:
-        unit, unit_between = kept_activations(layout), split_backward_bytes(layout)
+        num_stages = layout.mesh.pp * layout.pipeline.num_virtual
+        unit = kept_activations(layout) + stream_of_rank(layout) * num_stages / layout.config.num_layers
+        unit_between = split_backward_bytes(layout)
         found = _instants_in_layers(layout.config, layout.mesh.tp, layout.pipeline, plan, ranks)
     else:
         kept, between = (
             tuple(stage.num_dense * of(layout) + stage.num_sparse * of(layout, sparse=True) for stage in layout.stages)
             for of in (kept_activations, split_backward_bytes)
         )
+        kept = tuple(bytes_of_stage + stream_of_rank(layout) for bytes_of_stage in kept)
         made = tuple(sum(owned_parameters(layout, stage)) for stage in layout.stages)
         found = instants_of_ranks(plan, ranks, kept, between, made)
     whole = layout.weight_bytes * sum(owned_parameters(layout, part))
@@ -333,12 +306,15 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     )
 
 
+def stream_of_rank(layout: PlannedLayout) -> float:
+    """Bytes of what passes between two stages for a micro-batch, on one GPU."""
+    return layout.tokens * layout.config.width / layout.mesh.tp * layout.compute_bytes
+
+
 def stage_messages(layout: PlannedLayout, rank: int) -> float:
-    """Bytes of the places for streams from the stages before, and for their gradients from the stages after."""
+    """Bytes of a stream on its way to each stage that has one before it, and of a gradient to each with one after."""
     part = layout.split.ranks[rank]
-    neighbours = 2 * layout.pipeline.num_virtual - part.embedding - part.head
-    stream = layout.tokens * layout.config.width / layout.mesh.tp * layout.compute_bytes
-    return neighbours * layout.num_micro_batches * stream
+    return (2 * layout.pipeline.num_virtual - part.embedding - part.head) * stream_of_rank(layout)
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -225,6 +225,11 @@ def _notes(layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
             f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole; only "
             "the moments stay sharded"
         )
+    if layout.pipeline.schedule == "dualpipev" and mesh.pp > 1 and mesh.ep > 1:
+        notes.append(
+            "train.pipeline.schedule = 'dualpipev': forward and backward passes that it pairs are taken to hide each "
+            "other's all-to-alls, as DualPipe's kernels do; this trainer runs them one after the other"
+        )
     if mesh.tp > machine.gpu_domain:
         notes.append(
             f"train.parallel.tp = {mesh.tp}: more than a node's {machine.gpu_domain} GPUs, so each layer waits for the "

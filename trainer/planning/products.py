@@ -72,7 +72,7 @@ def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, ma
 def layer_seconds(layout: PlannedLayout, machine: Machine, *, sparse: bool) -> LayerSeconds:
     """Of a layer with experts (`sparse`) or without, in a micro-batch of `mean_tokens`. Selective recomputation does
     again what `trainer.parallel.recompute` does not keep: keys, attention's output projection, up, the router;
-    attention is kept."""
+    attention is kept. Of latent attention it does again what is made from latents (2412.19437, section 3.2.3)."""
     return _layer_seconds(layout.kernels, machine, sparse)
 
 
@@ -91,11 +91,12 @@ def _layer_seconds(layer: Kernels, machine: Machine, sparse: bool) -> LayerSecon
         ahead, back = machine.measured.layer
         return LayerSeconds(min(products, ahead), 0.0, max(0.0, ahead - products), again, back - 2 * ahead)
     heads, pairs = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    latent = 2 * config.num_latent  # each is normed
     hidden = config.hidden
     if sparse and config.experts is not None:
         hidden = config.experts.hidden * (config.experts.top_k + config.experts.num_shared)
     # Numbers read and written: two norms and two sums of the stream, rotation of queries and keys, and the gate.
-    numbers = tokens * (10 * config.width + 2 * (heads + pairs) + 3 * hidden) / tp
+    numbers = tokens * (10 * config.width + latent + 2 * (heads + pairs) + 3 * hidden) / tp
     elementwise = size * numbers * (1.0 if layer.compiled else EAGER) / machine.memory_bandwidth
     if machine.fused_attention:
         # A causal mask leaves half of the operations.
@@ -115,15 +116,16 @@ def layer_products(layout: PlannedLayout, *, sparse: bool) -> tuple[LayerProduct
 @functools.lru_cache(maxsize=256)
 def _layer_products(config: ModelConfig, tp: int, ep: int, float8: bool, sparse: bool) -> tuple[LayerProduct, ...]:
     width, experts = config.width, config.experts
-    heads, pairs = config.num_heads * config.head_dim // tp, config.num_kv_heads * config.head_dim // tp
 
     def product(name: str, sides: tuple[int, int], times: float, again: float, rows: float = 1.0) -> LayerProduct:
         return LayerProduct(name, rows, *sides, times, again, float8 and takes_float8(*sides))
 
+    again = {"keys, values", "attention's output"}
+    if config.latent is not None:
+        again = {"queries", "keys and values", "attention's output"}
     found = [
-        product("queries", (width, heads), 1, 0),
-        product("keys, values", (width, pairs), 2, 1),
-        product("attention's output", (heads, width), 1, 1),
+        product(name, (inputs, outputs), times, float(name in again))
+        for name, inputs, outputs, times in config.attention_products(tp)
     ]
     if not sparse or experts is None:
         found += [

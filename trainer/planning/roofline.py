@@ -144,7 +144,7 @@ def _attention(layout: PlannedLayout, gpu: Gpu) -> Product:
         inner=config.head_dim,
         columns=length,
         times=2,
-        flops=2 * tokens * heads * config.head_dim * length,
+        flops=tokens * heads * (config.head_dim + config.value_dim) * length,
         num_bytes=layout.compute_bytes * moved,
         ridge=gpu.ridge,
     )

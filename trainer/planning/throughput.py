@@ -107,10 +107,14 @@ def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
             forward += part.num_layers * exposed_seconds(a_layer, beside, machine)
             backward += part.num_layers * exposed_seconds(2 * a_layer, 2 * beside, machine)
     if mesh.ep > 1:
-        path, size = all_to_all_path(mesh.ep, machine, mesh.num_workers), ring_bytes(expert_size(layout), mesh.ep)
-        a_layer = 2 * path.seconds(size, 1)
-        forward += part.num_sparse * a_layer
-        backward += part.num_sparse * a_layer * (2 if again else 1)
+        path = all_to_all_path(mesh.ep, machine, mesh.num_workers, layout.config.experts)
+        a_layer, beside = 2 * path.seconds(ring_bytes(expert_size(layout), mesh.ep), 1), 0.0
+        if layout.pipeline.schedule == "dualpipev":
+            # Its pairs hide each other's messages (DeepSeek-V3, 2412.19437, section 3.2.1, figure 4).
+            layer = layer_seconds(layout, machine, sparse=True)
+            beside = layer.products + layer.attention + layer.elementwise
+        forward += part.num_sparse * exposed_seconds(a_layer, beside, machine)
+        backward += part.num_sparse * exposed_seconds(a_layer * (2 if again else 1), 2 * beside, machine)
     return PassTimes(forward=forward, input=backward, weight=0.0)
 
 

@@ -23,7 +23,7 @@ from lineage.storage import objects
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
 from lineage.store import delta as store
-from lineage.store.checksum_update import update_table_checksums
+from lineage.store.checksum_update import is_covered, update_table_checksums
 from lineage.store.tables import SCHEMAS
 from trainer.data.corpus import CorpusOutput
 from trainer.order import ORDER_VERSION, OrderPlan
@@ -254,7 +254,7 @@ def commit(log: FactLog, outputs: Sequence[CorpusOutput]) -> bool:
         folder = Folder(output.url)
         try:
             with hold(folder, "sluice train", wait_seconds=_LOCK_SECONDS):
-                if _commit_into(folder, log.facts()):
+                if _commit_into(folder, log.facts()) or not is_covered(folder, _TABLES):
                     update_table_checksums(folder, _TABLES)
         except _STORE_IS_DOWN as error:
             _log.warning("the lineage store of %s did not take the facts; the next start will: %s", folder.url, error)

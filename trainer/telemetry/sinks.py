@@ -141,7 +141,11 @@ class TensorBoard:
 
             self._threads_end = threading.excepthook
             threading.excepthook = self._at_end_of_thread
-            self._events = SummaryWriter(self._folder)
+            try:
+                self._events = SummaryWriter(self._folder)
+            except BaseException:
+                threading.excepthook = self._threads_end
+                raise
         return self._events
 
     def _at_end_of_thread(self, ended: threading.ExceptHookArgs) -> None:

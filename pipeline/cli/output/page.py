@@ -2,7 +2,7 @@
 
   sluice page OUT                                    prints an address; Ctrl-C ends it
   sluice page OUT OUT2 OUT3                          several outputs, and what they share; also of runs at work
-  sluice page OUT --port 8400 --token-file ~/.sluice-page       the same address and token at every start
+  sluice page OUT --port 8400 --token-file page.token       the same address and token at every start
   sluice page OUT --address http://127.0.0.1:8265    and the jobs of a cluster, with their progress
   sluice page OUT --read-only                        nothing is purged from here
   sluice page OUT --public-url https://data.example.org/lineage/ --port 8400 --token-file FILE     behind a proxy

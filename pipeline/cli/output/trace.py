@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
         if options.json:
             print_json(history.as_json(options.limit))
         else:
-            print_history(console(), history, options.limit)
+            print_history(console(), options.out, history, options.limit)
         return 0
     histories, num = _find(tracer, options)
     if options.json:

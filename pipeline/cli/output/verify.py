@@ -11,6 +11,7 @@ A SHARE below 1 takes that share of the documents, by a keyed hash of their ids,
 The recipe names the tokenizer; --tokenizer says where its file lies now. Another than the one that made the shards is
 refused (exit 2). Exit 0: all of it holds. Exit 1: something does not; each line names what and where.
 At most 1,000 problems are listed, and the last line says whether there are more.
+A run or purge that is at the output meanwhile is named by a note: verify again when it has ended.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.storage.lock import holder_of
 from lineage.store.lookup import Lookup
 from lineage.store.rows import PurgeRow
 from pipeline.cli.arguments import add_json
@@ -30,7 +32,7 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from lineage.verify.problems import Verification
+    from lineage.verify.problems import Problem, Verification
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +72,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         with retokenizing(out, options.retokenize, options.tokenizer, ProgressReporter()) as retokenize:
             found = verify(out, verify_hooks(out), retokenize=retokenize)
+    notes = [*found.notes, *_held(out, found)]
     if options.json:
         print_json(
             {
@@ -80,14 +83,14 @@ def run(options: argparse.Namespace) -> int:
                 "num_retokenized": found.num_retokenized,
                 "has_more": found.has_more,
                 "problems": [asdict(problem) for problem in found.problems],
-                "notes": [asdict(note) for note in found.notes],
+                "notes": [asdict(note) for note in notes],
                 "purges": [asdict(purge) for purge in _proved(out, found)],
             }
         )
         return 1 if found.problems else 0
     for problem in found.problems:
         print(visible(str(problem)))
-    for note in found.notes:
+    for note in notes:
         print(visible(f"note: {note}"))
     counts = f"{found.num_files:,} files, {found.num_documents:,} documents, {found.num_tokens:,} tokens"
     if options.retokenize is not None:
@@ -98,6 +101,15 @@ def run(options: argparse.Namespace) -> int:
         print(f"{len(found.problems):,} problems in {counts}" if found.problems else f"All of it holds: {counts}.")
     _print_proved(_proved(out, found))
     return 1 if found.problems else 0
+
+
+def _held(out: Folder, found: Verification) -> list[Problem]:
+    """A note that another process is at the output, where something does not hold: it may be what that is changing."""
+    from lineage.verify.problems import Problem
+
+    if not found.problems or (holder := holder_of(out)) is None:
+        return []
+    return [Problem("output.held", out.url, f"it is held by {holder}: verify again when that has ended")]
 
 
 def _proved(out: Folder, found: Verification) -> list[PurgeRow]:

@@ -54,7 +54,7 @@ class _Documents:
         tracer = site.tracer()
         history = tracer.by_id(doc_id)
         num_chars = min(whole_number(request.query.get("chars", "")) or SHOWN_CHARS, MOST_CHARS)
-        members, num_members = cluster_of(site.lookup(), history.row)
+        members, num_members = cluster_of(tracer.lookup, history.row)
         return {
             "history": history,
             "row": history.row,

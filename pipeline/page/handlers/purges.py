@@ -21,7 +21,7 @@ from pipeline.page.guard import HEADERS
 from pipeline.page.jobs import Job
 from pipeline.page.notes import KINDS, BasketItem
 from pipeline.page.site import Site, aside
-from pipeline.page.views.plan import MOST_SHOWN, BasketPlan, plan_basket, recorded_purge
+from pipeline.page.views.plan import MOST_SHOWN, BasketPlan, plan_basket, recorded_purge, training_on_purged
 from pipeline.page.views.search import recorded_spelling
 
 _MOST_LINES: Final = 10_000
@@ -43,6 +43,7 @@ def routes(site: Site) -> Iterable[web.RouteDef]:
         web.post(f"{base}purges/plan/{{plan}}", pages.carry_out),
         web.get(f"{base}purges/work/{{job}}", pages.work),
         web.get(f"{base}purges/{{purge_id}}", pages.show),
+        web.get(f"{base}purges/{{purge_id}}/training", pages.training),
         web.post(f"{base}purges/{{purge_id}}/verify", pages.verify),
     ]
 
@@ -236,6 +237,12 @@ class _Purges:
             "proof": site.notes.proof(purge_id),
         }
         return site.show(request, "purge", **values)
+
+    async def training(self, request: web.Request) -> web.Response:
+        """What trained on its documents; a page asks for it once it stands."""
+        site, purge_id = self._site, request.match_info["purge_id"]
+        found = await aside(training_on_purged, site.out, purge_id)
+        return site.piece(request, "_purge_training", f"Training and purge {purge_id}", training=found)
 
     async def verify(self, request: web.Request) -> web.Response:
         """Prove it again. It changes nothing in the output."""

@@ -41,7 +41,8 @@ class _Search:
         return self._site.show(request, "found", status=status, wanted=wanted, found=found, most=MOST_FOUND, key=key)
 
     def _find(self, wanted: str) -> Found | None:
-        return find(self._site.lookup(), self._site.tracer(), wanted)
+        tracer = self._site.tracer()
+        return find(tracer.lookup, tracer, wanted)
 
     async def _words(self, request: web.Request, wanted: str) -> web.Response:
         words = words_of(wanted.removeprefix("words:").strip())

@@ -1,4 +1,4 @@
-// What moves on the page by itself: the keys of lists. Everything else is links, forms and htmx.
+// What moves on the page by itself: keys, thresholds and curves. Everything else is links, forms and htmx.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
@@ -20,6 +20,7 @@ function reachable() {
 }
 document.addEventListener("DOMContentLoaded", reachable);
 document.addEventListener("htmx:afterSettle", reachable);
+addEventListener("resize", reachable);
 
 // A threshold that is dragged: the server has sent the figures of each place that it can stand at.
 document.addEventListener("input", (event) => {
@@ -63,8 +64,9 @@ function plot(box, title, steps, series) {
   new uPlot(options, [steps, ...series.map(([, values]) => values)], box);
 }
 
-for (const place of document.querySelectorAll(".curves")) {
-  fetch(place.dataset.src).then((answer) => answer.json()).then((run) => {
+async function draw() {
+  for (const place of document.querySelectorAll(".curves")) {
+    const run = await (await fetch(place.dataset.src)).json();
     const plots = Object.entries(run.curves).map(([name, values]) => [name, [[name, values]]]);
     const mixture = Object.entries(run.mixture);
     if (mixture.length) plots.push(["tokens a step, by source", mixture]);
@@ -72,5 +74,7 @@ for (const place of document.querySelectorAll(".curves")) {
     const boxes = plots.map(() => Object.assign(document.createElement("div"), { className: "curve" }));
     place.replaceChildren(...boxes);
     plots.forEach(([title, series], number) => plot(boxes[number], title, run.steps, series));
-  });
+  }
 }
+draw();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

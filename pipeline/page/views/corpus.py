@@ -56,7 +56,7 @@ def read_front(out: Folder, index: Index, version: int | None = None) -> dict[st
     purged = read_table(out, "purged")
     counted = purged.filter(pc.is_in(purged["purge_id"], purges["purge_id"]))
     spans = counted.filter(pc.is_valid(counted["shard"])).select(["doc_id", "shard", "start", "num_tokens"])
-    num_purged = sum(row["num_tokens"] or 0 for row in spans.group_by(spans.column_names).aggregate([]).to_pylist())
+    num_purged = pc.sum(spans.group_by(spans.column_names).aggregate([])["num_tokens"]).as_py() or 0
     rules: Counter[str] = Counter()
     for row in read_table(out, "step_rules").to_pylist():
         rules[row["rule"]] += row["num"]

@@ -25,7 +25,7 @@ from trainer.telemetry.metrics_file import metrics_size, read_reports
 MOST_MEMBERS: Final = 100
 MOST_EXPOSURES: Final = 400
 _MOST_BATCH_FILES: Final = 50
-_MOST_METRICS: Final = 32 << 20
+_MOST_METRICS: Final = 8 << 20
 """Bytes of a run's metrics that are read for the losses of some steps."""
 
 

@@ -168,7 +168,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedPurge:
-    """A purge as it is recorded: the first of its `num_documents` with role and place, and what trained on them."""
+    """A purge as it is recorded: the first of its `num_documents` with role and place."""
 
     row: PurgeRow
     match: dict[str, Any]
@@ -176,9 +176,15 @@ class RecordedPurge:
     num_documents: int
     by_role: tuple[tuple[str, int], ...]
     urls: dict[bytes, str]
+    caches: tuple[UnsweptCache, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingOnPurged:
+    """What trained on the documents of a purge before it, and which runs were replayed without them."""
+
     exposures: tuple[dict[str, Any], ...]
     certificates: tuple[Certificate, ...]
-    caches: tuple[UnsweptCache, ...]
 
 
 def recorded_purge(out: Folder, index: Index, purge_id: str) -> RecordedPurge:
@@ -190,7 +196,6 @@ def recorded_purge(out: Folder, index: Index, purge_id: str) -> RecordedPurge:
     own = purged.filter(pc.equal(purged["purge_id"], purge_id)).sort_by("doc_id")
     some = own.slice(0, MOST_SHOWN).to_pylist()
     urls = {row.doc_id: row.url or "" for row in Lookup(out).documents(sorted({row["doc_id"] for row in some}))}
-    placed = own.filter(pc.is_valid(own["shard"]))["doc_id"].to_pylist()
     return RecordedPurge(
         row=row,
         match=json.loads(row.match),
@@ -198,14 +203,23 @@ def recorded_purge(out: Folder, index: Index, purge_id: str) -> RecordedPurge:
         num_documents=own.num_rows,
         by_role=tuple(Counter(own["role"].to_pylist()).items()),
         urls=urls,
-        exposures=tuple(exposures_of(out.url, sorted(set(placed)), purge_id)),
+        caches=unswept(out, index),
+    )
+
+
+def training_on_purged(out: Folder, purge_id: str) -> TrainingOnPurged:
+    """By inverting the order of every run for every document of the purge: of a large one it takes its time."""
+    purged = read_table(out, "purged")
+    own = purged.filter(pc.and_(pc.equal(purged["purge_id"], purge_id), pc.is_valid(purged["shard"])))
+    placed = sorted(set(own["doc_id"].to_pylist()))
+    return TrainingOnPurged(
+        exposures=tuple(exposures_of(out.url, placed, purge_id)),
         certificates=tuple(
             certificate
             for run in make_tracer(out.url).runs()
             for certificate in certificates_of(run)
             if purge_id in certificate.purge_ids
         ),
-        caches=unswept(out, index),
     )
 
 

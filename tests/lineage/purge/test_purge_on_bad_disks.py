@@ -117,7 +117,7 @@ def test_a_purge_on_a_disk_that_fails_says_where_and_is_ended_by_the_same_call(
     recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path
 ) -> None:
     rng = random.Random(7)
-    for number in rng.sample(range(recorded.num_calls), recorded.num_calls // 10):
+    for number in rng.sample(range(recorded.num_calls), recorded.num_calls // 14):
         assert_ends_after_fault(recorded, template, purges, tmp_path, (number, rng.choice(ERRORS)))
 
 

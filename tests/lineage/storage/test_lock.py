@@ -19,7 +19,7 @@ import pytest
 from lineage.storage import clients as storage
 from lineage.storage import objects
 from lineage.storage.folder import Folder, StorageError
-from lineage.storage.lock import LEASE_FILE, HeldError, hold
+from lineage.storage.lock import LEASE_FILE, HeldError, hold, holder_of
 from tests.support.checkout import ROOT
 from tests.support.processes.wrong_clock import wrong_clock
 from tests.support.stores.failing_store import FaultPlan, failing_store
@@ -285,3 +285,11 @@ def test_a_put_on_condition_fails_when_the_condition_does(bucket: Folder) -> Non
     assert not objects.delete_exactly(url, etag)
     assert objects.get(bucket.at("nothing")) is None
     assert objects.put_over(bucket.at("nothing"), b"2", etag) is None
+
+
+def test_who_holds_a_folder_is_named_and_nobody_is_nobody(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path / "out"))
+    assert holder_of(folder) is None
+    with hold(folder, "a test"):
+        assert f"another process ({os.getpid()} on " in str(holder_of(folder))
+    assert holder_of(folder) is None

@@ -182,11 +182,19 @@ def test_a_limit_cuts_every_list_of_a_history_and_adds_its_count_its_first_and_i
 def test_a_limit_cuts_decisions_on_a_terminal_too(out: Folder) -> None:
     def shown(limit: int | None) -> str:
         written = io.StringIO()
-        print_history(Console(file=written, width=200), tracer(out).by_id(doc_id(1)), limit)
+        print_history(Console(file=written, width=200), "an out", tracer(out).by_id(doc_id(1)), limit)
         return written.getvalue()
 
     assert "quality" in shown(None) and "quality" not in shown(1)
     assert "… and 5 more" in shown(1)
+
+
+def test_the_call_that_explains_is_given_with_its_output_and_id(out: Folder) -> None:
+    found = tracer(out).by_id(doc_id(1))
+    decisions = tuple(replace(decision, rule=None) for decision in found.decisions if decision.verdict == "keep")
+    written = io.StringIO()
+    print_history(Console(file=written, width=40), "an out", replace(found, decisions=decisions))
+    assert f"  sluice explain 'an out' --doc {doc_id(1).hex()} measures every rule again\n" in written.getvalue()
 
 
 @pytest.mark.parametrize("ask", [
@@ -437,7 +445,7 @@ def test_the_terminal_shows_the_story_without_obeying_what_the_web_wrote(out: Fo
     hostile = replace(history, row=replace(history.row, url="https://x.example/\x1b[31m[bold]red[/bold]\u202e"))
     page = io.StringIO()
     console = Console(file=page, width=200, force_terminal=True)
-    print_history(console, hostile)
+    print_history(console, "out", hostile)
     print_list(console, "out", [hostile] * 5, limit=2)
     text = page.getvalue()
     assert "duplicate by dedup.near: measured 0.9, threshold 0.8" in text

@@ -19,7 +19,7 @@ from lineage.recipe import load_recipe
 from pipeline.cli.main import main
 from pipeline.cluster.address import check_answers
 from pipeline.cluster.capacity import ResourceError
-from pipeline.cluster.session import RayStartError, _private_folder, folder_for_sockets, ray_session
+from pipeline.cluster.session import RayStartError, _private_folder, folder_for_sockets, ray_session, token_without_home
 from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.shared_ray import SHARED
@@ -354,3 +354,20 @@ def test_what_is_no_host_and_port_is_left_to_ray():
     for address in ("127.0.0.1:99999", "ray://127.0.0.1:99999", "[::1]:99999"):
         with pytest.raises(ConnectionError):
             check_answers(address)
+
+
+@pytest.mark.parametrize(
+    ("home", "own", "is_made"), [("/proc", None, True), (None, None, False), ("/proc", "a token of mine", False)]
+)
+def test_a_local_ray_has_a_token_where_the_home_keeps_none(
+    home: str | None, own: str | None, is_made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", home or str(tmp_path))
+    for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    if own:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", own)
+    with token_without_home():
+        token = os.environ.get("RAY_AUTH_TOKEN")
+        assert (token not in (None, own) and len(str(token)) == 64) if is_made else token == own
+    assert os.environ.get("RAY_AUTH_TOKEN") == own

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from lineage.exports import records
 from lineage.exports.manifest import MANIFEST
 from lineage.exports.records import BEGUN, FINISHED, FORGOTTEN, REMOVED, read_exports
 from lineage.index.checksums import hash_file, read_checksums
@@ -365,6 +366,29 @@ def test_a_full_disk_is_named_and_the_same_call_continues(corpus: Corpus, tmp_pa
         resize(disk, 4000)
         corpus.export(disk / "copy", "jsonl")
         assert dict(readers.read_jsonl(disk / "copy")) == corpus.texts()
+
+
+def test_an_export_whose_facts_were_not_covered_is_covered_by_the_same_call(
+    corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails between the last commit and checksums.json, and leaves half of that."""
+    update, dead = records.update_table_checksums, corpus.out / ".tmp-checksums.json" / "dead"
+
+    def fail_at_the_end(out: Folder, tables: Collection[str]) -> None:
+        if [row.state for row in read_exports(out)] == [FINISHED]:
+            dead.parent.mkdir()
+            dead.touch()
+            raise StorageError(28, "No space left on device", out.at("checksums.json"))
+        update(out, tables)
+
+    monkeypatch.setattr(records, "update_table_checksums", fail_at_the_end)
+    with pytest.raises(StorageError):
+        corpus.export(tmp_path / "copy", "jsonl")
+    monkeypatch.undo()
+    assert corpus.export(tmp_path / "copy", "jsonl").was_done
+    assert not dead.parent.exists() and not problems(corpus)
+    known = {entry.table: entry.version for entry in read_checksums(Folder(str(corpus.out))).tables}
+    assert known["exports"] == 2
 
 
 def test_verify_names_what_became_of_a_copy(corpus: Corpus, tmp_path: Path) -> None:

@@ -50,8 +50,12 @@ class SharedRay:
         for name, value in {"PYTHONPATH": path, EVENTS: self._events.name}.items():
             self._environment[name] = os.environ.get(name)
             os.environ[name] = value
-        with on_loopback():
-            start_or_join("local", OPTIONS)
+        try:
+            with on_loopback():
+                start_or_join("local", OPTIONS)
+        except BaseException:
+            self._clean_up()
+            raise
         self.is_up = True
 
     def stop(self) -> None:
@@ -60,6 +64,9 @@ class SharedRay:
             return
         self.is_up = False
         sys.modules["ray"].shutdown()
+        self._clean_up()
+
+    def _clean_up(self) -> None:
         for name, value in self._environment.items():
             if value is None:
                 del os.environ[name]

@@ -16,10 +16,10 @@ import tomli_w
 
 from lineage.ids import content_hash
 from lineage.storage.folder import Folder
-from lineage.store.sql import query
 from pipeline.demo.pages import render_page, write_article
 from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.inputs.tiny_crawl import inputs_of, tiny_tokenizer
+from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import fingerprint, recipe, write_recipe
 from tests.support.stores.faulty_disk import Commands, Ended
 

@@ -3,10 +3,12 @@ what the disk of a machine would hold that stopped then. Needs root, and a kerne
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,12 +70,13 @@ def pausing(name: Path, take: Callable[[int], None]) -> Iterator[None]:
     def follow() -> None:
         number = 0
         while True:
-            at.read_bytes()
+            with open(at, "rb", buffering=0) as paused:
+                paused.read(1)
             if has_ended.is_set():
                 return
             take(number)
             number += 1
-            go.write_bytes(b"")
+            _let_go(go, has_ended)
 
     thread = threading.Thread(target=follow)
     thread.start()
@@ -81,7 +84,22 @@ def pausing(name: Path, take: Callable[[int], None]) -> Iterator[None]:
         yield
     finally:
         has_ended.set()
-        at.write_bytes(b"")
+        last = os.open(at, os.O_RDWR)  # which waits for no reader
+        os.write(last, b"x")
         thread.join()
+        os.close(last)
         for fifo in (at, go):
             fifo.unlink()
+
+
+def _let_go(go: Path, has_ended: threading.Event) -> None:
+    """Let the process that reads this FIFO, or is about to, go on; nothing to do where it has died."""
+    while not has_ended.is_set():
+        try:
+            os.close(os.open(go, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            time.sleep(0.001)
+        else:
+            return

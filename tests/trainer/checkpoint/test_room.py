@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from tests.support.stores.small_disk import resize, small_disk
+from trainer.checkpoint.files import _Files
 from trainer.checkpoint.room import DiskFullError, check_room
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import Position
@@ -55,3 +56,13 @@ def test_the_room_is_that_of_the_disk_where_the_folder_will_lie(tmp_path: Path) 
         with pytest.raises(DiskFullError, match=r"102,400 bytes free, and a checkpoint of this model needs 102,401"):
             check_room(Folder(str(disk / "not/yet/there")), (100 << 10) + 1)
     check_room(Folder("s3://bucket/run"), 1 << 60)
+
+
+def test_a_tensor_that_a_full_disk_does_not_take_is_told_with_the_file_and_the_reason() -> None:
+    """torch says of it only where in its own code it was."""
+    full = pytest.raises(StorageError, match="No space left on device: '/dev/full'")
+    with full, _Files().create_stream("/dev/full", "wb") as stream:
+        try:
+            stream.write(b"x" * 1_000_000)
+        except OSError:
+            raise RuntimeError("enforce fail at inline_container.cc:672") from None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from tests.support.outputs.tiny_corpus import VOCAB, make_corpus
 from tests.support.processes.forked import ChildFailedError
 from tests.support.training.rope import LLAMA3_SCALING
@@ -22,6 +23,7 @@ from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import CheckpointError
 from trainer.huggingface.export import export_run
+from trainer.huggingface.exported import exported_checkpoints, record_exported
 from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import read_card
 from trainer.model.sizes import (
@@ -57,6 +59,32 @@ def test_an_exported_folder_holds_the_weights_under_the_names_of_transformers(ru
     assert set(tensors) == {name for name, _ in Llama(model_config("debug", VOCAB)).named_parameters()}
     assert (tmp_path / "tokenizer.model").read_bytes() == b"ranks"
     assert len({path.stat().st_mode for path in tmp_path.iterdir() if path.is_file()}) == 1
+
+
+def test_the_weights_of_an_export_are_on_the_disk_with_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """safetensors puts a file of its own in the place of ours."""
+    synced, sync = set(), os.fsync
+
+    def note(file: int) -> None:
+        synced.add(os.fstat(file).st_ino)
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    export_run(Folder(str(run.output)), tmp_path / "hf")
+    assert {path.name for path in (tmp_path / "hf").iterdir() if path.stat().st_ino not in synced} == set()
+
+
+def test_weights_that_the_disk_does_not_take_are_told_with_the_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: Input/output error (os error 5)")
+
+    monkeypatch.setattr("trainer.huggingface.llama.save_file", fail)
+    with pytest.raises(StorageError, match=r"hf/model.safetensors cannot be written: .*Input/output error"):
+        export_run(Folder(str(run.output)), tmp_path / "hf")
 
 
 def test_a_run_begun_from_an_export_has_its_weights_on_any_layout(run: Run, tmp_path: Path) -> None:
@@ -253,3 +281,10 @@ def test_a_damaged_checkpoint_is_not_exported(run: Run, tmp_path: Path) -> None:
             export_run(Folder(str(run.output)), tmp_path)
     finally:
         piece.write_bytes(data)
+
+
+def test_an_export_that_is_tried_again_is_recorded_once(tmp_path: Path) -> None:
+    output = Folder(str(tmp_path))
+    for place, step in (("/a", 4), ("/a", 4), ("/b", 4), ("/a", 8), ("/a", 4)):
+        record_exported(output, place, step, 1)
+    assert [(row.place, row.step) for row in exported_checkpoints(output)] == [("/a", 4), ("/b", 4), ("/a", 8)]

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.training.plans import mixtral, plan_of
+from tests.trainer.planning.formulae import zero_volume
 from trainer.options import PlanTable
-from trainer.planning.communication import all_reduce_bytes, all_to_all_path, link_of, ring_bytes, zero_volume
+from trainer.planning.communication import all_reduce_bytes, all_to_all_path, link_of, ring_bytes
 from trainer.planning.gpus import Machine, machine_of
 
 

@@ -10,20 +10,19 @@ import pytest
 import torch
 
 from tests.support.training.plans import mixtral, plan_of
+from tests.trainer.planning.formulae import GptLayer, gpt_layer_activations, zero_bytes
 from trainer.model.attention import document_mask
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama
 from trainer.planning.layout import PlannedLayout, num_parameters
 from trainer.planning.memory import (
-    GptLayer,
-    gpt_layer_activations,
     instants,
     layer_activations,
     memory,
     memory_of_rank,
     split_backward_bytes,
     stage_messages,
-    zero_bytes,
+    stream_of_rank,
 )
 from trainer.planning.schedules import action_table, fullest_instants
 from trainer.recipe_tables.parallelism import Mesh, Schedule
@@ -108,7 +107,8 @@ def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
     tmp_path: Path, global_batch: int, in_flight: int
 ) -> None:
     plan = plan_of(tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", f"train.global_batch={global_batch}")
-    assert most_kept(plan.layout, 0) == in_flight * 8 * layer_activations(plan.layout)
+    of_stage = 8 * layer_activations(plan.layout) + stream_of_rank(plan.layout)  # what it gave is held too
+    assert most_kept(plan.layout, 0) == in_flight * of_stage
 
 
 def most_kept(layout: PlannedLayout, rank: int) -> float:
@@ -162,7 +162,8 @@ def test_a_schedule_keeps_as_many_layers_as_its_table_has_under_way(
     )
     layout = plan_of(tmp_path, *changes).layout
     rank = 1 if schedule in ("zbv", "dualpipev") else 0
-    expected = kept * layer_activations(layout) + between * split_backward_bytes(layout)
+    of_layer = layer_activations(layout) + stream_of_rank(layout) * num_virtual / 2
+    expected = kept * of_layer + between * split_backward_bytes(layout)
     assert most_kept(layout, rank) == pytest.approx(expected)
 
 
@@ -180,8 +181,8 @@ def test_as_much_is_under_way_as_in_the_whole_table(tmp_path: Path, schedule: Sc
     )
     layout = plan_of(tmp_path, *changes).layout
     assert layout.num_micro_batches == num_micro_batches
-    layers = 4 // num_virtual * layer_activations(layout), 4 // num_virtual * split_backward_bytes(layout)
-    each = [[size] * 8 * num_virtual for size in layers]
+    of_stage = 4 // num_virtual * layer_activations(layout) + stream_of_rank(layout)
+    each = [[size] * 8 * num_virtual for size in (of_stage, 4 // num_virtual * split_backward_bytes(layout))]
     actions = action_table(schedule, 8, num_virtual, num_micro_batches)[1]
     whole = fullest_instants(actions, *each, [0.0] * 8 * num_virtual)
     assert most_kept(layout, 1) == pytest.approx(max(instant.kept + instant.between for instant in whole))

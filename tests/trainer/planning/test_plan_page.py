@@ -35,7 +35,7 @@ def test_the_8b_takes_the_memory_and_reaches_the_share_of_the_peak_that_the_page
     ("changes", "says"),
     [
         ((), "comes to {0} of the peak at 8,192 tokens and {1} at 131,072 with CP 16"),
-        ((), "does not fit here: it takes {2} GB and {3} GB"),
+        ((), "it does not fit here: it takes {2} GB and {3} GB"),
         (("train.activation_checkpointing=selective",), "it takes {2} GB and {3} GB, and comes to {0} and {1}."),
     ],
 )
@@ -46,17 +46,14 @@ def test_the_405b_takes_and_reaches_what_the_page_says(changes: tuple[str, ...],
     ]
     shares, sizes = ([of(plan) for plan in found] for of in (lambda p: p.throughput.mfu, lambda p: p.memory.total))
     assert says.format(*(f"{share:.1%}" for share in shares), *(f"{size / 1e9:.1f}" for size in sizes)) in PROSE
-    # With selective recomputation they fit the GPU, but leave less than the headroom.
-    assert {plan.memory.total <= plan.gpu.memory_bytes for plan in found} == {bool(changes)}
-    assert not any(plan.fits for plan in found)
+    assert {plan.fits for plan in found} == {bool(changes)}
 
 
-@pytest.mark.parametrize(("length", "says"), [(8192, "splits no sequence of 8,192 tokens"), (16384, "over cp = 2")])
+@pytest.mark.parametrize(("length", "says"), [(16384, "splits no sequence of 16,384 tokens"), (32768, "over cp = 2")])
 def test_sequences_of_the_8b_are_split_from_the_length_on_that_the_page_says(length: int, says: str) -> None:
     (first,) = search(recipe_of(f"train.seq_len={length}", "recipes/sizes/8B.toml", searching=True), limit=1).ranked
-    assert first.layout.mesh.cp == (1 if length == 8192 else 2)
+    assert first.layout.mesh.cp == (1 if length == 16384 else 2)
     assert says in PROSE
-    assert first.layout.recompute == "none"
 
 
 @pytest.mark.slow()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ from trainer.recovery.watchdog import RankProgress, diagnose
 from trainer.telemetry import metrics_file
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.metrics_file import JsonLines, last_reports, read_reports
-from trainer.telemetry.sinks import describe
+from trainer.telemetry.sinks import TensorBoard, describe
 from trainer.telemetry.step_report import ExpertLoad, OverRanks, StepReport
 from trainer.telemetry.timing import PHASES, PhaseClock, StepTiming
 
@@ -393,3 +395,22 @@ def at(num_markers: int, where: str, step: int = 5) -> RankProgress:
 )
 def test_the_rank_that_others_wait_for_is_named(standings: list[RankProgress | None], expected: str) -> None:
     assert diagnose(standings) == expected
+
+
+def test_a_failing_disk_under_tensorboard_is_named_without_a_traceback_of_its_thread(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = threading.excepthook
+    events = TensorBoard(Folder(str(tmp_path)))
+    monkeypatch.setattr("tensorboard.summary.writer.record_writer.RecordWriter.write", fail)
+    with pytest.raises(StorageError, match=f"No space left on device: '{tmp_path}/tensorboard'"):
+        for step in range(1000):
+            events.write(StepReport(step=step, attempt=1, loss=2.0))
+            events.flush()
+    with contextlib.suppress(StorageError):  # if its thread has told it already
+        events.close()
+    assert threading.excepthook is before
+    assert "Traceback" not in capsys.readouterr().err

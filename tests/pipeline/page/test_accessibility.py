@@ -1,0 +1,47 @@
+"""axe-core finds nothing serious on any page, on a screen and on a phone, and no page breaks its own policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.page.test_reading import PAGE_1, document
+
+PAGES = (
+    "", "search?q=web.example.org", "search?q=words:the", "thresholds", "sql?q=SELECT+status,count(*)+FROM+documents",
+    "sql?q=SELECT+rule,count(*)+FROM+documents+GROUP+BY+1", "runs", "runs/seen", "purges", "basket", "nothing",
+)  # fmt: skip
+
+
+def check(browser: Any, url: str) -> None:
+    """Load a page, wait for the pieces that it asks for, and let axe look at it in two widths."""
+    axe_core = pytest.importorskip("axe_core_python")
+    script = (Path(axe_core.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+    browser.get(url)
+    for width in (1280, 390):
+        browser.set_window_size(width, 900)
+        browser.set_script_timeout(120)
+        waiting = "const done = arguments[0]; (function look() { document.querySelector('.htmx-request')"
+        browser.execute_async_script(f"{waiting} ? setTimeout(look, 200) : done() }})()")
+        browser.execute_script(script)
+        found = browser.execute_async_script("const done = arguments[0]; axe.run().then(done)")
+        serious = [
+            (v["id"], v["nodes"][0]["html"]) for v in found["violations"] if v["impact"] in ("serious", "critical")
+        ]
+        assert serious == [], f"{url} at {width} pixels"
+    assert [entry for entry in browser.get_log("browser") if "Content Security" in entry["message"]] == []
+
+
+def test_a_document_is_read_by_everybody(shared_page: str, made: str, browser: Any) -> None:
+    browser.get(shared_page)
+    check(browser, f"{browser.current_url}document/{document(made, PAGE_1)['doc_id']}")
+
+
+@pytest.mark.slow
+def test_every_page_is_read_by_everybody(shared_page: str, browser: Any) -> None:
+    browser.get(shared_page)
+    base = browser.current_url
+    for place in PAGES:
+        check(browser, base + place)
