@@ -265,7 +265,7 @@ def show(job: ScanJob, piece: Piece) -> list[FoundIn]:
                         _as_match(job, document, one, tokens, spans)
                         for one, spans in zip(evidence, of_tokens, strict=True)
                     ),
-                    # Of one that shows only some of its spans the whole document counts: rather too much than too little.
+                    # One that shows only some of its spans counts as the whole document: rather too much.
                     tokens=tuple(
                         ((0, len(tokens)),) if len(one.spans) == SHOWN_SPANS else spans
                         for one, spans in zip(evidence, of_tokens, strict=True)
