@@ -29,7 +29,6 @@ def serve(crawl: Path, extractors: list[str]) -> None:
     from stages.chain import DEFAULT_STEPS, build_chain
     from stages.document import Document
     from stages.reading.reader import InputCounts, ReadOptions, read_documents
-    from stages.steps.catalogue import StepTables
     from stages.steps.parse import ParseTable
 
     def read() -> list[Document]:

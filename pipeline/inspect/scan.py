@@ -257,33 +257,43 @@ def show(job: ScanJob, piece: Piece) -> list[FoundIn]:
     for document in _documents(job, piece):
         evidence = finder.find(document.text, ignore)
         if evidence:
-            of_tokens = _tokens_of(job, document, evidence)
+            tokens, of_tokens = _tokens_of(job, document, evidence)
             found.append(
                 FoundIn(
                     doc_id=document.doc_id,
                     matches=tuple(
-                        _as_match(document, one, spans) for one, spans in zip(evidence, of_tokens, strict=True)
+                        _as_match(job, document, one, tokens, spans)
+                        for one, spans in zip(evidence, of_tokens, strict=True)
                     ),
-                    tokens=of_tokens if job.places else (),
+                    # One that shows only some of its spans counts as the whole document: rather too much.
+                    tokens=tuple(
+                        ((0, len(tokens)),) if len(one.spans) == SHOWN_SPANS else spans
+                        for one, spans in zip(evidence, of_tokens, strict=True)
+                    )
+                    if job.places
+                    else (),
                 )
             )
     return found
 
 
-def _tokens_of(job: ScanJob, document: _Read, evidence: Sequence[Evidence]) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """The spans of the document's tokens that hold each evidence; none where no tokens are asked for. The whole
-    document where evidence shows only some of its spans, or where tokens cannot be told apart by their characters."""
+_NO_TOKENS: Final = np.empty(0, np.uint32)
+
+
+def _tokens_of(
+    job: ScanJob, document: _Read, evidence: Sequence[Evidence]
+) -> tuple[Tokens, tuple[tuple[tuple[int, int], ...], ...]]:
+    """The document's tokens, and the spans of them that hold each evidence; none where none are asked for. The whole
+    document where tokens cannot be told apart by their characters."""
     if not job.places and all(one.element_kind == "words" for one in evidence):
-        return ((),) * len(evidence)
+        return _NO_TOKENS, ((),) * len(evidence)
     tokenizer = _tokenizer(job)
     tokens = tokenizer.encode(document.text) if document.tokens is None else document.tokens
-    whole = ((0, len(tokens)),)
     ends = _ends_of(tokenizer, tokens, document.text)
+    if ends is None:
+        return tokens, (((0, len(tokens)),),) * len(evidence)
     reach = _reach_of(document.text)
-    return tuple(
-        whole if ends is None or len(one.spans) == SHOWN_SPANS else _token_spans(reach, ends, one.spans)
-        for one in evidence
-    )
+    return tokens, tuple(_token_spans(reach, ends, one.spans) for one in evidence)
 
 
 def _ends_of(tokenizer: Tokenizer, tokens: Tokens, text: str) -> npt.NDArray[np.int64] | None:
@@ -312,16 +322,22 @@ def _token_spans(
     return tuple(zip(first.tolist(), last.tolist(), strict=True))
 
 
-def _as_match(document: _Read, evidence: Evidence, tokens: tuple[tuple[int, int], ...]) -> Match:
+def _as_match(
+    job: ScanJob, document: _Read, evidence: Evidence, tokens: Tokens, of_tokens: tuple[tuple[int, int], ...]
+) -> Match:
     start, end = evidence.spans[0]
+    text, spans = document.text[start:end], evidence.spans
+    if evidence.element_kind == "tokens":
+        spans = of_tokens
+        text = _tokenizer(job).decode(tokens[spans[0][0] : spans[0][1]])
     return Match(
         item=evidence.item,
         kind=evidence.kind,
         overlap=evidence.overlap,
         longest=evidence.longest,
         element_kind=evidence.element_kind,
-        spans=evidence.spans if evidence.element_kind == "words" else tokens,
-        text=document.text[start:end],
+        spans=spans,
+        text=text,
     )
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,19 @@ def test_a_call_goes_back_forgets_and_certifies(small: SmallOut, tmp_path: Path)
     assert (ended.returncode, ended.stdout, path.exists()) == (0, "", True), ended.stderr
 
 
+def kill_with_all_below(pid: int) -> None:
+    """Kill a process and all below it: torchrun and Ray start theirs in sessions of their own."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(child): int(parent) for child, parent in (line.split() for line in listed.splitlines())}
+
+    def is_below(child: int) -> bool:
+        return child == pid or (child in parents and is_below(parents[child]))
+
+    for child in filter(is_below, parents):
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+
 LAUNCHERS = {
     "torchrun": ["torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "trainer"],
     "ray": ["pipeline", "train"],
@@ -58,7 +72,7 @@ LAUNCHERS = {
 
 @pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS.keys())
 def test_a_replay_that_is_killed_goes_on_by_the_same_call(launcher: list[str], small: SmallOut, tmp_path: Path) -> None:
-    changes = {**HARD, "workers": 2, "steps": 120, "checkpoint": {"every": 10, "keep": 20}}
+    changes = {**HARD, "workers": 2, "steps": 240, "checkpoint": {"every": 10, "keep": 30}}
     trained = Trained(small=small, folder=tmp_path, changes=changes)
     copy_out(small, tmp_path)
     trained.run.start()
@@ -71,8 +85,8 @@ def test_a_replay_that_is_killed_goes_on_by_the_same_call(launcher: list[str], s
         while not any(row["attempt"] > 1 and step > 70 for step, row in trained.run.metrics().items()):
             assert process.poll() is None, "it ended before it was killed"
             time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
-    assert max(row["step"] for row in trained.run.metrics().values() if row["attempt"] > 1) < 119
+        kill_with_all_below(process.pid)
+    assert max(row["step"] for row in trained.run.metrics().values() if row["attempt"] > 1) < 239
     ended = subprocess.run(command, capture_output=True, text=True, env=env, timeout=900, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "already" in ended.stderr and list((trained.run.output / "certificates").glob("*.json"))
