@@ -102,6 +102,10 @@ def bound_rules(bounds: Bounds) -> BoundRules:
     )
 
 
+Measured = tuple[Rule, float | None]
+"""A rule and the value that it was held against."""
+
+
 @dataclass(frozen=True, slots=True)
 class FastText:
     """The fast extractor's text of a page; None where there is none to judge by."""
@@ -111,63 +115,74 @@ class FastText:
 
 @dataclass(frozen=True, slots=True)
 class HtmlPage:
-    """A decoded page: `findings` are the bounds that were looked at, the first rejected one last. `html` is empty
-    where a bound was passed; its formulas and raised digits are text (`stages.html.maths`), for every extractor alike.
-    `num_tags` counts its `<`, as they were before that. `fast` is there once it was asked for."""
+    """A decoded page: `measured` are the bounds that were looked at, the first rejected one last, each with its value
+    (None: it is passed by what was not measured to the end). `html` is empty where a bound was passed; its formulas
+    and raised digits are text (`stages.html.maths`), for every extractor alike. `num_tags` counts its `<`, as they were
+    before that. `fast` is there once it was asked for."""
 
     html: str
     charset: str | None
-    findings: tuple[Finding, ...]
+    measured: tuple[Measured, ...]
     num_tags: int = 0
     fast: FastText | None = None
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the bounds found; made when it is asked for, which is seldom without a ledger."""
+        return tuple(rule.finding(value, rejected=value is None or None) for rule, value in self.measured)
+
+    @property
     def too_much(self) -> Finding | None:
         """The bound that the page passes, if any."""
-        return self.findings[-1] if self.findings and self.findings[-1].rejected else None
+        return self.findings[-1] if self.measured and _is_passed(*self.measured[-1]) else None
+
+
+def _is_passed(rule: Rule, value: float | None) -> bool:
+    return value is None or rule.rejects(value)
 
 
 def read_page(document: Document, bounds: Bounds) -> HtmlPage:
     """The document's payload as text, its bounds checked. Findings bear the stage `parse`."""
-    too_large = bound_rules(bounds).too_large
+    rules = bound_rules(bounds)
     if document.num_bytes > bounds.num_bytes:
-        return HtmlPage("", None, (too_large.finding(float(document.num_bytes)),))
+        return HtmlPage("", None, ((rules.too_large, float(document.num_bytes)),))
     try:
         body = decode_body(document.payload, document.content_encoding, bounds.num_bytes)
     except BodyTooLongError:  # how long it would be is not known: decoding stopped there
-        return HtmlPage("", None, (too_large.finding(rejected=True),))
+        return HtmlPage("", None, ((rules.too_large, None),))
     text, charset = decode_text(body, document.charset_hint, is_html=document.is_html)
     if not document.is_html:
-        return HtmlPage(text, charset, (too_large.finding(float(len(body))),))
-    findings = [too_large.finding(float(len(body)))]
-    if findings[0].rejected:
-        return HtmlPage("", charset, tuple(findings))
+        return HtmlPage(text, charset, ((rules.too_large, float(len(body))),))
+    measured: list[Measured] = [(rules.too_large, float(len(body)))]
+    if _is_passed(*measured[0]):
+        return HtmlPage("", charset, tuple(measured))
     markup = markup_bounds(body if charset == "utf-8" else text.encode("utf-8", "replace"))
-    for finding in _bounds_of(text, markup, bounds):
-        findings.append(finding)
-        if finding.rejected:
-            return HtmlPage("", charset, tuple(findings))
+    for one in _bounds_of(text, markup, bounds, rules):
+        measured.append(one)
+        if _is_passed(*one):
+            return HtmlPage("", charset, tuple(measured))
     num_tags, *_, may_hold_maths = markup
-    return HtmlPage(with_maths(text) if may_hold_maths else text, charset, tuple(findings), num_tags)
+    return HtmlPage(with_maths(text) if may_hold_maths else text, charset, tuple(measured), num_tags)
 
 
-def _bounds_of(html: str, markup: tuple[int, int, int, int, int, bool], bounds: Bounds) -> Iterator[Finding]:
+def _bounds_of(
+    html: str, markup: tuple[int, int, int, int, int, bool], bounds: Bounds, rules: BoundRules
+) -> Iterator[Measured]:
     """The bounds behind the first one; `markup` is what `markup_bounds` says of the page."""
-    rules = bound_rules(bounds)
     num_tags, deepest, num_reopened, num_attributes, num_options, _ = markup
     # First, and without a tree: 600 open elements before 10,000 paragraphs, 86 kB in all, make one of 2 GB.
-    yield rules.too_many_attributes.finding(float(num_attributes))
-    yield rules.too_many_options.finding(float(num_options))
+    yield rules.too_many_attributes, float(num_attributes)
+    yield rules.too_many_options, float(num_options)
     if num_reopened and num_tags + num_reopened > _TREE_OF * bounds.num_tags:
-        yield rules.too_many_tags.finding(float(num_tags + num_reopened))
+        yield rules.too_many_tags, float(num_tags + num_reopened)
         return
     if deepest > bounds.depth:
         # A page of too many tags is turned down in any case: no reason to go through millions of them for its name.
         deepest = depth(html if num_tags <= bounds.num_tags else html[: _LOOKED_AT_BY_TAG * bounds.num_tags])
-    yield rules.too_deep.finding(float(deepest))
+    yield rules.too_deep, float(deepest)
     if num_tags <= bounds.num_tags < num_tags + num_reopened:
         num_tags = max(num_tags, num_elements(html))
-    yield rules.too_many_tags.finding(float(num_tags))
+    yield rules.too_many_tags, float(num_tags)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,9 +84,9 @@ class ParseStep:
         charset = document.charset
         if document.is_html or document.payload or not document.text:
             page = self._pages.read(document)
-            charset, findings = page.charset, page.findings
-            if page.too_much is not None:
-                return self._reject(document, charset, page.too_much, findings[:-1])
+            charset, findings = page.charset, page.findings if self._ledger else ()
+            if (too_much := page.too_much) is not None:
+                return self._reject(document, charset, too_much, findings[:-1])
             text = self._pages.extract(page, self._extractor) if document.is_html else page.html
             if not isinstance(text, str):
                 if isinstance(text, Failure):
