@@ -8,12 +8,16 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python
 # `pip install` with a line for each package as it is fetched, and how many there are about.
 NUM_PACKAGES := $(shell grep -c == deploy/constraints.txt)
 define FETCH
-{ $(PIP) install --progress-bar off $(1); echo $$? > $(VENV)/.status; } | awk -v all=$(NUM_PACKAGES) ' \
-/^ *(Downloading|Using cached|Processing) .*\.(whl|tar\.gz|zip)( |$$)/ { sub(/^ *(Downloading|Using cached|Processing) ([^ ]*\/)?/, ""); \
-	printf "  %d of about %d: %s\n", ++num, all, $$0; fflush() } \
-/^Installing collected packages/ { print "  installing"; fflush() }'; \
+{ PYTHONUNBUFFERED=1 $(PIP) install --progress-bar off $(1); echo $$? > $(VENV)/.status; } | { num=0; while read -r line; do \
+	case "$$line" in \
+	"Installing collected packages"*) echo "  installing" ;; \
+	*.metadata*) ;; \
+	Downloading*|"Using cached"*|Processing*.whl*) num=$$((num + 1)); file=$${line##*/}; \
+		echo "  $$num of about $(NUM_PACKAGES): $${file#Using cached }" ;; \
+	esac; done; }; \
 exit $$(cat $(VENV)/.status)
 endef
+PROJECT := --editable '.[train,mix,dev]'
 READY := $(VENV)/.ready
 COMPILED := $(wildcard stages/*.pyx stages/*/*.pyx)
 
@@ -28,7 +32,7 @@ $(READY): pyproject.toml setup.py $(COMPILED)
 	@echo "torch:"
 	@$(call FETCH,torch==2.13.0)
 	@echo "Sluice and what it needs:"
-	@$(call FETCH,--editable '.[train,mix,dev]')
+	@$(call FETCH,$(PROJECT))
 	@touch $@
 
 demo: $(READY)
