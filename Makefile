@@ -12,7 +12,7 @@ define FETCH
 	case "$$line" in \
 	"Installing collected packages"*) echo "  installing" ;; \
 	*.metadata*) ;; \
-	Downloading*|"Using cached"*|Processing*.whl*) num=$$((num + 1)); file=$${line##*/}; \
+	Downloading*|"Using cached"*|Processing*.whl*) num=$$((num + 1)); file=$${line##*/}; file=$${file#Downloading }; \
 		echo "  $$num of about $(NUM_PACKAGES): $${file#Using cached }" ;; \
 	esac; done; }; \
 exit $$(cat $(VENV)/.status)
