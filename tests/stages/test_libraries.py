@@ -143,6 +143,8 @@ HARMLESS = {
     "pytz",
     # of datasketch, which tunes its indexes with it, and none is made here
     "scipy",
+    # of ftfy, for the width of text on a terminal
+    "wcwidth",
     # of pyvi and what it takes its words from: tables for people, and models other than the one that it asks
     "scikit-learn", "tabulate",
     # of justext and pythainlp, for releases of Python that are none of ours

@@ -6,6 +6,7 @@ What is left out stands in `rollbacks/` of the output, so every later attempt pa
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -114,7 +115,9 @@ def documents_of(recipe: TrainRecipe, steps: Sequence[int]) -> Iterator[str]:
             continue
         num += len(found)
     if num > _SHOWN:
-        yield f"  and {num - _SHOWN:,} more: sluice trace OUT --run {recipe.run.name} --step {steps[0]} lists a step's"
+        name = shlex.quote(recipe.run.name)
+        step = steps[0]
+        yield f"  and {num - _SHOWN:,} more: sluice trace OUT --run {name} --step {step} lists a step's"
 
 
 def _ranges(steps: Sequence[int], size: int) -> Ranges:

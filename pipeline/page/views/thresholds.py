@@ -89,7 +89,8 @@ def setting_of(out: Folder, rule: str, threshold: str) -> str:
 
 def calls_of(out: Folder, setting: str) -> tuple[str, str]:
     """The calls of tune and of a run with this setting."""
-    recipe, word = shlex.quote(out.at("recipe.toml")), shlex.quote(out.url)
+    recipe = shlex.quote(out.at("recipe.toml"))
+    word = shlex.quote(out.url)
     quoted = shlex.quote(setting)
     tune = f"sluice tune {recipe} --from {word} --set {quoted}"
     return tune, f"sluice run {recipe} --from {word} --set run.output=NEW --set {quoted}"

@@ -24,7 +24,8 @@ BEGUN = re.compile(r"sluice [a-z]+ (?:[^\"'`]* )?$")
 """What stands before a value that is an argument of a printed command."""
 NO_PATHS = {
     "report.step", "max(result.step - 1, 0)", "seed", "doc_id", "row.doc_id.hex()", "doc_id.hex()", "name", "command",
-    "job.id", "purge['purge_id']",
+    "job.id", "purge['purge_id']", "step",
+    "first.doc_id", "history.row.doc_id.hex()", "options.against",
 }  # fmt: skip
 """Values that hold no character which a shell reads: numbers, ids, names of our own commands and options."""
 
