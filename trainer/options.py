@@ -181,7 +181,8 @@ class TrainTable:
     record_batches: bool = key(False, help="write what was fed, a row for each sequence")
     record_losses: bool = key(
         False,
-        help="the same with each sequence's loss: `sluice train why` can then name a rank that computed wrongly",
+        help="the same with each sequence's loss: `sluice train why RUN_OUTPUT --step T` can then name a rank that"
+        " computed wrongly",
     )
     skip: tuple[tuple[int, int], ...] = key(
         (), at_least=0, help="[first, last] sequence numbers: a batch that holds one is skipped whole"

@@ -49,7 +49,7 @@ _SHIPPED_OPTIONS: Final = (
     "test_losses",
     "tokenizer",
 )
-_LASTING_OPTIONS: Final = ("out", "to", "from_output")
+_LASTING_OPTIONS: Final = ("out", "to", "from_output", "runs")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +97,12 @@ def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: b
     rest = _renamed(rest, getattr(options, "expanded", {}))  # a home there is another one
     files: dict[str, bytes] = {}
     for option in (*_LASTING_OPTIONS, *_SHIPPED_OPTIONS):
-        _check_no_secrets(getattr(options, option, None), _shown_option(option))
+        for place in _values_of(options, option):
+            _check_no_secrets(place, _shown_option(option))
     for option in _LASTING_OPTIONS:
-        _check_lasting(getattr(options, option, None), _shown_option(option))
-    paths = [path for option in _SHIPPED_OPTIONS if (path := getattr(options, option, None)) is not None]
+        for place in _values_of(options, option):
+            _check_lasting(place, _shown_option(option))
+    paths = [path for option in _SHIPPED_OPTIONS for path in _values_of(options, option)]
     names = _ship_files(paths, files)
     if getattr(options, "recipe", None) is not None:
         rest = _without_overrides(rest)
@@ -128,6 +130,14 @@ def _output(command: str, options: argparse.Namespace) -> str | None:
     else:
         place = getattr(options, "to", None) or getattr(options, "out", None)
     return None if place is None else without_secrets(place)
+
+
+def _values_of(options: argparse.Namespace, option: str) -> list[str]:
+    """What an option was given: once, several times, or not at all."""
+    value = getattr(options, option, None)
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else list(value)
 
 
 def _shown_option(option: str) -> str:

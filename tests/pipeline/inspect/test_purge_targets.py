@@ -122,7 +122,7 @@ def test_a_list_of_urls_names_the_documents_of_each_in_any_spelling(made: SmallO
     ("a.csv", as_csv([UNKNOWN], "name", "why"), "expected a column doc_id, id, url; it has name, why"),
     ("a.csv", as_csv(["https://a.example/"], "link"), "expected a column doc_id, id, url; it has link"),
     ("a.parquet", b"not Parquet", "cannot be read"),
-    ("a.txt", b"\xff\xfe\x00", "cannot be read"),
+    ("a.txt", b"\xff\xfe\x00", "is UTF-16: save it as UTF-8"),
     ("a.csv", as_csv(["www.example.org"]), None),
 ])  # fmt: skip
 def test_a_list_that_cannot_be_used_says_why(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
-from tests.support.outputs.runs import recipe, run
+from tests.support.outputs.runs import ON_RAY, recipe, run
 
 PAGE = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
 ENGLISH = "the committee said that it would look at the plans of the city again and then decide what to do with them"
@@ -32,7 +32,7 @@ def test_the_steps_of_the_page_judge_as_it_says(tmp_path: Path, monkeypatch: pyt
     texts = [ENGLISH, f"{ENGLISH} tablespoon", ENGLISH.replace("committee", "council")]
     Path("texts.jsonl").write_text("".join(json.dumps({"id": str(n), "text": t}) + "\n" for n, t in enumerate(texts)))
     printed = tomllib.loads(block("toml"))
-    plain = recipe(str(tmp_path / "out"), {"web": ("texts.jsonl",)}) | {"step": printed["step"]}
+    plain = recipe(str(tmp_path / "out"), {"web": ("texts.jsonl",)}, ray=ON_RAY) | {"step": printed["step"]}
     plain["source"][0]["steps"] = printed["source"][0]["steps"]
     summary = run(tmp_path, plain)
     assert summary["num_kept"] == 1
