@@ -316,7 +316,7 @@ def test_the_fields_of_a_source_are_part_of_what_a_run_is(tmp_path: Path) -> Non
 
 def test_a_threshold_that_is_not_given_is_shown_as_the_default_of_its_variants() -> None:
     (found,) = differing_keys({"quality": {"c4_min_sentences": 4}}, {"quality": {}})
-    assert found == "quality.c4_min_sentences is 4 now and was not given (datatrove: 5, paper: 3, dclm: 3)"
+    assert found == "quality.c4_min_sentences is 4 now and was not given (datatrove: 5, paper: 3, dclm: 3, fineweb2: 5)"
 
 
 @pytest.mark.parametrize(
