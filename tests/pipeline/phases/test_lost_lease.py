@@ -68,7 +68,7 @@ def test_a_run_whose_lease_was_taken_publishes_nothing_more_and_the_same_call_en
         acts = {  # and what is not done after it
             (record, "_in_process"): "lineage/purges/_delta_log/00000000000000000000.json",
             (process, "summarise"): "texts/texts.json",
-            (publish, "render_output"): "checksums.json",
+            (process, "render_output"): "checksums.json",
             (publish, "cover_output"): "index.json",
             (publish, "publish_index"): None,
         }
