@@ -16,6 +16,7 @@ from tests.support.training.forgotten import HARD, Trained, applied, assert_equa
 from trainer.checkpoint.store import CheckpointError
 from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import rollbacks
+from trainer.replay.back import go_back_to
 from trainer.replay.forget import Forgetting, forget
 
 
@@ -50,6 +51,15 @@ def test_it_ends_with_the_bits_of_a_run_that_never_read_it(killed_after: int | N
     assert applied(trained) and True not in applied(trained)
     again = ask(trained)
     assert (again.trains, "readings of it are undone" in again.lines[0]) == (False, True)
+    assert_equal(trained, never_read(trained))
+
+
+def test_going_back_by_a_step_after_a_purge_trains_on_the_cleaned_bytes(trained: Trained) -> None:
+    trained.purge(trained.record_first_read_in(range(5, 6)))
+    assert "step-00000004.attempt-1" in "".join(go_back_to(trained.run.recipe(), 4))
+    assert True in applied(trained)
+    assert trained.run.start().finished
+    assert applied(trained) and True not in applied(trained)
     assert_equal(trained, never_read(trained))
 
 
