@@ -44,7 +44,7 @@ class ScoredText:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
+class Interval:
     """A share with the ends of its interval; None where it is one of nothing."""
 
     value: float
@@ -59,8 +59,8 @@ class AtThreshold:
     threshold: float
     num_found: int
     num_right: int
-    precision: Share | None
-    recall: Share | None
+    precision: Interval | None
+    recall: Interval | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,7 +225,7 @@ def _average_precision(curve: Sequence[AtThreshold], num_positive: int) -> float
     return total / num_positive if num_positive else 0.0
 
 
-def wilson(num: int, of: int, confidence: float) -> Share | None:
+def wilson(num: int, of: int, confidence: float) -> Interval | None:
     """The share num / of with Wilson's interval; None of nothing."""
     if of == 0:
         return None
@@ -234,7 +234,7 @@ def wilson(num: int, of: int, confidence: float) -> Share | None:
     centre = (share + z * z / (2 * of)) / (1 + z * z / of)
     half = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     # At the ends the interval's own end is the share, up to rounding.
-    return Share(value=share, low=min(max(0.0, centre - half), share), high=max(min(1.0, centre + half), share))
+    return Interval(value=share, low=min(max(0.0, centre - half), share), high=max(min(1.0, centre + half), share))
 
 
 def points(curve: Sequence[AtThreshold], most: int) -> list[AtThreshold]:

@@ -21,7 +21,7 @@ from pipeline.page.handlers import corpus, documents, jobs, outputs, purges, run
 from pipeline.page.notes import Notes
 from pipeline.page.processes import Commands
 from pipeline.page.render import environment
-from pipeline.page.site import Place, Site
+from pipeline.page.site import OutputLink, Site
 
 _STATIC: Final = Path(__file__).parent / "static"
 _STYLE: Final = Path(__file__).parent.parent / "report" / "style.css"
@@ -41,7 +41,7 @@ def make_app(
     templates, commands = environment(), Commands()
     names = _names(outs)
     places = tuple(
-        Place(name=name, base=access.base if len(outs) == 1 else f"{access.base}{name}/", url=out.url)
+        OutputLink(name=name, base=access.base if len(outs) == 1 else f"{access.base}{name}/", url=out.url)
         for name, out in zip(names, outs, strict=True)
     )
     sites = [

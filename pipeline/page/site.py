@@ -30,7 +30,7 @@ Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class OutputLink:
     """An output on the page, as others link to it."""
 
     name: str
@@ -59,7 +59,7 @@ class Site:
     name: str
     base: str
     home: str
-    places: tuple[Place, ...]
+    places: tuple[OutputLink, ...]
     version: int | None
     read_only: bool
     has_jobs: bool

@@ -2,9 +2,9 @@
 
     python -m trainer.mix.child PARENT NUM_PARALLEL < WORK
 
-WORK is a JSON list of pieces (`Piece`); each is `main(arguments)` of a module. PARENT is the starter's process id. The
-answer is a line of JSON for each piece as it ends: name, exit code, and the end of what it printed. SIGTERM is passed
-on to those that run, which save and end. The kernel kills this process when the thread that started it ends, and the
+WORK is a JSON list of pieces (`ChildWork`); each is `main(arguments)` of a module. PARENT is the starter's process id.
+The answer is a line of JSON for each piece as it ends: name, exit code, and the end of what it printed. SIGTERM is
+passed on to those that run, which save and end. The kernel kills this process when the thread that started it ends, and the
 forked ones when this one does: so an ablation that is killed leaves no run behind. Its checkpoints stand, and the next
 start goes on from them.
 """
@@ -33,7 +33,7 @@ _SAID_BYTES: Final = 8_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class ChildWork:
     """What a process does: `main(arguments)` of `module`, with `stdin` to read. `preload`: further modules that `main`
     imports on its way."""
 
@@ -46,7 +46,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    piece: Piece
+    piece: ChildWork
     log: IO[bytes]
     slot: int
 
@@ -64,7 +64,7 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def serve(work: list[Piece], num_parallel: int) -> Piece | None:
+def serve(work: list[ChildWork], num_parallel: int) -> ChildWork | None:
     """Carry the pieces out. Comes back twice: in each forked process with its piece, at last here with None."""
     for module in dict.fromkeys(name for piece in work for name in piece.preload):
         with contextlib.suppress(ModuleNotFoundError):  # who needs it says so
@@ -122,7 +122,7 @@ def _begin(one: _Running, server: int) -> None:
     os.environ["LOCAL_RANK"] = str(one.slot)
 
 
-def _carry_out(piece: Piece) -> int:
+def _carry_out(piece: ChildWork) -> int:
     """The exit code of a piece in its own process."""
     try:
         return int(importlib.import_module(piece.module).main(piece.arguments))
@@ -144,7 +144,7 @@ def _answer(ended: _Running, code: int) -> dict[str, object]:
 if __name__ == "__main__":
     # Before any import that takes seconds: the parent may die meanwhile.
     die_with(int(sys.argv[1]))
-    mine = serve([Piece(**piece) for piece in json.load(sys.stdin)], int(sys.argv[2]))
+    mine = serve([ChildWork(**piece) for piece in json.load(sys.stdin)], int(sys.argv[2]))
     if mine is None:
         sys.exit(0)
     code = _carry_out(mine)

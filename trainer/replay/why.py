@@ -44,7 +44,7 @@ usual loss that is too high ranks short documents first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ReplayedStep:
     """A step of a run that is to be done again. `attempt` did it last; `recorded` are the reports of the steps from the
     checkpoint on, `before` those of the steps before it; `changed` says what is not as it was then: then a difference
     proves nothing."""
@@ -70,7 +70,7 @@ class Asked:
         )
 
 
-Replay = Callable[[Asked], tuple[Observed, Hardware]]
+Replay = Callable[[ReplayedStep], tuple[Observed, Hardware]]
 """Does the steps again on the run's layout: what was seen, and what computed it."""
 
 
@@ -141,7 +141,7 @@ class WhyStep:
     documents: tuple[DocumentInStep, ...] = field(default=())
 
 
-def ask_why(output: Folder, step: int, recipe: TrainRecipe | None = None) -> Asked:
+def ask_why(output: Folder, step: int, recipe: TrainRecipe | None = None) -> ReplayedStep:
     """A step that a run has done. `recipe`: the run's, where its attempts recorded none.
 
     RecipeError where it is no run's output, the step is not recorded, or the recipe is not known."""
@@ -169,7 +169,7 @@ def ask_why(output: Folder, step: int, recipe: TrainRecipe | None = None) -> Ask
     first = 0 if chosen is None else chosen.step
     setup = read_setup(output, attempt)
     recorded = {number: report for number, report in done.items() if first <= number <= step}
-    return Asked(
+    return ReplayedStep(
         output=output,
         recipe=known,
         setup=setup,
@@ -209,7 +209,7 @@ def _changed(
         yield "the layout is another"
 
 
-def explain_step(asked: Asked, replay: Replay) -> WhyStep:
+def explain_step(asked: ReplayedStep, replay: Replay) -> WhyStep:
     """Do the steps again, and again where they differ; what came of it. Errors as of the replay."""
     first, hardware = replay(asked)
     changed = [*asked.changed, *_other_hardware(asked.setup, hardware)]
@@ -246,7 +246,7 @@ def _other_hardware(setup: Setup | None, now: Hardware) -> Iterator[str]:
         yield f"this replay ran on {now.name}, the run on {was.name}"
 
 
-def _differing(asked: Asked, seen: Observed) -> int | None:
+def _differing(asked: ReplayedStep, seen: Observed) -> int | None:
     """The first step whose numbers are not those that were recorded; None where all are."""
     for step in seen.steps:
         report = asked.recorded.get(step.step)
@@ -268,7 +268,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _judge(
-    asked: Asked, first: Observed, second: Observed | None, differing: int | None, changed: Sequence[str]
+    asked: ReplayedStep, first: Observed, second: Observed | None, differing: int | None, changed: Sequence[str]
 ) -> Verdict:
     if differing is None:
         return Verdict(
@@ -293,7 +293,7 @@ def _numbers(seen: Observed) -> list[tuple[object, ...]]:
     return [(step.step, repr(step.loss), repr(step.gradient_norm), repr(step.rows)) for step in seen.steps]
 
 
-def _ranks(asked: Asked, seen: Observed, step: int) -> tuple[tuple[int, ...], str]:
+def _ranks(asked: ReplayedStep, seen: Observed, step: int) -> tuple[tuple[int, ...], str]:
     """The ranks whose rows differ in a step, and how that is known."""
     recorded = dict(_recorded_rows(asked.output, asked.recorded[step].attempt, step))
     now = next(one for one in seen.steps if one.step == step).rows
@@ -328,7 +328,7 @@ def _recorded_rows(output: Folder, attempt: int, step: int) -> Iterator[tuple[in
                         yield row["row"], (int(rank), (row["loss"], row["num_labels"]))
 
 
-def _usual(asked: Asked, last: ObservedStep) -> dict[str, float]:
+def _usual(asked: ReplayedStep, last: ObservedStep) -> dict[str, float]:
     """The usual loss of each source: over the steps before that counted, or the step's own where there are none."""
     sums: dict[str, list[float]] = {}
     for report in asked.before:
@@ -343,7 +343,7 @@ def _usual(asked: Asked, last: ObservedStep) -> dict[str, float]:
 
 
 def _rows_and_documents(
-    asked: Asked, corpus: Corpus, seen: Observed, usual: Mapping[str, float]
+    asked: ReplayedStep, corpus: Corpus, seen: Observed, usual: Mapping[str, float]
 ) -> tuple[tuple[RowInStep, ...], tuple[DocumentInStep, ...]]:
     """The rows and the documents of the step, with what lineage knows of these."""
     order = make_order(asked.recipe, corpus)

@@ -24,7 +24,7 @@ from pipeline.cli.printing import print_json
 from pipeline.terminal import short_number, visible
 
 if TYPE_CHECKING:
-    from pipeline.inspect.evaluation import AtThreshold, Evaluation, Share
+    from pipeline.inspect.evaluation import AtThreshold, Evaluation, Interval
 
 _SHOWN: Final = 15
 """Thresholds that are printed; --json has all."""
@@ -104,5 +104,5 @@ def _row(at: AtThreshold) -> str:
     return f"{short_number(at.threshold):>12} {at.num_found:>7,} {at.num_right:>7,}  {shares}"
 
 
-def _shown(share: Share | None) -> str:
+def _shown(share: Interval | None) -> str:
     return "-" if share is None else f"{share.value:.3f} ({share.low:.3f}–{share.high:.3f})"

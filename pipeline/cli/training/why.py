@@ -28,7 +28,7 @@ from pipeline.terminal import visible
 if TYPE_CHECKING:
     from trainer.provenance.setup import Hardware
     from trainer.replay.observed import Observed
-    from trainer.replay.why import Asked, WhyStep
+    from trainer.replay.why import ReplayedStep, WhyStep
 
 _SHOWN: Final = 10
 
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     from trainer.launch import observe_on_ray
     from trainer.processes.placement import local_cpus
 
-    def replay(asked: Asked) -> tuple[Observed, Hardware]:
+    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
         return observe_on_ray(asked.recipe, asked.request, check_workers)
 
     ray = asked.recipe.ray

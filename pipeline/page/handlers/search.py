@@ -12,7 +12,7 @@ from lineage.recipe import RecipeError, whole_number
 from lineage.store.rows import DocumentRow
 from pipeline.page.guard import HEADERS
 from pipeline.page.site import Site, aside
-from pipeline.page.views.search import MOST_FOUND, Found, find
+from pipeline.page.views.search import MOST_FOUND, NamedDocuments, find
 from pipeline.page.views.words import WordSearch, find_words, words_of
 
 
@@ -40,7 +40,7 @@ class _Search:
         status = 200 if found.rows else 404
         return self._site.show(request, "found", status=status, wanted=wanted, found=found, most=MOST_FOUND, key=key)
 
-    def _find(self, wanted: str) -> Found | None:
+    def _find(self, wanted: str) -> NamedDocuments | None:
         tracer = self._site.tracer()
         return find(tracer.lookup, tracer, wanted)
 

@@ -113,7 +113,7 @@ def listing(where: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ValueCount:
     """Documents with one value: how many, how many of them kept, both as shares of the largest group's, and the SELECT
     of them."""
 
@@ -130,7 +130,7 @@ class Distribution:
     """The groups of one property of the documents; `num_others` are in none of those that are shown."""
 
     title: str
-    groups: tuple[Group, ...]
+    groups: tuple[ValueCount, ...]
     num_others: int
 
 
@@ -185,7 +185,7 @@ def _distribution(
 ) -> Distribution:
     most = max((row[1] for row in rows), default=0) or 1
     groups = tuple(
-        Group(
+        ValueCount(
             name=name_of(name),
             num=num,
             num_kept=num_kept,

@@ -57,7 +57,7 @@ class ClusterMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ReadingShown:
     """A time that a run read the document, the loss of its step where the run's metrics have it, and that of its row
     where the run recorded it (train.record_losses)."""
 
@@ -75,7 +75,7 @@ class RunLine:
     output: str
     num_steps: int
     num_readings: int
-    readings: tuple[Reading, ...]
+    readings: tuple[ReadingShown, ...]
     checkpoints: tuple[int, ...]
     before: int | None
     after: int | None
@@ -153,7 +153,7 @@ def _line(run: TrainingRun, exposures: Sequence[Exposure]) -> RunLine:
         num_steps=max(run.num_steps, max(steps) + 1),
         num_readings=len(exposures),
         readings=tuple(
-            Reading(
+            ReadingShown(
                 exposure=e,
                 loss=losses.get((e.step, e.attempt)),
                 row_loss=of_rows.get((e.attempt, e.step, e.row)),

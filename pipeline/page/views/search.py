@@ -24,7 +24,7 @@ _KEY: Final = re.compile(r"(?P<kind>host|domain|url|words):\s*(?P<value>.+)", re
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class NamedDocuments:
     """Documents under the name `what`, in order: the first of `num`. `note` says how the name was understood, where it
     was not as it was spelt. `near` are recorded URLs that are most like one that is not."""
 
@@ -35,7 +35,7 @@ class Found:
     near: tuple[str, ...] = ()
 
 
-def find(lookup: Lookup, tracer: Tracer, wanted: str) -> Found | None:
+def find(lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
     """The documents of a name; None where it is none of a kind that we know, so that its words are looked for.
     UnknownError where nothing has it."""
     key = _KEY.fullmatch(wanted)
@@ -58,10 +58,10 @@ def find(lookup: Lookup, tracer: Tracer, wanted: str) -> Found | None:
     return _of_page(lookup, wanted)
 
 
-def _of_digest(lookup: Lookup, tracer: Tracer, digest: bytes) -> Found:
+def _of_digest(lookup: Lookup, tracer: Tracer, digest: bytes) -> NamedDocuments:
     rows = lookup.documents([digest])
     if rows:
-        return Found(what=f"document {digest.hex()}", rows=(tracer.by_id(digest).row,), num=1)
+        return NamedDocuments(what=f"document {digest.hex()}", rows=(tracer.by_id(digest).row,), num=1)
     rows = _distinct(lookup.by_hashes([digest]))
     if not rows:
         near = ", ".join(known.hex() for known in lookup.ids_beside(digest, 3))
@@ -91,17 +91,17 @@ def _split(url: str) -> tuple[str, str, str]:
     return url[:at], url[at : at + 1], url[at + 1 :]
 
 
-def _of_url(lookup: Lookup, url: str) -> Found:
+def _of_url(lookup: Lookup, url: str) -> NamedDocuments:
     given = [url] if "://" in url else [f"https://{url}", f"http://{url}"]
     asked = [spelling for each in given for spelling in spellings(each)]
     for spelling, rows in lookup.of_urls(asked).items():
         if rows:
             note = "" if spelling in given else f"found as {spelling}: with a slash more or less"
             return _found(f"URL {spelling}", _distinct(rows), note)
-    return Found(what=f"URL {url}", rows=(), num=0, near=tuple(nearest_urls(lookup, given[0])))
+    return NamedDocuments(what=f"URL {url}", rows=(), num=0, near=tuple(nearest_urls(lookup, given[0])))
 
 
-def _of_page(lookup: Lookup, name: str) -> Found | None:
+def _of_page(lookup: Lookup, name: str) -> NamedDocuments | None:
     """A host, a domain, or a URL without its scheme."""
     host = named_host(name)
     if host is None or "." not in host:
@@ -116,27 +116,27 @@ def _of_page(lookup: Lookup, name: str) -> Found | None:
     return None
 
 
-def _of_host(lookup: Lookup, name: str) -> Found:
+def _of_host(lookup: Lookup, name: str) -> NamedDocuments:
     host = named_host(name) or name
     ids = list(dict.fromkeys(row.doc_id for row in lookup.host(host, MOST_FOUND)))
     if not ids:
         raise UnknownError(f"no document of host {host!r}")
     rows = {row.doc_id: row for row in _distinct(lookup.documents(ids))}
     num = len(ids) if len(ids) < MOST_FOUND else lookup.num_of_host(host)
-    return Found(what=f"host {host}", rows=tuple(rows[doc_id] for doc_id in ids if doc_id in rows), num=num)
+    return NamedDocuments(what=f"host {host}", rows=tuple(rows[doc_id] for doc_id in ids if doc_id in rows), num=num)
 
 
-def _of_domain(lookup: Lookup, name: str) -> Found:
+def _of_domain(lookup: Lookup, name: str) -> NamedDocuments:
     host = named_host(name) or name
     ids = lookup.ids_of_domain(host) if registered_domain(host) is not None else []
     if not ids:
         raise UnknownError(f"no document of domain {host!r}")
-    return Found(
+    return NamedDocuments(
         what=f"domain {host}", rows=tuple(_distinct(lookup.documents(sorted(ids)[:MOST_FOUND]))), num=len(set(ids))
     )
 
 
-def _of_token(lookup: Lookup, _tracer: Tracer, wanted: str) -> Found | None:
+def _of_token(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | None:
     """The document that a token of a shard belongs to: SOURCE/SHARD:TOKEN."""
     place = _TOKEN.fullmatch(wanted)
     if place is None:
@@ -150,7 +150,7 @@ def _of_token(lookup: Lookup, _tracer: Tracer, wanted: str) -> Found | None:
     return _found(f"token {wanted}", _distinct(lookup.documents([row.doc_id for row in placements])))
 
 
-def _of_step(_lookup: Lookup, tracer: Tracer, wanted: str) -> Found | None:
+def _of_step(_lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
     """What a training step, or a row of it, has read: RUN:STEP or RUN:STEP:ROW."""
     place = _STEP.fullmatch(wanted)
     if place is None or place["run"] not in {run.run for run in tracer.runs()}:
@@ -161,7 +161,7 @@ def _of_step(_lookup: Lookup, tracer: Tracer, wanted: str) -> Found | None:
     return _found(what, [history.row for history in histories])
 
 
-def _of_place(lookup: Lookup, _tracer: Tracer, wanted: str) -> Found | None:
+def _of_place(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | None:
     """What was read at a byte or row of an input: FILE@OFFSET."""
     place = _PLACE.fullmatch(wanted)
     if place is None:
@@ -174,8 +174,8 @@ def _of_place(lookup: Lookup, _tracer: Tracer, wanted: str) -> Found | None:
     return _found(f"{place['offset']} of {place['file']}", rows) if rows else None
 
 
-def _found(what: str, rows: Sequence[DocumentRow], note: str = "") -> Found:
-    return Found(what=what, rows=tuple(rows[:MOST_FOUND]), num=len(rows), note=note)
+def _found(what: str, rows: Sequence[DocumentRow], note: str = "") -> NamedDocuments:
+    return NamedDocuments(what=what, rows=tuple(rows[:MOST_FOUND]), num=len(rows), note=note)
 
 
 def _distinct(rows: Sequence[DocumentRow]) -> list[DocumentRow]:

@@ -32,7 +32,7 @@ _PLACEHOLDERS: Final = {mark for kinds in PLACEHOLDERS.values() for marks in kin
 _PLACEHOLDER: Final = re.compile("|".join(re.escape(mark.decode()) for mark in sorted(_PLACEHOLDERS)))
 
 
-class Piece(NamedTuple):
+class Stretch(NamedTuple):
     """A stretch of a text and how it is marked: `gone` from the other text, `new` in this one, or personal data that
     is `masked`."""
 
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
 class ShownText:
     """A text in pieces, as far as it is shown, and how many characters the whole has."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Stretch, ...]
     num_chars: int
     num_shown: int
 
@@ -94,7 +94,7 @@ def shown(text: str, num_chars: int) -> ShownText:
     """A text alone: what is masked in it is marked."""
     beginning = cut(text, num_chars)
     return ShownText(
-        pieces=tuple(_with_placeholders([Piece(beginning, "")])), num_chars=len(text), num_shown=len(beginning)
+        pieces=tuple(_with_placeholders([Stretch(beginning, "")])), num_chars=len(text), num_shown=len(beginning)
     )
 
 
@@ -111,19 +111,19 @@ def side_by_side(old: str, new: str, num_chars: int) -> tuple[ShownText, ShownTe
     )
 
 
-def differing(old: str, new: str) -> tuple[list[Piece], list[Piece]]:
+def differing(old: str, new: str) -> tuple[list[Stretch], list[Stretch]]:
     """The pieces of both texts. Words are compared, up to a bound; behind it the rest counts as it is, unmarked."""
     left, right = _WORDS.findall(old), _WORDS.findall(new)
     begin = _num_equal(left, right)
     end = _num_equal(left[begin:][::-1], right[begin:][::-1])
     a, b = left[begin : len(left) - end][:_MOST_WORDS], right[begin : len(right) - end][:_MOST_WORDS]
-    lefts, rights = [Piece("".join(left[:begin]), "")], [Piece("".join(right[:begin]), "")]
+    lefts, rights = [Stretch("".join(left[:begin]), "")], [Stretch("".join(right[:begin]), "")]
     for block in LCSseq.opcodes(a, b):
         is_same = block.tag == "equal"
-        lefts.append(Piece("".join(a[block.src_start : block.src_end]), "" if is_same else "gone"))
-        rights.append(Piece("".join(b[block.dest_start : block.dest_end]), "" if is_same else "new"))
-    lefts.append(Piece("".join(left[begin + len(a) :]), ""))
-    rights.append(Piece("".join(right[begin + len(b) :]), ""))
+        lefts.append(Stretch("".join(a[block.src_start : block.src_end]), "" if is_same else "gone"))
+        rights.append(Stretch("".join(b[block.dest_start : block.dest_end]), "" if is_same else "new"))
+    lefts.append(Stretch("".join(left[begin + len(a) :]), ""))
+    rights.append(Stretch("".join(right[begin + len(b) :]), ""))
     return [piece for piece in lefts if piece.text], [piece for piece in rights if piece.text]
 
 
@@ -134,7 +134,7 @@ def _num_equal(left: Sequence[str], right: Sequence[str]) -> int:
     return min(len(left), len(right))
 
 
-def _with_placeholders(pieces: Sequence[Piece]) -> Iterator[Piece]:
+def _with_placeholders(pieces: Sequence[Stretch]) -> Iterator[Stretch]:
     """The same pieces, with every placeholder of personal data as one of its own. (A word that differs may be a part of
     one: `EMAIL` between two signs that do not.)"""
     whole = "".join(piece.text for piece in pieces)
@@ -147,9 +147,9 @@ def _with_placeholders(pieces: Sequence[Piece]) -> Iterator[Piece]:
                 number += 1
             if number < len(spans) and spans[number][0] <= position:
                 if position == spans[number][0]:
-                    yield Piece(whole[slice(*spans[number])], "masked")
+                    yield Stretch(whole[slice(*spans[number])], "masked")
                 position = min(end, spans[number][1])
                 continue
             stop = min(end, spans[number][0] if number < len(spans) else end)
-            yield Piece(whole[position:stop], mark)
+            yield Stretch(whole[position:stop], mark)
             position = stop

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from lineage.index.output_index import Index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from pipeline.page.views.texts import Piece
+from pipeline.page.views.texts import Stretch
 from pipeline.results.rows import opened
 from stages.pii.options import KINDS
 from stages.pii.scrub import scrub
@@ -33,7 +33,7 @@ class WordFind:
     """A document whose clean text has the words, and some passages with them: `new` marks a word."""
 
     doc_id: bytes
-    passages: tuple[tuple[Piece, ...], ...]
+    passages: tuple[tuple[Stretch, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +97,10 @@ def _finds(rows: pa.Table, words: tuple[str, ...]) -> list[WordFind]:
     return [WordFind(doc_id=row["doc_id"], passages=tuple(_passages(row["text"], words))) for row in rows.to_pylist()]
 
 
-def _passages(text: str, words: tuple[str, ...]) -> list[tuple[Piece, ...]]:
+def _passages(text: str, words: tuple[str, ...]) -> list[tuple[Stretch, ...]]:
     """Where the words stand, some characters around each, without personal data."""
     pattern = re.compile("|".join(map(re.escape, words)), re.IGNORECASE)
-    passages: list[tuple[Piece, ...]] = []
+    passages: list[tuple[Stretch, ...]] = []
     end = -1
     for found in pattern.finditer(text):
         if found.start() < end:
@@ -113,9 +113,9 @@ def _passages(text: str, words: tuple[str, ...]) -> list[tuple[Piece, ...]]:
     return passages
 
 
-def _marked(text: str, pattern: re.Pattern[str]) -> list[Piece]:
+def _marked(text: str, pattern: re.Pattern[str]) -> list[Stretch]:
     pieces, position = [], 0
     for found in pattern.finditer(text):
-        pieces += [Piece(text[position : found.start()], ""), Piece(found[0], "new")]
+        pieces += [Stretch(text[position : found.start()], ""), Stretch(found[0], "new")]
         position = found.end()
-    return [*pieces, Piece(text[position:], "")]
+    return [*pieces, Stretch(text[position:], "")]

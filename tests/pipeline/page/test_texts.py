@@ -13,12 +13,12 @@ from pipeline.page.views import texts
 from pipeline.page.views.document import rule_bars
 from pipeline.page.views.search import spellings
 from pipeline.page.views.sql import csv_of, doc_ids_of, plot_of
-from pipeline.page.views.texts import Piece, differing, shown, side_by_side
+from pipeline.page.views.texts import Stretch, differing, shown, side_by_side
 
 SOME_TEXT = st.text(alphabet="ab <>EMAIL\n.", max_size=60)
 
 
-def marked(pieces: list[Piece] | tuple[Piece, ...], mark: str) -> list[str]:
+def marked(pieces: list[Stretch] | tuple[Stretch, ...], mark: str) -> list[str]:
     return [piece.text for piece in pieces if piece.mark == mark]
 
 

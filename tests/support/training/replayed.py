@@ -17,7 +17,7 @@ from trainer.processes.runtime import Process
 from trainer.provenance.setup import Hardware
 from trainer.replay.hardware import hardware_of
 from trainer.replay.observed import Observed
-from trainer.replay.why import Asked, Replay
+from trainer.replay.why import Replay, ReplayedStep
 from trainer.result import TrainingResult
 from trainer.step import StepContext
 
@@ -34,7 +34,7 @@ class Flip(NamedTuple):
 def replays(scratch: Path, *, flips: bool = False) -> Replay:
     """A replay in forked processes; with `flips` a bit of rank 0's weights is another in each."""
 
-    def replay(asked: Asked) -> tuple[Observed, Hardware]:
+    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
         replay.num += 1  # type: ignore[attr-defined]
         work = partial(_observed, asked, 20 + replay.num if flips else 0)  # type: ignore[attr-defined]
         seen: tuple[Observed, Hardware] = run_forked(scratch, asked.recipe.train.num_workers, work)[0]
@@ -44,7 +44,7 @@ def replays(scratch: Path, *, flips: bool = False) -> Replay:
     return replay
 
 
-def _observed(asked: Asked, bit: int, process: Process) -> tuple[Observed, Hardware]:
+def _observed(asked: ReplayedStep, bit: int, process: Process) -> tuple[Observed, Hardware]:
     if bit and process.rank == 0:
         observe.train_step = partial(_flipped, Flip(0, asked.step, bit), observe.train_step)
     return observe.observe(asked.recipe, process, asked.request), hardware_of(process.device)

@@ -30,7 +30,7 @@ from tests.support.processes.mix_parent import sleepers
 from tests.support.processes.mix_sleeper import publish
 from tests.support.training.measured_ablation import write_recipe
 from trainer.mix.ablation import AblationLaunch, run_ablation, run_all
-from trainer.mix.child import Piece
+from trainer.mix.child import ChildWork
 from trainer.mix.proxies import Ablation, AblationError, open_ablation
 from trainer.options import TrainRecipe
 
@@ -165,7 +165,7 @@ def test_a_child_that_fails_ends_the_others_and_is_quoted(
 def test_an_orphan_that_starts_too_late_ends_at_once(tmp_path: Path) -> None:
     """As when the parent dies before the child can ask to die with it."""
     (one,) = sleepers(str(tmp_path), 1)
-    work = [asdict(Piece(name=one.name, module=one.module, arguments=[*one.arguments], stdin="", preload=[]))]
+    work = [asdict(ChildWork(name=one.name, module=one.module, arguments=[*one.arguments], stdin="", preload=[]))]
     child = subprocess.run(
         [sys.executable, "-m", "trainer.mix.child", str(os.getpid() + 1), "1"],
         input=json.dumps(work).encode(),
