@@ -2,11 +2,11 @@
 
     python -m trainer.mix.child PARENT NUM_PARALLEL < WORK
 
-WORK is a JSON list of pieces (`ChildWork`); each is `main(arguments)` of a module. PARENT is the starter's process id.
-The answer is a line of JSON for each piece as it ends: name, exit code, and the end of what it printed. SIGTERM is
-passed on to those that run, which save and end. The kernel kills this process when the thread that started it ends, and the
-forked ones when this one does: so an ablation that is killed leaves no run behind. Its checkpoints stand, and the next
-start goes on from them.
+WORK is a JSON list of pieces (`ChildWork`); each is `main(arguments)` of a module. PARENT is the starter's process
+id. The answer is a line of JSON for each piece as it ends: name, exit code, and the end of what it printed. SIGTERM
+is passed on to those that run, which save and end. The kernel kills this process when the thread that started it
+ends, and the forked ones when this one does: so an ablation that is killed leaves no run behind. Its checkpoints
+stand, and the next start goes on from them.
 """
 
 from __future__ import annotations
