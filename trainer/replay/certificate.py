@@ -22,6 +22,7 @@ from lineage.ids import content_hash, id_digest, show_digest
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
 from lineage.trace.exposure import TrainingRun
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import (
@@ -34,9 +35,11 @@ from trainer.checkpoint.store import (
 )
 from trainer.huggingface.exported import exported_checkpoints
 from trainer.huggingface.model_card import checkpoints_of, read_card
-from trainer.provenance.facts import FactLog, SegmentFact, StartFact, owner_of
+from trainer.order import OrderPlan
+from trainer.provenance.facts import FACTS_FILE, FactLog, SegmentFact, StartFact, owner_of, segment_row
 from trainer.provenance.setup import Origin, Setup, read_setup
 from trainer.recovery.attempts import Attempt, attempts
+from trainer.recovery.rollbacks import rollbacks
 from trainer.replay.readings import PurgedOutput, as_of, find_purges, readings
 from trainer.replay.same_recipe import changed_since
 
@@ -78,6 +81,8 @@ def open_certified(
         named = "checkpoint" if checkpoint is None else f"checkpoint {checkpoint}"
         raise RecipeError(f"{output.url} has no {named} in {folder.url} that is part of the run")
     read = outs or outs_read(output)
+    if not read:
+        raise RecipeError(f"{output.at(FACTS_FILE)} says nothing of what the run read: it is damaged, or was replaced")
     purged = tuple(find_purges(read, wanted))
     if not purged:
         raise RecipeError(f"no purge is recorded in {', '.join(read)}: there is nothing to certify")
@@ -231,6 +236,15 @@ def contradictions(certified: Certified) -> list[str]:
     """Where the records of the run, or of one with whose weights it began, contradict each other: a chain that does not
     begin at step 0, a parent that is another one by the facts, weights to begin with that are others by the facts."""
     problems = _contradictions(certified.output, certified.run, certified.checkpoint, certified.purged)
+    position = read_position(certified.checkpoints.folder(certified.checkpoint.name))
+    for purged in certified.purged:
+        for plan in [OrderPlan.from_json(run.plan) for run in _runs(purged, certified) if run.run == certified.run]:
+            found = plan.fingerprint(position.step * plan.global_batch)
+            if found != position.plan_fingerprint:
+                problems.append(
+                    f"{certified.checkpoint.name} was saved in the order {position.plan_fingerprint} by its own record,"
+                    f" and the run has the order {found} by its facts"
+                )
     for link in _links(certified):
         if link.made_by is not None:
             output, run, checkpoint = link.made_by
@@ -246,7 +260,14 @@ def _contradictions(output: Folder, run: str, checkpoint: Checkpoint, purged: Se
         problems.append(f"the chain of checkpoints does not reach step 0: attempt {missing} is not recorded")
     told = _told_of(output, run, purged)
     starts = _starts(output)
+    asked = {rollback.number: (rollback.step, rollback.parent) for rollback in rollbacks(output)}
+    problems += [problem for each in purged if (problem := _told_otherwise(output, run, each)) is not None]
     for attempt, end in line:
+        if attempt.rollback is not None and asked.get(attempt.rollback) != (attempt.first_step, attempt.parent):
+            problems.append(
+                f"attempt {attempt.number} went back to step {attempt.first_step} of attempt {attempt.parent} by its"
+                f" own record, and rollback {attempt.rollback} asks for another step, or is not recorded"
+            )
         for where, parent, first_step in told.get(attempt.number, ()):
             if (parent, first_step) != (attempt.parent, attempt.first_step):
                 problems.append(
@@ -264,6 +285,27 @@ def _contradictions(output: Folder, run: str, checkpoint: Checkpoint, purged: Se
                 f" with {theirs} by its facts"
             )
     return problems
+
+
+def _told_otherwise(output: Folder, run: str, purged: PurgedOutput) -> str | None:
+    """A fact that the store of the data took from the run's output, and that stands otherwise there now."""
+    facts = dict(FactLog(output).facts())
+    for row in Lookup(purged.out).segments():
+        if row.run == run and row.fact is not None:
+            fact = facts.get(row.fact)
+            ours = segment_row(row.fact, fact) if isinstance(fact, SegmentFact) else {}
+            differing = [name for name in _COMPARED if ours.get(name) != getattr(row, name)]
+            if differing:
+                found = "; ".join(f"{name} {getattr(row, name)!r}, there {ours.get(name)!r}" for name in differing)
+                return (
+                    f"the store of {purged.out.url} took facts from {output.at(FACTS_FILE)} that stand there otherwise"
+                    f" now: of attempt {row.attempt} from step {row.first_step} on {found}"
+                )
+    return None
+
+
+_COMPARED: Final = ("attempt", "first_step", "last_step", "content_fingerprint", "weights", "skipped_steps")
+"""What decides which rows a stretch read, and whether they count."""
 
 
 def _named(origin: Origin | None) -> tuple[str | None, str | None]:

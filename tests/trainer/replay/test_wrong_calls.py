@@ -1,4 +1,4 @@
-"""Calls that go back, forget, certify or ask why, and are wrong: a sentence each, the right exit code, nothing changed."""
+"""Wrong calls that go back, forget, certify or ask why: a sentence each, the right exit code, nothing changed."""
 
 from __future__ import annotations
 
