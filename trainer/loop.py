@@ -153,7 +153,7 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
         check_overlap(table.overlap, process.device.type)
         if layout.float8 is not None:
             check_float8(layout.float8, process.device)
-        joined = join(output, checkpoints, feed, config, control, run=recipe.run.name)
+        joined = join(output, checkpoints, feed, config, control, recipe=recipe)
         begins_with = None if joined.position is not None else table.init_from
         origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
         if process.rank == 0:

@@ -32,11 +32,10 @@ from trainer.checkpoint.store import (
     Position,
     check_files,
     checkpoint_name,
-    complete_checkpoints,
     delete,
     delete_passed,
+    delete_superseded,
     publish_complete,
-    superseded,
 )
 from trainer.options import CheckpointTable
 from trainer.recovery.attempts import FencedOutError, attempts, check_fence
@@ -174,10 +173,7 @@ class Saver:
         name = checkpoint_name(position.step, position.attempt)
         publish_complete(self.folder.folder(name), position)
         self._published_at = time.monotonic()
-        complete = complete_checkpoints(self.folder, attempts(self._output))
-        table, steps = self._table, self._steps
-        for entry in superseded(complete, table.keep, table.keep_every, keep_spaced=table.keep_spaced, steps=steps):
-            delete(self.folder, entry.name)
+        delete_superseded(self.folder, attempts(self._output), self._table, self._steps)
         delete_passed(self.folder, position.step)
 
 

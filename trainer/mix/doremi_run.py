@@ -79,7 +79,7 @@ def run_job(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
     process = join_process_group(1, recipe.train.faults.watchdog_seconds)
     with closing(open_feed(recipe, process)) as data:
         run = _build(job, recipe, process, data)
-        joined = join(run.output, run.checkpoints, data, run.proxy.config, run.control, run=recipe.run.name)
+        joined = join(run.output, run.checkpoints, data, run.proxy.config, run.control, recipe=recipe)
         _load_state(run, joined)
         data.start(joined.attempt)
         finished = _run_steps(run, joined.attempt, stop_requested)
