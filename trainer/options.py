@@ -65,6 +65,12 @@ class CheckpointTable:
         0, at_least=0, help="so many more, evenly spaced over the whole run, so that going back is never far; 0: none"
     )
     path: str | None = key(None, is_path=True, help="folder or URL of the checkpoints; not given: <output>/checkpoints")
+    local: str | None = key(
+        None,
+        is_path=True,
+        help="folder on each node's disk where large pieces of checkpoints lie on their way to an object store; not"
+        " given: the system's temporary folder. Without room there they go up at once",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
