@@ -37,14 +37,17 @@ from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.joining import Joined, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
-from trainer.options import FaultsTable, TrainRecipe
+from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
+from trainer.planning.gpus import machine_of
+from trainer.planning.plan import mtbf_hours
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.provenance.setup import make_setup, record_setup
 from trainer.recovery.attempts import AttemptEnd, Fence, attempts, end, record_failure
+from trainer.recovery.cadence import FIRST_STEPS, AutoCadence
 from trainer.recovery.faults import SpikeWindow
 from trainer.recovery.repeats import RepeatedFaultsError, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
@@ -99,6 +102,7 @@ class RunParts:
     profiler: Profiler
     sinks: Sequence[Sink]
     goodput: LiveGoodput | None
+    cadence: AutoCadence | None
 
     @property
     def model(self) -> ParallelModel:
@@ -114,15 +118,18 @@ class RunParts:
 @dataclass(slots=True, kw_only=True)
 class Progress:
     """What changes from step to step, besides weights and moments. `step` is the next one; `pending` are steps whose
-    figures may still be on the device."""
+    figures may still be on the device; `next_save`: steps done at the next checkpoint where the run finds its cadence
+    itself; `stall`: what the last reported step's checkpoint stopped it for."""
 
     step: int
     last_saved: int
+    next_save: int | None
     skips: SkipCounter
     checkpoint: str = ""
     skipped: list[int] = field(default_factory=list)
     pending: deque[tuple[StepOutcome, StepTiming]] = field(default_factory=deque)
     stop: bool = False
+    stall: float = 0.0
     loss: float | None = None
 
 
@@ -176,7 +183,8 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
             record=partial(record_failure, output, process.rank),
         )
         with closing(watchdog):
-            progress = _first_progress(joined, checkpoints, table.faults)
+            progress = _first_progress(joined, checkpoints, table)
+            goodput = LiveGoodput(output) if process.rank == 0 else None
             attempt = joined.attempt.number
             clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
             context = step_context(recipe, feed, model, progress.skips, clock)
@@ -197,7 +205,8 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
                 reporter=StepReporter(recipe, config, feed, model, attempt=attempt, checkpoint_age=saver.age_seconds),
                 profiler=Profiler(table.profile, output, process.rank, attempt),
                 sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
-                goodput=LiveGoodput(output) if process.rank == 0 else None,
+                goodput=goodput,
+                cadence=_auto_cadence(recipe, goodput),
             )
             load_state(run)
             result = run_steps(run, progress)
@@ -221,11 +230,24 @@ def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
     return cast(T, found)
 
 
-def _first_progress(joined: Joined, checkpoints: Folder, table: FaultsTable) -> Progress:
-    progress = Progress(step=0, last_saved=-1, skips=skip_counter(table, joined.position))
+def _auto_cadence(recipe: TrainRecipe, goodput: LiveGoodput | None) -> AutoCadence | None:
+    """On rank 0 of a run that finds its cadence itself; None elsewhere."""
+    if goodput is None or recipe.train.checkpoint.every != "auto":
+        return None
+    nodes = -(-recipe.train.num_workers // machine_of(recipe.plan).gpus_per_node)
+    past = goodput.until_now()
+    return AutoCadence(
+        prior=mtbf_hours(recipe.plan, nodes) * 3600, run_seconds=past.wall_seconds, num_failures=past.num_failures
+    )
+
+
+def _first_progress(joined: Joined, checkpoints: Folder, table: TrainTable) -> Progress:
+    progress = Progress(step=0, last_saved=-1, next_save=None, skips=skip_counter(table.faults, joined.position))
     if joined.position is not None and joined.name is not None:
         progress.step = progress.last_saved = joined.position.step
         progress.checkpoint = checkpoints.folder(joined.name).url
+    if table.checkpoint.every == "auto":
+        progress.next_save = progress.step + FIRST_STEPS
     return progress
 
 
@@ -373,6 +395,15 @@ def _run_step(run: RunParts, progress: Progress) -> None:
         for sink in run.sinks:
             sink.flush()
         run.saver.release()
+        if progress.next_save is not None:
+            progress.next_save = step + 1 + by_first_rank(partial(_steps_to_next_save, run, progress), run.control)
+
+
+def _steps_to_next_save(run: RunParts, progress: Progress) -> int:
+    """Of rank 0, after a checkpoint whose step has been reported."""
+    assert run.cadence is not None
+    run.cadence.note_save(progress.stall)
+    return run.cadence.steps(run.saver.writing_seconds)
 
 
 def _computes_behind(device: torch.device) -> bool:
@@ -416,6 +447,9 @@ def _report_pending(run: RunParts, progress: Progress, keep: int, validation: di
         outcome, timing = progress.pending.popleft()
         read = run.reporter.report(outcome, timing, validation if not progress.pending else None)
         progress.stop = progress.stop or read.stop
+        progress.stall = read.report.phases["checkpoint"]
+        if run.cadence is not None:
+            run.cadence.note_step(read.report.seconds - progress.stall)
         _note_losses(run, outcome)
         if read.report.skipped is None:
             progress.loss = read.report.loss
@@ -446,7 +480,12 @@ def _note_skip(run: RunParts, progress: Progress, step: int, reason: str | None)
 
 def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None) -> None:
     """The last phase of a step: a checkpoint of `step` steps where one is due."""
-    if step % run.recipe.train.checkpoint.every == 0 or step == run.recipe.train.steps:
+    table = run.recipe.train.checkpoint
+    if table.every == "auto":
+        due = step == progress.next_save or (table.keep_every > 0 and step % table.keep_every == 0)
+    else:
+        due = step % table.every == 0
+    if due or step == run.recipe.train.steps:
         _save(run, progress, step, outcome)
 
 

@@ -58,7 +58,12 @@ class OptimizerTable:
 class CheckpointTable:
     """`[train.checkpoint]`."""
 
-    every: int = key(100, at_least=1, help="steps between checkpoints")
+    every: int | Literal["auto"] = key(
+        100,
+        at_least=1,
+        help='steps between checkpoints; "auto": by Daly\'s formula from what a save stops the loop for, the failures'
+        " of all attempts and, as a prior, those that [plan] expects",
+    )
     keep: int = key(3, at_least=1, help="the newest ones that are kept")
     keep_every: int = key(0, at_least=0, help="checkpoints of these multiples of steps are kept for ever; 0: none")
     keep_spaced: int = key(

@@ -106,6 +106,9 @@ class Saver:
         self._decided = threading.Event()
         self._abandoned = False
         self._published_at = time.monotonic()
+        self._begun_at = self._published_at
+        self.writing_seconds = 0.0
+        """How long the last published checkpoint took from its copy on. On the group's first rank: it publishes."""
         self._writing, self._num_bytes = "", 0
 
     def age_seconds(self) -> float:
@@ -122,6 +125,7 @@ class Saver:
         self.wait()
         self._decided.clear()
         staged = self._memory.copy(state)
+        self._begun_at = time.monotonic()
         self._writing = checkpoint_name(position.step, position.attempt)
         self._num_bytes = sum(tensor.nbytes for tensor in state.values())
         folder = self.folder.folder(self._writing)
@@ -184,6 +188,7 @@ class Saver:
         name = checkpoint_name(position.step, position.attempt)
         publish_complete(self.folder.folder(name), position)
         self._published_at = time.monotonic()
+        self.writing_seconds = self._published_at - self._begun_at
         complete = complete_checkpoints(self.folder, attempts(self._output))
         table, steps = self._table, self._steps
         for entry in superseded(complete, table.keep, table.keep_every, keep_spaced=table.keep_spaced, steps=steps):

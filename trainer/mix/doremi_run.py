@@ -116,6 +116,16 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
     )
 
 
+def _every(table: TrainTable) -> int:
+    """Steps between checkpoints. RecipeError where the run would have to find them itself, which a proxy does not."""
+    if table.checkpoint.every == "auto":
+        raise RecipeError(
+            'train.checkpoint.every = "auto": expected a number of steps for a proxy of doremi',
+            "train.checkpoint.every",
+        )
+    return table.checkpoint.every
+
+
 def _load_state(run: DoremiParts, joined: Joined) -> None:
     """The reference's weights; the proxy's state from the newest checkpoint, or those that its run begins with."""
     reference = Folder(run.job.reference)
@@ -144,7 +154,7 @@ def _run_steps(run: DoremiParts, attempt: Attempt, stop_requested: Callable[[], 
             fence.check()
             _one_step(run, step)
             step += 1
-            if step % run.table.checkpoint.every == 0:
+            if step % _every(run.table) == 0:
                 saved = _save(run, attempt, step)
         if saved != step:
             _save(run, attempt, step)

@@ -208,6 +208,10 @@ class LiveGoodput:
     def __init__(self, output: Folder) -> None:
         self._account = read_account(output)
 
+    def until_now(self) -> Goodput:
+        """What is known of the run so far."""
+        return self._account.at()
+
     def noted(self, report: StepReport, now: float) -> StepReport:
         """Take a report; gives it with the parts up to now where it compares ranks (every tenth step)."""
         self._account.add([report])
