@@ -341,6 +341,16 @@ class PlanTable:
     )
     storage_gbps: float = key(1.0, above=0, help="gigabits a second and GPU to where checkpoints go")
     restart_seconds: float = key(300.0, at_least=0, help="from a failure until steps run again")
+    in_place_seconds: float = key(
+        30.0, at_least=0, help="the same where the other ranks go on and a spare takes the place; assumed"
+    )
+    host_gbps: float = key(
+        100.0, above=0, help="gigabits a second from a GPU to host memory: what a save stops the loop for; assumed"
+    )
+    repair_hours: float = key(48.0, at_least=0, help="mean hours until a node that failed is back; assumed")
+    spare_nodes: int | None = key(
+        None, at_least=0, help="nodes that wait for a failure; not given: as many as are worth their price, and fewer"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

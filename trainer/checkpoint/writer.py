@@ -28,6 +28,7 @@ from typing import Any, Final, cast
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.tensor import DTensor
 
@@ -111,7 +112,7 @@ class SharedMemory:
             copied = self._bytes[begin : begin + local.nbytes].view(local.dtype).view(local.shape)
             if isinstance(tensor, DTensor):
                 # As torch's own staging has it: a shard in host memory that says how it lies on the devices' mesh.
-                copied = DTensor(copied, tensor._spec, requires_grad=False)  # type: ignore[call-arg]
+                copied = DTensor(copied, tensor._spec, requires_grad=False)  # type: ignore[no-untyped-call]
             self._staged[name] = copied
 
 
@@ -180,15 +181,16 @@ class WriterProcess:
         self._process.wait()  # a thread that waits for its answer meets the end of the connection
 
 
-class _Views:
+class _Views(DefaultSavePlanner):
     """The tensors of a plan for torch's writer, item by item."""
 
     def __init__(self, plan: SavePlan, tensors: Sequence[Tensor]) -> None:
+        super().__init__()
         self._tensors = {item.index: tensor for item, tensor in zip(plan.items, tensors, strict=True)}
 
-    def resolve_data(self, item: WriteItem) -> Tensor:
+    def resolve_data(self, write_item: WriteItem) -> Tensor:
         """The tensor of an item."""
-        return self._tensors[item.index]
+        return self._tensors[write_item.index]
 
 
 def local_folder(wanted: str | None, folder: Folder, num_bytes: int) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -77,9 +78,18 @@ def run_job(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
     """Run or continue the job; whether it is finished and its answer published. Errors as `trainer.loop.train`."""
     recipe = parse_table(TrainRecipe, tomllib.loads(job.recipe))
     process = join_process_group(1, recipe.train.faults.watchdog_seconds)
+    began_at = time.time()
     with closing(open_feed(recipe, process)) as data:
         run = _build(job, recipe, process, data)
-        joined = join(run.output, run.checkpoints, data, run.proxy.config, run.control, run=recipe.run.name)
+        joined = join(
+            run.output,
+            run.checkpoints,
+            data,
+            run.proxy.config,
+            run.control,
+            run=recipe.run.name,
+            began_at=began_at,
+        )
         _load_state(run, joined)
         data.start(joined.attempt)
         finished = _run_steps(run, joined.attempt, stop_requested)

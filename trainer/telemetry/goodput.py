@@ -217,7 +217,8 @@ class LiveGoodput:
         self._account.add([report])
         if not report.ranks:
             return report
-        return dataclasses.replace(report, goodput={**self._account.at(now).seconds})
+        parts = {str(part): seconds for part, seconds in self._account.at(now).seconds.items()}
+        return dataclasses.replace(report, goodput=parts)
 
 
 def goodput_json(account: GoodputAccount) -> dict[str, Any]:
