@@ -50,9 +50,10 @@ def join(
     control: dist.ProcessGroup,
     *,
     recipe: TrainRecipe,
+    began_at: float,
 ) -> Joined:
     """Claim the next attempt of the recipe's run on rank 0, unless output or checkpoints are another run's, and
-    broadcast it.
+    broadcast it. `began_at`: when its processes began, seconds since the epoch.
 
     RecipeError where they are, or where the newest checkpoint was saved of another model or in another order,
     CheckpointError where the one to which the run is to go back is gone."""
@@ -71,7 +72,9 @@ def join(
         else:
             newest = found.checkpoint
             first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
-            attempt = Attempt(number=number, first_step=first_step, parent=parent, rollback=found.rollback)
+            attempt = Attempt(
+                number=number, first_step=first_step, parent=parent, rollback=found.rollback, began_at=began_at
+            )
             begin(output, attempt)
             for undone in set_aside(checkpoints, attempts(output)):
                 sys.stderr.write(

@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tokenizer": ("pipeline.cli.output.tokenizer", "train a tokenizer from a run's clean texts"),
     "train": ("pipeline.cli.training.train", "the training run of a recipe, resumable"),
     "train why": ("pipeline.cli.training.why", "a training step again: loss by document, data or hardware"),
+    "train goodput": ("pipeline.cli.training.goodput", "what share of a run's wall time was useful steps"),
     "certify": (
         "pipeline.cli.training.certify",
         "the certificate that a model is without what was purged, and its check",

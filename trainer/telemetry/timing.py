@@ -26,6 +26,21 @@ class StepTiming:
         self._data_came = data_came
         self._end = end
         self._passes = passes
+        self._evaluation: tuple[Any, Any] | None = None
+        self.ended_at = time.time()
+        """When the processor came to the step's end, seconds since the epoch."""
+
+    def evaluated(self, begin: Any, end: Any) -> None:
+        """The step was followed by an evaluation between these marks of the clock."""
+        self._evaluation = (begin, end)
+
+    def evaluation_seconds(self) -> float:
+        """Seconds of the evaluation after the step; 0 without one. On a GPU this waits for its end."""
+        if self._evaluation is None:
+            return 0.0
+        if isinstance(self._evaluation[1], torch.cuda.Event):
+            self._evaluation[1].synchronize()
+        return _between(*self._evaluation)
 
     def seconds(self) -> dict[Phase, float]:
         """Seconds of each phase. On a GPU this waits for the step's last event."""
@@ -81,18 +96,18 @@ class PhaseClock:
         """The phase that runs from now until the next `enter` or `end_step`."""
         if self._watcher is not None:
             self._watcher(phase)
-        self._marks.append((phase, self._now()))
+        self._marks.append((phase, self.now()))
 
     def data_came(self) -> None:
         """The step's batch is there: what is left of its first phase is the ranks' waiting for each other."""
-        self._data_came = self._now()
+        self._data_came = self.now()
 
     @contextmanager
     def stage_pass(self) -> Iterator[None]:
         """A pipeline stage of this rank computes: forward, backward, or the gradients of its weights."""
-        begin = self._now()
+        begin = self.now()
         yield
-        self._passes.append((begin, self._now()))
+        self._passes.append((begin, self.now()))
 
     def waiting(self, collective: str) -> None:
         """Name the collective that comes next, for the watchdog."""
@@ -103,9 +118,10 @@ class PhaseClock:
         """End the step."""
         marks, self._marks = self._marks, []
         passes, self._passes = self._passes, []
-        return StepTiming(marks, self._data_came, self._now(), passes)
+        return StepTiming(marks, self._data_came, self.now(), passes)
 
-    def _now(self) -> Any:
+    def now(self) -> Any:
+        """A mark of this instant: an event in the device's stream on a GPU, else the processor's clock."""
         if not self._on_gpu:
             return time.perf_counter()
         return _event(timed=True)
