@@ -25,7 +25,8 @@ from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.metrics_file import JsonLines, last_reports, read_reports
 from trainer.telemetry.sinks import TensorBoard, describe
 from trainer.telemetry.step_report import ExpertLoad, OverRanks, StepReport
-from trainer.telemetry.timing import PHASES, PhaseClock, StepTiming
+from trainer.telemetry.phases import PHASES
+from trainer.telemetry.timing import PhaseClock, StepTiming
 
 
 @pytest.mark.parametrize(("tokens_per_second", "share"), [(5762, 0.337), (6667, 0.390)])
