@@ -131,7 +131,7 @@ class StepReporter:
             waiting={str(phase): waiting[phase] for phase in PHASES},
             ranks=ranks,
             own_ranks=own_ranks,
-            stragglers=self._stragglers(outcome.step, own, seconds),
+            stragglers=tuple(self._stragglers(outcome.step, own, seconds)),
             loading=loading,
             checkpoint_age_seconds=self._checkpoint_age(),
             validation_loss=validation or {},

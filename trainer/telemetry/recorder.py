@@ -20,8 +20,9 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 import torch
@@ -95,15 +96,15 @@ class Recorder:
             self._ring.add_step(step, own, [waiting[phase] for phase in PHASES])
 
     def dump(self, why: str) -> None:
-        """Publish what is recorded, with the stacks of all threads as they are. From any thread."""
+        """Publish what is recorded, with the stacks of all threads as they are. From any thread; OSError where the
+        storage fails."""
         if self._stacks is None:
             return
         if os.fstat(self._stacks).st_size > _MOST_STACKS_BYTES:
             os.ftruncate(self._stacks, 0)
         os.write(self._stacks, f"\n== {' '.join(why.split())}\n".encode())
         faulthandler.dump_traceback(file=self._stacks, all_threads=True)
-        with self._storage_errors():
-            self._publish()
+        self._publish()
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
@@ -111,10 +112,7 @@ class Recorder:
         try:
             yield
         except BaseException as error:
-            # The storage may be what has failed: it gets a few seconds, and the error its way.
-            dumping = threading.Thread(target=self.dump, args=(f"{type(error).__name__}: {error}",), daemon=True)
-            dumping.start()
-            dumping.join(_PUBLISH_SECONDS)
+            self._in_time(partial(self.dump, f"{type(error).__name__}: {error}"))
             raise
 
     def close(self) -> None:
@@ -126,9 +124,8 @@ class Recorder:
         if self._watch is not None:
             self._watch.join()
         faulthandler.unregister(signal.SIGUSR2)
-        with self._storage_errors():
-            self._publish()
-        self._drop()
+        if self._in_time(self._publish):
+            self._drop()
 
     def _open(self) -> None:
         options = self._options
@@ -181,6 +178,21 @@ class Recorder:
             if stacks:
                 options.output.publish(name + STACKS, stacks)
                 options.output.publish(f"{folder}/{FLIGHT}{options.rank}", _flight())
+
+    def _in_time(self, publish: Callable[[], None]) -> bool:
+        """Whether it has succeeded within a few seconds: the storage may be what has failed, and must not keep a run
+        from ending. What is not published stays in the node's memory for the next attempt there."""
+        done = threading.Event()
+
+        def work() -> None:
+            with self._storage_errors():
+                publish()
+                done.set()
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(_PUBLISH_SECONDS)
+        return done.is_set()
 
     def _drop(self) -> None:
         """Forget what lies in the node's memory."""

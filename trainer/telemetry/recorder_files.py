@@ -44,7 +44,8 @@ def left_over(output: Folder) -> dict[str, bytes]:
     folder = node_folder(output)
     found = {}
     with contextlib.suppress(FileNotFoundError):
-        for name in sorted(os.listdir(folder)):
+        # A rank may have had two processes: what the living one knows comes last.
+        for name in sorted(os.listdir(folder), key=lambda name: (_lives(_pid(name)), name)):
             published = _published_name(name)
             if published is not None:
                 with contextlib.suppress(FileNotFoundError):  # one that closes meanwhile publishes it
@@ -57,16 +58,18 @@ def left_over(output: Folder) -> dict[str, bytes]:
 
 def publish_left_over(output: Folder, folder: str) -> None:
     """Publish what killed processes have left. Ranks of a node meet here: each file is one's, by its renaming."""
-    for name in os.listdir(folder):
+    names = os.listdir(folder)
+    held = {_published_name(name) for name in names if _lives(_pid(name))}
+    for name in names:
         published = _published_name(name)
-        if published is None or _lives(_pid(name)):
+        if published is None or published in held:
             continue
         path, taken = os.path.join(folder, name), os.path.join(folder, f"taken-{os.getpid()}-{name}")
         with contextlib.suppress(FileNotFoundError):
             os.rename(path, taken)
             with open(taken, "rb") as file:
                 data = file.read()
-            if data and not output.exists(published):
+            if data:
                 output.publish(published, data)
             os.unlink(taken)
 
@@ -78,14 +81,16 @@ def local_name(attempt: int, rank: int, pid: int) -> str:
 
 def _published_name(local: str) -> str | None:
     parts = local.split(".")
-    if len(parts) != 4 or not parts[0].isdigit() or f".{parts[3]}" not in (RING, STACKS):
+    if len(parts) != 4 or not (parts[0].isdigit() and parts[2].isdigit()) or f".{parts[3]}" not in (RING, STACKS):
         return None
     return f"{attempt_folder(int(parts[0]))}/{parts[1]}.{parts[3]}"
 
 
 def _pid(local: str) -> int:
-    return int(local.split(".")[2])
+    """The process of a local name; 0 of another name."""
+    parts = local.split(".")
+    return int(parts[2]) if _published_name(local) is not None else 0
 
 
 def _lives(pid: int) -> bool:
-    return os.path.exists(f"/proc/{pid}")
+    return pid > 0 and os.path.exists(f"/proc/{pid}")

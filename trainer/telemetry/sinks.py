@@ -83,7 +83,8 @@ def describe(report: StepReport, steps: int) -> str:
         parts.append(f"fullest expert {report.experts.fullest:.2f} of the mean, {report.experts.dropped:.1%} dropped")
     if report.slowest is not None:
         phase, times = report.slowest
-        slowest = f"own {phase} {times.most:.2f} s, mean {times.mean:.2f}"
+        own = "own " if report.own_ranks else ""
+        slowest = f"{own}{phase} {times.most:.2f} s, mean {times.mean:.2f}"
         parts.append(f"slowest rank {times.slowest_rank} ({slowest})")
     if report.loading is not None and report.loading.bytes_fetched:
         parts.append(_describe_loading(report.loading))

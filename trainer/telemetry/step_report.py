@@ -81,7 +81,7 @@ class StepReport:
     waiting: Mapping[str, float] = field(default_factory=dict)
     ranks: Mapping[str, OverRanks] = field(default_factory=dict)
     own_ranks: Mapping[str, OverRanks] = field(default_factory=dict)
-    stragglers: Sequence[Straggler] = ()
+    stragglers: tuple[Straggler, ...] = ()
     loading: LoadFigures | None = None
     checkpoint_age_seconds: float | None = None
     validation_loss: Mapping[str, float] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class StepReport:
             waiting=row.get("waiting", {}),
             ranks={phase: _over_ranks(times) for phase, times in row.get("ranks", {}).items()},
             own_ranks={phase: _over_ranks(times) for phase, times in row.get("own_ranks", {}).items()},
-            stragglers=[_straggler(each) for each in row.get("stragglers", ())],
+            stragglers=tuple(_straggler(each) for each in row.get("stragglers", ())),
             loading=LoadFigures(**row["loading"]) if "loading" in row else None,
             checkpoint_age_seconds=row["checkpoint_age_seconds"],
             validation_loss=row.get("validation_loss", {}),
