@@ -19,7 +19,7 @@ from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
 from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
-from trainer.processes.runtime import join_process_group, stop_on_sigterm
+from trainer.processes.runtime import join_process_group, process_began, stop_on_sigterm
 from trainer.recovery.attempts import FencedOutError
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.call import Replay, prepare_replay
@@ -43,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.writelines(f"{line}\n" for line in replay.lines)
         result = None
         if replay.trains:
-            result = train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
+            result = train(
+                recipe, LaunchContext(process=process, stop_requested=stop_requested, began_at=process_began())
+            )
     except RecipeError as error:
         return _fail(str(error), 2)
     except (CheckpointError, FencedOutError, TrainingStoppedError, OSError, StoreError) as error:
