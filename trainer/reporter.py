@@ -65,6 +65,8 @@ class StepReporter:
         self._peak = _peak_flops(recipe.train, model.device)
         self._num_peers = recipe.train.num_workers // model.dp_size
         self._checkpoint_age = checkpoint_age
+        self.health: tuple[str, ...] = ()
+        """What was found of the machines' health since the last report, on rank 0."""
 
     def reason(self, outcome: StepOutcome) -> Reason | None:
         """Why the step was skipped, if it was. Waits for the device."""
@@ -112,7 +114,9 @@ class StepReporter:
             max_memory_bytes=torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0,
             at=timing.ended_at,
             evaluation_seconds=timing.evaluation_seconds(),
+            health=self.health,
         )
+        self.health = ()
         return ReadOutcome(report=report, stop=figures.stop)
 
     def listed(self, step: int, validation: dict[str, float]) -> StepReport:

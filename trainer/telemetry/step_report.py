@@ -56,7 +56,7 @@ class StepReport:
     `gradient_norm_by_layer`: of a step that was skipped for its loss or gradients, before clipping. `at`: when its last
     phase was over, or on a GPU was asked for, seconds since the epoch. `evaluation_seconds`: of the held-out losses
     after it. `goodput`: seconds of each part of the run's wall time until then, all attempts together, where ranks are
-    compared."""
+    compared. `health`: what was found of the machines since the report before, in sentences."""
 
     step: int
     attempt: int
@@ -85,6 +85,7 @@ class StepReport:
     at: float | None = None
     evaluation_seconds: float = 0.0
     goodput: Mapping[str, float] = field(default_factory=dict)
+    health: tuple[str, ...] = ()
 
     @property
     def data_wait_share(self) -> float:
@@ -138,6 +139,8 @@ class StepReport:
             row["at"] = round(self.at, 6)
         if self.evaluation_seconds:
             row["evaluation_seconds"] = self.evaluation_seconds
+        if self.health:
+            row["health"] = list(self.health)
         if self.goodput:
             row["goodput"] = dict(self.goodput)
         return json.dumps(row, allow_nan=False)
@@ -175,6 +178,7 @@ class StepReport:
             at=row.get("at"),
             evaluation_seconds=row.get("evaluation_seconds", 0.0),
             goodput=row.get("goodput", {}),
+            health=tuple(row.get("health", ())),
         )
 
 
