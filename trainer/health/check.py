@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.health.probe import Finding, judge, probe
+from trainer.health.probe import Symptom, judge, probe
 from trainer.health.replicas import OddReplica, Replicas
 from trainer.health.signs import SignReader, open_nvml
 from trainer.options import TrainTable
@@ -67,13 +67,13 @@ class Health:
         every: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(every, (mine, signs), group=self._control)
         found = judge([each for each, _ in every])
-        corrupt = [finding for finding in found if finding.is_corrupt]
+        corrupt = [symptom for symptom in found if symptom.is_corrupt]
         if corrupt:
             raise TrainingStoppedError(
-                f"{'; '.join(finding.text for finding in corrupt)}. Take its node out and make the same call again: it"
+                f"{'; '.join(symptom.text for symptom in corrupt)}. Take its node out and make the same call again: it"
                 " goes on from the newest checkpoint"
             )
-        return [finding.text for finding in [*found, *_of_nodes(every)]]
+        return [symptom.text for symptom in [*found, *_of_nodes(every)]]
 
     def _compare(self, steps: int) -> list[str]:
         assert self._replicas is not None
@@ -87,7 +87,7 @@ class Health:
         return [f"after {steps} steps {_described(odd)}: mended from the others" for odd in found]
 
 
-def _of_nodes(every: list[Any]) -> list[Finding]:
+def _of_nodes(every: list[Any]) -> list[Symptom]:
     """The signs, each of a node once: its ranks all read the same counters."""
     by_host: dict[str, tuple[int, dict[str, int]]] = {}
     for mine, signs in every:
@@ -95,7 +95,7 @@ def _of_nodes(every: list[Any]) -> list[Finding]:
         for what, count in signs:
             known[what] = max(known.get(what, 0), count)
     return [
-        Finding(rank=rank, text=f"rank {rank} ({host}) shows a sign: {count:,} {what}")
+        Symptom(rank=rank, text=f"rank {rank} ({host}) shows a sign: {count:,} {what}")
         for host, (rank, known) in by_host.items()
         for what, count in known.items()
     ]

@@ -119,7 +119,7 @@ def _free_memory(path: str = "/proc/meminfo") -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Symptom:
     """What is wrong with a rank, in a sentence; `is_corrupt`: it computes wrongly, so nothing that it does counts."""
 
     rank: int
@@ -127,14 +127,14 @@ class Finding:
     is_corrupt: bool = False
 
 
-def judge(probes: Sequence[Probe]) -> list[Finding]:
+def judge(probes: Sequence[Probe]) -> list[Symptom]:
     """What the ranks' probes say, compared with each other; the same on every rank."""
     found = []
     for each in probes:
         where = f"rank {each.rank} ({each.host})"
         if each.wrong_products:
             found.append(
-                Finding(
+                Symptom(
                     rank=each.rank,
                     text=f"{where} computes wrongly: {each.wrong_products:,} elements of a known matrix product",
                     is_corrupt=True,
@@ -145,17 +145,17 @@ def judge(probes: Sequence[Probe]) -> list[Finding]:
     if seeing:
         ranks = ", ".join(map(str, seeing[:8])) + (f" and {len(seeing) - 8} more" if len(seeing) > 8 else "")
         text = f"a known all-reduce came wrong to rank {ranks}: a link or adapter"
-        found.append(Finding(rank=seeing[0], text=text, is_corrupt=True))
+        found.append(Symptom(rank=seeing[0], text=text, is_corrupt=True))
     median = statistics.median(each.product_seconds for each in probes)
     for each in probes:
         where = f"rank {each.rank} ({each.host})"
         if len(probes) > 2 and each.product_seconds > _SLOW * median:
             factor = each.product_seconds / median
             found.append(
-                Finding(rank=each.rank, text=f"{where} is slow: a known product takes {factor:.1f} of the median")
+                Symptom(rank=each.rank, text=f"{where} is slow: a known product takes {factor:.1f} of the median")
             )
         if each.free_disk is not None and each.free_disk < _LEAST_DISK_SHARE:
-            found.append(Finding(rank=each.rank, text=f"{where} has {each.free_disk:.1%} of its disk free"))
+            found.append(Symptom(rank=each.rank, text=f"{where} has {each.free_disk:.1%} of its disk free"))
         if each.free_memory is not None and each.free_memory < _LEAST_MEMORY_SHARE:
-            found.append(Finding(rank=each.rank, text=f"{where} has {each.free_memory:.1%} of its memory free"))
+            found.append(Symptom(rank=each.rank, text=f"{where} has {each.free_memory:.1%} of its memory free"))
     return found

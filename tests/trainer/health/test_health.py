@@ -54,7 +54,7 @@ def test_a_known_product_is_exact_in_every_order_of_adding() -> None:
 
 
 def _probed(process: Process) -> list[str]:
-    return [finding.text for finding in judge([probe(process.device, "here", "/nowhere/yet")])]
+    return [symptom.text for symptom in judge([probe(process.device, "here", "/nowhere/yet")])]
 
 
 def test_devices_that_compute_rightly_are_told_of_nothing(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_slow_devices_and_full_disks_are_told_and_wrong_sums_are_a_links() -> No
         )
         for rank in range(4)
     ]
-    told = [finding.text for finding in judge(probes)]
+    told = [symptom.text for symptom in judge(probes)]
     assert told == [
         "a known all-reduce came wrong to rank 2: a link or adapter",
         "rank 0 (one) has 0.1% of its memory free",
