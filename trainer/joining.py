@@ -18,15 +18,15 @@ from trainer.checkpoint.store import (
     Checkpoint,
     CheckpointError,
     Position,
-    abandoned,
     claim_folder,
     complete_checkpoints,
-    delete,
+    delete_left_over,
     read_position,
     set_aside,
 )
 from trainer.feed.feed import Feed
 from trainer.model.sizes import ModelConfig
+from trainer.options import TrainRecipe
 from trainer.provenance.facts import check_output, claim_output
 from trainer.provenance.same_plan import check_same_plan
 from trainer.recovery.attempts import Attempt, attempts, begin, claim
@@ -49,10 +49,10 @@ def join(
     config: ModelConfig,
     control: dist.ProcessGroup,
     *,
-    run: str,
+    recipe: TrainRecipe,
     began_at: float,
 ) -> Joined:
-    """Claim the next attempt of the run of this name on rank 0, unless output or checkpoints are another run's, and
+    """Claim the next attempt of the recipe's run on rank 0, unless output or checkpoints are another run's, and
     broadcast it. `began_at`: when its processes began, seconds since the epoch.
 
     RecipeError where they are, or where the newest checkpoint was saved of another model or in another order,
@@ -60,10 +60,10 @@ def join(
     shared: list[Joined | CheckpointError | RecipeError | None] = [None]
     if dist.get_rank() == 0:
         try:
-            check_output(run, output)
+            check_output(recipe.run.name, output)
             claim_folder(checkpoints, output)
             _check_position(_continued(output, checkpoints).position, output, data, config)
-            claim_output(run, output)
+            claim_output(recipe.run.name, output)
             number = claim(output)
             found = _continued(output, checkpoints)
             _check_position(found.position, output, data, config)
@@ -82,8 +82,7 @@ def join(
                     f" done step {undone.step} again\n"
                 )
             # They may fill the disk on which this attempt is to save its own.
-            for name in abandoned(checkpoints, attempts(output)):
-                delete(checkpoints, name)
+            delete_left_over(checkpoints, attempts(output), recipe.train.checkpoint, recipe.train.steps)
             shared = [Joined(attempt=attempt, name=newest.name if newest else None, position=found.position)]
     dist.broadcast_object_list(shared, src=0, group=control)
     if isinstance(shared[0], (CheckpointError, RecipeError)):

@@ -31,11 +31,10 @@ from trainer.checkpoint.store import (
     Position,
     check_files,
     checkpoint_name,
-    complete_checkpoints,
     delete,
     delete_passed,
+    delete_superseded,
     publish_complete,
-    superseded,
 )
 from trainer.checkpoint.writer import PROCESS_FROM_BYTES, StagingMemory, WriterProcess, local_folder
 from trainer.options import CheckpointTable
@@ -189,10 +188,7 @@ class Saver:
         publish_complete(self.folder.folder(name), position)
         self._published_at = time.monotonic()
         self.writing_seconds = self._published_at - self._begun_at
-        complete = complete_checkpoints(self.folder, attempts(self._output))
-        table, steps = self._table, self._steps
-        for entry in superseded(complete, table.keep, table.keep_every, keep_spaced=table.keep_spaced, steps=steps):
-            delete(self.folder, entry.name)
+        delete_superseded(self.folder, attempts(self._output), self._table, self._steps)
         delete_passed(self.folder, position.step)
 
 

@@ -23,6 +23,7 @@ from lineage.ids import ID_BYTES, content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.model.sizes import Experts, ModelConfig, RopeScaling
+from trainer.options import CheckpointTable
 from trainer.recovery.attempts import Attempt, counts
 from trainer.recovery.repeats import LoweredRate
 
@@ -251,13 +252,29 @@ def superseded(
     return tuple(entry for entry in old if entry.step not in kept and (not keep_every or entry.step % keep_every))
 
 
-def abandoned(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[str, ...]:
-    """What attempts that ended while they wrote a checkpoint left of it: incomplete, and never part of the run again,
-    whatever is written there yet."""
-    names = [name.partition("/") for name in folder.names()]
-    complete = {top for top, _, rest in names if rest == COMPLETE}
-    found = {top: match for top, _, _ in names if top not in complete and (match := _NAME.fullmatch(top))}
-    return tuple(sorted(top for top, match in found.items() if not counts(int(match[1]), int(match[2]), begun)))
+def delete_left_over(folder: Folder, begun: tuple[Attempt, ...], table: CheckpointTable, steps: int) -> None:
+    """Delete what earlier attempts left behind when they ended while they wrote or deleted a checkpoint: incomplete,
+    and never part of the run again, whatever is written there yet; and superseded, but still there. For the newest
+    attempt, before it saves one of its own."""
+    for name in _incomplete(folder, begun[-1].number):
+        delete(folder, name)
+    for name in _incomplete(folder.folder(SET_ASIDE), begun[-1].number):
+        delete(folder, f"{SET_ASIDE}/{name}")
+    delete_superseded(folder, begun, table, steps)
+
+
+def delete_superseded(folder: Folder, begun: tuple[Attempt, ...], table: CheckpointTable, steps: int) -> None:
+    """Delete the complete checkpoints that the table does not keep, of a run of so many steps."""
+    complete = complete_checkpoints(folder, begun)
+    for entry in superseded(complete, table.keep, table.keep_every, keep_spaced=table.keep_spaced, steps=steps):
+        delete(folder, entry.name)
+
+
+def _incomplete(folder: Folder, attempt: int) -> list[str]:
+    """The checkpoints of attempts before this one that are not whole; of some there is an empty folder alone."""
+    complete = {entry.name for entry in _complete(folder)}
+    found = {name: match for name in folder.folders() if (match := _NAME.fullmatch(name)) and name not in complete}
+    return [name for name, match in found.items() if int(match[2]) < attempt]
 
 
 def delete(folder: Folder, name: str) -> None:

@@ -82,13 +82,7 @@ def run_job(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
     with closing(open_feed(recipe, process)) as data:
         run = _build(job, recipe, process, data)
         joined = join(
-            run.output,
-            run.checkpoints,
-            data,
-            run.proxy.config,
-            run.control,
-            run=recipe.run.name,
-            began_at=began_at,
+            run.output, run.checkpoints, data, run.proxy.config, run.control, recipe=recipe, began_at=began_at
         )
         _load_state(run, joined)
         data.start(joined.attempt)
