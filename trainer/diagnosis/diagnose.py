@@ -38,6 +38,15 @@ class Diagnosis:
         """Whether something was found for which the run cannot go on."""
         return bool(self.mismatches or self.absences)
 
+    @property
+    def causes(self) -> list[Absence]:
+        """Of the absences the first of each set of ranks that others wait for, without what follows from another."""
+        first: dict[tuple[tuple[int, ...], tuple[int, ...]], Absence] = {}
+        for each in self.absences:
+            if each.is_cause:
+                first.setdefault((each.absent, tuple(each.skipped)), each)
+        return list(first.values())
+
     def node(self, rank: int) -> str:
         """The node of a rank; empty where it left no recorder."""
         ring = self.recorders.rings.get(rank)

@@ -24,11 +24,10 @@ def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
         yield f"  {name} cannot be read: {why}"
     for mismatch in found.mismatches:
         yield from mismatch_lines(mismatch, found)
-    causes = [each for each in found.absences if each.is_cause]
-    for absence in causes:
+    for absence in found.causes:
         yield from absence_lines(absence, found)
-    if (more := len(found.absences) - len(causes)) > 0:
-        yield f"{more:,} other operations wait for ranks that wait themselves"
+    if (more := len(found.absences) - len(found.causes)) > 0:
+        yield f"Others wait in {more:,} more operations for these, or for ranks that wait for them"
     if not found.is_stopped:
         yield "No rank is missing from a collective, and none brought another one"
     for rank, why in sorted(found.errors.items())[:_SHOWN]:

@@ -414,7 +414,7 @@ def at(num_markers: int, where: str, step: int = 5) -> RankProgress:
         ),
         (
             [at(40, "all-reduce of losses"), at(40, "all-reduce of losses")],
-            "all ranks wait in step 5 in the all-reduce of losses: is the network between them up?",
+            "all ranks wait in step 5 in the all-reduce of losses; `sluice train diagnose OUTPUT` says who came to it",
         ),
     ],
 )

@@ -18,7 +18,7 @@ STEP_SECONDS = 0.8
 
 
 def named(
-    seed: int, num_ranks: int, sigma: float, slow: tuple[int, str] | None, steps: int = 100, factor: float = 1.5
+    seed: int, num_ranks: int, sigma: float, slow: tuple[int, str] | None, *, factor: float = 1.5
 ) -> set[tuple[int, str]]:
     """Whom the detector names in a run with log-normal noise where `slow`, a rank and a phase, takes `factor` times as
     long."""
@@ -26,7 +26,7 @@ def named(
     detector = StragglerDetector(LIMITS, [list(range(num_ranks))], ["node"] * num_ranks)
     windows = [StepWindow(LIMITS.window) for _ in range(num_ranks)]
     found = set()
-    for step in range(steps):
+    for step in range(100):
         noise = random.lognormal(0.0, sigma, (num_ranks, len(PHASES)))
         ended = [
             windows[rank].add(
