@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 _THREAD: Final = re.compile(r"(?:Current thread|Thread) 0x([0-9a-f]+).*\(most recent call first\)")
 _FRAME: Final = re.compile(r'  File "(.*)", line (\d+) in (.*)')
-_PACKAGE: Final = re.compile(r"(?:^|/)(trainer/.*)")
+_PACKAGE: Final = Path(__file__).parents[1]
 _RECORDING: Final = ("trainer/telemetry/operations.py", "trainer/telemetry/recorder.py")
 """Frames of these lie around every collective, and say nothing of where a rank is."""
 
@@ -56,6 +57,7 @@ def last_stack(text: str, thread: int) -> Stack | None:
 
 
 def _shown(path: str) -> str:
-    if match := _PACKAGE.search(path):
-        return match[1]
+    _, found, module = path.rpartition("/trainer/")
+    if found and (_PACKAGE / module).is_file():
+        return f"trainer/{module}"
     return path.rsplit("/site-packages/", 1)[-1]

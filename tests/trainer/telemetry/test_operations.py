@@ -119,9 +119,9 @@ def test_a_planted_sleep_is_own_time_of_its_rank_and_waiting_of_the_other_in_eve
     first, second = run_forked(tmp_path / "work", 2, partial(_each_way, tmp_path / "out"))
     for way in WAYS:
         (own, waiting), (own_slow, waiting_slow) = first[way], second[way]
-        assert own_slow == pytest.approx(SLEEP, rel=0.1), way
-        assert waiting == pytest.approx(SLEEP, rel=0.1), way
-        assert own < SLEEP / 4 and waiting_slow < SLEEP / 4, way
+        # Bounds that hold on a busy machine too, where a process may come late to anything.
+        assert own_slow >= SLEEP > waiting_slow, way
+        assert waiting > SLEEP / 2 > own, way
     recorders = read_recorders(Folder(str(tmp_path / "out")))
     assert not os.listdir(node_folder(Folder(str(tmp_path / "out"))))  # published, so the node's memory is free again
     for rank, ring in recorders.rings.items():
