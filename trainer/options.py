@@ -58,13 +58,24 @@ class OptimizerTable:
 class CheckpointTable:
     """`[train.checkpoint]`."""
 
-    every: int = key(100, at_least=1, help="steps between checkpoints")
+    every: int | Literal["auto"] = key(
+        100,
+        at_least=1,
+        help='steps between checkpoints; "auto": by Daly\'s formula from what a save stops the loop for, the failures'
+        " of all attempts and, as a prior, those that [plan] expects",
+    )
     keep: int = key(3, at_least=1, help="the newest ones that are kept")
     keep_every: int = key(0, at_least=0, help="checkpoints of these multiples of steps are kept for ever; 0: none")
     keep_spaced: int = key(
         0, at_least=0, help="so many more, evenly spaced over the whole run, so that going back is never far; 0: none"
     )
     path: str | None = key(None, is_path=True, help="folder or URL of the checkpoints; not given: <output>/checkpoints")
+    local: str | None = key(
+        None,
+        is_path=True,
+        help="folder on each node's disk where large pieces of checkpoints lie on their way to an object store; not"
+        " given: the system's temporary folder. Without room there they go up at once",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,6 +380,16 @@ class PlanTable:
     )
     storage_gbps: float = key(1.0, above=0, help="gigabits a second and GPU to where checkpoints go")
     restart_seconds: float = key(300.0, at_least=0, help="from a failure until steps run again")
+    in_place_seconds: float = key(
+        30.0, at_least=0, help="the same where the other ranks go on and a spare takes the place; assumed"
+    )
+    host_gbps: float = key(
+        100.0, above=0, help="gigabits a second from a GPU to host memory: what a save stops the loop for; assumed"
+    )
+    repair_hours: float = key(48.0, at_least=0, help="mean hours until a node that failed is back; assumed")
+    spare_nodes: int | None = key(
+        None, at_least=0, help="nodes that wait for a failure; not given: as many as are worth their price, and fewer"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,6 +138,8 @@ class StepReporter:
             # Every rank has the same verdict, so all of them come here.
             gradient_norm_by_layer=self._model.layer_norms(outcome.layers) if figures.verdict else {},
             max_memory_bytes=torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0,
+            at=timing.ended_at,
+            evaluation_seconds=timing.evaluation_seconds(),
         )
         return ReadOutcome(report=report, stop=figures.stop)
 

@@ -40,6 +40,8 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "pipeline_idle_share": ("share of rank 0's pipeline in which none of its stages computes", ()),
     "context_imbalance": ("attention's work on the fullest context parallel rank over the mean", ()),
     **{f"expert_{name}": (f"of the last step's experts, over all layers and ranks: {name}", ()) for name in _EXPERTS},
+    "goodput_seconds": ("of each part of the run's wall time, all attempts together", ("part",)),
+    "goodput_share": ("share of the run's wall time that was useful steps, all attempts together", ()),
     "skipped": ("batches skipped since the start", ()),
     "checkpoint_age_seconds": ("since a checkpoint was published, or since the start", ()),
     "max_memory_bytes": ("most GPU memory allocated on rank 0", ()),
@@ -105,6 +107,10 @@ def _values(report: StepReport) -> Iterator[Value]:
         yield Value(name="slowest_rank", value=float(times.slowest_rank), labels={"phase": phase})
         for over, seconds in _over(times):
             yield Value(name="rank_seconds", value=seconds, labels={"phase": phase, "over": over})
+    for part, seconds in report.goodput.items():
+        yield Value(name="goodput_seconds", value=seconds, labels={"part": part})
+    if (wall := sum(report.goodput.values())) > 0:
+        yield Value(name="goodput_share", value=report.goodput["steps"] / wall)
     if report.loading is not None:
         for name in _LOADING:
             yield Value(name=name, value=float(getattr(report.loading, name)))

@@ -81,6 +81,8 @@ def describe(report: StepReport, steps: int) -> str:
         parts.append(f"attention's fullest rank {report.context_imbalance:.2f} of the mean")
     if report.experts is not None and report.experts.fullest is not None and report.experts.dropped is not None:
         parts.append(f"fullest expert {report.experts.fullest:.2f} of the mean, {report.experts.dropped:.1%} dropped")
+    if wall := sum(report.goodput.values()):
+        parts.append(f"goodput {report.goodput['steps'] / wall:.1%}")
     if report.slowest is not None:
         phase, times = report.slowest
         own = "own " if report.own_ranks else ""
@@ -138,6 +140,7 @@ class TensorBoard:
             "checkpoint/age_seconds": report.checkpoint_age_seconds,
             "faults/skipped": float(report.skipped is not None),
         }
+        scalars |= {f"goodput/{name}": value for name, value in report.goodput.items()}
         scalars |= {f"loss/source/{name}": value for name, value in report.loss_by_source.items()}
         scalars |= {f"loss/validation/{name}": value for name, value in report.validation_loss.items()}
         scalars |= {f"tokens/source/{name}": count for name, count in report.tokens_by_source.items()}

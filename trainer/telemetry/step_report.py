@@ -57,7 +57,9 @@ class StepReport:
     rank 0's first pass through a stage to its last, that in which none of its stages computes. `context_imbalance`:
     attention's work on the fullest context parallel rank over the mean. `checkpoint_age_seconds`: since this start
     published a checkpoint, or began. `gradient_norm_by_layer`: of a step that was skipped for its loss or gradients,
-    before clipping."""
+    before clipping. `at`: when its last phase was over, or on a GPU was asked for, seconds since the epoch.
+    `evaluation_seconds`: of the held-out losses after it. `goodput`: seconds of each part of the run's wall time until
+    then, all attempts together, where ranks are compared."""
 
     step: int
     attempt: int
@@ -87,6 +89,9 @@ class StepReport:
     validation_loss: Mapping[str, float] = field(default_factory=dict)
     gradient_norm_by_layer: Mapping[str, float | None] = field(default_factory=dict)
     max_memory_bytes: int = 0
+    at: float | None = None
+    evaluation_seconds: float = 0.0
+    goodput: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def data_wait_share(self) -> float:
@@ -146,6 +151,12 @@ class StepReport:
             row["grad_norm_by_layer"] = {name: _finite(norm) for name, norm in self.gradient_norm_by_layer.items()}
         if self.max_memory_bytes:
             row["max_memory_bytes"] = self.max_memory_bytes
+        if self.at is not None:
+            row["at"] = round(self.at, 6)
+        if self.evaluation_seconds:
+            row["evaluation_seconds"] = self.evaluation_seconds
+        if self.goodput:
+            row["goodput"] = dict(self.goodput)
         return json.dumps(row, allow_nan=False)
 
     @staticmethod
@@ -182,6 +193,9 @@ class StepReport:
             validation_loss=row.get("validation_loss", {}),
             gradient_norm_by_layer=row.get("grad_norm_by_layer", {}),
             max_memory_bytes=row.get("max_memory_bytes", 0),
+            at=row.get("at"),
+            evaluation_seconds=row.get("evaluation_seconds", 0.0),
+            goodput=row.get("goodput", {}),
         )
 
 

@@ -29,6 +29,21 @@ class StepTiming:
         self._end = end
         self._passes = passes
         self._waits = waits
+        self._evaluation: tuple[Any, Any] | None = None
+        self.ended_at = time.time()
+        """When the processor came to the step's end, seconds since the epoch."""
+
+    def evaluated(self, begin: Any, end: Any) -> None:
+        """The step was followed by an evaluation between these marks of the clock."""
+        self._evaluation = (begin, end)
+
+    def evaluation_seconds(self) -> float:
+        """Seconds of the evaluation after the step; 0 without one. On a GPU this waits for its end."""
+        if self._evaluation is None:
+            return 0.0
+        if isinstance(self._evaluation[1], torch.cuda.Event):
+            self._evaluation[1].synchronize()
+        return _between(*self._evaluation)
 
     def seconds(self) -> dict[Phase, float]:
         """Seconds of each phase. On a GPU this waits for the step's last event."""
@@ -102,21 +117,21 @@ class PhaseClock:
             self._waits = []  # those of an evaluation, which is no step's
             self.has_data = False
         self.phase = phase
-        self._marks.append((phase, self._now()))
+        self._marks.append((phase, self.now()))
 
     def data_came(self) -> None:
         """The step's batch is there: what is left of its first phase is the ranks' waiting for each other."""
         self.has_data = True
-        self._data_came = self._now()
+        self._data_came = self.now()
 
     def begin_wait(self) -> Any:
         """The step begins to wait for other ranks; what this gives is for `end_wait`."""
-        return self._now()
+        return self.now()
 
     def end_wait(self, begin: Any) -> None:
         """It goes on."""
         if self.phase is not None:
-            self._waits.append((self.phase, begin, self._now()))
+            self._waits.append((self.phase, begin, self.now()))
 
     def computes_on(self, stream: torch.cuda.Stream) -> bool:
         """Whether this is the stream that the phases are measured in."""
@@ -125,9 +140,9 @@ class PhaseClock:
     @contextmanager
     def stage_pass(self) -> Iterator[None]:
         """A pipeline stage of this rank computes: forward, backward, or the gradients of its weights."""
-        begin = self._now()
+        begin = self.now()
         yield
-        self._passes.append((begin, self._now()))
+        self._passes.append((begin, self.now()))
 
     def waiting(self, collective: str) -> None:
         """Name the collective that comes next, for the watchdog."""
@@ -140,9 +155,10 @@ class PhaseClock:
         passes, self._passes = self._passes, []
         waits, self._waits = self._waits, []
         self.phase = None
-        return StepTiming(marks, self._data_came, self._now(), passes, waits)
+        return StepTiming(marks, self._data_came, self.now(), passes, waits)
 
-    def _now(self) -> Any:
+    def now(self) -> Any:
+        """A mark of this instant: an event in the device's stream on a GPU, else the processor's clock."""
         if not self.on_gpu:
             return time.perf_counter()
         return _event(timed=True)
