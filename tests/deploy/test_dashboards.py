@@ -110,7 +110,7 @@ def test_a_slow_rank_raises_an_alert_that_names_it_until_it_has_caught_up(tmp_pa
     series = f'ray_sluice_train_straggler_factor{{{described},WorkerId="w",SessionName="s"}}'
     raised = {
         "exp_labels": {"alertname": "RankSlow", **labels},
-        "exp_annotations": {"summary": "r: rank 3 on n7 takes 1.5 times as long as its peers in forward"},
+        "exp_annotations": {"summary": "r: rank 3 on n7 takes 1.5 times as long as others at the same work in forward"},
     }
     tests = [
         {"alertname": "RankSlow", "eval_time": "4m", "exp_alerts": [raised]},

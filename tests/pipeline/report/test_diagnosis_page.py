@@ -69,7 +69,7 @@ def test_the_page_names_who_is_missing_where_it_is_and_who_is_slow_and_escapes_e
     assert "Rank 2 never came to all_gather_single of 4,096 bytes (number 4 of group 0-1-2-3, step 1, forward)" in page
     assert "at trainer/step.py:20 in train_step" in page and "ranks 0, 1, 3 wait there" in page
     assert "rank 2 on node-1 is at trainer/feed/feed.py:301 in &lt;script&gt;" in page and "<script>" not in page
-    assert "Rank 2 on node-1 is slow: forward took 1.50 times as long as on its peers" in page
+    assert "Rank 2 on node-1 is slow: forward took 1.50 times as long as on others at the same work" in page
     assert "No recorder of rank 4" in page and "it is &lt;cut&gt;" in page and "Connection &lt;closed&gt;" in page
     assert "default-src 'none'" in page and 'href="http' not in page and "<script" not in page
     assert 'title="rank 2 · node-1, step 7: ' in page
