@@ -139,7 +139,7 @@ class RecorderTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StragglersTable:
-    """`[train.stragglers]`: when a rank is named as slower than its peers at the same work."""
+    """`[train.stragglers]`: when a rank is named as slower than others at the same work."""
 
     window: int = key(20, at_least=5, help="steps of whose own times a rank's median is taken; two windows in a row")
     ratio: float = key(1.25, above=1, help="at least this many times the median of the ranks")
@@ -155,7 +155,9 @@ class StragglersTable:
 class RecoveryTable:
     """`[train.recovery]`: what is done about a rank that is lost, or as good as lost."""
 
-    on_straggler: Literal["tell", "replace"] = key("tell", help="a rank that is slower than its peers is told of")
+    on_straggler: Literal["tell", "replace"] = key(
+        "tell", help="a rank that is slower than others at the same work is told of"
+    )
     on_sign: Literal["tell", "drain"] = key(
         "tell", help="a sign that a node is about to fail (train.health): it is told, or the rank is replaced before"
     )

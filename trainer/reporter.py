@@ -178,7 +178,8 @@ class StepReporter:
         return found
 
     def _stragglers(self, step: int, own: dict[str, float], seconds: float) -> list[Straggler]:
-        """Who is slower than its peers, where a window ends with this step: equal on every rank. Collective there."""
+        """Who is slower than others at the same work, where a window ends with this step: equal on every rank.
+        Collective there."""
         ended = self._window.add(step, own, seconds)
         if ended is None:
             return []

@@ -30,7 +30,7 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "waiting_seconds": ("of the last step by phase, what rank 0 spent in collectives and messages", ("phase",)),
     "rank_own_seconds": ("own work: least, mean and most over ranks, by phase", ("phase", "over")),
     "straggler_factor": (
-        "how many times as long as its peers a rank takes for its own work; 1: not any more",
+        "how many times as long as others at the same work a rank takes for its own work; 1: not any more",
         ("rank", "node", "phase"),
     ),
     "rank_seconds": ("least, mean and most over ranks, by phase", ("phase", "over")),
