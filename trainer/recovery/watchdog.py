@@ -62,7 +62,8 @@ def diagnose(progress: Sequence[RankProgress | None]) -> str:
     least = min(each.num_markers for each in known.values())
     behind = [rank for rank, each in known.items() if each.num_markers == least]
     if least == furthest.num_markers:
-        return f"all ranks wait in step {furthest.step} in the {collective}: is the network between them up?"
+        waiting = f"all ranks wait in step {furthest.step} in the {collective}"
+        return f"{waiting}; `sluice train diagnose OUTPUT` says who came to it"
     last = known[behind[0]]
     return f"rank {_ranks(behind)} is hung in step {last.step}, {last.where}; {waiting}"
 
