@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import socket
 import sys
 import time
 from collections import deque
@@ -33,6 +34,7 @@ from trainer.checkpoint.store import Position, checkpoint_name
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.first_weights import load_first_weights
+from trainer.health.check import Health
 from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.joining import Joined, join
 from trainer.model.optimizer import build_optimizer
@@ -60,6 +62,8 @@ from trainer.result import TrainingResult
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
 from trainer.telemetry.goodput import LiveGoodput, describe_goodput, read_account
 from trainer.telemetry.profiling import Profiler
+from trainer.telemetry.recorder import Recorder, RecorderOptions
+from trainer.telemetry.recorder_files import drop_old_recorders
 from trainer.telemetry.sinks import print_epochs, standard_sinks
 from trainer.telemetry.step_report import Sink
 from trainer.telemetry.timing import PhaseClock, StepTiming
@@ -98,11 +102,13 @@ class RunParts:
     saver: Saver
     watchdog: Watchdog
     fence: Fence
+    recorder: Recorder
     reporter: StepReporter
     profiler: Profiler
     sinks: Sequence[Sink]
     goodput: LiveGoodput | None
     cadence: AutoCadence | None
+    health: Health
 
     @property
     def model(self) -> ParallelModel:
@@ -175,20 +181,25 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
             record_setup(output, joined.attempt.number, setup, recipe)
         model = parallelise_model(config, layout, process.device, timeout)
         saver = Saver(checkpoints, output, table.checkpoint, saving, steps=table.steps)
+        attempt = joined.attempt.number
+        clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
+        recorder = Recorder(_recorder_options(table, process, output, attempt), clock)
         watchdog = Watchdog(
             table.faults.watchdog_seconds,
             store=process.store,
             rank=process.rank,
             world_size=process.world_size,
             record=partial(record_failure, output, process.rank),
+            dump=recorder.dump,
         )
-        with closing(watchdog):
+        with closing(recorder), recorder.recording(), closing(watchdog):
             progress = _first_progress(joined, checkpoints, table)
             goodput = LiveGoodput(output) if process.rank == 0 else None
-            attempt = joined.attempt.number
-            clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
             context = step_context(recipe, feed, model, progress.skips, clock)
             context.stop_requested = launch.stop_requested
+            context.operations = recorder.operations
+            if process.rank == 0:
+                drop_old_recorders(output, attempt)
             run = RunParts(
                 recipe=recipe,
                 launch=launch,
@@ -202,17 +213,49 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
                 saver=saver,
                 watchdog=watchdog,
                 fence=Fence(output, attempt),
-                reporter=StepReporter(recipe, config, feed, model, attempt=attempt, checkpoint_age=saver.age_seconds),
+                recorder=recorder,
+                reporter=StepReporter(
+                    recipe,
+                    config,
+                    feed,
+                    model,
+                    attempt=attempt,
+                    checkpoint_age=saver.age_seconds,
+                    recorder=recorder,
+                    nodes=_of_every_rank(socket.gethostname(), control),
+                    control=control,
+                ),
                 profiler=Profiler(table.profile, output, process.rank, attempt),
                 sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
                 goodput=goodput,
                 cadence=_auto_cadence(recipe, goodput),
+                health=Health(table, process.device, output, control, partial(_tensors, context)),
             )
+            _tell(run, run.health.start())
             load_state(run)
             result = run_steps(run, progress)
     if result.finished and process.rank == 0:
         end_rollbacks(output, attempts(output), result.attempt)
     return result
+
+
+def _recorder_options(table: TrainTable, process: Process, output: Folder, attempt: int) -> RecorderOptions:
+    return RecorderOptions(
+        output=output,
+        rank=process.rank,
+        world_size=process.world_size,
+        attempt=attempt,
+        device=process.device.type,
+        num_operations=table.recorder.operations,
+        num_steps=table.recorder.steps,
+    )
+
+
+def _of_every_rank(mine: T, control: dist.ProcessGroup) -> list[T]:
+    """What each rank gives. Collective."""
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine, group=control)
+    return found
 
 
 def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
@@ -337,6 +380,10 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
             _run_step(run, progress)
             run.profiler.after(progress.step)
             progress.step += 1
+            told = run.health.after_step(progress.step)
+            if told:
+                run.model.weights_changed()  # a replica may have been mended
+                _tell(run, told)
             run.launch.after_step(progress.step)
         _report_pending(run, progress, keep=0)
         run.watchdog.rest()
@@ -372,7 +419,7 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
 
 
 def _run_step(run: RunParts, progress: Progress) -> None:
-    step = progress.step
+    step = run.recorder.operations.step = progress.step
     if run.rank == 0:
         run.fence.check()
     listed = run.feed.is_listed(step)
@@ -404,6 +451,13 @@ def _steps_to_next_save(run: RunParts, progress: Progress) -> int:
     assert run.cadence is not None
     run.cadence.note_save(progress.stall)
     return run.cadence.steps(run.saver.writing_seconds)
+
+
+def _tell(run: RunParts, told: Sequence[str]) -> None:
+    """What the machines' health is, on stderr and to the sinks of the next report."""
+    if run.rank == 0 and told:
+        sys.stderr.writelines(f"health: {line}\n" for line in told)
+        run.reporter.health = (*run.reporter.health, *told)
 
 
 def _computes_behind(device: torch.device) -> bool:

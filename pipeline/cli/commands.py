@@ -10,7 +10,7 @@ from lineage.recipe import expanded_path
 
 PATHS = frozenset({
     "out", "outs", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
-    "tokenizer", "token_file", "runs", "weights", "losses", "test_weights", "test_losses", "folder", "csv",
+    "tokenizer", "token_file", "runs", "weights", "losses", "timeline", "test_weights", "test_losses", "folder", "csv",
     "csv_safe",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("pipeline.cli.training.train", "the training run of a recipe, resumable"),
     "train why": ("pipeline.cli.training.why", "a training step again: loss by document, data or hardware"),
     "train goodput": ("pipeline.cli.training.goodput", "what share of a run's wall time was useful steps"),
+    "train diagnose": ("pipeline.cli.training.diagnose", "the recorders of all ranks: who is missing, who is slow"),
     "certify": (
         "pipeline.cli.training.certify",
         "the certificate that a model is without what was purged, and its check",

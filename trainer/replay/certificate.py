@@ -248,8 +248,8 @@ def contradictions(certified: Certified) -> list[str]:
     for link in _links(certified):
         if link.made_by is not None:
             output, run, checkpoint = link.made_by
-            found = _contradictions(output, run, checkpoint, certified.purged)
-            problems += [f"{output.url}, with whose weights it began: {problem}" for problem in found]
+            of_link = _contradictions(output, run, checkpoint, certified.purged)
+            problems += [f"{output.url}, with whose weights it began: {problem}" for problem in of_link]
     return problems
 
 
