@@ -147,7 +147,7 @@ def prepare(side: Side) -> None:
 
 def _ablation(side: Side) -> Spent:
     out = side.fresh("ablation")
-    place = ("--set", f"train.output={out}")
+    place = ("--set", f"train.output={out}", "--set", f"run.name={Path(out).name}")  # a run's name has one output
     side.made("pipeline", "mix", "design", f"{side.folder}/mix.toml", *place)
     return side.call("pipeline", "mix", "run", f"{side.folder}/mix.toml", *place)
 
