@@ -48,6 +48,7 @@ from pipeline.report.render import render_output
 from pipeline.results.dedup_result import DedupResult
 from pipeline.results.run_summary import RunSummary, read_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
+from pipeline.terminal import counted
 from pipeline.units.bad_records import BadRecordWatch, announcement, check_bad_records
 
 
@@ -83,7 +84,7 @@ def run(
         for line in [] if tokenizer is None else tokenizer.lines():
             reporter.say(line)
         starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
-        reporter.say(f"{len(plan.units):,} input files, {decimal(plan.num_bytes)}{starting}")
+        reporter.say(f"{counted(len(plan.units), 'input file')}, {decimal(plan.num_bytes)}{starting}")
         with units_session(recipe.ray):
             for kind in UNIT_KINDS:  # now, and not when the first unit of its kind comes
                 check_resources(TaskResources.of(recipe.ray, kind))
