@@ -152,8 +152,8 @@ class Operations:
         self._replace(functional, "wait_tensor", self._wait_tensor)
         self._put(dist.Work, "wait", self._wait(dist.Work.wait))
         if self._clock.on_gpu:
-            for name in ("wait_event", "wait_stream"):
-                self._put(torch.cuda.Stream, name, self._stream_wait(getattr(torch.cuda.Stream, name)))
+            # `wait_stream` calls it too.
+            self._put(torch.cuda.Stream, "wait_event", self._stream_wait(torch.cuda.Stream.wait_event))
 
     def _replace(self, module: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         function = getattr(module, name, None)
@@ -290,23 +290,26 @@ class Operations:
     def _stream_wait(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def wait(stream: torch.cuda.Stream, other: Any) -> Any:
             # A rank's own batch is no other rank's doing.
-            if self._inside.held or not self._clock.computes_on(stream) or not self._clock.has_data:
+            counts = self._clock.has_data and self._is_of_the_step() and self._clock.computes_on(stream)
+            if self._inside.held or not counts:
                 return function(stream, other)
-            waited = self._begin_wait()
+            waited = self._clock.begin_wait()
             result = function(stream, other)
-            self._end_wait(waited)
+            self._clock.end_wait(waited)
             return result
 
         return wait
 
     def _begin_wait(self) -> Any:
-        return self._clock.begin_wait() if self._counts() else None
+        if not self._is_of_the_step() or (self._clock.on_gpu and not self._clock.computes_on()):
+            return None
+        return self._clock.begin_wait()
 
     def _end_wait(self, waited: Any) -> None:
         if waited is not None:
             self._clock.end_wait(waited)
 
-    def _counts(self) -> bool:
+    def _is_of_the_step(self) -> bool:
         """Whether this thread's waiting is the step's: that of its own thread, and of autograd's on a GPU, which no
         Python code has started."""
         thread = threading.get_ident()

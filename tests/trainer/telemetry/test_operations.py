@@ -202,7 +202,7 @@ class FakeClock:
         self._computing = computing
         self.num_waits = 0
 
-    def computes_on(self, stream: object) -> bool:
+    def computes_on(self, stream: object | None = None) -> bool:
         return stream is self._computing
 
     def begin_wait(self) -> int:
