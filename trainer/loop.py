@@ -34,6 +34,7 @@ from trainer.checkpoint.store import Position, checkpoint_name
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.first_weights import load_first_weights
+from trainer.health.check import Health
 from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.joining import Joined, join
 from trainer.model.optimizer import build_optimizer
@@ -107,6 +108,7 @@ class RunParts:
     sinks: Sequence[Sink]
     goodput: LiveGoodput | None
     cadence: AutoCadence | None
+    health: Health
 
     @property
     def model(self) -> ParallelModel:
@@ -227,7 +229,9 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
                 sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
                 goodput=goodput,
                 cadence=_auto_cadence(recipe, goodput),
+                health=Health(table, process.device, output, control, partial(_tensors, context)),
             )
+            _tell(run, run.health.start())
             load_state(run)
             result = run_steps(run, progress)
     if result.finished and process.rank == 0:
@@ -376,6 +380,10 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
             _run_step(run, progress)
             run.profiler.after(progress.step)
             progress.step += 1
+            told = run.health.after_step(progress.step)
+            if told:
+                run.model.weights_changed()  # a replica may have been mended
+                _tell(run, told)
             run.launch.after_step(progress.step)
         _report_pending(run, progress, keep=0)
         run.watchdog.rest()
@@ -443,6 +451,13 @@ def _steps_to_next_save(run: RunParts, progress: Progress) -> int:
     assert run.cadence is not None
     run.cadence.note_save(progress.stall)
     return run.cadence.steps(run.saver.writing_seconds)
+
+
+def _tell(run: RunParts, told: Sequence[str]) -> None:
+    """What the machines' health is, on stderr and to the sinks of the next report."""
+    if run.rank == 0 and told:
+        sys.stderr.writelines(f"health: {line}\n" for line in told)
+        run.reporter.health = (*run.reporter.health, *told)
 
 
 def _computes_behind(device: torch.device) -> bool:

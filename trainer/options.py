@@ -158,6 +158,35 @@ class RecoveryTable:
     on_straggler: Literal["tell", "replace"] = key(
         "tell", help="a rank that is slower than others at the same work is told of"
     )
+    on_sign: Literal["tell", "drain"] = key(
+        "tell", help="a sign that a node is about to fail (train.health): it is told, or the rank is replaced before"
+    )
+    check_replicas_every: int = key(
+        0,
+        at_least=0,
+        help="steps between two comparisons of weights and moments over the replicas; the odd one is mended from the"
+        " others. 0: none",
+    )
+
+    def __post_init__(self) -> None:
+        if self.on_sign == "drain":
+            raise RecipeError(
+                'train.recovery.on_sign = "drain": no process waits to take a rank\'s place in this release; expected'
+                ' "tell"',
+                "train.recovery.on_sign",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthTable:
+    """`[train.health]`: what is looked at before a start and while the run goes on."""
+
+    every: int = key(
+        1000,
+        at_least=0,
+        help="steps between two looks at the machines (and one before the first step): a known product and a known"
+        " all-reduce on each device, disk, memory, and what kernel and GPUs count. 0: none",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +274,7 @@ class TrainTable:
     recorder: RecorderTable = key(RecorderTable())
     stragglers: StragglersTable = key(StragglersTable())
     recovery: RecoveryTable = key(RecoveryTable())
+    health: HealthTable = key(HealthTable())
     resources: ResourcesTable = key(ResourcesTable())
     mixture: tuple[MixtureTable, ...] = key((), help="none: in proportion to tokens")
 

@@ -170,6 +170,10 @@ def test_a_line_of_the_metrics_file_tells_the_whole_report() -> None:
         checkpoint_age_seconds=60.0,
         validation_loss={"web": 3.0},
         max_memory_bytes=5,
+        at=1.8e9,
+        evaluation_seconds=0.5,
+        goodput={"steps": 3.0},
+        health=("rank 1 is slow",),
     )
     assert StepReport.from_json(report.as_json()) == report
     plain = StepReport(step=0, attempt=1, loss=None)
@@ -194,10 +198,10 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
         ranks={"data wait": OverRanks.of([0.1, 0.2])},
         own_ranks={"forward": OverRanks.of([0.1, 0.2])},
         stragglers=(STRAGGLER, dataclasses.replace(STRAGGLER, phase="loss", ended=True)),
-        goodput={"steps": 3.0, "evaluation": 1.0},
         checkpoint_age_seconds=60.0,
         loading=load_figures(LOADING.counted(1000), 1),
         validation_loss={"web": 3.0},
+        goodput={"steps": 3.0, "lost work": 1.0},
     )
     told = list(values(report))
     assert {value.name for value in told} == set(GAUGES) - {"skipped"}
