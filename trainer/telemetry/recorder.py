@@ -206,6 +206,8 @@ class Recorder:
         if self._ring is not None:
             self._ring.close()
             os.unlink(self._ring.path)
+            with contextlib.suppress(OSError):  # the last rank of the node takes the folder along
+                os.rmdir(os.path.dirname(self._ring.path))
         self._ring = self._stacks = None
 
     @contextlib.contextmanager

@@ -123,7 +123,9 @@ def test_a_planted_sleep_is_own_time_of_its_rank_and_waiting_of_the_other_in_eve
         assert own_slow >= SLEEP > waiting_slow, way
         assert waiting > SLEEP / 2 > own, way
     recorders = read_recorders(Folder(str(tmp_path / "out")))
-    assert not os.listdir(node_folder(Folder(str(tmp_path / "out"))))  # published, so the node's memory is free again
+    assert not os.path.exists(
+        node_folder(Folder(str(tmp_path / "out")))
+    )  # published, so the node's memory is free again
     for rank, ring in recorders.rings.items():
         noted = [(each.site.name, each.size, each.peer) for each in ring.operations if each.site.phase]
         other, size = 1 - rank, 4 * ONES
@@ -177,7 +179,7 @@ def test_what_a_killed_process_knew_is_read_on_its_node_and_published_by_the_nex
     assert read_recorders(output).rings[0].header.rank == 0
     run_forked(tmp_path / "work", 1, partial(_each_alone, tmp_path / "out"))
     assert f"{attempt_folder(1)}/rank-00000.ring" in output.names("recorder")
-    assert not os.listdir(node_folder(output))
+    assert not os.path.exists(node_folder(output))
 
 
 def _each_alone(output: Path, process: Process) -> None:
