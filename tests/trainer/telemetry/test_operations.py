@@ -232,3 +232,23 @@ def test_on_a_gpu_the_waits_of_the_stream_that_computes_are_counted_once_its_dat
     finally:
         operations.close()
     assert torch.cuda.Stream.wait_event is before
+
+
+def _compiled(process: Process) -> list[float]:
+    def gathered(x: torch.Tensor) -> torch.Tensor:
+        every = [torch.empty_like(x)]
+        dist.all_gather(every, 2 * x)
+        return every[0] + 1
+
+    operations = Operations(PhaseClock(process.device), None)
+    try:
+        whole = torch.compile(gathered, backend="aot_eager", fullgraph=True)  # an error where it is broken up
+        found: list[float] = whole(torch.ones(2)).tolist()
+        return found
+    finally:
+        operations.close()
+
+
+@pytest.mark.slow
+def test_a_compiled_block_finds_torchs_own_collectives_and_stays_whole(tmp_path: Path) -> None:
+    assert run_forked(tmp_path / "work", 1, _compiled) == [[3.0, 3.0]]
