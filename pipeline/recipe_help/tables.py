@@ -141,7 +141,7 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ("train", "train.order"): "[train.order]\nwindow_blocks = 256",
     ("train", "train.faults"): "[train.faults]\nspike_sigma = 8\nwatchdog_seconds = 300",
     ("train", "train.recorder"): "[train.recorder]\noperations = 8192",
-    ("train", "train.stragglers"): "[train.stragglers]\nwindow = 50\nratio = 1.1",
+    ("train", "train.stragglers"): "[train.stragglers]\nwindow = 50\nfactor = 1.1",
     ("train", "train.recovery"): '[train.recovery]\non_straggler = "tell"',
     ("train", "train.resources"): '[train.resources]\ncpus = 4\nplacement = "SPREAD"',
     ("train", "train.mixture"): "[[train.mixture]]\nweights = { web = 0.8, books = 0.2 }\n\n[[train.mixture]]\n"
