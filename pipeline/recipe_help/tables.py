@@ -74,6 +74,17 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     " exactly.",
     ("train", "train.faults"): "Which losses are faults, how many batches may be skipped, and when a hung rank is given"
     " up.",
+    (
+        "train",
+        "train.recorder",
+    ): "What each process keeps of what it did last, in its node's memory: its collectives and"
+    " messages, and own and waiting time of its steps. `sluice train diagnose` reads them of all processes together.",
+    (
+        "train",
+        "train.stragglers",
+    ): "When a rank is named as slower than others at the same work: by the median of its own"
+    " time in a phase over a window of steps, two windows in a row.",
+    ("train", "train.recovery"): "What is done about a rank that is lost, or as good as lost.",
     ("train", "train.resources"): "What each training process reserves on a Ray cluster, and where it may lie. Nothing"
     " of it matters under torchrun.",
     ("train", "train.mixture"): "The share of each source, from a step on. Without such a table sources are read in"
@@ -129,6 +140,9 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ("train", "train.cache"): '[train.cache]\ndir = "/nvme/sluice"\nmax_bytes = 500_000_000_000',
     ("train", "train.order"): "[train.order]\nwindow_blocks = 256",
     ("train", "train.faults"): "[train.faults]\nspike_sigma = 8\nwatchdog_seconds = 300",
+    ("train", "train.recorder"): "[train.recorder]\noperations = 8192",
+    ("train", "train.stragglers"): "[train.stragglers]\nwindow = 50\nfactor = 1.1",
+    ("train", "train.recovery"): '[train.recovery]\non_straggler = "tell"',
     ("train", "train.resources"): '[train.resources]\ncpus = 4\nplacement = "SPREAD"',
     ("train", "train.mixture"): "[[train.mixture]]\nweights = { web = 0.8, books = 0.2 }\n\n[[train.mixture]]\n"
     "first_step = 15_000\nweights = { web = 0.5, books = 0.5 }",
