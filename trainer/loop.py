@@ -66,6 +66,7 @@ from trainer.telemetry.recorder import Recorder, RecorderOptions
 from trainer.telemetry.recorder_files import drop_old_recorders
 from trainer.telemetry.sinks import print_epochs, standard_sinks
 from trainer.telemetry.step_report import Sink
+from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import PhaseClock, StepTiming
 
 T = TypeVar("T")
@@ -453,10 +454,10 @@ def _steps_to_next_save(run: RunParts, progress: Progress) -> int:
     return run.cadence.steps(run.saver.writing_seconds)
 
 
-def _tell(run: RunParts, told: Sequence[str]) -> None:
+def _tell(run: RunParts, told: Sequence[Symptom]) -> None:
     """What the machines' health is, on stderr and to the sinks of the next report."""
     if run.rank == 0 and told:
-        sys.stderr.writelines(f"health: {line}\n" for line in told)
+        sys.stderr.writelines(f"health: {symptom.text}\n" for symptom in told)
         run.reporter.health = (*run.reporter.health, *told)
 
 
