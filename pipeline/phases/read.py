@@ -22,7 +22,7 @@ from pipeline.inputs.files import open_input
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
-from pipeline.recipe import PipelineRecipe, comparing, keeps_facts, tables_of
+from pipeline.recipe import PipelineRecipe, columns_added_by, comparing, keeps_facts, tables_of
 from pipeline.results.unit_results import ReadResult
 from pipeline.units.facts import publish_facts
 from pipeline.units.files import UnitFileOptions, UnitTally, UnitWriter, without_purged
@@ -83,7 +83,7 @@ def unit_file_options(recipe: PipelineRecipe) -> UnitFileOptions:
         tables=tables_of(recipe),
         stages=tuple(dict.fromkeys(step for source in recipe.source for step in source.steps)),
         whole_ledger=recipe.quality.ledger == "all",
-        scores=tuple(table.name for table in recipe.classifier if not table.rejects),
+        added=columns_added_by(recipe),
         keep_text=recipe.run.keep_text,
         keep_facts=keeps_facts(recipe),
         fragments=frozenset(source.name for source in recipe.source if source.fragments),

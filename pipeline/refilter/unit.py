@@ -24,7 +24,7 @@ from lineage.index.output_index import PartFile
 from lineage.index.parsed_texts import ParsedPart
 from lineage.purge.purged_sets import PURGED_RULE
 from lineage.storage.folder import Folder
-from lineage.store.tables import SCORE, score_names
+from lineage.store.column_names import LABEL, LICENSE, SCORE, added_columns
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.read import ReadJob, chain_of, read_counts, read_note
 from pipeline.plan import RunPlan, Unit
@@ -269,6 +269,8 @@ class _UnitFilter:
             document = replace(document, language=row["language"], language_score=row["language_score"])
         if "classifier" in passed:
             document = replace(document, scores=_scores(row))
+        if labels := tuple(label for step in passed for label in _labels(row, step)):
+            document = replace(document, labels=labels)
         findings = [finding for finding in self._of(self._findings, row) if finding["stage"] in passed]
         return replace(document, findings=tuple(map(_finding, findings)))
 
@@ -381,8 +383,15 @@ def _as_kept(row: _Row, kept: _Row) -> Document:
 
 def _scores(row: _Row) -> tuple[tuple[str, float], ...]:
     """What classifiers that turn nothing down gave. One that was not asked, behind a step that did, gave nothing."""
-    columns = score_names(row)
+    columns = (column for column in added_columns(row) if column.startswith(SCORE))
     return tuple((column.removeprefix(SCORE), row[column]) for column in columns if row[column] is not None)
+
+
+def _labels(row: _Row, step: str) -> tuple[tuple[str, str], ...]:
+    """What a step found out that is a column of text."""
+    is_of_step = {"quality": LICENSE.__eq__, "classifier": lambda column: column.startswith(LABEL)}.get(step)
+    columns = filter(is_of_step, added_columns(row)) if is_of_step is not None else ()
+    return tuple((column, row[column]) for column in columns if row[column] is not None)
 
 
 def _finding(row: _Row) -> Finding:

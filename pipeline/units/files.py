@@ -26,6 +26,7 @@ from lineage.purge.purged_sets import PURGED_RULE
 from lineage.purge.rewrite import erase_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store import tables
+from lineage.store.column_names import SCORE
 from pipeline.plan import Unit
 from pipeline.results.excerpts import ExcerptKeeper
 from pipeline.results.faults import FaultTally, StrictError, fault_of, strict_message
@@ -48,7 +49,7 @@ MEASURED_FILE: Final = "measured.parquet"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFileOptions:
     """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that count against a text by the
-    rules of `tables` and `stages` marked in excerpts, every finding, a column for each of these classifiers' scores,
+    rules of `tables` and `stages` marked in excerpts, every finding, the columns that it adds (`tables.with_added`),
     the texts after parse, the facts that a run starts from; the sources in which URLs with other fragments are other
     pages."""
 
@@ -56,7 +57,7 @@ class UnitFileOptions:
     tables: StepTables
     stages: tuple[str, ...]
     whole_ledger: bool
-    scores: tuple[str, ...]
+    added: tuple[str, ...]
     keep_text: bool
     keep_facts: bool
     fragments: frozenset[str]
@@ -247,10 +248,11 @@ class UnitWriter:
         def rows(name: str, schema: Any) -> RowWriter:
             return opened.enter_context(RowWriter(out, name, schema))
 
-        scores = [tables.SCORE + name for name in options.scores]
         part_file = part_name("documents", unit.source, unit.file_index)
-        self._part = rows(part_file, tables.with_scores(tables.PART, scores))
-        self._documents = rows(f"{folder}/documents.parquet", tables.with_scores(tables.SCHEMAS["documents"], scores))
+        self._part = rows(part_file, tables.with_added(tables.PART, options.added))
+        self._documents = rows(
+            f"{folder}/documents.parquet", tables.with_added(tables.SCHEMAS["documents"], options.added)
+        )
         self._edits = rows(f"{folder}/edits.parquet", tables.SCHEMAS["edits"])
         self._findings = rows(f"{folder}/findings.parquet", tables.SCHEMAS["findings"])
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
@@ -341,7 +343,7 @@ class UnitWriter:
         row |= {"clean_hash": clean_hash, "status": "kept", "part": self._unit.file_index, "part_row": part_row}
         self._add_row(row)
         part = {name: row[name] if name in row else getattr(document, name) for name in _OF_DOCUMENT}
-        self._part.add(part | {"rule_values": self._rule_values(document)} | _scores(document))
+        self._part.add(part | {"rule_values": self._rule_values(document)} | _added(document))
         for edit in document.edits:
             self._edits.add(
                 {"k": row["k"], "doc_id": document.doc_id, "stage": edit.stage, "kind": edit.kind, "count": edit.count}
@@ -421,7 +423,7 @@ def _record_row(document: Document) -> dict[str, Any]:
         "num_chars": len(document.text),
         "language": document.language,
         "language_score": document.language_score,
-        **_scores(document),
+        **_added(document),
     }
 
 
@@ -431,9 +433,9 @@ def _page_columns(url: str | None) -> dict[str, str | None]:
     return {"host": None, "domain": None} if page is None else {"host": page.host, "domain": page.domain}
 
 
-def _scores(document: Document) -> dict[str, float]:
-    """The document's columns of scores."""
-    return {tables.SCORE + name: score for name, score in document.scores}
+def _added(document: Document) -> dict[str, float | str]:
+    """The document's columns of scores, and of labels."""
+    return {SCORE + name: score for name, score in document.scores} | dict(document.labels)
 
 
 def parsed_text_row(document: Document) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from stages.document import Document, Edit, Finding, Outcome, Rejection, decide, weigh
+from stages.quality.code.extensions import path_of
+from stages.quality.code.licenses import license_of
 from stages.quality.options import (
     QualityTable,
     Variant,
@@ -27,7 +29,16 @@ from stages.quality.options import (
     threshold_defaults,
     thresholds_by_language,
 )
-from stages.quality.rule_sets import c4, fineweb, gopher_quality, gopher_repetition, line_edits, madlad, text_edits
+from stages.quality.rule_sets import (
+    c4,
+    code,
+    fineweb,
+    gopher_quality,
+    gopher_repetition,
+    line_edits,
+    madlad,
+    text_edits,
+)
 from stages.quality.rules import STAGE, Limits, RuleSet, TextRule
 from stages.quality.splitters import WHITE_SPACE, AnySplitter, make_splitter
 from stages.quality.text_view import TextView
@@ -50,8 +61,8 @@ class QualityStep:
     """Judges each document by the table of its own language.
 
     Rule besides those of the rule sets: `quality.no_table`, a text whose language has no table. With
-    quality.no_table = "pass" it passes unjudged. With `keep_measured`, and without the whole ledger, what rules
-    measured goes along with the document."""
+    quality.no_table = "pass" it passes unjudged. A source file that the rules of code judge has its licence among its
+    labels. With `keep_measured`, and without the whole ledger, what rules measured goes along with the document."""
 
     stage = STAGE
 
@@ -67,6 +78,8 @@ class QualityStep:
             # "refuse" comes here where a step of the user's named a language that nobody could know of beforehand.
             finding = _no_table(table_for(self._table, document.language)).finding()
             return decide(document, [finding], ledger=ledger)
+        if rules.is_of_code and (named := license_of(document.text, document.metadata)) is not None:
+            document = replace(document, labels=(*document.labels, ("license", named)))
         measured: dict[str, float] | None = {} if self._keep_measured else None
         judging = _Judging(document, splitter(rules.splitter, rules.stop_words), measured)
         weighed = weigh(judging.findings(rules.sets, every=ledger), ledger=ledger)
@@ -83,7 +96,7 @@ class QualityStep:
 
         Where it passes, its text is as it came, and rule sets that edit would have edited it as they did then."""
         rules, before = self._rules_for(document.language), earlier._rules_for(document.language)
-        if rules is None or before is None:
+        if rules is None or before is None or rules.is_of_code:  # a licence is read in the text
             return None
         same = {rule.name: rule for of_set in before.sets for rule in of_set.rules}
         is_edited, passed_then = False, True
@@ -116,6 +129,7 @@ class QualityStep:
             sets=rule_sets(self._table, code),
             splitter=splitter_of(self._table, code) or WHITE_SPACE,
             stop_words=stop_words_of(self._table, code),
+            is_of_code="code" in table_for(self._table, code).rules,
         )
 
 
@@ -126,6 +140,7 @@ class _LanguageRules:
     sets: tuple[RuleSet, ...]
     splitter: str
     stop_words: tuple[str, ...]
+    is_of_code: bool
 
 
 _splitters: Final[dict[tuple[str, tuple[str, ...]], AnySplitter]] = {}
@@ -159,10 +174,11 @@ def quality_step(table: QualityTable, *, keep_measured: bool = False) -> Quality
 
 def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
     """The rule sets for documents of one language, in order."""
-    return _sets(table_for(table, language), limits(table, language), stop_words_of(table, language))
+    of_texts = table_for(table, language)
+    return _sets(of_texts, limits(table, language), stop_words_of(table, language), language)
 
 
-def _sets(table: QualityTable, bounds: Limits, stop_words: tuple[str, ...]) -> tuple[RuleSet, ...]:
+def _sets(table: QualityTable, bounds: Limits, stop_words: tuple[str, ...], language: str) -> tuple[RuleSet, ...]:
     variant: Variant = measured_as(table.variant)
     build = {
         "gopher_quality": lambda: gopher_quality.rule_set(variant, bounds, stop_words),
@@ -175,6 +191,8 @@ def _sets(table: QualityTable, bounds: Limits, stop_words: tuple[str, ...]) -> t
         "madlad": lambda: madlad.rule_set(bounds),
         "ftfy": text_edits.mojibake,
         "symbol_lines": text_edits.symbol_lines,
+        "code": lambda: code.rule_set(bounds, language),
+        "notebooks": code.notebooks,
     }
     return tuple(build[name]() for name in table.rules)
 
@@ -187,7 +205,7 @@ def every_rule(table: QualityTable) -> tuple[RuleSet, ...]:
     """The rule sets of [quality] with all rules that a language may have, in order. The threshold of a rule that every
     language has its own for is None."""
     by_language = [key for key, defaults in _defaults().items() if defaults.get(table.variant, 0.0) is None]
-    sets = _sets(table, dict.fromkeys(by_language, math.nan) | limits(table), _ANY_STOP_WORDS)
+    sets = _sets(table, dict.fromkeys(by_language, math.nan) | limits(table), _ANY_STOP_WORDS, "")
     return tuple(replace(found, rules=tuple(map(_without_nan, found.rules))) for found in sets)
 
 
@@ -236,7 +254,8 @@ class _Judging:
 
     def findings(self, sets: Sequence[RuleSet], *, every: bool) -> Iterator[Finding]:
         """What the rules find, set by set. A set after one that rejected sees the text as it was then."""
-        view = TextView(self.document.text, self._splitter)
+        path = path_of(self.document)
+        view = TextView(self.document.text, self._splitter, path)
         is_rejected = False
         for rule_set in sets:
             for finding in rule_set.findings(view, every=every, measured=self._measured):
@@ -247,4 +266,4 @@ class _Judging:
                 if changes:
                     edits = [Edit(stage=STAGE, kind=kind, count=count) for kind, count in changes]
                     self.document = self.document.with_text(text, *edits)
-                    view = TextView(text, self._splitter)
+                    view = TextView(text, self._splitter, path)

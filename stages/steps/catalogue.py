@@ -24,7 +24,7 @@ from stages.steps.classifier import ClassifierStep, ClassifierTable, LoadEncoder
 from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable, decontaminate_rules
 from stages.steps.encoder_folder import encoder_files
 from stages.steps.fasttext_model import BUNDLED
-from stages.steps.language import LanguageStep, LanguageTable, language_rules
+from stages.steps.language import EXTENSION, LanguageStep, LanguageTable, language_rules
 from stages.steps.parse import ParseStep, ParseTable, parse_rules
 from stages.steps.prefilter import RULES as PREFILTER_RULES
 from stages.steps.prefilter import PrefilterStep
@@ -181,7 +181,11 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
             "language.score_table",
             "language.model",
         ),
-        files={"language.model": lambda tables: () if tables.language.model == BUNDLED else (tables.language.model,)},
+        files={
+            "language.model": lambda tables: (
+                () if tables.language.model in (BUNDLED, EXTENSION) else (tables.language.model,)
+            )
+        },
         rules=lambda tables: language_rules(tables.language),
     ),
     "quality": StepSpec(
