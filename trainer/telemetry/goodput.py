@@ -7,14 +7,15 @@ attempt began and how it ended (`recovery/attempts.py`), and the lines of metric
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from lineage.storage.folder import Folder
 from trainer.recovery.attempts import Attempt, AttemptEnd, attempt_ends, attempts
-from trainer.telemetry.metrics_file import each_report
+from trainer.telemetry.metrics_file import each_line
 from trainer.telemetry.step_report import StepReport
 
 Part = Literal[
@@ -76,6 +77,48 @@ class AttemptSpan:
     stopped_seconds: float
 
 
+class StepTimes(NamedTuple):
+    """What of a step's report the account takes; `at`: None of an earlier release, or of a batch passed over unseen."""
+
+    attempt: int
+    step: int
+    at: float | None
+    seconds: float
+    data_wait: float
+    stall: float
+    evaluation: float
+    skipped: bool
+
+    @staticmethod
+    def of(report: StepReport) -> StepTimes:
+        """From a report."""
+        return StepTimes(
+            attempt=report.attempt,
+            step=report.step,
+            at=report.at,
+            seconds=report.seconds,
+            data_wait=report.data_wait_seconds,
+            stall=report.phases.get("checkpoint", 0.0),
+            evaluation=report.evaluation_seconds,
+            skipped=report.skipped is not None,
+        )
+
+    @staticmethod
+    def from_json(line: bytes) -> StepTimes:
+        """From a line of metrics.jsonl: a run has a million, of which these few numbers are wanted."""
+        row = json.loads(line)
+        return StepTimes(
+            attempt=row["attempt"],
+            step=row["step"],
+            at=row.get("at"),
+            seconds=row["seconds"],
+            data_wait=row["data_wait_seconds"],
+            stall=row["phases"].get("checkpoint", 0.0),
+            evaluation=row.get("evaluation_seconds", 0.0),
+            skipped=row["skipped"],
+        )
+
+
 @dataclass(slots=True, kw_only=True)
 class _Sums:
     """What the reports of one attempt add up to: seconds of its parts, of all its steps, and when the first one began
@@ -87,23 +130,22 @@ class _Sums:
     first_began_at: float | None = None
     last_ended_at: float | None = None
 
-    def add(self, report: StepReport, *, counts: bool) -> None:
-        """Take a step's report; `counts`: the step is part of the run, and no later attempt does it again."""
-        if report.at is None:
-            return  # of an earlier release, or a batch that was passed over unseen
+    def add(self, times: StepTimes, *, counts: bool) -> None:
+        """Take a step; `counts`: it is part of the run, and no later attempt does it again."""
+        if times.at is None:
+            return
         if self.first_began_at is None:
-            self.first_began_at = report.at - report.seconds
-        self.last_ended_at = report.at
-        self.step_seconds += report.seconds
+            self.first_began_at = times.at - times.seconds
+        self.last_ended_at = times.at
+        self.step_seconds += times.seconds
         self.num_steps += 1
-        if not counts or report.skipped is not None:
-            self.parts["lost work"] += report.seconds
+        if not counts or times.skipped:
+            self.parts["lost work"] += times.seconds
         else:
-            stall = report.phases.get("checkpoint", 0.0)
-            self.parts["data wait"] += report.data_wait_seconds
-            self.parts["checkpoint stall"] += stall
-            self.parts["steps"] += report.seconds - report.data_wait_seconds - stall
-        self.parts["evaluation" if counts else "lost work"] += report.evaluation_seconds
+            self.parts["data wait"] += times.data_wait
+            self.parts["checkpoint stall"] += times.stall
+            self.parts["steps"] += times.seconds - times.data_wait - times.stall
+        self.parts["evaluation" if counts else "lost work"] += times.evaluation
 
 
 class GoodputAccount:
@@ -121,12 +163,11 @@ class GoodputAccount:
             self._end_step[attempt.number] = least
             least = min(least, attempt.first_step)
 
-    def add(self, reports: Iterable[StepReport]) -> None:
-        """Take these reports."""
-        for report in reports:
-            if report.attempt in self._sums:
-                counts = report.step < self._end_step[report.attempt]
-                self._sums[report.attempt].add(report, counts=counts)
+    def add(self, steps: Iterable[StepTimes]) -> None:
+        """Take these steps."""
+        for times in steps:
+            if times.attempt in self._sums:
+                self._sums[times.attempt].add(times, counts=times.step < self._end_step[times.attempt])
 
     def spans(self, now: float | None = None) -> Iterator[AttemptSpan]:
         """The attempts in turn, up to `now` (seconds since the epoch), or to the last thing that is known of the run.
@@ -198,7 +239,7 @@ class GoodputAccount:
 def read_account(output: Folder) -> GoodputAccount:
     """The account of a run, with all that lies in its output."""
     account = GoodputAccount(attempts(output), attempt_ends(output))
-    account.add(each_report(output))
+    account.add(map(StepTimes.from_json, each_line(output)))
     return account
 
 
@@ -214,7 +255,7 @@ class LiveGoodput:
 
     def noted(self, report: StepReport, now: float) -> StepReport:
         """Take a report; gives it with the parts up to now where it compares ranks (every tenth step)."""
-        self._account.add([report])
+        self._account.add([StepTimes.of(report)])
         if not report.ranks:
             return report
         parts = {str(part): seconds for part, seconds in self._account.at(now).seconds.items()}
