@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,8 +17,10 @@ from typing import Any, Final, Literal, NamedTuple
 
 from lineage.storage.folder import Folder
 from trainer.recovery.attempts import Attempt, AttemptEnd, attempt_ends, attempts
-from trainer.telemetry.metrics_file import each_line
+from trainer.telemetry.metrics_file import each_line, metrics_size
 from trainer.telemetry.step_report import StepReport
+
+_log = logging.getLogger(__name__)
 
 Part = Literal[
     "steps", "data wait", "checkpoint stall", "evaluation", "start", "lost work", "recovery", "waiting for nodes",
@@ -154,7 +158,7 @@ class GoodputAccount:
 
     def __init__(self, begun: Sequence[Attempt], ends: Mapping[int, AttemptEnd]) -> None:
         self._begun = [attempt for attempt in begun if attempt.began_at is not None]
-        self._ends = ends
+        self._ends = dict(ends)
         self._sums = {attempt.number: _Sums() for attempt in self._begun}
         # A step of an attempt counts where all later attempts began behind it.
         self._end_step: dict[int, float] = {}
@@ -162,6 +166,10 @@ class GoodputAccount:
         for attempt in reversed(begun):
             self._end_step[attempt.number] = least
             least = min(least, attempt.first_step)
+
+    def end(self, number: int, how: AttemptEnd) -> None:
+        """Note how an attempt ended."""
+        self._ends[number] = how
 
     def add(self, steps: Iterable[StepTimes]) -> None:
         """Take these steps."""
@@ -244,20 +252,41 @@ def read_account(output: Folder) -> GoodputAccount:
 
 
 class LiveGoodput:
-    """The account of a run while its newest attempt runs."""
+    """The account of a run while its newest attempt runs. What earlier ones left is read in a thread, which for a long
+    run takes a while: neither a start nor a recovery waits for it."""
 
     def __init__(self, output: Folder) -> None:
-        self._account = read_account(output)
+        self._account = GoodputAccount(attempts(output), attempt_ends(output))
+        self._since: list[StepTimes] = []
+        size = metrics_size(output)  # what this attempt writes is added as it is reported
+        self._reader = threading.Thread(target=self._read, args=(output, size), name="goodput", daemon=True)
+        self._reader.start()
+
+    def _read(self, output: Folder, size: int) -> None:
+        try:
+            self._account.add(map(StepTimes.from_json, each_line(output, size)))
+        except OSError as error:  # no reason to end a training; `sluice train goodput` reads it all again
+            _log.warning("what earlier attempts did cannot be read, and is no part of the goodput told: %s", error)
 
     def until_now(self) -> Goodput:
-        """What is known of the run so far."""
+        """What is known of the run so far. Waits for what earlier attempts left."""
+        self._reader.join()
+        self._account.add(self._since)
+        self._since.clear()
         return self._account.at()
 
+    def ended(self, number: int, how: AttemptEnd) -> Goodput:
+        """What the run came to with this end of its newest attempt."""
+        self._account.end(number, how)
+        return self.until_now()
+
     def noted(self, report: StepReport, now: float) -> StepReport:
-        """Take a report; gives it with the parts up to now where it compares ranks (every tenth step)."""
-        self._account.add([StepTimes.of(report)])
-        if not report.ranks:
+        """Take a report; gives it with the parts up to now where it compares ranks (every tenth step), once what
+        earlier attempts left has been read."""
+        self._since.append(StepTimes.of(report))
+        if not report.ranks or self._reader.is_alive():
             return report
+        self.until_now()
         parts = {str(part): seconds for part, seconds in self._account.at(now).seconds.items()}
         return dataclasses.replace(report, goodput=parts)
 
