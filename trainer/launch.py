@@ -32,8 +32,7 @@ from ray.util.metrics import Gauge
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import StoreError
-from trainer.checkpoint.room import DiskFullError
-from trainer.checkpoint.store import CheckpointError, complete_checkpoints
+from trainer.checkpoint.store import complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
 from trainer.loop import LaunchContext, train
@@ -50,6 +49,7 @@ from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.hardware import hardware_of
 from trainer.replay.observed import Observed, ObserveRequest
 from trainer.result import TrainingResult
+from trainer.supervise import FINAL_ERRORS
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
 
@@ -57,10 +57,6 @@ STOP: Final = "stop-requested"
 """The file in the output at whose sight a run saves a checkpoint and ends."""
 _STARTS_WITHOUT_PROGRESS: Final = 4
 _STOP_POLL_SECONDS: Final = 5.0
-_FINAL_ERRORS: Final = {
-    error.__name__: error
-    for error in (RecipeError, CheckpointError, DiskFullError, FencedOutError, StoreError, TrainingStoppedError)
-}
 _ON_ONE_RANK: Final = (FencedOutError, StoreError)
 """Errors that the process which writes meets, while the others wait for it in a collective."""
 
@@ -101,7 +97,7 @@ def train_on_ray(
     output.remove_tree("ray")
     payload = cast(dict[str, Any], ended.return_value)
     if "error" in payload:
-        raise _FINAL_ERRORS[payload["error"]](payload["message"])
+        raise FINAL_ERRORS[payload["error"]](payload["message"])
     return TrainingResult(**payload)
 
 
@@ -128,7 +124,7 @@ def observe_on_ray(
         output.remove_tree(f"ray-{job.launch}")
     payload = cast(dict[str, Any], ended.return_value)
     if "error" in payload:
-        raise _FINAL_ERRORS[payload["error"]](payload["message"])
+        raise FINAL_ERRORS[payload["error"]](payload["message"])
     return payload["seen"], payload["hardware"]
 
 
@@ -140,7 +136,7 @@ def _observe(payload: dict[str, Any]) -> dict[str, Any]:
     try:
         _check_peers(recipe.train.mesh.tp)
         return {"seen": observe(recipe, process, request), "hardware": hardware_of(process.device)}
-    except tuple(_FINAL_ERRORS.values()) as error:
+    except tuple(FINAL_ERRORS.values()) as error:
         return {"error": type(error).__name__, "message": str(error)}
 
 
@@ -224,7 +220,7 @@ def _work(payload: dict[str, Any]) -> dict[str, Any]:
         _check_peers(recipe.train.mesh.tp)
         _check_progress(recipe, job.launch)
         return dataclasses.asdict(train(recipe, context))
-    except tuple(_FINAL_ERRORS.values()) as error:
+    except tuple(FINAL_ERRORS.values()) as error:
         why = {"error": type(error).__name__, "message": str(error)}
         if isinstance(error, _ON_ONE_RANK) and not output.exists(_error_file(job.launch)):
             # This worker's failure makes Ray end the others; the start that follows finds why, and ends on every rank.
@@ -268,7 +264,7 @@ def _check_progress(recipe: TrainRecipe, launch: str) -> None:
     dist.broadcast_object_list(shared, src=0)
     if shared[0] is not None:
         error, message = shared[0]
-        raise _FINAL_ERRORS[error](message)
+        raise FINAL_ERRORS[error](message)
 
 
 def _error_file(launch: str) -> str:

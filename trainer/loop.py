@@ -10,14 +10,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -35,7 +36,7 @@ from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.joining import Joined, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
-from trainer.options import FaultsTable, TrainRecipe
+from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
@@ -55,7 +56,7 @@ from trainer.result import TrainingResult
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
 from trainer.telemetry.profiling import Profiler
 from trainer.telemetry.sinks import print_epochs, standard_sinks
-from trainer.telemetry.step_report import Sink
+from trainer.telemetry.step_report import Sink, StepReport
 from trainer.telemetry.timing import PhaseClock, StepTiming
 
 T = TypeVar("T")
@@ -66,12 +67,30 @@ _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
-    """What differs between torchrun, Ray Train and tests."""
+    """What differs between torchrun, Ray Train and tests. `opening_groups` wraps what makes process groups."""
 
     process: Process
     more_sinks: Sequence[Sink] = ()
     stop_requested: Callable[[], bool] = lambda: False
     after_step: Callable[[int], None] = lambda step: None
+    after_report: Callable[[StepReport], None] = lambda report: None
+    opening_groups: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+class Watching(Protocol):
+    """What hears of each marker that this process passes: `Watchdog`, or a run's `Member`."""
+
+    def at(self, step: int, where: str) -> None: ...
+
+    def rest(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """gloo groups of all ranks: `control` for words between them, `saving` for the background writer's collectives."""
+
+    control: dist.ProcessGroup
+    saving: dist.ProcessGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +107,7 @@ class RunParts:
     feed: Feed
     context: StepContext
     saver: Saver
-    watchdog: Watchdog
+    watchdog: Watching
     fence: Fence
     reporter: StepReporter
     profiler: Profiler
@@ -139,63 +158,98 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
 
 
 def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGroup) -> TrainingResult:
-    table, process = recipe.train, launch.process
-    output = Folder(table.output)
-    checkpoints = Folder(table.checkpoint.path or output.at("checkpoints"))
-    timeout = collective_timeout(table.faults.watchdog_seconds)
+    process, output = launch.process, Folder(recipe.train.output)
     # The background writer's collectives must not mix with the words that the loop's ranks exchange.
-    saving = dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE)
+    saving = saving_group()
     passed_over = by_first_rank(partial(left_out, output), control)
     with closing(open_feed(recipe, process, passed_over)) as feed:
-        config = model_config(table.model, feed.vocab_size)
-        layout = parallel_layout(table, process.device)
-        check_layout(table, config)
-        check_overlap(table.overlap, process.device.type)
-        if layout.float8 is not None:
-            check_float8(layout.float8, process.device)
-        joined = join(output, checkpoints, feed, config, control, run=recipe.run.name)
-        begins_with = None if joined.position is not None else table.init_from
-        origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
-        if process.rank == 0:
-            setup = make_setup(recipe, process.device.type, origin, hardware_of(process.device))
-            record_setup(output, joined.attempt.number, setup, recipe)
-        model = parallelise_model(config, layout, process.device, timeout)
-        saver = Saver(checkpoints, output, table.checkpoint, saving, steps=table.steps)
+        joined = join_run(recipe, process, feed, control)
         watchdog = Watchdog(
-            table.faults.watchdog_seconds,
+            recipe.train.faults.watchdog_seconds,
             store=process.store,
             rank=process.rank,
             world_size=process.world_size,
             record=partial(record_failure, output, process.rank),
         )
         with closing(watchdog):
-            progress = _first_progress(joined, checkpoints, table.faults)
-            attempt = joined.attempt.number
-            clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
-            context = step_context(recipe, feed, model, progress.skips, clock)
-            context.stop_requested = launch.stop_requested
-            run = RunParts(
-                recipe=recipe,
-                launch=launch,
-                config=config,
-                joined=joined,
-                output=output,
-                checkpoints=checkpoints,
-                control=control,
-                feed=feed,
-                context=context,
-                saver=saver,
-                watchdog=watchdog,
-                fence=Fence(output, attempt),
-                reporter=StepReporter(recipe, config, feed, model, attempt=attempt, checkpoint_age=saver.age_seconds),
-                profiler=Profiler(table.profile, output, process.rank, attempt),
-                sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
-            )
+            progress = first_progress(joined, recipe)
+            words = Words(control=control, saving=saving)
+            run = assemble(recipe, launch, feed, joined, progress, words=words, watchdog=watchdog)
             load_state(run)
             result = run_steps(run, progress)
     if result.finished and process.rank == 0:
         end_rollbacks(output, attempts(output), result.attempt)
     return result
+
+
+def saving_group() -> dist.ProcessGroup:
+    """The group in which the ranks write checkpoints. Collective."""
+    return cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE))
+
+
+def join_run(recipe: TrainRecipe, process: Process, feed: Feed, control: dist.ProcessGroup) -> Joined:
+    """Refuse what the layout cannot hold, claim the next attempt, find where it begins, and record how it is set up.
+    Collective; errors as of `train`."""
+    table, output = recipe.train, Folder(recipe.train.output)
+    config = model_config(table.model, feed.vocab_size)
+    layout = parallel_layout(table, process.device)
+    check_layout(table, config)
+    check_overlap(table.overlap, process.device.type)
+    if layout.float8 is not None:
+        check_float8(layout.float8, process.device)
+    joined = join(output, checkpoints_of(recipe), feed, config, control, run=recipe.run.name)
+    begins_with = None if joined.position is not None else table.init_from
+    origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
+    if process.rank == 0:
+        setup = make_setup(recipe, process.device.type, origin, hardware_of(process.device))
+        record_setup(output, joined.attempt.number, setup, recipe)
+    return joined
+
+
+def checkpoints_of(recipe: TrainRecipe) -> Folder:
+    """Where the checkpoints of a run lie."""
+    return Folder(recipe.train.checkpoint.path or Folder(recipe.train.output).at("checkpoints"))
+
+
+def assemble(
+    recipe: TrainRecipe,
+    launch: LaunchContext,
+    feed: Feed,
+    joined: Joined,
+    progress: Progress,
+    *,
+    words: Words,
+    watchdog: Watching,
+) -> RunParts:
+    """The model on its mesh, without weights, and the parts that run, watch and report its steps. Collective."""
+    table, process = recipe.train, launch.process
+    output, checkpoints = Folder(table.output), checkpoints_of(recipe)
+    config = model_config(table.model, feed.vocab_size)
+    timeout = collective_timeout(table.faults.watchdog_seconds)
+    with launch.opening_groups():
+        model = parallelise_model(config, parallel_layout(table, process.device), process.device, timeout)
+    saver = Saver(checkpoints, output, table.checkpoint, words.saving, steps=table.steps)
+    attempt = joined.attempt.number
+    clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
+    context = step_context(recipe, feed, model, progress.skips, clock)
+    context.stop_requested = launch.stop_requested
+    return RunParts(
+        recipe=recipe,
+        launch=launch,
+        config=config,
+        joined=joined,
+        output=output,
+        checkpoints=checkpoints,
+        control=words.control,
+        feed=feed,
+        context=context,
+        saver=saver,
+        watchdog=watchdog,
+        fence=Fence(output, attempt),
+        reporter=StepReporter(recipe, config, feed, model, attempt=attempt, checkpoint_age=saver.age_seconds),
+        profiler=Profiler(table.profile, output, process.rank, attempt),
+        sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
+    )
 
 
 def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
@@ -213,11 +267,12 @@ def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
     return cast(T, found)
 
 
-def _first_progress(joined: Joined, checkpoints: Folder, table: FaultsTable) -> Progress:
-    progress = Progress(step=0, last_saved=-1, skips=skip_counter(table, joined.position))
+def first_progress(joined: Joined, recipe: TrainRecipe) -> Progress:
+    """That of a run which begins, or goes on from a checkpoint."""
+    progress = Progress(step=0, last_saved=-1, skips=skip_counter(recipe.train.faults, joined.position))
     if joined.position is not None and joined.name is not None:
         progress.step = progress.last_saved = joined.position.step
-        progress.checkpoint = checkpoints.folder(joined.name).url
+        progress.checkpoint = checkpoints_of(recipe).folder(joined.name).url
     return progress
 
 
@@ -270,7 +325,7 @@ def load_weights(
     `num_rows`: of a step's first forward pass. Collective."""
     if checkpoint is not None:
         check_together(checkpoint, control)
-        state, spikes = _tensors(context), context.spikes
+        state, spikes = state_tensors(context), context.spikes
         held = held_tensors(checkpoint).get("spikes.losses")  # of another size where spike_window was changed
         held_N = torch.zeros_like(spikes.losses) if held is None else spikes.losses.new_zeros(held.size)
         load_whole(checkpoint, state | {"spikes.losses": held_N}, control)
@@ -292,7 +347,7 @@ def _model_card(run: RunParts) -> ModelCard:
     )
 
 
-def _tensors(context: StepContext) -> dict[str, Tensor]:
+def state_tensors(context: StepContext) -> dict[str, Tensor]:
     model = context.model
     return training_state(model.parameters(), context.optimizer, context.spikes.state(), model.buffers())
 
@@ -342,9 +397,7 @@ def _run_step(run: RunParts, progress: Progress) -> None:
     # On a GPU the figures of this step are still being computed: report the step before, and keep it busy.
     at_rest = bool(validation) or saved or not _computes_behind(run.model.device)
     if listed:
-        report = run.reporter.listed(step, validation)
-        for sink in run.sinks:
-            sink.write(report)
+        publish_report(run, run.reporter.listed(step, validation))
     else:
         _report_pending(run, progress, keep=0 if at_rest else 1, validation=validation)
     if saved:
@@ -388,15 +441,32 @@ def _validate(run: RunParts, step: int) -> dict[str, float]:
 def _report_pending(run: RunParts, progress: Progress, keep: int, validation: dict[str, float] | None = None) -> None:
     """Read the figures of all steps but the last `keep`, write them to the sinks, count skips."""
     while len(progress.pending) > keep:
-        outcome, timing = progress.pending.popleft()
-        read = run.reporter.report(outcome, timing, validation if not progress.pending else None)
+        outcome, timing = progress.pending[0]
+        read = run.reporter.report(outcome, timing, validation if len(progress.pending) == 1 else None)
+        progress.pending.popleft()
         progress.stop = progress.stop or read.stop
         _note_losses(run, outcome)
         if read.report.skipped is None:
             progress.loss = read.report.loss
-        for sink in run.sinks:
-            sink.write(read.report)
+        publish_report(run, read.report)
         _note_skip(run, progress, outcome.step, read.report.skipped)
+
+
+def end_step(run: RunParts, progress: Progress, report: StepReport) -> None:
+    """The end of the step that `report` is of, which is in the weights of all already: evaluation, report, count.
+    Collective."""
+    publish_report(run, dataclasses.replace(report, validation_loss=_validate(run, report.step)))
+    if report.skipped is None:
+        progress.loss = report.loss
+    _note_skip(run, progress, report.step, report.skipped)
+    progress.step = report.step + 1
+
+
+def publish_report(run: RunParts, report: StepReport) -> None:
+    """Give a report to all who want it."""
+    for sink in run.sinks:
+        sink.write(report)
+    run.launch.after_report(report)
 
 
 def _note_losses(run: RunParts, outcome: StepOutcome) -> None:
@@ -422,6 +492,17 @@ def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: StepOutc
     """The last phase of a step: a checkpoint of `step` steps where one is due."""
     if step % run.recipe.train.checkpoint.every == 0 or step == run.recipe.train.steps:
         _save(run, progress, step, outcome)
+
+
+def save_where_due(run: RunParts, progress: Progress) -> None:
+    """A checkpoint of the steps that are done where the last one that was due is not there. Collective."""
+    every = run.recipe.train.checkpoint.every
+    due = progress.step // every * every
+    if due > max(progress.last_saved, 0):
+        _save(run, progress, progress.step)
+        for sink in run.sinks:
+            sink.flush()
+        run.saver.release()
 
 
 def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None = None) -> None:
@@ -451,7 +532,7 @@ def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | N
         model=run.config,
     )
     _wait_for_storage(run, step)
-    run.saver.save(_tensors(run.context), position)
+    run.saver.save(state_tensors(run.context), position)
     progress.checkpoint = run.checkpoints.at(checkpoint_name(step, attempt))
     progress.last_saved = step
 

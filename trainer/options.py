@@ -117,6 +117,23 @@ class FaultsTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryTable:
+    """`[train.recovery]`: what follows when a process of the run dies or hangs."""
+
+    mode: Literal["restart", "in_place"] = key(
+        "restart",
+        help="restart: all processes begin again from the newest checkpoint; in_place: the others keep what they hold,"
+        " and a waiting process takes the place of the lost one",
+    )
+    spares: int = key(0, at_least=0, help="in_place: processes that have imported everything and wait")
+    neighbour_copy: bool = key(
+        False,
+        help="in_place: each process keeps its weights and moments and its neighbour's in host memory, of two steps,"
+        " where no replica holds them (dp_replicate = 1)",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcesTable:
     """`[train.resources]`: what a process reserves on a Ray cluster, and where it may lie; nothing of it under
     torchrun."""
@@ -198,6 +215,7 @@ class TrainTable:
     cache: CacheTable = key(CacheTable())
     order: OrderTable = key(OrderTable())
     faults: FaultsTable = key(FaultsTable())
+    recovery: RecoveryTable = key(RecoveryTable())
     resources: ResourcesTable = key(ResourcesTable())
     mixture: tuple[MixtureTable, ...] = key((), help="none: in proportion to tokens")
 
@@ -218,6 +236,42 @@ class TrainTable:
             raise RecipeError(
                 f'train.resources.placement = "{self.resources.placement}": expected "PACK" or "STRICT_PACK" where '
                 f"train.parallel.tp > 1 ({self.mesh.tp}): tensor-parallel peers share a node"
+            )
+        self._check_recovery()
+
+    def _check_recovery(self) -> None:
+        asked = self.recovery
+        if asked.mode == "restart":
+            for name, value in (("spares", asked.spares), ("neighbour_copy", asked.neighbour_copy)):
+                if value:
+                    raise RecipeError(
+                        f'train.recovery.{name} = {str(value).lower()}: expected train.recovery.mode = "in_place",'
+                        " which alone uses it"
+                    )
+            return
+        if asked.spares == 0:
+            raise RecipeError(
+                'train.recovery.spares = 0: expected at least 1 with train.recovery.mode = "in_place": a waiting'
+                " process takes the place of the one that is lost"
+            )
+        mesh = self.mesh
+        if asked.neighbour_copy:
+            raise RecipeError(
+                "train.recovery.neighbour_copy = true: copies on a neighbour are not built; expected false, and a"
+                " layout whose weights a replica holds (zero = 0, or train.parallel.dp_replicate of at least 2)",
+                "train.recovery.neighbour_copy",
+            )
+        if not mesh.replicas_of(0, shards=self.zero != 0):
+            raise RecipeError(
+                f'train.recovery.mode = "in_place": with zero = {self.zero} and dp_replicate = {mesh.dp_replicate} no'
+                " other process holds the weights and moments of one that is lost; expected zero = 0, or"
+                ' train.parallel.dp_replicate of at least 2, or mode = "restart"',
+                "train.recovery.mode",
+            )
+        if self.record_losses:
+            raise RecipeError(
+                'train.record_losses = true: expected false with train.recovery.mode = "in_place": the losses that a'
+                " lost process had recorded since the last checkpoint are not made again; record_batches can be had"
             )
 
     @property
@@ -258,7 +312,7 @@ class TrainTable:
 
     @property
     def num_workers(self) -> int:
-        """Processes of the run."""
+        """Processes of the run; those that wait (`recovery.spares`) are more."""
         return self.mesh.num_workers
 
 

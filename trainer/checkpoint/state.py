@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Collection, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, cast
@@ -137,6 +138,18 @@ class Saver:
         if not self._decided.is_set():
             self._abandoned = True
             self._decided.set()
+
+    def abandon(self, seconds: float) -> str | None:
+        """`close`, and wait until the thread of the checkpoint under way has ended: its group is about to go. Gives the
+        name of that checkpoint. RuntimeError where it has not ended after so many seconds."""
+        self.close()
+        if self._pending is None:
+            return None
+        _, unfinished = futures.wait([self._pending], seconds)
+        if unfinished:
+            raise RuntimeError(f"the writer of checkpoint {self._writing} did not end within {seconds:g} s")
+        self._pending = None
+        return self._writing
 
     def wait(self) -> None:
         """Return when the last save is published; FencedOutError or CheckpointError where it could not be. Where the

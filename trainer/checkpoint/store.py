@@ -255,6 +255,16 @@ def abandoned(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[str, ...]:
     return tuple(sorted(top for top, match in found.items() if not counts(int(match[1]), int(match[2]), begun)))
 
 
+def delete_unfinished(folder: Folder, before: int) -> None:
+    """Delete what attempts before attempt `before` left of checkpoints that they did not complete."""
+    names = [name.partition("/") for name in folder.names()]
+    complete = {top for top, _, rest in names if rest == COMPLETE}
+    for top in {top for top, _, _ in names} - complete:
+        match = _NAME.fullmatch(top)
+        if match is not None and int(match[2]) < before:
+            delete(folder, top)
+
+
 def delete(folder: Folder, name: str) -> None:
     """Delete a checkpoint, its completeness first."""
     folder.remove(f"{name}/{COMPLETE}")

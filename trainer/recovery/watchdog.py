@@ -52,19 +52,30 @@ class RankProgress:
 
 def diagnose(progress: Sequence[RankProgress | None]) -> str:
     """One sentence that names the rank that others wait for, and the collective. None: no answer of that rank."""
-    silent = [rank for rank, each in enumerate(progress) if each is None]
+    hung = behind(progress)
     known = {rank: each for rank, each in enumerate(progress) if each is not None}
+    if not known:
+        return "no rank gives a sign of life"
     furthest = max(known.values(), key=lambda each: each.num_markers)
     collective = IMPLIED_COLLECTIVE.get(furthest.where, furthest.where)
     waiting = f"others wait in step {furthest.step} in the {collective}"
-    if silent:
-        return f"rank {_ranks(silent)} gives no sign of life; {waiting}"
-    least = min(each.num_markers for each in known.values())
-    behind = [rank for rank, each in known.items() if each.num_markers == least]
-    if least == furthest.num_markers:
+    if not hung:
         return f"all ranks wait in step {furthest.step} in the {collective}: is the network between them up?"
-    last = known[behind[0]]
-    return f"rank {_ranks(behind)} is hung in step {last.step}, {last.where}; {waiting}"
+    if hung[0] not in known:
+        return f"rank {_ranks(hung)} gives no sign of life; {waiting}"
+    last = known[hung[0]]
+    return f"rank {_ranks(hung)} is hung in step {last.step}, {last.where}; {waiting}"
+
+
+def behind(progress: Sequence[RankProgress | None]) -> list[int]:
+    """The ranks that the others wait for: those that gave no answer, else those with the fewest markers; none where all
+    have as many."""
+    silent = [rank for rank, each in enumerate(progress) if each is None]
+    if silent:
+        return silent
+    known = [each.num_markers for each in progress if each is not None]
+    least = min(known)
+    return [rank for rank, num in enumerate(known) if num == least] if least < max(known) else []
 
 
 def _ranks(ranks: Sequence[int]) -> str:
