@@ -16,8 +16,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any, Final, cast
 
@@ -28,6 +29,8 @@ import torch.distributed as dist
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.metrics import Gauge
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder, filesystem
@@ -35,12 +38,14 @@ from lineage.store.delta import StoreError
 from trainer.checkpoint.store import complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
+from trainer.in_place import MemberJob, be_member
 from trainer.loop import LaunchContext, train
 from trainer.model.sizes import model_config
 from trainer.observe import observe
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
+from trainer.processes.member import Place
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
 from trainer.processes.runtime import Process, collective_timeout, join_process_group
 from trainer.provenance.setup import Hardware
@@ -49,7 +54,7 @@ from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.hardware import hardware_of
 from trainer.replay.observed import Observed, ObserveRequest
 from trainer.result import TrainingResult
-from trainer.supervise import FINAL_ERRORS
+from trainer.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
 
@@ -88,6 +93,8 @@ def train_on_ray(
     if not recipe.ray.grows:
         check_workers(workers)
     output.remove(STOP)
+    if recipe.train.recovery.mode == "in_place":
+        return _train_in_place(recipe, workers, output)
     job = _job(recipe, workers)
     # Tried again as long as that gets on: `_no_use_in_starting` says when it does not.
     trainer = _trainer(_work, recipe, workers, job, _run_config(job.launch, output, "ray", max_failures=-1))
@@ -99,6 +106,104 @@ def train_on_ray(
     if "error" in payload:
         raise FINAL_ERRORS[payload["error"]](payload["message"])
     return TrainingResult(**payload)
+
+
+def _train_in_place(recipe: TrainRecipe, workers: Workers, output: Folder) -> TrainingResult:
+    """With actors of our own: whatever Ray Train does about a failure ends the processes that are left too."""
+    if "GPU" in workers.each:
+        raise RecipeError(NO_GPUS, "train.recovery.mode")
+    with _stopping(output), following(output, recipe.train.steps):
+        result = train_supervised(recipe, partial(_ActorProcesses, recipe, workers), _StopFile(output))
+    output.remove(STOP)
+    return result
+
+
+class _ActorProcesses:
+    """The processes of a run that recovers in place, as actors. Those that take the place of spares lie where an ended
+    one lay."""
+
+    def __init__(self, recipe: TrainRecipe, workers: Workers, job: MemberJob, port: int) -> None:
+        self._recipe, self._job = recipe, job
+        self._host, self._port = ray.util.get_node_ip_address(), port
+        each = dict(workers.each) or {"CPU": 0.001}
+        self._group = placement_group(
+            [each] * workers.num,
+            strategy=recipe.train.resources.placement,
+            bundle_label_selector=_selectors(recipe.train.resources.near, workers),
+        )
+        self._options: dict[str, Any] = {
+            "num_cpus": each.pop("CPU", 0),
+            "memory": each.pop("memory", None),
+            "resources": each,
+        }
+        ray.get(self._group.ready())
+        self._free = list(reversed(range(workers.num)))
+        self._bundles: dict[int, int] = {}
+        self._actors: dict[int, Any] = {}
+        self._places: dict[int, Any] = {}
+        self._work: dict[Any, int] = {}
+
+    def start(self, process: int) -> None:
+        bundle = self._bundles[process] = self._free.pop()
+        where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
+        actor = ray.remote(max_restarts=0)(_MemberActor).options(scheduling_strategy=where, **self._options).remote()
+        place = Place(host=self._host, port=self._port, process=process)
+        self._actors[process], self._places[process] = actor, actor.place.remote()
+        payload = {"job": dataclasses.asdict(self._job), "place": dataclasses.asdict(place), "folder": os.getcwd()}
+        self._work[actor.work.remote(payload)] = process
+        if process == self._recipe.train.num_workers - 1:
+            self._check_peers()
+
+    def ended(self, seconds: float) -> Sequence[tuple[int, str]]:
+        ready, _ = ray.wait(list(self._work), num_returns=1, timeout=seconds)
+        found = []
+        for reference in ready:
+            process = self._work.pop(reference)
+            self._free.append(self._bundles.pop(process))
+            try:
+                ray.get(reference)
+                how = "ended"
+            except ray.exceptions.RayActorError:
+                how = "was lost"
+            except ray.exceptions.RayTaskError as error:
+                how = f"ended: {error.cause}"
+            ray.kill(self._actors.pop(process))
+            found.append((process, how))
+        if not self._work:
+            remove_placement_group(self._group)
+        return found
+
+    def kill(self, process: int) -> None:
+        if process not in self._actors:
+            return
+        node, pid = ray.get(self._places[process])
+        # Ray asks an actor to end, which a process that was stopped does not hear.
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        ray.remote(max_retries=0)(_kill_process).options(num_cpus=0, scheduling_strategy=there).remote(pid)
+
+    def _check_peers(self) -> None:
+        tp, ranks = self._recipe.train.mesh.tp, range(self._recipe.train.num_workers)
+        if tp > 1 and (wrong := split_peers([ray.get(self._places[rank])[0] for rank in ranks], tp)):
+            raise RecipeError(wrong)
+
+
+class _MemberActor:
+    """A process of a run that recovers in place."""
+
+    def place(self) -> tuple[str, int]:
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    def work(self, payload: dict[str, Any]) -> int:
+        if os.path.isdir(payload["folder"]):  # Ray starts workers in a folder of its own
+            os.chdir(payload["folder"])
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        job = MemberJob(**payload["job"])
+        return be_member(job, Place(**payload["place"]), lambda: (RayMetrics(job.recipe["run"]["name"]),))
+
+
+def _kill_process(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def observe_on_ray(

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import torch
+
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
@@ -31,6 +33,11 @@ FINAL_ERRORS: Final = {
 STARTS_WITHOUT_PROGRESS: Final = 4
 """So many starts in a row without a new checkpoint end the run."""
 
+NO_GPUS: Final = (
+    'train.recovery.mode = "in_place": expected "restart" on GPUs: how NCCL\'s groups are given up and made again'
+    " is not built; it is for processes without a GPU (train.resources.gpus = 0 on Ray, or CUDA_VISIBLE_DEVICES= here)"
+)
+
 Begin = Callable[[MemberJob, int], Processes]
 """Gives the processes of a start, which find its store at a port of this machine."""
 
@@ -44,6 +51,9 @@ def train_on_this_machine(recipe: TrainRecipe, stop_requested: Callable[[], bool
             " RECIPE` without it, which starts the processes itself, or `sluice train RECIPE`, on Ray",
             "train.recovery.mode",
         )
+
+    if torch.cuda.is_available():
+        raise RecipeError(NO_GPUS, "train.recovery.mode")
 
     def begin(job: MemberJob, port: int) -> Processes:
         return ForkedProcesses(partial(be_member, job), port, recipe.train.num_workers)
