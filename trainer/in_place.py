@@ -21,7 +21,7 @@ import dataclasses
 import gc
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -62,7 +62,7 @@ from trainer.parallel.mesh import local_part, settle_buckets
 from trainer.processes.member import GenerationOverError, Member, Place
 from trainer.processes.runtime import Process, collective_timeout, local_device
 from trainer.provenance.setup import read_setup, record_setup
-from trainer.recovery.agreement import Agreement, CannotRecoverError, RankReport, agree
+from trainer.recovery.agreement import Agreement, CannotRecoverError, RankReport, agree, keeps_copy_of
 from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, claim_next, record_failure
 from trainer.recovery.repeats import LoweredRate, RepeatedFaultsError, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
@@ -152,6 +152,16 @@ class _Held:
         return ready if ready is not None and ready.step == self.told.applied else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copies:
+    """At the beginning of a step: what this rank held and what the rank before it did, as bytes in the order of
+    `_Survivor._pieces`, and the progress. `neighbours`: None on a rank that took a lost one's place at that step."""
+
+    own: Tensor
+    neighbours: Tensor | None
+    told: _Told
+
+
 class _Survivor:
     """A process of the run, from generation to generation."""
 
@@ -170,6 +180,8 @@ class _Survivor:
         self._progress: Progress | None = None
         self._held: _Held | None = None
         self._pieces: dict[str, Tensor] = {}
+        self._kept: dict[int, _Copies] = {}
+        self._num_neighbours_bytes = 0
         self._reports: list[StepReport] = []
 
     def run(self) -> TrainingResult | None:
@@ -208,6 +220,7 @@ class _Survivor:
 
     def _train(self) -> TrainingResult:
         member, recipe = self._member, self._recipe
+        self._num_neighbours_bytes = 0
         member.at(0, "agreement of the ranks that are left")
         member.tell(self._report())
         agreed = agree(member.reports(), partial(recipe.train.mesh.replicas_of, shards=recipe.train.zero != 0))
@@ -227,6 +240,7 @@ class _Survivor:
             process=process,
             more_sinks=self._more_sinks() if member.rank == 0 else (),
             stop_requested=member.stop_requested,
+            before_step=self._copy,
             after_step=self._forget_reports,
             after_report=self._reports.append,
             opening_groups=member.opening_groups,
@@ -265,6 +279,7 @@ class _Survivor:
         corpus = by_first_rank(partial(open_corpus, recipe.train.outs), words.control)
         passed_over = by_first_rank(partial(left_out, self._output), words.control)
         self._reports.clear()
+        self._kept.clear()
         self._feed = feed_of(recipe, process, corpus, self._order, passed_over, group=of_feed)
         joined = join_run(recipe, process, self._feed, words.control)
         progress = first_progress(joined, recipe)
@@ -301,6 +316,9 @@ class _Survivor:
         self._fill(run, agreed)
         told = dataclasses.replace(told, attempt=attempt.number)
         self._held = _Held(tensors=self._pieces, told=told)
+        self._kept = {step: copies for step, copies in self._kept.items() if step <= agreed.step}
+        if agreed.from_copies and not self._kept:
+            self._kept[agreed.step] = _Copies(own=_as_bytes(self._pieces.values()), neighbours=None, told=told)
         self._run, self._progress = run, progress
         self._reports[:] = told.reports
         if process.rank == 0:
@@ -317,21 +335,53 @@ class _Survivor:
         rank = self._member.rank
         state = state_tensors(run.context)
         self._pieces = {name: local_part(tensor) for name, tensor in state.items()}
-        if self._held is not None:
+        if agreed.from_copies and self._held is not None:
+            _from_bytes(self._kept[agreed.step].own, self._pieces.values())
+        elif self._held is not None:
             for name, piece in self._pieces.items():
                 piece.copy_(self._held.tensors[name])
         for lost, source in sorted(agreed.filled_by.items()):
             if rank == source:
-                for piece in self._pieces.values():
-                    dist.send(piece.contiguous(), lost, group=run.control)
+                keeps = agreed.from_copies and keeps_copy_of(rank, self._member.num_ranks) == lost
+                sent = self._kept[agreed.step].neighbours if keeps else _as_bytes(self._pieces.values())
+                assert sent is not None, "a rank that keeps no copy says so"
+                dist.send(sent, lost, group=run.control)
             elif rank == lost:
-                for piece in self._pieces.values():
-                    came = torch.empty_like(piece, memory_format=torch.contiguous_format)
-                    dist.recv(came, source, group=run.control)
-                    piece.copy_(came)
+                came = torch.empty(_num_bytes(self._pieces.values()), dtype=torch.uint8)
+                dist.recv(came, source, group=run.control)
+                _from_bytes(came, self._pieces.values())
         restore(state, run.context.optimizer)
         run.model.weights_changed()
         settle_buckets(run.model, run.feed.num_rows, self._recipe.train.seq_len)
+
+    def _copy(self, step: int) -> None:
+        """Keep what this rank holds at the beginning of a step, and what the rank before it does. Collective."""
+        if not self._recipe.train.recovery.neighbour_copy:
+            return
+        run, member = self._run, self._member
+        assert run is not None
+        member.at(step, "copy to the neighbour")
+        before, behind = keeps_copy_of(member.rank, member.num_ranks), (member.rank + 1) % member.num_ranks
+        own = _as_bytes(self._pieces.values())
+        if not self._num_neighbours_bytes:
+            sizes = [0] * member.num_ranks
+            dist.all_gather_object(sizes, len(own), group=run.control)
+            self._num_neighbours_bytes = sizes[before]
+            if member.rank == 0:
+                sys.stderr.write(
+                    f"copies on neighbours: each step sends {max(sizes):,} bytes from each process to the next, and"
+                    f" keeps up to {4 * max(sizes):,} in the host memory of each\n"
+                )
+        neighbours = torch.empty(self._num_neighbours_bytes, dtype=torch.uint8)
+        exchange = [
+            dist.P2POp(dist.isend, own, behind, run.control),
+            dist.P2POp(dist.irecv, neighbours, before, run.control),
+        ]
+        for request in dist.batch_isend_irecv(exchange):
+            request.wait()
+        # Two steps: one that dies within this copy leaves that of the step before on all.
+        self._kept = {kept: copies for kept, copies in self._kept.items() if kept == step - 1}
+        self._kept[step] = _Copies(own=own, neighbours=neighbours, told=self._told())
 
     def _claim(self, told: _Told) -> tuple[Attempt, int, str]:
         """The attempt that goes on, the steps in the newest complete checkpoint (-1: there is none) and its place. By
@@ -348,7 +398,10 @@ class _Survivor:
         return attempt, *((newest[0].step, folder.at(newest[0].name)) if newest else (-1, ""))
 
     def _hear(self, agreed: Agreement, control: dist.ProcessGroup) -> _Told:
-        told = self._held.told if self._held is not None and agreed.told_by == self._member.rank else None
+        told = None
+        if agreed.told_by == self._member.rank:
+            assert self._held is not None
+            told = self._kept[agreed.step].told if agreed.from_copies else self._held.told
         shared = [told]
         dist.broadcast_object_list(shared, src=agreed.told_by, group=control)
         assert shared[0] is not None
@@ -381,6 +434,7 @@ class _Survivor:
         # A listed step changes no weight, so ranks may be several of them apart.
         while applied < self._recipe.train.steps and feed.is_listed(applied):
             applied += 1
+        keeps = bool(self._kept) and all(copies.neighbours is not None for copies in self._kept.values())
         return RankReport(
             rank=rank,
             holds=True,
@@ -388,6 +442,8 @@ class _Survivor:
             done=held.told.step,
             ready=held.ready is not None,
             attempt=held.told.attempt,
+            kept=tuple(sorted(self._kept)),
+            keeps_of=keeps_copy_of(rank, self._member.num_ranks) if keeps else None,
         )
 
     def _catch_up(self) -> None:
@@ -429,6 +485,25 @@ class _Survivor:
             corpus=run.feed.agreed,
             ends=ends,
         )
+
+
+def _num_bytes(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _as_bytes(tensors: Iterable[Tensor]) -> Tensor:
+    """A copy of the tensors' bytes, one tensor's behind another's."""
+    return torch.cat([tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in tensors])
+
+
+def _from_bytes(whole: Tensor, tensors: Iterable[Tensor]) -> None:
+    """Write into the tensors what `_as_bytes` gave of such ones."""
+    at = 0
+    for tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        # A copy: a number of eight bytes may not begin at any place.
+        tensor.copy_(whole[at : at + size].clone().view(tensor.dtype).reshape(tensor.shape))
+        at += size
 
 
 def vote(run: RunParts) -> None:

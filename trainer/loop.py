@@ -72,6 +72,7 @@ class LaunchContext:
     process: Process
     more_sinks: Sequence[Sink] = ()
     stop_requested: Callable[[], bool] = lambda: False
+    before_step: Callable[[int], None] = lambda step: None
     after_step: Callable[[int], None] = lambda step: None
     after_report: Callable[[StepReport], None] = lambda report: None
     opening_groups: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -357,6 +358,7 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
     steps = run.recipe.train.steps
     try:
         while progress.step < steps and not progress.stop:
+            run.launch.before_step(progress.step)
             run.profiler.before(progress.step)
             _run_step(run, progress)
             run.profiler.after(progress.step)

@@ -255,17 +255,17 @@ class TrainTable:
                 " process takes the place of the one that is lost"
             )
         mesh = self.mesh
-        if asked.neighbour_copy:
+        if mesh.num_workers == 1:
             raise RecipeError(
-                "train.recovery.neighbour_copy = true: copies on a neighbour are not built; expected false, and a"
-                " layout whose weights a replica holds (zero = 0, or train.parallel.dp_replicate of at least 2)",
-                "train.recovery.neighbour_copy",
+                'train.recovery.mode = "in_place": expected at least 2 workers: nothing is left of a run whose one'
+                " process is lost",
+                "train.recovery.mode",
             )
-        if not mesh.replicas_of(0, shards=self.zero != 0):
+        if not asked.neighbour_copy and not mesh.replicas_of(0, shards=self.zero != 0):
             raise RecipeError(
                 f'train.recovery.mode = "in_place": with zero = {self.zero} and dp_replicate = {mesh.dp_replicate} no'
-                " other process holds the weights and moments of one that is lost; expected zero = 0, or"
-                ' train.parallel.dp_replicate of at least 2, or mode = "restart"',
+                " other process holds the weights and moments of one that is lost; expected"
+                " train.recovery.neighbour_copy = true, or zero = 0, or train.parallel.dp_replicate of at least 2",
                 "train.recovery.mode",
             )
         if self.record_losses:

@@ -86,6 +86,26 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "pp and replicas": {"parallel": {"pp": 2, "dp_replicate": 2}},
 }
 
+WITHOUT_REPLICAS: dict[str, dict[str, Any]] = {
+    "fsdp": {"workers": 4},
+    "tp and shards": {"parallel": {"tp": 2, "dp_shard": 2}},
+    "pp and shards": {"parallel": {"pp": 2, "dp_shard": 2}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", WITHOUT_REPLICAS)
+def test_without_a_replica_the_copies_on_neighbours_fill_the_place(layout: str, corpus: str, tmp_path: Path) -> None:
+    changes = {"steps": 60, "recovery": IN_PLACE | {"spares": 2, "neighbour_copy": True}} | WITHOUT_REPLICAS[layout]
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
+    moments = [(where, 3) for where in (*PHASES, "vote on the step", "copy to the neighbour") for _ in range(2)]
+    deaths = {number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)}
+    assert train_with(run, deaths).finished
+    check_same(run, whole)
+    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {len(deaths)}
+
 
 def forty_deaths() -> Deaths:
     """One in each generation: in every phase of each rank, and at every marker of a recovery, which the next ends."""
