@@ -59,7 +59,7 @@ from trainer.loop import (
 )
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import local_part, settle_buckets
-from trainer.processes.member import GenerationOverError, Member, Place
+from trainer.processes.participant import GenerationOverError, Participant, Rendezvous
 from trainer.processes.runtime import Process, collective_timeout, local_device
 from trainer.provenance.setup import read_setup, record_setup
 from trainer.recovery.agreement import Agreement, CannotRecoverError, RankReport, agree, keeps_copy_of
@@ -80,35 +80,35 @@ _ENDING_THE_RUN: Final = (RecipeError, FencedOutError, StoreError, TrainingStopp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemberJob:
+class ParticipantJob:
     """What each process of a run gets. `launch` names this start of all of them."""
 
     recipe: dict[str, Any]
     launch: str
 
     @staticmethod
-    def of(recipe: TrainRecipe, launch: str) -> MemberJob:
-        return MemberJob(recipe=as_plain(recipe), launch=launch)
+    def of(recipe: TrainRecipe, launch: str) -> ParticipantJob:
+        return ParticipantJob(recipe=as_plain(recipe), launch=launch)
 
 
-def be_member(job: MemberJob, place: Place, more_sinks: Callable[[], Sequence[Sink]] = tuple) -> int:
+def participate(job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[], Sequence[Sink]] = tuple) -> int:
     """What each process does, the spares too: returns 0 once it said how the run ended, or was not needed."""
     recipe = parse_table(TrainRecipe, job.recipe)
-    member = Member(place, recipe.train.faults.watchdog_seconds)
+    participant = Participant(place, recipe.train.faults.watchdog_seconds)
     try:
-        result = _Survivor(recipe, member, job.launch, more_sinks).run()
+        result = _Survivor(recipe, participant, job.launch, more_sinks).run()
     except (*_ENDING_THE_RUN, CheckpointError) as error:
-        member.ended({"error": type(error).__name__, "message": str(error)})
+        participant.ended({"error": type(error).__name__, "message": str(error)})
     except BaseException as error:
         traceback.print_exc()
-        record_failure(Folder(recipe.train.output), max(member.rank, 0), f"{type(error).__name__}: {error}")
+        record_failure(Folder(recipe.train.output), max(participant.rank, 0), f"{type(error).__name__}: {error}")
         raise
     else:
         if result is None:
             return 0
-        member.ended({"result": dataclasses.asdict(result)})
+        participant.ended({"result": dataclasses.asdict(result)})
     # Others may still need what this process holds, as its last words in a group.
-    member.await_end()
+    participant.await_end()
     return 0
 
 
@@ -166,9 +166,9 @@ class _Survivor:
     """A process of the run, from generation to generation."""
 
     def __init__(
-        self, recipe: TrainRecipe, member: Member, launch: str, more_sinks: Callable[[], Sequence[Sink]]
+        self, recipe: TrainRecipe, participant: Participant, launch: str, more_sinks: Callable[[], Sequence[Sink]]
     ) -> None:
-        self._recipe, self._member, self._launch = recipe, member, launch
+        self._recipe, self._participant, self._launch = recipe, participant, launch
         self._more_sinks = more_sinks
         self._output = Folder(recipe.train.output)
         # Whatever does not hang on the rank is ready when a spare gets one.
@@ -187,7 +187,7 @@ class _Survivor:
     def run(self) -> TrainingResult | None:
         """Train until the run ends; None where this process was not needed. Errors as of `trainer.loop.train`."""
         try:
-            while self._member.await_rank():
+            while self._participant.await_rank():
                 result = self._generation()
                 if result is not None:
                     return result
@@ -205,52 +205,52 @@ class _Survivor:
         except _ENDING_THE_RUN:
             raise
         except CannotRecoverError as error:
-            self._member.cannot_recover(str(error))
-            self._member.await_over(error)
+            self._participant.cannot_recover(str(error))
+            self._participant.await_over(error)
         except RuntimeError as error:  # gloo's errors, and what threads that were cut off raise
-            self._member.await_over(error)
+            self._participant.await_over(error)
         # Not within `except`: the error holds the frames, and so the model, of what has ended.
         if self._run is not None:
             self._run.saver.abandon(_WRITER_SECONDS)
             if self._held is None:
                 self._held = self._what_is_held()
         self._run = self._progress = None
-        self._member.leave_group()
+        self._participant.leave_group()
         return None
 
     def _train(self) -> TrainingResult:
-        member, recipe = self._member, self._recipe
+        participant, recipe = self._participant, self._recipe
         self._num_neighbours_bytes = 0
-        member.at(0, "agreement of the ranks that are left")
-        member.tell(self._report())
-        agreed = agree(member.reports(), partial(recipe.train.mesh.replicas_of, shards=recipe.train.zero != 0))
-        if agreed is not None and member.rank in agreed.behind:
+        participant.at(0, "agreement of the ranks that are left")
+        participant.tell(self._report())
+        agreed = agree(participant.reports(), partial(recipe.train.mesh.replicas_of, shards=recipe.train.zero != 0))
+        if agreed is not None and participant.rank in agreed.behind:
             self._catch_up()
         if self._held is not None:
             self._held.run = None  # with the model of the generation before
         gc.collect()
-        member.at(0, "forming of process groups")
-        member.form_group()
-        process = Process(rank=member.rank, world_size=member.num_ranks, device=self._device)
-        with member.opening_groups():
+        participant.at(0, "forming of process groups")
+        participant.form_group()
+        process = Process(rank=participant.rank, world_size=participant.num_ranks, device=self._device)
+        with participant.opening_groups():
             timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
             words = Words(control=dist.new_group(backend="gloo", timeout=timeout), saving=saving_group())
             of_feed = words_of_feed(process)
         launch = LaunchContext(
             process=process,
-            more_sinks=self._more_sinks() if member.rank == 0 else (),
-            stop_requested=member.stop_requested,
+            more_sinks=self._more_sinks() if participant.rank == 0 else (),
+            stop_requested=participant.stop_requested,
             before_step=self._copy,
             after_step=self._forget_reports,
             after_report=self._reports.append,
-            opening_groups=member.opening_groups,
+            opening_groups=participant.opening_groups,
         )
         if agreed is None:
             self._start(launch, words, of_feed)
         else:
             self._go_on(launch, words, of_feed, agreed)
-        if member.rank == 0:
-            member.begun()
+        if participant.rank == 0:
+            participant.begun()
         while True:
             assert self._run is not None
             assert self._progress is not None
@@ -263,17 +263,17 @@ class _Survivor:
                 break
             self._run = self._progress = None
             lines = by_first_rank(partial(go_back_before, recipe, steps), words.control)
-            if member.rank == 0:
+            if participant.rank == 0:
                 sys.stderr.writelines(f"{line}\n" for line in lines)
             self._start(launch, words, of_feed)
-        if result.finished and member.rank == 0:
+        if result.finished and participant.rank == 0:
             end_rollbacks(self._output, attempts(self._output), result.attempt)
         return result
 
     def _start(self, launch: LaunchContext, words: Words, of_feed: dist.ProcessGroup | None) -> None:
         """From the newest checkpoint, or from the first weights, as any start."""
         recipe, process = self._recipe, launch.process
-        self._member.rest()
+        self._participant.rest()
         if self._feed is not None:
             self._feed.close()
         corpus = by_first_rank(partial(open_corpus, recipe.train.outs), words.control)
@@ -283,7 +283,7 @@ class _Survivor:
         self._feed = feed_of(recipe, process, corpus, self._order, passed_over, group=of_feed)
         joined = join_run(recipe, process, self._feed, words.control)
         progress = first_progress(joined, recipe)
-        run = assemble(recipe, launch, self._feed, joined, progress, words=words, watchdog=self._member)
+        run = assemble(recipe, launch, self._feed, joined, progress, words=words, watchdog=self._participant)
         run.context.vote = partial(vote, run)
         load_state(run)
         self._pieces = {name: local_part(tensor) for name, tensor in state_tensors(run.context).items()}
@@ -291,9 +291,9 @@ class _Survivor:
 
     def _go_on(self, launch: LaunchContext, words: Words, of_feed: dist.ProcessGroup | None, agreed: Agreement) -> None:
         """With what those that are left hold, as another attempt."""
-        recipe, process, member = self._recipe, launch.process, self._member
+        recipe, process, participant = self._recipe, launch.process, self._participant
         told = self._hear(agreed, words.control)
-        member.at(told.step, "claim of the next attempt")
+        participant.at(told.step, "claim of the next attempt")
         attempt, saved, checkpoint = by_first_rank(partial(self._claim, told), words.control)
         if self._feed is None:
             passed_over = left_out(self._output)
@@ -309,10 +309,10 @@ class _Survivor:
             stop=told.stop,
             loss=told.loss,
         )
-        member.at(told.step, "making of the model")
-        run = assemble(recipe, launch, self._feed, Joined(attempt=attempt), progress, words=words, watchdog=member)
+        participant.at(told.step, "making of the model")
+        run = assemble(recipe, launch, self._feed, Joined(attempt=attempt), progress, words=words, watchdog=participant)
         run.context.vote = partial(vote, run)
-        member.at(told.step, "filling of the model")
+        participant.at(told.step, "filling of the model")
         self._fill(run, agreed)
         told = dataclasses.replace(told, attempt=attempt.number)
         self._held = _Held(tensors=self._pieces, told=told)
@@ -332,7 +332,7 @@ class _Survivor:
 
     def _fill(self, run: RunParts, agreed: Agreement) -> None:
         """Weights, moments and windows: this rank's own, or those of the rank that fills it. Collective."""
-        rank = self._member.rank
+        rank = self._participant.rank
         state = state_tensors(run.context)
         self._pieces = {name: local_part(tensor) for name, tensor in state.items()}
         if agreed.from_copies and self._held is not None:
@@ -342,7 +342,7 @@ class _Survivor:
                 piece.copy_(self._held.tensors[name])
         for lost, source in sorted(agreed.filled_by.items()):
             if rank == source:
-                keeps = agreed.from_copies and keeps_copy_of(rank, self._member.num_ranks) == lost
+                keeps = agreed.from_copies and keeps_copy_of(rank, self._participant.num_ranks) == lost
                 sent = self._kept[agreed.step].neighbours if keeps else _as_bytes(self._pieces.values())
                 assert sent is not None, "a rank that keeps no copy says so"
                 dist.send(sent, lost, group=run.control)
@@ -358,16 +358,19 @@ class _Survivor:
         """Keep what this rank holds at the beginning of a step, and what the rank before it does. Collective."""
         if not self._recipe.train.recovery.neighbour_copy:
             return
-        run, member = self._run, self._member
+        run, participant = self._run, self._participant
         assert run is not None
-        member.at(step, "copy to the neighbour")
-        before, behind = keeps_copy_of(member.rank, member.num_ranks), (member.rank + 1) % member.num_ranks
+        participant.at(step, "copy to the neighbour")
+        before, behind = (
+            keeps_copy_of(participant.rank, participant.num_ranks),
+            (participant.rank + 1) % participant.num_ranks,
+        )
         own = _as_bytes(self._pieces.values())
         if not self._num_neighbours_bytes:
-            sizes = [0] * member.num_ranks
+            sizes = [0] * num
             dist.all_gather_object(sizes, len(own), group=run.control)
             self._num_neighbours_bytes = sizes[before]
-            if member.rank == 0:
+            if rank == 0:
                 sys.stderr.write(
                     f"copies on neighbours: each step sends {max(sizes):,} bytes from each process to the next, and"
                     f" keeps up to {4 * max(sizes):,} in the host memory of each\n"
@@ -399,7 +402,7 @@ class _Survivor:
 
     def _hear(self, agreed: Agreement, control: dist.ProcessGroup) -> _Told:
         told = None
-        if agreed.told_by == self._member.rank:
+        if agreed.told_by == self._participant.rank:
             assert self._held is not None
             told = self._kept[agreed.step].told if agreed.from_copies else self._held.told
         shared = [told]
@@ -427,7 +430,7 @@ class _Survivor:
             self._reports[:] = [report for report in self._reports if report.step >= saved]
 
     def _report(self) -> RankReport:
-        rank, held, feed = self._member.rank, self._held, self._feed
+        rank, held, feed = self._participant.rank, self._held, self._feed
         if held is None or feed is None:
             return RankReport(rank=rank)
         applied = held.told.applied
@@ -443,7 +446,7 @@ class _Survivor:
             ready=held.ready is not None,
             attempt=held.told.attempt,
             kept=tuple(sorted(self._kept)),
-            keeps_of=keeps_copy_of(rank, self._member.num_ranks) if keeps else None,
+            keeps_of=keeps_copy_of(rank, self._participant.num_ranks) if keeps else None,
         )
 
     def _catch_up(self) -> None:
@@ -452,7 +455,7 @@ class _Survivor:
         assert held is not None
         assert held.run is not None
         assert held.ready is not None
-        sys.stderr.write(f"rank {self._member.rank} brings step {held.ready.step} in, as the others have\n")
+        sys.stderr.write(f"rank {self._participant.rank} brings step {held.ready.step} in, as the others have\n")
         outcome = apply_step(held.run.context, held.ready)
         read = held.run.reporter.report(outcome, held.run.context.clock.end_step(), None, alone=True)
         held.told = dataclasses.replace(held.told, ends=read.report, stop=held.told.stop or read.stop)

@@ -38,14 +38,14 @@ from lineage.store.delta import StoreError
 from trainer.checkpoint.store import complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
-from trainer.in_place import MemberJob, be_member
+from trainer.in_place import ParticipantJob, participate
 from trainer.loop import LaunchContext, train
 from trainer.model.sizes import model_config
 from trainer.observe import observe
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
-from trainer.processes.member import Place
+from trainer.processes.participant import Rendezvous
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
 from trainer.processes.runtime import Process, collective_timeout, join_process_group
 from trainer.provenance.setup import Hardware
@@ -122,7 +122,7 @@ class _ActorProcesses:
     """The processes of a run that recovers in place, as actors. Those that take the place of spares lie where an ended
     one lay."""
 
-    def __init__(self, recipe: TrainRecipe, workers: Workers, job: MemberJob, port: int) -> None:
+    def __init__(self, recipe: TrainRecipe, workers: Workers, job: ParticipantJob, port: int) -> None:
         self._recipe, self._job = recipe, job
         self._host, self._port = ray.util.get_node_ip_address(), port
         each = dict(workers.each) or {"CPU": 0.001}
@@ -146,8 +146,10 @@ class _ActorProcesses:
     def start(self, process: int) -> None:
         bundle = self._bundles[process] = self._free.pop()
         where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
-        actor = ray.remote(max_restarts=0)(_MemberActor).options(scheduling_strategy=where, **self._options).remote()
-        place = Place(host=self._host, port=self._port, process=process)
+        actor = (
+            ray.remote(max_restarts=0)(_ParticipantActor).options(scheduling_strategy=where, **self._options).remote()
+        )
+        place = Rendezvous(host=self._host, port=self._port, process=process)
         self._actors[process], self._places[process] = actor, actor.place.remote()
         payload = {"job": dataclasses.asdict(self._job), "place": dataclasses.asdict(place), "folder": os.getcwd()}
         self._work[actor.work.remote(payload)] = process
@@ -187,7 +189,7 @@ class _ActorProcesses:
             raise RecipeError(wrong)
 
 
-class _MemberActor:
+class _ParticipantActor:
     """A process of a run that recovers in place."""
 
     def place(self) -> tuple[str, int]:
@@ -197,8 +199,8 @@ class _MemberActor:
         if os.path.isdir(payload["folder"]):  # Ray starts workers in a folder of its own
             os.chdir(payload["folder"])
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
-        job = MemberJob(**payload["job"])
-        return be_member(job, Place(**payload["place"]), lambda: (RayMetrics(job.recipe["run"]["name"]),))
+        job = ParticipantJob(**payload["job"])
+        return participate(job, Rendezvous(**payload["place"]), lambda: (RayMetrics(job.recipe["run"]["name"]),))
 
 
 def _kill_process(pid: int) -> None:

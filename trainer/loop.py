@@ -79,7 +79,7 @@ class LaunchContext:
 
 
 class Watching(Protocol):
-    """What hears of each marker that this process passes: `Watchdog`, or a run's `Member`."""
+    """What hears of each marker that this process passes: `Watchdog`, or a `Participant`."""
 
     def at(self, step: int, where: str) -> None: ...
 

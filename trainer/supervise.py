@@ -17,9 +17,9 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.checkpoint.room import DiskFullError
 from trainer.checkpoint.store import CheckpointError, complete_checkpoints
-from trainer.in_place import MemberJob, be_member
+from trainer.in_place import ParticipantJob, participate
 from trainer.options import TrainRecipe
-from trainer.processes.forked_members import ForkedProcesses
+from trainer.processes.forked_processes import ForkedProcesses
 from trainer.processes.supervisor import Processes, Supervisor, make_store
 from trainer.recovery.attempts import FencedOutError, attempts, failures
 from trainer.recovery.repeats import TrainingStoppedError
@@ -38,7 +38,7 @@ NO_GPUS: Final = (
     " is not built; it is for processes without a GPU (train.resources.gpus = 0 on Ray, or CUDA_VISIBLE_DEVICES= here)"
 )
 
-Begin = Callable[[MemberJob, int], Processes]
+Begin = Callable[[ParticipantJob, int], Processes]
 """Gives the processes of a start, which find its store at a port of this machine."""
 
 
@@ -55,8 +55,8 @@ def train_on_this_machine(recipe: TrainRecipe, stop_requested: Callable[[], bool
     if torch.cuda.is_available():
         raise RecipeError(NO_GPUS, "train.recovery.mode")
 
-    def begin(job: MemberJob, port: int) -> Processes:
-        return ForkedProcesses(partial(be_member, job), port, recipe.train.num_workers)
+    def begin(job: ParticipantJob, port: int) -> Processes:
+        return ForkedProcesses(partial(participate, job), port, recipe.train.num_workers)
 
     return train_supervised(recipe, begin, stop_requested)
 
@@ -74,7 +74,7 @@ def train_supervised(recipe: TrainRecipe, begin: Begin, stop_requested: Callable
                 f" errors: {errors}"
             )
         store = make_store()
-        job = MemberJob.of(recipe, uuid.uuid4().hex)
+        job = ParticipantJob.of(recipe, uuid.uuid4().hex)
         ended = Supervisor(
             begin(job, store.port),
             store,

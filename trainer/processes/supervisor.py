@@ -1,7 +1,7 @@
 """Starts the processes of a run that recovers in place, hears of their deaths, and gives the places of the dead to
-spares. It holds the store through which they talk (`member.py`), so no rank's death takes that away.
+spares. It holds the store through which they talk (`participant.py`), so no rank's death takes that away.
 
-How processes are started, end and are killed is the launcher's: `forked_members.py` on this machine, `launch.py` on
+How processes are started, end and are killed is the launcher's: `forked_processes.py` on this machine, `launch.py` on
 Ray. Where a death cannot be met in place, `run` says why, and everything starts again from the newest checkpoint."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, cast
 import torch.distributed as dist
 
 from lineage.storage.folder import Folder
-from trainer.processes.member import BEAT_SECONDS
+from trainer.processes.participant import BEAT_SECONDS
 from trainer.recovery.watchdog import RankProgress, behind, diagnose
 
 RANKS_FILE: Final = "ranks.json"
@@ -31,7 +31,7 @@ class Processes(Protocol):
     """The processes of one start, by number."""
 
     def start(self, process: int) -> None:
-        """Start process `process`, which becomes a Member of that number."""
+        """Start process `process`, which becomes a Participant of that number."""
 
     def ended(self, seconds: float) -> Sequence[tuple[int, str]]:
         """Those that ended since the last call, and how; waits up to `seconds` for one."""
@@ -41,7 +41,7 @@ class Processes(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class StartOutcome:
     """How a start ended. `row`: what rank 0 said, or the rank that met an error which another start would meet again;
     None where all processes must start again, and `why`."""
 
@@ -89,7 +89,7 @@ class Supervisor:
         self._asked_at: float | None = None
         self._stopping = False
 
-    def run(self) -> Ended:
+    def run(self) -> StartOutcome:
         """Until the run ends, or all must start again; every process has ended then."""
         try:
             for process in self._plan:
@@ -105,7 +105,7 @@ class Supervisor:
         finally:
             self._end_all()
 
-    def _look(self) -> Ended | None:
+    def _look(self) -> StartOutcome | None:
         died = list(self._processes.ended(_LOOK_EVERY_SECONDS))
         self._alive -= {process for process, _ in died}
         if self._stop_requested() and not self._stopping:
@@ -124,7 +124,7 @@ class Supervisor:
                 self._add_spare()
         return self._replace(lost) if lost else self._end_hang()
 
-    def _read_news(self) -> Ended | None:
+    def _read_news(self) -> StartOutcome | None:
         news = self._store.add("news", 0)
         if news == self._num_news:
             return None
@@ -138,17 +138,17 @@ class Supervisor:
         if changed and self._begun == self._generation:
             self._write_ranks()
         if self._store.check([f"cannot/{self._generation}"]):
-            return Ended(why=self._store.get(f"cannot/{self._generation}").decode())
+            return StartOutcome(why=self._store.get(f"cannot/{self._generation}").decode())
         if self._asked_at is None and self._store.check([f"hung/{self._generation}"]):
             self._asked_at = time.monotonic()
         for process in self._plan:
             if process not in self._rows and self._store.check([f"ended/{process}"]):
                 row = json.loads(self._store.get(f"ended/{process}"))
                 if "error" in row:
-                    return Ended(row=row)
+                    return StartOutcome(row=row)
                 self._rows[process] = row
         if all(process in self._rows for process in self._plan):
-            return Ended(row=self._rows[self._plan[0]])
+            return StartOutcome(row=self._rows[self._plan[0]])
         return None
 
     def _learn_processes(self) -> bool:
@@ -159,12 +159,12 @@ class Supervisor:
                 changed = True
         return changed
 
-    def _replace(self, lost: Sequence[tuple[int, str]]) -> Ended | None:
+    def _replace(self, lost: Sequence[tuple[int, str]]) -> StartOutcome | None:
         named = "; ".join(f"rank {rank} {how}" for rank, how in lost)
         if self._rows:
-            return Ended(why=f"{named}, when others had ended")
+            return StartOutcome(why=f"{named}, when others had ended")
         if len(lost) > len(self._spares):
-            return Ended(why=f"{named}, and {_num_left(len(self._spares))} left")
+            return StartOutcome(why=f"{named}, and {_num_left(len(self._spares))} left")
         # One that waits already takes a place sooner than one that still imports.
         self._spares.sort(key=lambda process: process not in self._known)
         for rank, how in lost:
@@ -198,7 +198,7 @@ class Supervisor:
                 self._say(f"process {process} gave no sign of life for {self._hung_seconds:g} s and is killed")
                 self._processes.kill(process)
 
-    def _end_hang(self) -> Ended | None:
+    def _end_hang(self) -> StartOutcome | None:
         """Kill the rank that hangs, once the others have said how far they are."""
         if self._asked_at is None or time.monotonic() - self._asked_at < _ANSWER_SECONDS:
             return None
@@ -207,7 +207,7 @@ class Supervisor:
         why = f"{self._store.get(f'hung/{self._generation}').decode()}: {diagnose(progress)}"
         hung = behind(progress)
         if not hung or len(hung) == self._num_ranks:
-            return Ended(why=why)
+            return StartOutcome(why=why)
         self._say(why)
         for rank in hung:
             self._processes.kill(self._plan[rank])

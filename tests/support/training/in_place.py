@@ -14,11 +14,11 @@ import torch.distributed as dist
 
 from tests.support.training.training_runs import Run
 from trainer import in_place, supervise
-from trainer.in_place import MemberJob, be_member
+from trainer.in_place import ParticipantJob, participate
 from trainer.loop import RunParts
 from trainer.options import TrainRecipe
-from trainer.processes.forked_members import ForkedProcesses
-from trainer.processes.member import Member, Place
+from trainer.processes.forked_processes import ForkedProcesses
+from trainer.processes.participant import Participant, Rendezvous
 from trainer.result import TrainingResult
 
 
@@ -42,29 +42,29 @@ def train_with(
     """Train as `python -m trainer` does. `prepare`: called in each process first."""
     recipe: TrainRecipe = run.recipe(changes)
 
-    def begin(job: MemberJob, port: int) -> ForkedProcesses:
+    def begin(job: ParticipantJob, port: int) -> ForkedProcesses:
         work = partial(_work, job, deaths, prepare)
         return ForkedProcesses(work, port, recipe.train.num_workers)
 
     return supervise.train_supervised(recipe, begin, lambda: False)
 
 
-def _work(job: MemberJob, deaths: Deaths, prepare: Callable[[], None] | None, place: Place) -> int:
-    at = Member.at
+def _work(job: ParticipantJob, deaths: Deaths, prepare: Callable[[], None] | None, place: Rendezvous) -> int:
+    at = Participant.at
     passed: dict[tuple[int, str], int] = {}
 
-    def dying_at(member: Member, step: int, where: str) -> None:
-        at(member, step, where)
-        key = member.generation, where
+    def dying_at(participant: Participant, step: int, where: str) -> None:
+        at(participant, step, where)
+        key = participant.generation, where
         passed[key] = passed.get(key, 0) + 1
-        for death in deaths.get(member.generation, ()):
-            if (death.rank, death.where, death.nth) == (member.rank, where, passed[key]):
+        for death in deaths.get(participant.generation, ()):
+            if (death.rank, death.where, death.nth) == (participant.rank, where, passed[key]):
                 os.kill(os.getpid(), death.signal)
 
-    Member.at = dying_at  # type: ignore[method-assign]
+    Participant.at = dying_at  # type: ignore[method-assign]
     if prepare is not None:
         prepare()
-    return be_member(job, place)
+    return participate(job, place)
 
 
 def miss_the_vote(rank: int, dying: int, step: int) -> None:

@@ -14,7 +14,7 @@ from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Final
 
-from trainer.processes.member import Place
+from trainer.processes.participant import Rendezvous
 
 PRELOADED: Final = (
     "torch", "torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.distributed.tensor.parallel",
@@ -23,7 +23,7 @@ PRELOADED: Final = (
 )  # fmt: skip
 """What a process of a run imports, the last of it when it first reads a table or makes an optimizer."""
 
-Work = Callable[[Place], int]
+Work = Callable[[Rendezvous], int]
 
 
 class ForkedProcesses:
@@ -31,12 +31,14 @@ class ForkedProcesses:
 
     def __init__(self, work: Work, port: int, num_local: int) -> None:
         self._work, self._port, self._num_local = work, port, num_local
+        # Each connection that is cut would be told with a stack of torch's C++.
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(PRELOADED))
         self._running: dict[int, BaseProcess] = {}
 
     def start(self, process: int) -> None:
-        place = Place(host="127.0.0.1", port=self._port, process=process)
+        place = Rendezvous(host="127.0.0.1", port=self._port, process=process)
         started = self._context.Process(target=_child, args=(self._work, place, self._num_local), daemon=True)
         started.start()
         self._running[process] = started
@@ -61,7 +63,7 @@ def _how(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _child(work: Work, place: Place, num_local: int) -> None:
+def _child(work: Work, place: Rendezvous, num_local: int) -> None:
     # Ctrl-C goes to every process of a terminal: the one that started this one decides.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

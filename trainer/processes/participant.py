@@ -55,7 +55,7 @@ class GenerationOverError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class Rendezvous:
     """Where the supervisor's store is, and the number of this process there."""
 
     host: str
@@ -63,15 +63,15 @@ class Place:
     process: int
 
 
-def open_store(place: Place) -> Any:
+def open_store(place: Rendezvous) -> Any:
     """A client of the supervisor's store, for one thread."""
     return cast(Any, dist).TCPStore(place.host, place.port, is_master=False, timeout=datetime.timedelta(seconds=60))
 
 
-class Member:
+class Participant:
     """This process among those of the run. Made on the thread that trains."""
 
-    def __init__(self, place: Place, watchdog_seconds: float) -> None:
+    def __init__(self, place: Rendezvous, watchdog_seconds: float) -> None:
         self._place = place
         self._watchdog_seconds = watchdog_seconds
         self._store = open_store(place)
