@@ -361,10 +361,8 @@ class _Survivor:
         run, participant = self._run, self._participant
         assert run is not None
         participant.at(step, "copy to the neighbour")
-        before, behind = (
-            keeps_copy_of(participant.rank, participant.num_ranks),
-            (participant.rank + 1) % participant.num_ranks,
-        )
+        rank, num = participant.rank, participant.num_ranks
+        before, behind = keeps_copy_of(rank, num), (rank + 1) % num
         own = _as_bytes(self._pieces.values())
         if not self._num_neighbours_bytes:
             sizes = [0] * num

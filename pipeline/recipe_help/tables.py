@@ -77,8 +77,8 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     (
         "train",
         "train.recovery",
-    ): "What follows when a process dies or hangs: all start again from the newest checkpoint,"
-    " or the others go on with what they hold and a waiting process takes its place (docs/training.md).",
+    ): "What follows when a process dies or hangs: all start again from the newest"
+    " checkpoint, or the others go on with what they hold and a waiting process takes its place (docs/training.md).",
     ("train", "train.resources"): "What each training process reserves on a Ray cluster, and where it may lie. Nothing"
     " of it matters under torchrun.",
     ("train", "train.mixture"): "The share of each source, from a step on. Without such a table sources are read in"
