@@ -182,6 +182,7 @@ class _Survivor:
         self._pieces: dict[str, Tensor] = {}
         self._kept: dict[int, _Copies] = {}
         self._num_neighbours_bytes = 0
+        self._stepped_in = -1
         self._reports: list[StepReport] = []
 
     def run(self) -> TrainingResult | None:
@@ -241,7 +242,7 @@ class _Survivor:
             more_sinks=self._more_sinks() if participant.rank == 0 else (),
             stop_requested=participant.stop_requested,
             before_step=self._copy,
-            after_step=self._forget_reports,
+            after_step=self._after_step,
             after_report=self._reports.append,
             opening_groups=participant.opening_groups,
         )
@@ -420,9 +421,13 @@ class _Survivor:
                 for sink in self._run.sinks:
                     sink.write(report)
 
-    def _forget_reports(self, step: int) -> None:
-        """Those before the last checkpoint were flushed with it."""
+    def _after_step(self, step: int) -> None:
+        """Tell of the first step of a generation, and forget reports: those before the last checkpoint were flushed
+        with it."""
         assert self._progress is not None
+        if self._participant.rank == 0 and self._stepped_in < self._participant.generation:
+            self._stepped_in = self._participant.generation
+            self._participant.stepped()
         saved = self._progress.last_saved
         if self._reports and self._reports[0].step < saved:
             self._reports[:] = [report for report in self._reports if report.step >= saved]

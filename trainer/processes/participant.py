@@ -7,6 +7,7 @@ processes that form groups together. Its keys, with the generation's number:
     plan/<generation>      the processes of it, by rank
     over/<generation>      why it has ended: one of its processes died
     report/<generation>/…  what each rank holds when it begins (`recovery/agreement.py`)
+    begun/<generation>     it trains; stepped/<generation>: it has done a step
     hung/<generation>      a rank that has made no progress for too long, and asks who hangs
     progress/<generation>/<rank>  each rank's answer to that
     stop                   the run is to save a checkpoint and end
@@ -145,6 +146,11 @@ class Participant:
     def begun(self) -> None:
         """Say that the generation trains. By its rank 0."""
         self._store.set(f"begun/{self.generation}", "")
+        self._store.add("news", 1)
+
+    def stepped(self) -> None:
+        """Say that the generation has done a step. By its rank 0."""
+        self._store.set(f"stepped/{self.generation}", "")
         self._store.add("news", 1)
 
     def cannot_recover(self, why: str) -> None:

@@ -23,6 +23,8 @@ RANKS_FILE: Final = "ranks.json"
 _LOOK_EVERY_SECONDS: Final = 0.02
 _ANSWER_SECONDS: Final = 3.0
 """How long ranks may take to say how far they are once one asks who hangs; each looks once a second."""
+_MOST_LOST: Final = 10
+"""So many processes, and as many as there are ranks, may end before a generation does a step: it is not chance then."""
 _END_SECONDS: Final = 10.0
 """How long processes that have nothing left to do may take to end."""
 
@@ -84,7 +86,7 @@ class Supervisor:
         self._alive: set[int] = set()
         self._known: dict[int, dict[str, Any]] = {}
         self._begun = -1
-        self._num_news = 0
+        self._num_news = self._num_lost = 0
         self._rows: dict[int, dict[str, Any]] = {}
         self._asked_at: float | None = None
         self._stopping = False
@@ -120,8 +122,12 @@ class Supervisor:
         for process, _ in died:
             if process in self._spares:
                 self._spares.remove(process)
-                self._say(f"spare process {process} ended; another one is started")
-                self._add_spare()
+                self._num_lost += 1
+                if self._num_lost <= _MOST_LOST:
+                    self._say(f"spare process {process} ended; another one is started")
+                    self._add_spare()
+                else:
+                    self._say(f"spare process {process} ended, as {_MOST_LOST} before it did; none is started for it")
         return self._replace(lost) if lost else self._end_hang()
 
     def _read_news(self) -> StartOutcome | None:
@@ -137,6 +143,8 @@ class Supervisor:
                 self._say(f"generation {self._generation} trains")
         if changed and self._begun == self._generation:
             self._write_ranks()
+        if self._store.check([f"stepped/{self._generation}"]):
+            self._num_lost = 0
         if self._store.check([f"cannot/{self._generation}"]):
             return StartOutcome(why=self._store.get(f"cannot/{self._generation}").decode())
         if self._asked_at is None and self._store.check([f"hung/{self._generation}"]):
@@ -161,8 +169,11 @@ class Supervisor:
 
     def _replace(self, lost: Sequence[tuple[int, str]]) -> StartOutcome | None:
         named = "; ".join(f"rank {rank} {how}" for rank, how in lost)
+        self._num_lost += len(lost)
         if self._rows:
             return StartOutcome(why=f"{named}, when others had ended")
+        if self._num_lost > _MOST_LOST + self._num_ranks:
+            return StartOutcome(why=f"{named}, the last of {self._num_lost} processes without a step between them")
         if len(lost) > len(self._spares):
             return StartOutcome(why=f"{named}, and {_num_left(len(self._spares))} left")
         # One that waits already takes a place sooner than one that still imports.
