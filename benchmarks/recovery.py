@@ -63,7 +63,7 @@ def main() -> None:
         data = make_corpus(str(Path(scratch) / "out"), {"web": [70_000]}).url
         for number in range(options.rounds):
             for side, found in seconds.items():
-                found += _Run(Path(scratch), data, side, number, options).deaths()
+                found.extend(_Run(Path(scratch), data, side, number, options).deaths())
                 print(json.dumps({"side": side, "seconds": [round(one, 2) for one in found]}), flush=True)
     medians = {side: statistics.median(each) for side, each in seconds.items()}
     summary: dict[str, float | int] = {"deaths": len(seconds["in place"])}
