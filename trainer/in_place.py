@@ -183,6 +183,7 @@ class _Survivor:
         self._kept: dict[int, _Copies] = {}
         self._num_neighbours_bytes = 0
         self._stepped_in = -1
+        self._in_place = False
         self._reports: list[StepReport] = []
 
     def run(self) -> TrainingResult | None:
@@ -288,7 +289,7 @@ class _Survivor:
         run.context.vote = partial(vote, run)
         load_state(run)
         self._pieces = {name: local_part(tensor) for name, tensor in state_tensors(run.context).items()}
-        self._run, self._progress = run, progress
+        self._run, self._progress, self._in_place = run, progress, False
 
     def _go_on(self, launch: LaunchContext, words: Words, of_feed: dist.ProcessGroup | None, agreed: Agreement) -> None:
         """With what those that are left hold, as another attempt."""
@@ -315,12 +316,11 @@ class _Survivor:
         run.context.vote = partial(vote, run)
         participant.at(told.step, "filling of the model")
         self._fill(run, agreed)
-        told = dataclasses.replace(told, attempt=attempt.number)
         self._held = _Held(tensors=self._pieces, told=told)
         self._kept = {step: copies for step, copies in self._kept.items() if step <= agreed.step}
         if agreed.from_copies and not self._kept:
             self._kept[agreed.step] = _Copies(own=_as_bytes(self._pieces.values()), neighbours=None, told=told)
-        self._run, self._progress = run, progress
+        self._run, self._progress, self._in_place = run, progress, True
         self._reports[:] = told.reports
         if process.rank == 0:
             self._publish_missing(told.reports)
@@ -479,8 +479,13 @@ class _Survivor:
             timing = progress.pending[-1][1] if progress.pending else run.context.clock.end_step()
             read = run.reporter.report(applied, timing, None, alone=True)
             stop, ends = stop or read.stop, read.report
+        begun = run.joined.attempt
+        # One that goes on in place has no facts before its first step, and none can be its child then.
+        is_known = not self._in_place or step + (ends is not None) > begun.first_step
+        ended = begun.number if is_known else begun.parent
+        assert ended is not None
         return _Told(
-            attempt=run.joined.attempt.number,
+            attempt=ended,
             step=step,
             skips_row=progress.skips.row,
             lowered=progress.skips.lowered,

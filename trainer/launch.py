@@ -89,7 +89,7 @@ def train_on_ray(
     assert ray.is_initialized(), "train_on_ray runs on the Ray that its caller has connected this process to"
     logging.getLogger("ray.train").setLevel(logging.WARNING)
     output = Folder(recipe.train.output)
-    workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0))
+    workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0), recipe.train.recovery.spares)
     if not recipe.ray.grows:
         check_workers(workers)
     output.remove(STOP)
