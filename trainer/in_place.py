@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.checkpoint.state import restore
-from trainer.checkpoint.store import CheckpointError, complete_checkpoints, delete_unfinished
+from trainer.checkpoint.store import CheckpointError, complete_checkpoints, delete_left_over
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.feed.feed import FedSoFar, Feed
@@ -70,6 +71,7 @@ from trainer.replay.repeated import go_back_before, left_out, skip_counter
 from trainer.result import TrainingResult
 from trainer.step import ReadyStep, apply_step
 from trainer.telemetry.metrics_file import last_reports
+from trainer.telemetry.sinks import describe_straggler
 from trainer.telemetry.step_report import Sink, StepReport
 
 _WRITER_SECONDS: Final = 60.0
@@ -120,6 +122,8 @@ class _Told:
 
     attempt: int
     step: int
+    last_saved: int
+    next_save: int | None
     skips_row: tuple[int, ...]
     lowered: tuple[LoweredRate, ...]
     skipped: tuple[int, ...]
@@ -176,6 +180,7 @@ class _Survivor:
         self._order = make_order(recipe, self._corpus)
         self._device = local_device()
         self._feed: Feed | None = None
+        self._assembled: RunParts | None = None
         self._run: RunParts | None = None
         self._progress: Progress | None = None
         self._held: _Held | None = None
@@ -183,6 +188,7 @@ class _Survivor:
         self._kept: dict[int, _Copies] = {}
         self._num_neighbours_bytes = 0
         self._stepped_in = -1
+        self._began_at = 0.0
         self._in_place = False
         self._reports: list[StepReport] = []
 
@@ -212,17 +218,18 @@ class _Survivor:
         except RuntimeError as error:  # gloo's errors, and what threads that were cut off raise
             self._participant.await_over(error)
         # Not within `except`: the error holds the frames, and so the model, of what has ended.
-        if self._run is not None:
-            self._run.saver.abandon(_WRITER_SECONDS)
-            if self._held is None:
-                self._held = self._what_is_held()
-        self._run = self._progress = None
+        if self._run is not None and self._held is None:
+            self._held = self._what_is_held()
+        if self._assembled is not None:
+            self._assembled.saver.abandon(_WRITER_SECONDS)
+            self._assembled.recorder.close()
+        self._assembled = self._run = self._progress = None
         self._participant.leave_group()
         return None
 
     def _train(self) -> TrainingResult:
         participant, recipe = self._participant, self._recipe
-        self._num_neighbours_bytes = 0
+        self._num_neighbours_bytes, self._began_at = 0, time.time()
         participant.at(0, "agreement of the ranks that are left")
         participant.tell(self._report())
         agreed = agree(participant.reports(), partial(recipe.train.mesh.replicas_of, shards=recipe.train.zero != 0))
@@ -240,11 +247,12 @@ class _Survivor:
             of_feed = words_of_feed(process)
         launch = LaunchContext(
             process=process,
+            began_at=self._began_at,
             more_sinks=self._more_sinks() if participant.rank == 0 else (),
             stop_requested=participant.stop_requested,
             before_step=self._copy,
             after_step=self._after_step,
-            after_report=self._reports.append,
+            after_report=self._after_report,
             opening_groups=participant.opening_groups,
         )
         if agreed is None:
@@ -263,11 +271,13 @@ class _Survivor:
                 steps = error.steps
             else:
                 break
-            self._run = self._progress = None
+            self._run.recorder.close()
+            self._assembled = self._run = self._progress = None
             lines = by_first_rank(partial(go_back_before, recipe, steps), words.control)
             if participant.rank == 0:
                 sys.stderr.writelines(f"{line}\n" for line in lines)
             self._start(launch, words, of_feed)
+        self._run.recorder.close()
         if result.finished and participant.rank == 0:
             end_rollbacks(self._output, attempts(self._output), result.attempt)
         return result
@@ -283,9 +293,10 @@ class _Survivor:
         self._reports.clear()
         self._kept.clear()
         self._feed = feed_of(recipe, process, corpus, self._order, passed_over, group=of_feed)
-        joined = join_run(recipe, process, self._feed, words.control)
+        joined = join_run(recipe, launch, self._feed, words.control)
         progress = first_progress(joined, recipe)
         run = assemble(recipe, launch, self._feed, joined, progress, words=words, watchdog=self._participant)
+        self._assembled, self._participant.dump = run, run.recorder.dump
         run.context.vote = partial(vote, run)
         load_state(run)
         self._pieces = {name: local_part(tensor) for name, tensor in state_tensors(run.context).items()}
@@ -305,6 +316,7 @@ class _Survivor:
         progress = Progress(
             step=told.step,
             last_saved=saved,
+            next_save=told.next_save,
             skips=skips,
             checkpoint=checkpoint,
             skipped=list(told.skipped),
@@ -329,7 +341,7 @@ class _Survivor:
         if told.ends is not None:
             end_step(run, progress, told.ends)
             self._held.told = self._told()
-        save_where_due(run, progress)
+        save_where_due(run, progress, begun=told.last_saved)
 
     def _fill(self, run: RunParts, agreed: Agreement) -> None:
         """Weights, moments and windows: this rank's own, or those of the rank that fills it. Collective."""
@@ -389,14 +401,15 @@ class _Survivor:
         """The attempt that goes on, the steps in the newest complete checkpoint (-1: there is none) and its place. By
         rank 0. FencedOutError where another start of the run has claimed one."""
         number = claim_next(self._output, told.attempt, self._launch)
-        attempt = Attempt(number=number, first_step=told.applied, parent=told.attempt)
+        attempt = Attempt(number=number, first_step=told.applied, parent=told.attempt, began_at=self._began_at)
         setup = read_setup(self._output, told.attempt)
         assert setup is not None, "an attempt of this start wrote it"
         record_setup(self._output, number, setup, self._recipe)
         begin(self._output, attempt)
         folder = checkpoints_of(self._recipe)
-        delete_unfinished(folder, number)
-        newest = complete_checkpoints(folder, attempts(self._output))[-1:]
+        begun, table = attempts(self._output), self._recipe.train
+        delete_left_over(folder, begun, table.checkpoint, table.steps)
+        newest = complete_checkpoints(folder, begun)[-1:]
         return attempt, *((newest[0].step, folder.at(newest[0].name)) if newest else (-1, ""))
 
     def _hear(self, agreed: Agreement, control: dist.ProcessGroup) -> _Told:
@@ -420,6 +433,13 @@ class _Survivor:
             if (report.step, report.attempt) not in there:
                 for sink in self._run.sinks:
                     sink.write(report)
+
+    def _after_report(self, report: StepReport) -> None:
+        """Keep it for those that may need it, and ask for another process where a rank is slower than its peers."""
+        self._reports.append(report)
+        slow = [each for each in report.stragglers if not each.ended]
+        if slow and self._participant.rank == 0 and self._recipe.train.recovery.on_straggler == "replace":
+            self._participant.replace(slow[0].rank, describe_straggler(slow[0]))
 
     def _after_step(self, step: int) -> None:
         """Tell of the first step of a generation, and forget reports: those before the last checkpoint were flushed
@@ -487,6 +507,8 @@ class _Survivor:
         return _Told(
             attempt=ended,
             step=step,
+            last_saved=progress.last_saved,
+            next_save=progress.next_save,
             skips_row=progress.skips.row,
             lowered=progress.skips.lowered,
             skipped=tuple(sorted(set(progress.skipped))),

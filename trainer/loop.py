@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar, cast
@@ -36,14 +38,17 @@ from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.joining import Joined, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
+from trainer.planning.gpus import machine_of
+from trainer.planning.plan import mtbf_hours
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.provenance.setup import make_setup, record_setup
-from trainer.recovery.attempts import Fence, attempts, record_failure
+from trainer.recovery.attempts import AttemptEnd, Fence, attempts, end, record_failure
+from trainer.recovery.cadence import FIRST_STEPS, AutoCadence
 from trainer.recovery.faults import SpikeWindow
 from trainer.recovery.repeats import RepeatedFaultsError, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
@@ -54,7 +59,10 @@ from trainer.replay.repeated import documents_of, go_back_before, left_out, skip
 from trainer.reporter import StepReporter
 from trainer.result import TrainingResult
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
+from trainer.telemetry.goodput import LiveGoodput, describe_goodput, read_account
 from trainer.telemetry.profiling import Profiler
+from trainer.telemetry.recorder import Recorder, RecorderOptions
+from trainer.telemetry.recorder_files import drop_old_recorders
 from trainer.telemetry.sinks import print_epochs, standard_sinks
 from trainer.telemetry.step_report import Sink, StepReport
 from trainer.telemetry.timing import PhaseClock, StepTiming
@@ -67,9 +75,11 @@ _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
-    """What differs between torchrun, Ray Train and tests. `opening_groups` wraps what makes process groups."""
+    """What differs between torchrun, Ray Train and tests. `began_at`: when this start of the processes began, seconds
+    since the epoch; `opening_groups` wraps what makes process groups."""
 
     process: Process
+    began_at: float = field(default_factory=time.time)
     more_sinks: Sequence[Sink] = ()
     stop_requested: Callable[[], bool] = lambda: False
     before_step: Callable[[int], None] = lambda step: None
@@ -110,9 +120,12 @@ class RunParts:
     saver: Saver
     watchdog: Watching
     fence: Fence
+    recorder: Recorder
     reporter: StepReporter
     profiler: Profiler
     sinks: Sequence[Sink]
+    goodput: LiveGoodput | None
+    cadence: AutoCadence | None
 
     @property
     def model(self) -> ParallelModel:
@@ -128,15 +141,18 @@ class RunParts:
 @dataclass(slots=True, kw_only=True)
 class Progress:
     """What changes from step to step, besides weights and moments. `step` is the next one; `pending` are steps whose
-    figures may still be on the device."""
+    figures may still be on the device; `next_save`: steps done at the next checkpoint where the run finds its cadence
+    itself; `stall`: what the last reported step's checkpoint stopped it for."""
 
     step: int
     last_saved: int
+    next_save: int | None
     skips: SkipCounter
     checkpoint: str = ""
     skipped: list[int] = field(default_factory=list)
     pending: deque[tuple[StepOutcome, StepTiming]] = field(default_factory=deque)
     stop: bool = False
+    stall: float = 0.0
     loss: float | None = None
 
 
@@ -153,6 +169,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         except RepeatedFaultsError as error:
             steps = error.steps
         # Not within `except`: the error holds the frames, and so the model, of the attempt that has ended.
+        launch = dataclasses.replace(launch, began_at=time.time())
         lines = by_first_rank(partial(go_back_before, recipe, steps), control)
         if launch.process.rank == 0:
             sys.stderr.writelines(f"{line}\n" for line in lines)
@@ -164,7 +181,7 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
     saving = saving_group()
     passed_over = by_first_rank(partial(left_out, output), control)
     with closing(open_feed(recipe, process, passed_over)) as feed:
-        joined = join_run(recipe, process, feed, control)
+        joined = join_run(recipe, launch, feed, control)
         watchdog = Watchdog(
             recipe.train.faults.watchdog_seconds,
             store=process.store,
@@ -172,10 +189,11 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
             world_size=process.world_size,
             record=partial(record_failure, output, process.rank),
         )
-        with closing(watchdog):
-            progress = first_progress(joined, recipe)
-            words = Words(control=control, saving=saving)
-            run = assemble(recipe, launch, feed, joined, progress, words=words, watchdog=watchdog)
+        progress = first_progress(joined, recipe)
+        words = Words(control=control, saving=saving)
+        run = assemble(recipe, launch, feed, joined, progress, words=words, watchdog=watchdog)
+        watchdog.dump = run.recorder.dump
+        with closing(run.recorder), run.recorder.recording(), closing(watchdog):
             load_state(run)
             result = run_steps(run, progress)
     if result.finished and process.rank == 0:
@@ -188,17 +206,17 @@ def saving_group() -> dist.ProcessGroup:
     return cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE))
 
 
-def join_run(recipe: TrainRecipe, process: Process, feed: Feed, control: dist.ProcessGroup) -> Joined:
+def join_run(recipe: TrainRecipe, launch: LaunchContext, feed: Feed, control: dist.ProcessGroup) -> Joined:
     """Refuse what the layout cannot hold, claim the next attempt, find where it begins, and record how it is set up.
     Collective; errors as of `train`."""
-    table, output = recipe.train, Folder(recipe.train.output)
+    table, process, output = recipe.train, launch.process, Folder(recipe.train.output)
     config = model_config(table.model, feed.vocab_size)
     layout = parallel_layout(table, process.device)
     check_layout(table, config)
     check_overlap(table.overlap, process.device.type)
     if layout.float8 is not None:
         check_float8(layout.float8, process.device)
-    joined = join(output, checkpoints_of(recipe), feed, config, control, run=recipe.run.name)
+    joined = join(output, checkpoints_of(recipe), feed, config, control, recipe=recipe, began_at=launch.began_at)
     begins_with = None if joined.position is not None else table.init_from
     origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
     if process.rank == 0:
@@ -222,7 +240,8 @@ def assemble(
     words: Words,
     watchdog: Watching,
 ) -> RunParts:
-    """The model on its mesh, without weights, and the parts that run, watch and report its steps. Collective."""
+    """The model on its mesh, without weights, and the parts that run, watch and report its steps. Collective. What it
+    gives has a recorder to close."""
     table, process = recipe.train, launch.process
     output, checkpoints = Folder(table.output), checkpoints_of(recipe)
     config = model_config(table.model, feed.vocab_size)
@@ -232,8 +251,14 @@ def assemble(
     saver = Saver(checkpoints, output, table.checkpoint, words.saving, steps=table.steps)
     attempt = joined.attempt.number
     clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
+    goodput = LiveGoodput(output) if process.rank == 0 else None
+    nodes = _of_every_rank(socket.gethostname(), words.control)
+    if process.rank == 0:
+        drop_old_recorders(output, attempt)
+    recorder = Recorder(_recorder_options(table, process, output, attempt), clock)
     context = step_context(recipe, feed, model, progress.skips, clock)
     context.stop_requested = launch.stop_requested
+    context.operations = recorder.operations
     return RunParts(
         recipe=recipe,
         launch=launch,
@@ -247,10 +272,42 @@ def assemble(
         saver=saver,
         watchdog=watchdog,
         fence=Fence(output, attempt),
-        reporter=StepReporter(recipe, config, feed, model, attempt=attempt, checkpoint_age=saver.age_seconds),
+        recorder=recorder,
+        reporter=StepReporter(
+            recipe,
+            config,
+            feed,
+            model,
+            attempt=attempt,
+            checkpoint_age=saver.age_seconds,
+            recorder=recorder,
+            nodes=nodes,
+            control=words.control,
+        ),
         profiler=Profiler(table.profile, output, process.rank, attempt),
         sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
+        goodput=goodput,
+        cadence=_auto_cadence(recipe, goodput),
     )
+
+
+def _recorder_options(table: TrainTable, process: Process, output: Folder, attempt: int) -> RecorderOptions:
+    return RecorderOptions(
+        output=output,
+        rank=process.rank,
+        world_size=process.world_size,
+        attempt=attempt,
+        device=process.device.type,
+        num_operations=table.recorder.operations,
+        num_steps=table.recorder.steps,
+    )
+
+
+def _of_every_rank(mine: T, control: dist.ProcessGroup) -> list[T]:
+    """What each rank gives. Collective."""
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine, group=control)
+    return found
 
 
 def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
@@ -268,12 +325,26 @@ def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
     return cast(T, found)
 
 
+def _auto_cadence(recipe: TrainRecipe, goodput: LiveGoodput | None) -> AutoCadence | None:
+    """On rank 0 of a run that finds its cadence itself; None elsewhere."""
+    if goodput is None or recipe.train.checkpoint.every != "auto":
+        return None
+    nodes = -(-recipe.train.num_workers // machine_of(recipe.plan).gpus_per_node)
+    past = goodput.until_now()
+    return AutoCadence(
+        prior=mtbf_hours(recipe.plan, nodes) * 3600, run_seconds=past.wall_seconds, num_failures=past.num_failures
+    )
+
+
 def first_progress(joined: Joined, recipe: TrainRecipe) -> Progress:
     """That of a run which begins, or goes on from a checkpoint."""
-    progress = Progress(step=0, last_saved=-1, skips=skip_counter(recipe.train.faults, joined.position))
+    table = recipe.train
+    progress = Progress(step=0, last_saved=-1, next_save=None, skips=skip_counter(table.faults, joined.position))
     if joined.position is not None and joined.name is not None:
         progress.step = progress.last_saved = joined.position.step
         progress.checkpoint = checkpoints_of(recipe).folder(joined.name).url
+    if table.checkpoint.every == "auto":
+        progress.next_save = progress.step + FIRST_STEPS
     return progress
 
 
@@ -349,6 +420,7 @@ def _model_card(run: RunParts) -> ModelCard:
 
 
 def state_tensors(context: StepContext) -> dict[str, Tensor]:
+    """Every tensor that a run goes on from, as of `training_state`."""
     model = context.model
     return training_state(model.parameters(), context.optimizer, context.spikes.state(), model.buffers())
 
@@ -356,6 +428,7 @@ def state_tensors(context: StepContext) -> dict[str, Tensor]:
 def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
     """Every step that is left, then a last checkpoint."""
     steps = run.recipe.train.steps
+    saving_seconds = 0.0
     try:
         while progress.step < steps and not progress.stop:
             run.launch.before_step(progress.step)
@@ -366,15 +439,28 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
             run.launch.after_step(progress.step)
         _report_pending(run, progress, keep=0)
         run.watchdog.rest()
+        began = time.monotonic()
         if progress.last_saved != progress.step:
             _save(run, progress, progress.step)
         run.saver.release()
         run.saver.wait()
+        saving_seconds = time.monotonic() - began
+    except BaseException:
+        if run.rank == 0:
+            with suppress(OSError):  # the storage may be what failed
+                end(run.output, run.joined.attempt.number, AttemptEnd(at=time.time(), how="failed"))
+        raise
     finally:
         run.saver.close()
         run.profiler.close()
         for sink in run.sinks:
             sink.close()
+    if run.rank == 0:
+        how = AttemptEnd(
+            at=time.time(), how="finished" if progress.step >= steps else "stopped", saving_seconds=saving_seconds
+        )
+        end(run.output, run.joined.attempt.number, how)
+        sys.stderr.writelines(f"{line}\n" for line in describe_goodput(read_account(run.output).at()))
     return TrainingResult(
         step=progress.step,
         attempt=run.joined.attempt.number,
@@ -385,7 +471,7 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
 
 
 def _run_step(run: RunParts, progress: Progress) -> None:
-    step = progress.step
+    step = run.recorder.operations.step = progress.step
     if run.rank == 0:
         run.fence.check()
     listed = run.feed.is_listed(step)
@@ -394,7 +480,7 @@ def _run_step(run: RunParts, progress: Progress) -> None:
     else:
         seed_step(run.recipe.seed, step, run.model.dp_rank)
         progress.pending.append(train_step(run.context, step, partial(_save_if_due, run, progress)))
-    validation = _validate(run, step)
+    validation = _validate(run, progress, step)
     saved = progress.last_saved == step + 1
     # On a GPU the figures of this step are still being computed: report the step before, and keep it busy.
     at_rest = bool(validation) or saved or not _computes_behind(run.model.device)
@@ -403,9 +489,14 @@ def _run_step(run: RunParts, progress: Progress) -> None:
     else:
         _report_pending(run, progress, keep=0 if at_rest else 1, validation=validation)
     if saved:
-        for sink in run.sinks:
-            sink.flush()
-        run.saver.release()
+        _after_save(run, progress)
+
+
+def _steps_to_next_save(run: RunParts, progress: Progress) -> int:
+    """Of rank 0, after a checkpoint whose step has been reported."""
+    assert run.cadence is not None
+    run.cadence.note_save(progress.stall)
+    return run.cadence.steps(run.saver.writing_seconds)
 
 
 def _computes_behind(device: torch.device) -> bool:
@@ -428,14 +519,17 @@ def _pass_over(run: RunParts, progress: Progress, step: int) -> None:
     _save_if_due(run, progress, step + 1, None)
 
 
-def _validate(run: RunParts, step: int) -> dict[str, float]:
+def _validate(run: RunParts, progress: Progress, step: int) -> dict[str, float]:
     """The loss on each source's held-out sequences where it is due after `step`; empty elsewhere."""
     table = run.recipe.train
     last = step + 1 == table.steps
     due = (step + 1) % table.eval_every == 0 if table.eval_every else False
     if table.validation == 0 or not (due or last):
         return {}
+    begin = run.context.clock.now()
     sums, counts = evaluate(run.context, run.feed.validation())
+    if progress.pending:
+        progress.pending[-1][1].evaluated(begin, run.context.clock.now())
     pairs = zip(run.feed.sources, sums.tolist(), counts.tolist(), strict=True)
     return {name: total / count for name, total, count in pairs if count}
 
@@ -447,17 +541,20 @@ def _report_pending(run: RunParts, progress: Progress, keep: int, validation: di
         read = run.reporter.report(outcome, timing, validation if len(progress.pending) == 1 else None)
         progress.pending.popleft()
         progress.stop = progress.stop or read.stop
+        progress.stall = read.report.phases["checkpoint"]
+        if run.cadence is not None:
+            run.cadence.note_step(read.report.seconds - progress.stall)
         _note_losses(run, outcome)
         if read.report.skipped is None:
             progress.loss = read.report.loss
-        publish_report(run, read.report)
+        publish_report(run, read.report if run.goodput is None else run.goodput.noted(read.report, time.time()))
         _note_skip(run, progress, outcome.step, read.report.skipped)
 
 
 def end_step(run: RunParts, progress: Progress, report: StepReport) -> None:
     """The end of the step that `report` is of, which is in the weights of all already: evaluation, report, count.
     Collective."""
-    publish_report(run, dataclasses.replace(report, validation_loss=_validate(run, report.step)))
+    publish_report(run, dataclasses.replace(report, validation_loss=_validate(run, progress, report.step)))
     if report.skipped is None:
         progress.loss = report.loss
     _note_skip(run, progress, report.step, report.skipped)
@@ -492,19 +589,40 @@ def _note_skip(run: RunParts, progress: Progress, step: int, reason: str | None)
 
 def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None) -> None:
     """The last phase of a step: a checkpoint of `step` steps where one is due."""
-    if step % run.recipe.train.checkpoint.every == 0 or step == run.recipe.train.steps:
+    if _is_due(run, progress, step):
         _save(run, progress, step, outcome)
 
 
-def save_where_due(run: RunParts, progress: Progress) -> None:
-    """A checkpoint of the steps that are done where the last one that was due is not there. Collective."""
-    every = run.recipe.train.checkpoint.every
-    due = progress.step // every * every
-    if due > max(progress.last_saved, 0):
-        _save(run, progress, progress.step)
-        for sink in run.sinks:
-            sink.flush()
-        run.saver.release()
+def _is_due(run: RunParts, progress: Progress, step: int) -> bool:
+    """Whether a checkpoint of `step` steps is to be saved, one or more."""
+    table = run.recipe.train.checkpoint
+    if table.every == "auto":
+        due = step == progress.next_save or (table.keep_every > 0 and step % table.keep_every == 0)
+    else:
+        due = step % table.every == 0
+    return due or step == run.recipe.train.steps
+
+
+def save_where_due(run: RunParts, progress: Progress, begun: int) -> None:
+    """A checkpoint of the steps that are done where that of `begun` steps was given up, or one is due now. Collective;
+    between two steps."""
+    step = progress.step
+    if step == 0 or (
+        progress.last_saved >= begun and (progress.last_saved == step or not _is_due(run, progress, step))
+    ):
+        return
+    _save(run, progress, step)
+    _after_save(run, progress)
+
+
+def _after_save(run: RunParts, progress: Progress) -> None:
+    """Let the checkpoint that has begun be published: what is reported of its steps is durable."""
+    for sink in run.sinks:
+        sink.flush()
+    run.saver.release()
+    if progress.next_save is not None:
+        steps = by_first_rank(partial(_steps_to_next_save, run, progress), run.control)
+        progress.next_save = progress.last_saved + steps
 
 
 def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None = None) -> None:

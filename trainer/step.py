@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -20,6 +21,7 @@ from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.options import OptimizerTable
 from trainer.parallel.mesh import ClippedNorms, ParallelModel
 from trainer.recovery.faults import SpikeWindow
+from trainer.telemetry.operations import Operations
 from trainer.telemetry.step_figures import PackedFigures
 from trainer.telemetry.timing import PhaseClock, StepTiming
 
@@ -52,6 +54,7 @@ class StepContext:
     nan_steps: frozenset[int] = frozenset()
     rate_factor: Callable[[int], float] = lambda step: 1.0
     keeps_rows: bool = False
+    operations: Operations | None = None
     token_losses: TokenLosses | None = None
     vote: Callable[[], None] = lambda: None
     ready: ReadyStep | None = None
@@ -113,7 +116,7 @@ def train_step(
     if model.pipeline is None:
         for index, rows in enumerate(batch):
             last = index == len(batch) - 1
-            model.when_backward_ends((lambda: clock.enter("gradient synchronisation")) if last else None)
+            model.when_backward_ends(partial(_backward_ended, context) if last else None)
             with model.synchronise(last):
                 clock.enter("forward")
                 micro = losses.share_of(rows)
@@ -125,6 +128,8 @@ def train_step(
                     del logits_BTV
                     clock.enter("backward")
                     torch.autograd.backward(loss)
+                    if context.operations is not None:
+                        context.operations.end_reduction()
     else:  # its schedule runs forward, loss and backward of all micro-batches, in turns
         with model.computing_loss():
             model.pipeline.step(batch, losses.share_of, losses.scaled, clock)
@@ -172,6 +177,14 @@ def apply_step(context: StepContext, ready: ReadyStep) -> StepOutcome:
     outcome = StepOutcome(step=ready.step, lr=lr, figures=figures, layers=ready.norms.local_layers)
     context.ready, context.applied = None, outcome
     return outcome
+
+
+def _backward_ended(context: StepContext) -> None:
+    """Every layer has been differentiated: what backward still does is waiting for other ranks' gradients."""
+    context.clock.enter("gradient synchronisation")
+    group = context.model.reduced_by_ddp
+    if group is not None and context.operations is not None:
+        context.operations.begin_reduction(group)
 
 
 class _StepLosses:

@@ -278,6 +278,16 @@ class Folder:
             return []
         return sorted(path.split("://", 1)[-1].removeprefix(prefix) for path in found)
 
+    def folders(self) -> list[str]:
+        """The folders right below this one, sorted; on a disk the empty ones too, but none of temporary files."""
+        if self.is_remote:
+            return sorted({name.partition("/")[0] for name in self.names() if "/" in name})
+        try:
+            with os.scandir(self.url) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir() and not is_temporary(entry.name))
+        except FileNotFoundError:
+            return []
+
     def remove(self, name: str) -> None:
         """Delete the file `name`; nothing happens if it is gone already."""
         if not self.is_remote:

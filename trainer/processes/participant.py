@@ -8,6 +8,7 @@ processes that form groups together. Its keys, with the generation's number:
     over/<generation>      why it has ended: one of its processes died
     report/<generation>/…  what each rank holds when it begins (`recovery/agreement.py`)
     begun/<generation>     it trains; stepped/<generation>: it has done a step
+    replace/<generation>   a rank that is no good, and why
     hung/<generation>      a rank that has made no progress for too long, and asks who hangs
     progress/<generation>/<rank>  each rank's answer to that
     stop                   the run is to save a checkpoint and end
@@ -87,6 +88,8 @@ class Participant:
         self._progress = RankProgress(num_markers=0, step=0, where="start")
         self._since = math.inf
         self._told_hung = -1
+        self.dump: Callable[[str], None] = lambda why: None
+        """Keeps what this process did last and where it is, when a rank hangs."""
         row = {"pid": os.getpid(), "host": socket.gethostname()}
         self._store.set(f"process/{place.process}", json.dumps(row))
         self._store.add("news", 1)
@@ -151,6 +154,11 @@ class Participant:
     def stepped(self) -> None:
         """Say that the generation has done a step. By its rank 0."""
         self._store.set(f"stepped/{self.generation}", "")
+        self._store.add("news", 1)
+
+    def replace(self, rank: int, why: str) -> None:
+        """Ask that a spare take the place of a rank that is no good, though it lives."""
+        self._store.set(f"replace/{self.generation}", json.dumps([rank, why]))
         self._store.add("news", 1)
 
     def cannot_recover(self, why: str) -> None:
@@ -265,4 +273,6 @@ class Participant:
             store.add("news", 1)
         if self._told_hung < generation and store.check([key]):
             self._told_hung = generation
+            # Beside: the storage may be what hangs, and the supervisor waits for the answer.
+            threading.Thread(target=self.dump, args=("a rank hangs",), daemon=True).start()
             store.set(f"progress/{generation}/{self.rank}", json.dumps(dataclasses.asdict(self._progress)))

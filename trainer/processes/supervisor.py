@@ -85,7 +85,7 @@ class Supervisor:
         self._next = num_ranks + num_spares
         self._alive: set[int] = set()
         self._known: dict[int, dict[str, Any]] = {}
-        self._begun = -1
+        self._begun = self._replaced = -1
         self._num_news = self._num_lost = 0
         self._rows: dict[int, dict[str, Any]] = {}
         self._asked_at: float | None = None
@@ -147,6 +147,11 @@ class Supervisor:
             self._num_lost = 0
         if self._store.check([f"cannot/{self._generation}"]):
             return StartOutcome(why=self._store.get(f"cannot/{self._generation}").decode())
+        if self._replaced < self._generation and self._store.check([f"replace/{self._generation}"]):
+            self._replaced = self._generation
+            rank, why = json.loads(self._store.get(f"replace/{self._generation}"))
+            self._say(f"rank {rank} is replaced: {why}")
+            self._processes.kill(self._plan[rank])
         if self._asked_at is None and self._store.check([f"hung/{self._generation}"]):
             self._asked_at = time.monotonic()
         for process in self._plan:
