@@ -325,6 +325,7 @@ class _Survivor:
         )
         participant.at(told.step, "making of the model")
         run = assemble(recipe, launch, self._feed, Joined(attempt=attempt), progress, words=words, watchdog=participant)
+        self._assembled, participant.dump = run, run.recorder.dump
         run.context.vote = partial(vote, run)
         participant.at(told.step, "filling of the model")
         self._fill(run, agreed)
