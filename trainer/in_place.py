@@ -405,7 +405,8 @@ class _Survivor:
         attempt = Attempt(number=number, first_step=told.applied, parent=told.attempt, began_at=self._began_at)
         setup = read_setup(self._output, told.attempt)
         assert setup is not None, "an attempt of this start wrote it"
-        record_setup(self._output, number, setup, self._recipe)
+        # Whatever the run began with, this attempt goes on from what it holds.
+        record_setup(self._output, number, dataclasses.replace(setup, origin=None), self._recipe)
         begin(self._output, attempt)
         folder = checkpoints_of(self._recipe)
         begun, table = attempts(self._output), self._recipe.train

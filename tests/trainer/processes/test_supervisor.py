@@ -156,6 +156,26 @@ def test_a_rank_that_gives_no_sign_of_life_is_killed(tmp_path: Path, monkeypatch
     assert said[0] == "process 1 gave no sign of life for 0 s and is killed"
 
 
+def test_a_rank_that_is_to_be_replaced_is_killed_once(tmp_path: Path) -> None:
+    store = Store()
+
+    def act(look: int) -> Sequence[tuple[int, str]]:
+        if look == 1:
+            register(store, 0, 1, 2)
+            store.tell("begun/0")
+            store.tell("replace/0", json.dumps([1, "twice as slow as its peers"]))
+        if look == 3:
+            return [(1, "was ended by SIGKILL")]
+        if look == 4:
+            end_well(store, 0, 2)
+        return []
+
+    outcome, numbers, said = supervise(tmp_path, store, act)
+    assert outcome.row is not None
+    assert numbers.killed == [1]
+    assert said[0] == "rank 1 is replaced: twice as slow as its peers"
+
+
 def test_processes_that_die_without_a_step_between_them_end_the_start(tmp_path: Path) -> None:
     store = Store()
 

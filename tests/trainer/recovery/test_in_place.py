@@ -175,6 +175,8 @@ def test_more_deaths_than_spares_start_all_again_and_say_why(
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no spare": ({"zero": 0, "workers": 2, "recovery": {"mode": "in_place"}}, "spares = 0: expected at least 1"),
     "spares without it": ({"workers": 2, "recovery": {"spares": 1}}, 'spares = 1: expected train.recovery.mode = "in'),
+    "replacing without it": ({"recovery": {"on_straggler": "replace"}}, 'on_straggler = "replace": expected train.rec'),
+    "one process": ({"recovery": IN_PLACE}, "expected at least 2 workers"),
     "nobody else has it": ({"workers": 2, "recovery": IN_PLACE}, "no other process holds the weights"),
     "losses of rows": ({"zero": 0, "workers": 2, "recovery": IN_PLACE, "record_losses": True}, "record_losses = true"),
 }
