@@ -256,6 +256,8 @@ class _Survivor:
             opening_groups=participant.opening_groups,
         )
         if agreed is None:
+            if participant.rank == 0 and participant.generation:
+                sys.stderr.write("no process holds weights and moments: they are read from the newest checkpoint\n")
             self._start(launch, words, of_feed)
         else:
             self._go_on(launch, words, of_feed, agreed)
