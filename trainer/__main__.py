@@ -1,4 +1,5 @@
-"""`python -m trainer RECIPE [--set key=value]… [--from-step T]`: train in this process, or as one of torchrun's."""
+"""`python -m trainer RECIPE [--set key=value]… [--from-step T]`: train in this process, as one of torchrun's, or with
+processes that this one starts, where the recipe recovers in place (`[train.recovery]`)."""
 
 from __future__ import annotations
 

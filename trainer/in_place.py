@@ -188,6 +188,8 @@ class _Survivor:
         self._kept: dict[int, _Copies] = {}
         self._num_neighbours_bytes = 0
         self._stepped_in = -1
+        # What has been imported by now stays: looking for the remains of a model need not go through it each time.
+        gc.freeze()
         self._began_at = 0.0
         self._in_place = False
         self._reports: list[StepReport] = []
