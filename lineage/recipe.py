@@ -355,6 +355,8 @@ def expanded_path(path: str, where: str) -> str:
             )
         return os.environ[name]
 
+    if "\0" in path:
+        raise RecipeError(f"{where} = {path!r}: no file's name holds the character NUL: write it without", where)
     filled = _PATH_VARIABLE.sub(value, rest if found else path)
     home = os.path.expanduser(filled)
     if home.startswith("~"):

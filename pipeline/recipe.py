@@ -12,9 +12,11 @@ from typing import Any, ClassVar, Final, Literal
 from lineage.recipe import RecipeError, differing, key, load_recipe, parse_table, shown_value, with_overrides
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, not_for_tables
+from lineage.store.column_names import LABEL, LICENSE, SCORE
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable, check_phone_region
+from stages.quality.code.extensions import LANGUAGES
 from stages.quality.options import (
     QualityTable,
     check_languages,
@@ -22,6 +24,7 @@ from stages.quality.options import (
     check_tables,
     check_thresholds,
     judges_any_language,
+    judges_code,
     threshold_defaults,
 )
 from stages.reading.options import DEFAULT_COMPRESSION_RATIO, DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES, RowFields
@@ -29,7 +32,7 @@ from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.fasttext_model import BUNDLED
-from stages.steps.language import LanguageTable, check_min_scores, language_model
+from stages.steps.language import EXTENSION, LanguageTable, check_language_model, check_min_scores, known_labels
 from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
 from stages.steps.user_step import StepTable, check_step_tables
@@ -308,6 +311,7 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
             _check_language(source, recipe)
     _check_own_tables(recipe)
     check_min_scores(recipe.language)
+    check_language_model(recipe.language)
     check_phone_region(recipe.pii)
     check_classifiers(recipe.classifier)
     check_step_tables(recipe.step, [source.steps for source in recipe.source])
@@ -320,8 +324,11 @@ def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
         try:
             check_languages(recipe.quality, recipe.language.keep)
         except RecipeError:
-            if recipe.language.model == BUNDLED:  # whose labels are at hand: one that it lacks is the nearer fault
-                language_model(recipe.language)
+            if recipe.language.model in (
+                BUNDLED,
+                EXTENSION,
+            ):  # labels at hand: one that lacks is the nearer fault
+                known_labels(recipe.language)
             raise
     elif source.language is not None:
         check_languages(recipe.quality, (source.language,), source.name)
@@ -343,7 +350,7 @@ def _check_own_tables(recipe: PipelineRecipe) -> None:
     """RecipeError for a table of a language that never comes, where it is known which ones do."""
     judged = [source for source in recipe.source if "quality" in source.steps]
     for language in recipe.quality.language:
-        if not _LANGUAGE.fullmatch(language):
+        if not _LANGUAGE.fullmatch(language) and language not in LANGUAGES:
             name = f"quality.language.{language}"
             raise RecipeError(f"{name}: expected the label of a language, such as de or deu_Latn", name)
     if any(":" in step for source in judged for step in source.steps):
@@ -369,6 +376,14 @@ def _check_are_read(recipe: PipelineRecipe) -> None:
                 )
 
 
+def columns_added_by(recipe: PipelineRecipe) -> tuple[str, ...]:
+    """The columns that `documents` and the parts have besides, for this recipe (`tables.with_added`)."""
+    scored = [table for table in recipe.classifier if not table.rejects]
+    labelled = (LABEL + table.name for table in scored if table.is_argmax)
+    license = (LICENSE,) if judges_code(recipe.quality) else ()
+    return (*(SCORE + table.name for table in scored), *labelled, *license)
+
+
 def tables_of(recipe: PipelineRecipe) -> StepTables:
     """What the recipe says of the steps."""
     same = {field.name: getattr(recipe, field.name) for field in fields(StepTables) if hasattr(recipe, field.name)}
@@ -376,12 +391,14 @@ def tables_of(recipe: PipelineRecipe) -> StepTables:
         max_document_bytes=recipe.limits.max_document_bytes,
         encoding=recipe.tokenize.encoding,
         end_of_text=recipe.tokenize.end_of_text,
+        keep_measured=keeps_facts(recipe),
         **same,
     )
 
 
 def _check_fields(source: SourceTable) -> None:
-    if source.language is not None and not _LANGUAGE.fullmatch(source.language):
+    language = source.language
+    if language is not None and not _LANGUAGE.fullmatch(language) and language not in LANGUAGES:
         raise RecipeError(
             f"source.language of {source.name!r} = {source.language!r}: expected the label of a language, such as de",
             "source.language",

@@ -53,6 +53,7 @@ from trainer.loop import (
     first_progress,
     join_run,
     load_state,
+    look_at_machines,
     run_steps,
     save_where_due,
     saving_group,
@@ -302,6 +303,7 @@ class _Survivor:
         run = assemble(recipe, launch, self._feed, joined, progress, words=words, watchdog=self._participant)
         self._assembled, self._participant.dump = run, run.recorder.dump
         run.context.vote = partial(vote, run)
+        look_at_machines(run)
         load_state(run)
         self._pieces = {name: local_part(tensor) for name, tensor in state_tensors(run.context).items()}
         self._run, self._progress, self._in_place = run, progress, False
@@ -333,6 +335,7 @@ class _Survivor:
         run.context.vote = partial(vote, run)
         participant.at(told.step, "filling of the model")
         self._fill(run, agreed)
+        look_at_machines(run)
         self._held = _Held(tensors=self._pieces, told=told)
         self._kept = {step: copies for step, copies in self._kept.items() if step <= agreed.step}
         if agreed.from_copies and not self._kept:

@@ -81,6 +81,9 @@ def join(
                     f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the run has"
                     f" done step {undone.step} again\n"
                 )
+            # Of files that have the number of an attempt in their name no later writer removes what is left.
+            for folder in (output, checkpoints):
+                folder.drop_all_dead()
             # They may fill the disk on which this attempt is to save its own.
             delete_left_over(checkpoints, attempts(output), recipe.train.checkpoint, recipe.train.steps)
             shared = [Joined(attempt=attempt, name=newest.name if newest else None, position=found.position)]

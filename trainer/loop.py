@@ -34,6 +34,7 @@ from trainer.checkpoint.store import Position, checkpoint_name
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.first_weights import load_first_weights
+from trainer.health.check import Health
 from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.joining import Joined, join
 from trainer.model.optimizer import build_optimizer
@@ -126,6 +127,7 @@ class RunParts:
     sinks: Sequence[Sink]
     goodput: LiveGoodput | None
     cadence: AutoCadence | None
+    health: Health
 
     @property
     def model(self) -> ParallelModel:
@@ -194,6 +196,7 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
         run = assemble(recipe, launch, feed, joined, progress, words=words, watchdog=watchdog)
         watchdog.dump = run.recorder.dump
         with closing(run.recorder), run.recorder.recording(), closing(watchdog):
+            look_at_machines(run)
             load_state(run)
             result = run_steps(run, progress)
     if result.finished and process.rank == 0:
@@ -288,7 +291,15 @@ def assemble(
         sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
         goodput=goodput,
         cadence=_auto_cadence(recipe, goodput),
+        health=Health(table, process.device, output, words.control, partial(state_tensors, context)),
     )
+
+
+def look_at_machines(run: RunParts) -> None:
+    """What is looked at before the first step. Collective; errors as of `Health.start`."""
+    with run.launch.opening_groups():
+        told = run.health.start()
+    _tell(run, told)
 
 
 def _recorder_options(table: TrainTable, process: Process, output: Folder, attempt: int) -> RecorderOptions:
@@ -436,6 +447,10 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
             _run_step(run, progress)
             run.profiler.after(progress.step)
             progress.step += 1
+            told = run.health.after_step(progress.step)
+            if told:
+                run.model.weights_changed()  # a replica may have been mended
+                _tell(run, told)
             run.launch.after_step(progress.step)
         _report_pending(run, progress, keep=0)
         run.watchdog.rest()
@@ -497,6 +512,13 @@ def _steps_to_next_save(run: RunParts, progress: Progress) -> int:
     assert run.cadence is not None
     run.cadence.note_save(progress.stall)
     return run.cadence.steps(run.saver.writing_seconds)
+
+
+def _tell(run: RunParts, told: Sequence[str]) -> None:
+    """What the machines' health is, on stderr and to the sinks of the next report."""
+    if run.rank == 0 and told:
+        sys.stderr.writelines(f"health: {line}\n" for line in told)
+        run.reporter.health = (*run.reporter.health, *told)
 
 
 def _computes_behind(device: torch.device) -> bool:

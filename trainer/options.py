@@ -139,7 +139,7 @@ class RecorderTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StragglersTable:
-    """`[train.stragglers]`: when a rank is named as slower than its peers at the same work."""
+    """`[train.stragglers]`: when a rank is named as slower than others at the same work."""
 
     window: int = key(20, at_least=5, help="steps of whose own times a rank's median is taken; two windows in a row")
     ratio: float = key(1.25, above=1, help="at least this many times the median of the ranks")
@@ -167,7 +167,38 @@ class RecoveryTable:
         " where no replica holds them (dp_replicate = 1)",
     )
     on_straggler: Literal["tell", "replace"] = key(
-        "tell", help="a rank that is slower than its peers is told of; in_place: a waiting process takes its place"
+        "tell",
+        help="a rank that is slower than others at the same work is told of; in_place: a waiting process takes its"
+        " place",
+    )
+    on_sign: Literal["tell", "drain"] = key(
+        "tell", help="a sign that a node is about to fail (train.health): it is told, or the rank is replaced before"
+    )
+    check_replicas_every: int = key(
+        0,
+        at_least=0,
+        help="steps between two comparisons of weights and moments over the replicas; the odd one is mended from the"
+        " others. 0: none",
+    )
+
+    def __post_init__(self) -> None:
+        if self.on_sign == "drain":
+            raise RecipeError(
+                'train.recovery.on_sign = "drain": expected "tell": a rank is not replaced for a sign in this release,'
+                " only once it is lost, hangs or is slow",
+                "train.recovery.on_sign",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthTable:
+    """`[train.health]`: what is looked at before a start and while the run goes on."""
+
+    every: int = key(
+        1000,
+        at_least=0,
+        help="steps between two looks at the machines (and one before the first step): a known product and a known"
+        " all-reduce on each device, disk, memory, and what kernel and GPUs count. 0: none",
     )
 
 
@@ -256,6 +287,7 @@ class TrainTable:
     recorder: RecorderTable = key(RecorderTable())
     stragglers: StragglersTable = key(StragglersTable())
     recovery: RecoveryTable = key(RecoveryTable())
+    health: HealthTable = key(HealthTable())
     resources: ResourcesTable = key(ResourcesTable())
     mixture: tuple[MixtureTable, ...] = key((), help="none: in proportion to tokens")
 

@@ -78,6 +78,8 @@ class StepReporter:
         self._peak = _peak_flops(recipe.train, model.device)
         self._num_peers = recipe.train.num_workers // model.dp_size
         self._checkpoint_age = checkpoint_age
+        self.health: tuple[str, ...] = ()
+        """What was found of the machines' health since the last report, on rank 0."""
         self._recorder, self._control = recorder, control
         limits = recipe.train.stragglers
         self._window = StepWindow(limits.window)
@@ -142,7 +144,9 @@ class StepReporter:
             max_memory_bytes=torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0,
             at=timing.ended_at,
             evaluation_seconds=timing.evaluation_seconds(),
+            health=self.health,
         )
+        self.health = ()
         return ReadOutcome(report=report, stop=figures.stop)
 
     def listed(self, step: int, validation: dict[str, float]) -> StepReport:
@@ -176,7 +180,8 @@ class StepReporter:
         return found
 
     def _stragglers(self, step: int, own: dict[str, float], seconds: float) -> list[Straggler]:
-        """Who is slower than its peers, where a window ends with this step: equal on every rank. Collective there."""
+        """Who is slower than others at the same work, where a window ends with this step: equal on every rank.
+        Collective there."""
         ended = self._window.add(step, own, seconds)
         if ended is None:
             return []

@@ -305,9 +305,16 @@ class Folder:
         if not self.is_remote:
             start = Path(self.at(prefix))
             for folder in start.parent.glob(f"{_TEMPORARY}{glob.escape(start.name)}*"):
-                with contextlib.suppress(FileNotFoundError):  # another writer has just removed it
-                    _remove_dead(folder)
-                    _remove_empty(folder)
+                _drop_dead(folder)
+
+    def drop_all_dead(self) -> None:
+        """The same of every file at and below this folder."""
+        if not self.is_remote:
+            for top, folders, _ in os.walk(self.url):
+                for name in folders:
+                    if name.startswith(_TEMPORARY):
+                        _drop_dead(Path(top, name))
+                folders[:] = [name for name in folders if not name.startswith(_TEMPORARY)]
 
     def move(self, name: str, to: str, *, last: str) -> None:
         """Move the folder `name` to `to`, which is not there. At once on a disk. An object store copies each file, the
@@ -433,6 +440,13 @@ def _naming(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(error.errno, os.strerror(error.errno or 0), str(target)) from error
+
+
+def _drop_dead(folder: Path) -> None:
+    """Remove the files of `folder` whose writers are dead, and the folder where that were all."""
+    with contextlib.suppress(FileNotFoundError):  # another writer has just removed it
+        _remove_dead(folder)
+        _remove_empty(folder)
 
 
 def _remove_dead(folder: Path) -> None:

@@ -139,17 +139,17 @@ def commit_tables(
     out: Folder,
     files: Mapping[str, Sequence[TableFile]],
     only: Collection[str] = (),
-    scores: Sequence[str] = (),
+    added: Sequence[str] = (),
 ) -> None:
     """Make the written files the tables of the run at `out`, every table in one commit, tables without files too.
-    With `only`, no other tables. `scores` are the columns of scores that `documents` has.
+    With `only`, no other tables. `added` are the columns that `documents` has besides.
 
     Calling it again, after a kill or at once from two processes, changes nothing; StoreError if a table is there
     already with other files."""
-    from lineage.store.tables import SCHEMAS, WRITTEN_ONCE, with_scores
+    from lineage.store.tables import SCHEMAS, WRITTEN_ONCE, with_added
 
     out.sync()  # the files are on the disk before a commit names them
-    for name, schema in {**SCHEMAS, "documents": with_scores(SCHEMAS["documents"], scores)}.items():
+    for name, schema in {**SCHEMAS, "documents": with_added(SCHEMAS["documents"], added)}.items():
         if only and name not in only:
             continue
         given = files.get(name, ()) if name in WRITTEN_ONCE else ()

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from lineage.ids import add_digests, content_hash, length_prefixed, show_digest
 from lineage.storage.folder import Folder
+from lineage.store.column_names import added_columns
 from lineage.store.delta import ADVICE, StoreError, arrow_dataset, has_table, plain_reason, table_uri
-from lineage.store.tables import TABLES, WRITTEN_ONCE, score_names, stored
+from lineage.store.tables import TABLES, WRITTEN_ONCE, stored
 
 
 def logical_digest(out: Folder) -> dict[str, str]:
@@ -21,7 +22,7 @@ def logical_digest(out: Folder) -> dict[str, str]:
 
 def _row_hashes(out: Folder, name: str) -> Iterator[int]:
     dataset = arrow_dataset(out, name)
-    known = [*stored(name, dataset.schema.names), *score_names(dataset.schema.names)]
+    known = [*stored(name, dataset.schema.names), *added_columns(dataset.schema.names)]
     columns = [column for column in known if column not in TABLES[name].places]
     try:
         for batch in dataset.to_batches(columns=columns):

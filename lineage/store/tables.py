@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, get_args, get_type_hints
 import pyarrow as pa
 
 from lineage.store import rows
+from lineage.store.column_names import SCORE
 
 _INT, _TEXT, _REAL, _HASH = pa.int64(), pa.string(), pa.float64(), pa.binary()
 _ARROW: Final = {int: _INT, str: _TEXT, float: _REAL, bytes: _HASH}
@@ -131,7 +132,7 @@ TABLES: Final[dict[str, TableSpec]] = {
 """Every table of the store. The order is that in which they are committed."""
 
 SCHEMAS: Final[dict[str, pa.Schema]] = {name: table.schema for name, table in TABLES.items()}
-"""The columns of each table as Arrow has them; `documents` may have scores besides (see `with_scores`)."""
+"""The columns of each table as Arrow has them; `documents` may have more (see `with_added`)."""
 
 WRITTEN_ONCE: Final = tuple(name for name, table in TABLES.items() if table.kind != "appended")
 """The tables that a run writes at its end."""
@@ -178,6 +179,10 @@ PARSED_TEXTS: Final = pa.schema([
 """texts/<source>/part-NNNNN.parquet: with run.keep_text, each document that had a text after parse as it was then,
 rejected ones too, in reading order. A purge makes `text` and `metadata` null."""
 
+MEASURED: Final = pa.schema([("doc_id", _HASH), ("measured", _TEXT)])
+"""Unit file: what the rules of the step quality measured of a document, as a JSON object by rule. Kept beside parsed
+texts; a rule that came to no number, or was not asked, is not in it."""
+
 DEDUP: Final = pa.schema([
     ("doc_id", _HASH), ("source", _TEXT), ("part", _INT), ("part_row", _INT), ("num_chars", _INT),
     ("captured_at", _TEXT), ("url_key", _HASH), ("clean_hash", _HASH), ("signature", _HASH),
@@ -201,19 +206,12 @@ DICTIONARY: Final = frozenset({
 })  # fmt: skip
 """Columns worth a dictionary: everything else is nearly unique (hashes, URLs, offsets)."""
 
-SCORE: Final = "score_"
-"""What the column of a classifier's score begins with."""
 
-
-def score_names(columns: Iterable[str]) -> list[str]:
-    """The columns among these that hold scores."""
-    return [column for column in columns if column.startswith(SCORE)]
-
-
-def with_scores(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
-    """`schema` and these columns of scores: `documents` and the parts have one for each classifier of the recipe that
-    turns nothing down."""
-    return pa.schema([*schema, *(pa.field(column, _REAL) for column in columns)])
+def with_added(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
+    """`schema` and these columns that a recipe adds: `documents` and the parts have a score for each of its classifiers
+    that turns nothing down, a label for each that is asked for the likeliest, and for source files their licence."""
+    added = ((column, _REAL if column.startswith(SCORE) else _TEXT) for column in columns)
+    return pa.schema([*schema, *(pa.field(name, kind) for name, kind in added)])
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -26,8 +26,9 @@ from lineage.ids import content_hash, sort_keys, text_hash
 from lineage.pages import url_key
 from lineage.storage.folder import Folder
 from lineage.store.checked import GROUP_ROWS, Bound, CheckedRowGroup, Sums, digest_of, encode_sums, side_name
+from lineage.store.column_names import added_columns
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import DICTIONARY, SCHEMAS, TABLES, WRITTEN_ONCE, conform, score_names, with_scores
+from lineage.store.tables import DICTIONARY, SCHEMAS, TABLES, WRITTEN_ONCE, conform, with_added
 
 FOLDER: Final = "lineage"
 """Where the store lies in a run's output."""
@@ -215,8 +216,8 @@ def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
 
 
 def schema_of(name: str, rows: pa.Table) -> pa.Schema:
-    """The schema of table `name`, which these rows are for: `documents` has the columns of scores that they have."""
-    return with_scores(SCHEMAS[name], score_names(rows.column_names))
+    """The schema of table `name`, which these rows are for: `documents` has what they have besides."""
+    return with_added(SCHEMAS[name], added_columns(rows.column_names))
 
 
 def _sorted(name: str, rows: pa.Table) -> pa.Table:

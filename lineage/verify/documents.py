@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 from lineage.ids import sort_keys, text_hash
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
+from lineage.store.column_names import added_columns
 from lineage.store.delta import has_table, open_table
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import DEDUP, PART, PART_ADDED_LATER, SCHEMAS, TABLES, conform, score_names, stored
+from lineage.store.tables import DEDUP, PART, PART_ADDED_LATER, SCHEMAS, TABLES, conform, stored
 from lineage.store.write import index_rows
 from lineage.verify.problems import Problem, guarded
 from lineage.verify.steps import Tally
@@ -117,9 +118,9 @@ def _shuffle_part(out: Folder, source: str, part: int, name: str, shuffle: Shuff
     with out.open(name) as stream:
         file = pq.ParquetFile(stream)
         columns = file.schema_arrow.names
-        own = [column for column in columns if column not in score_names(columns)]
+        own = [column for column in columns if column not in added_columns(columns)]
         if own not in (PART.names, [column for column in PART.names if column not in PART_ADDED_LATER]):
-            yield Problem("documents.schema", name, f"columns {columns}, expected {PART.names} and scores")
+            yield Problem("documents.schema", name, f"columns {columns}, expected {PART.names} and added ones")
         for batch in file.iter_batches(_BATCH // 16, columns=["doc_id", "text", "metadata"]):
             ids = batch["doc_id"].to_pylist()
             hashes = [None if text is None else text_hash(text) for text in batch["text"].to_pylist()]

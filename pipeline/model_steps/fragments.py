@@ -35,22 +35,23 @@ _FINDING = pa.struct([
 ])  # fmt: skip
 _EDIT = pa.struct([("stage", _TEXT), ("kind", _TEXT), ("count", pa.int64())])
 _SCORE = pa.struct([("name", _TEXT), ("score", pa.float64())])
+_LABEL = pa.struct([("name", _TEXT), ("label", _TEXT)])
 _FAULT = pa.struct([("error", _TEXT), ("where", _TEXT), ("traceback", _TEXT), ("message", _TEXT)])
 _OUTCOMES: Final = pa.schema([
     ("doc_id", pa.binary()), ("source", _TEXT), ("file", _TEXT), ("offset", pa.int64()), ("length", pa.int64()),
     ("raw_hash", pa.binary()), ("num_bytes", pa.int64()), ("is_html", pa.bool_()), ("content_type", _TEXT),
     ("charset_hint", _TEXT), ("content_encoding", _TEXT), ("record_id", _TEXT), ("url", _TEXT), ("captured_at", _TEXT),
     ("truncated", _TEXT), ("metadata", _TEXT), ("charset", _TEXT), ("text", _TEXT), ("text_hash", pa.binary()),
-    ("language", _TEXT), ("language_score", pa.float64()), ("scores", pa.list_(_SCORE)), ("edits", pa.list_(_EDIT)),
+    ("language", _TEXT), ("language_score", pa.float64()), ("scores", pa.list_(_SCORE)), ("labels", pa.list_(_LABEL)),
+    ("edits", pa.list_(_EDIT)),
     ("findings", pa.list_(_FINDING)), ("rejected_by", _FINDING), ("other_findings", pa.list_(_FINDING)),
     ("fault", _FAULT),
 ])  # fmt: skip
 _SCORES: Final = pa.schema([("score", pa.float64()), ("fault", _FAULT)])
-_PLAIN: Final = tuple(
-    name
-    for name in _OUTCOMES.names
-    if name not in ("file", "offset", "length", "scores", "edits", "findings", "rejected_by", "other_findings", "fault")
-)
+_NESTED: Final = frozenset({
+    "file", "offset", "length", "scores", "labels", "edits", "findings", "rejected_by", "other_findings", "fault",
+})  # fmt: skip
+_PLAIN: Final = tuple(name for name in _OUTCOMES.names if name not in _NESTED)
 """Columns that are fields of a Document under the same name."""
 _FACTS: Final = b"sluice"
 """Where a file keeps facts besides its rows, as JSON."""
@@ -200,6 +201,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     place = document.place
     row |= {"file": _stored(place.file), "offset": place.offset, "length": place.length}
     row["scores"] = [{"name": _stored(name), "score": score} for name, score in document.scores]
+    row["labels"] = [{"name": _stored(name), "label": _stored(label)} for name, label in document.labels]
     row["edits"] = [{"stage": _stored(e.stage), "kind": _stored(e.kind), "count": e.count} for e in document.edits]
     row["findings"] = [_finding_row(finding) for finding in document.findings]
     if isinstance(outcome, Rejection):
@@ -214,6 +216,7 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
         **{name: _TAKEN[name](row[name]) for name in _PLAIN},
         place=Place(file=_text(row["file"]), offset=row["offset"], length=row["length"]),
         scores=tuple((_text(each["name"]), each["score"]) for each in row["scores"]),
+        labels=tuple((_text(each["name"]), _text(each["label"])) for each in row["labels"]),
         edits=tuple(Edit(stage=_text(e["stage"]), kind=_text(e["kind"]), count=e["count"]) for e in row["edits"]),
         findings=tuple(map(_finding, row["findings"])),
     )

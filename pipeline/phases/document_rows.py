@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lineage.store import tables
+from lineage.store.column_names import added_columns
 
 _Rows = npt.NDArray[np.int64]
 
 
 def join_unit(documents: pa.Table, verdicts: pa.Table, placements: pa.Table) -> pa.Table:
-    """A unit's final rows of `documents` and its scores, in the order of `documents`.
+    """A unit's final rows of `documents`, with the columns that the recipe adds, in the order of `documents`.
 
     `documents` holds every document record of the unit, `verdicts` (tables.VERDICTS) and `placements` (part_row, shard,
     start, num_tokens, tokens_hash) some of its survivors; all three know a survivor by its part_row."""
@@ -27,7 +28,7 @@ def join_unit(documents: pa.Table, verdicts: pa.Table, placements: pa.Table) -> 
         columns[name] = pc.coalesce(verdicts[name].combine_chunks().take(of_verdict), documents[name].combine_chunks())
     for name in ("shard", "start", "num_tokens", "tokens_hash"):
         columns[name] = placements[name].combine_chunks().take(of_placement)
-    schema = tables.with_scores(tables.SCHEMAS["documents"], tables.score_names(documents.column_names))
+    schema = tables.with_added(tables.SCHEMAS["documents"], added_columns(documents.column_names))
     return pa.table(columns, schema=schema)
 
 

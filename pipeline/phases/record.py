@@ -20,7 +20,7 @@ from lineage.index.output_index import Shard
 from lineage.storage.folder import Folder
 from lineage.store.delta import commit_tables
 from lineage.store.shuffle import Shuffle, gather, publish_index
-from lineage.store.tables import SCHEMAS, SCORE, WRITTEN_ONCE
+from lineage.store.tables import SCHEMAS, WRITTEN_ONCE
 from lineage.store.write import (
     TableFile,
     add_documents,
@@ -33,6 +33,7 @@ from lineage.store.write import (
 )
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.plan import Unit
+from pipeline.recipe import columns_added_by
 from pipeline.results.rows import read_rows
 from pipeline.results.unit_results import BucketResult, JoinResult, ShuffleResult
 
@@ -90,20 +91,20 @@ def write_lineage(
     by_place = {(shard.source, shard.shard): shard for shard in shards}
     sizes = sorted((shard.source, shard.shard, shard.num_documents) for shard in shards)
     buckets = [tuple(by_place[place] for place in bucket) for bucket in placement_buckets(sizes)]
-    scores = [SCORE + table.name for table in state.plan.recipe.classifier if not table.rejects]
+    added = columns_added_by(state.plan.recipe)
     if num_rows <= IN_PROCESS_ROWS:
         started = time.perf_counter()
         with state.reporter.phase("write lineage", 1) as progress:
             files = _in_process(state, about, buckets, small)
             state.held.check()
-            commit_tables(state.out, files, scores=scores)
+            commit_tables(state.out, files, added=added)
             progress.step(1, f"{num_rows:,} documents")
         state.took("write lineage", started, f"{num_rows:,} documents")
         return
     files = {name: write_bucket(state.out, name, 0, rows) for name, rows in small.items()}
     files |= _in_tasks(state, about, joined, buckets)
     state.held.check()
-    commit_tables(state.out, files, scores=scores)
+    commit_tables(state.out, files, added=added)
 
 
 def _in_process(

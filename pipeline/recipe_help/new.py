@@ -150,6 +150,33 @@ TEMPLATES: Final[Mapping[str, Template]] = {
             "ray": {},
         },
     ),
+    "code": Template(
+        kind="data",
+        comment="Source files, as lines of JSON or rows of Parquet, by the rules of The Stack v2 and StarCoder (Lozhkov"
+        " et al. 2024, Li et al. 2023): each is judged by its programming language, which its name tells; notebooks"
+        " become their cells, and a column has each file's licence. What is near and what is not here: sluice recipe"
+        " diff FILE --against code.",
+        tables={
+            "run": {"name": "code", "output": "out/code"},
+            "source": [
+                {"name": "code", "inputs": ["code/*.parquet"], "text_field": "content", "id_field": "path"},
+            ],
+            "language": {"keep": [], "model": "extension"},
+            "quality": {"rules": ["notebooks", "code"], "variant": "code"},
+            "pii": {"kinds": ["email", "ip", "secret"]},
+            "dedup": {
+                "url": False,
+                "num_perm": 250,
+                "bands": 25,
+                "rows": 10,
+                "shingle": 5,
+                "shingle_unit": "code",
+                "verify": False,
+            },
+            "tokenize": {},
+            "ray": {},
+        },
+    ),
     "text": Template(
         kind="data",
         comment="Texts that you have already, as lines of JSON or rows of Parquet: checked by Gopher's rules, freed of"

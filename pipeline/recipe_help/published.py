@@ -244,6 +244,53 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             ),
         ),
     ),
+    "code": Published(
+        title="The Stack v2 and StarCoder",
+        sources="Lozhkov et al. 2024, section 3; Li et al. 2023, section 3; bigcode-project/bigcode-dataset",
+        steps=(
+            _near(
+                "language",
+                "go-enry: by name, first line and content",
+                "by the file's name alone; an extension of several languages names the one that most files are in",
+            ),
+            _near(
+                "licence",
+                "permissive files only, as ScanCode and GitHub tell; the repository's where the file has none",
+                "a column `license` and no rule: SPDX names of heads and of licence texts, else the row's own field",
+            ),
+            _same("lines", "100,000 lines, 1,000 characters a line and 100 on the mean; 100,000 for markup"),
+            _same("letters", "a quarter letters; letters or digits for Motorola 68K assembly and WebAssembly"),
+            _same("encoded data", "1,024 characters in a run of base64, hexadecimal bytes or escapes; half of a file"),
+            _near(
+                "generated files",
+                "five phrases in the first five lines, and go-enry's is_generated",
+                "the phrases; of go-enry's marks those of stages/quality/code/generated.py; lines tell minified files",
+            ),
+            _same("XML and HTML", "no XML behind other names; HTML with 100 visible characters and a fifth of it"),
+            _same("data formats", "at most 512 lines of text, JSON, YAML, OWL and DOT; text files that document"),
+            _near(
+                "notebooks",
+                "scripts by Jupytext, and triplets of text, code and output",
+                "scripts in Jupytext's percent format; outputs go",
+            ),
+            _same("near-duplicates", "MinHash of 25 bands of 10 rows, unverified, over runs of letters and digits"),
+            _near(
+                "who of a cluster is kept",
+                "one of all that are joined through others, by stars and forks",
+                "the longest, and a file goes only where it shares a band with one that is kept",
+            ),
+            _near(
+                "shingles",
+                "5 tokens, of which what stands between two marks may be an empty one; shorter files go",
+                "5 tokens without empty ones; a shorter file is one shingle",
+            ),
+            _near(
+                "personal data",
+                "a model for names, e-mail, keys, passwords, IP addresses",
+                "e-mail, public IP addresses and the secrets of known issuers, by patterns; no names",
+            ),
+        ),
+    ),
 }
 """By the template's name."""
 

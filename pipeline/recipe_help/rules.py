@@ -18,7 +18,8 @@ from stages.rules import Rule
 from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable
 
-_VARIANTS: Final[tuple[Variant, ...]] = get_args(Variant)
+_VARIANTS: Final[tuple[Variant, ...]] = tuple(name for name in get_args(Variant) if name != "code")
+"""The variants of the rules of prose. Those of source files are the same in each."""
 _MARKS: Final = ("<!-- The tables of rules, written by `make docs`. -->\n", "<!-- End of the tables of rules. -->\n")
 _HEAD: Final = "| rule | what it measures | rejects | default | datatrove's reason |\n| --- | --- | --- | --- | --- |"
 

@@ -4,6 +4,7 @@ documents/<source>/part-NNNNN.parquet   clean texts that survived
 texts/<source>/part-NNNNN.parquet       with run.keep_text: the texts after parse
 work/units/<key>/documents.parquet      a row for every document record
 work/units/<key>/{edits,findings,keys,excerpts}.parquet
+work/units/<key>/measured.parquet       where another run may start from this one's texts
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from lineage.purge.purged_sets import PURGED_RULE
 from lineage.purge.rewrite import erase_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store import tables
+from lineage.store.column_names import SCORE
 from pipeline.plan import Unit
 from pipeline.results.excerpts import ExcerptKeeper
 from pipeline.results.faults import FaultTally, StrictError, fault_of, strict_message
@@ -41,11 +43,13 @@ from stages.steps.catalogue import StepTables, rules_of
 _OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_values")
 """Columns of a part that are a document's own."""
 
+MEASURED_FILE: Final = "measured.parquet"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFileOptions:
     """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that count against a text by the
-    rules of `tables` and `stages` marked in excerpts, every finding, a column for each of these classifiers' scores,
+    rules of `tables` and `stages` marked in excerpts, every finding, the columns that it adds (`tables.with_added`),
     the texts after parse, the facts that a run starts from; the sources in which URLs with other fragments are other
     pages."""
 
@@ -53,7 +57,7 @@ class UnitFileOptions:
     tables: StepTables
     stages: tuple[str, ...]
     whole_ledger: bool
-    scores: tuple[str, ...]
+    added: tuple[str, ...]
     keep_text: bool
     keep_facts: bool
     fragments: frozenset[str]
@@ -244,15 +248,17 @@ class UnitWriter:
         def rows(name: str, schema: Any) -> RowWriter:
             return opened.enter_context(RowWriter(out, name, schema))
 
-        scores = [tables.SCORE + name for name in options.scores]
         part_file = part_name("documents", unit.source, unit.file_index)
-        self._part = rows(part_file, tables.with_scores(tables.PART, scores))
-        self._documents = rows(f"{folder}/documents.parquet", tables.with_scores(tables.SCHEMAS["documents"], scores))
+        self._part = rows(part_file, tables.with_added(tables.PART, options.added))
+        self._documents = rows(
+            f"{folder}/documents.parquet", tables.with_added(tables.SCHEMAS["documents"], options.added)
+        )
         self._edits = rows(f"{folder}/edits.parquet", tables.SCHEMAS["edits"])
         self._findings = rows(f"{folder}/findings.parquet", tables.SCHEMAS["findings"])
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
         self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
         self._texts = opened.enter_context(ParsedTextsWriter(out, unit, is_on=options.keep_text))
+        self._measured = rows(f"{folder}/{MEASURED_FILE}", tables.MEASURED) if options.keep_facts else None
 
     def __enter__(self) -> UnitWriter:
         return self
@@ -284,10 +290,14 @@ class UnitWriter:
         self._texts.keep_text(row)
 
     def carry(
-        self, row: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], excerpts: Sequence[Mapping[str, Any]]
+        self,
+        row: Mapping[str, Any],
+        findings: Sequence[Mapping[str, Any]],
+        excerpts: Sequence[Mapping[str, Any]],
+        measured: Mapping[str, float],
     ) -> None:
         """Write what an earlier run found out about a document that it rejected: its row of `documents`, its rows
-        of `findings`, and those of tables.EXCERPTS."""
+        of `findings`, those of tables.EXCERPTS, and what was measured."""
         stage, rule, doc_id = row["stage"], row["rule"], row["doc_id"]
         self._tally.count_rejected(stage, rule, doc_id)
         self._add_row({**row, **_page_columns(row["url"])})
@@ -296,6 +306,7 @@ class UnitWriter:
         if self._options.whole_ledger:
             for finding in findings:
                 self._findings.add(finding)
+        self._add_measured(doc_id, measured)
 
     def add(self, outcome: Outcome) -> None:
         """Write one document's rows."""
@@ -321,6 +332,7 @@ class UnitWriter:
         self._add_row(row)
         if self._options.whole_ledger:
             self._add_findings(document, (*document.findings, *rejection.findings, finding))
+        self._add_measured(document.doc_id, dict(document.measured))
 
     def _add_survivor(self, document: Document) -> None:
         tally, part_row = self._tally, self._tally.num_survivors
@@ -331,7 +343,7 @@ class UnitWriter:
         row |= {"clean_hash": clean_hash, "status": "kept", "part": self._unit.file_index, "part_row": part_row}
         self._add_row(row)
         part = {name: row[name] if name in row else getattr(document, name) for name in _OF_DOCUMENT}
-        self._part.add(part | {"rule_values": self._rule_values(document)} | _scores(document))
+        self._part.add(part | {"rule_values": self._rule_values(document)} | _added(document))
         for edit in document.edits:
             self._edits.add(
                 {"k": row["k"], "doc_id": document.doc_id, "stage": edit.stage, "kind": edit.kind, "count": edit.count}
@@ -341,6 +353,7 @@ class UnitWriter:
             region = region_of(document.language, row["host"])
             for finding in document.findings:
                 self._excerpts.offer(document.doc_id, finding, document.text, region)
+        self._add_measured(document.doc_id, dict(document.measured))
         started = time.perf_counter()
         self._keys.add(
             {
@@ -361,6 +374,11 @@ class UnitWriter:
     def _add_row(self, row: Mapping[str, Any]) -> None:
         self._tally.num_without_page += row["host"] is None
         self._documents.add(row)
+
+    def _add_measured(self, doc_id: bytes, measured: Mapping[str, float]) -> None:
+        if self._measured is not None and measured:
+            finite = {rule: value for rule, value in measured.items() if math.isfinite(value)}
+            self._measured.add({"doc_id": doc_id, "measured": json.dumps(finite)})
 
     def _rule_values(self, document: Document) -> str | None:
         """What each rule measured, as JSON; null where the ledger is not kept."""
@@ -405,7 +423,7 @@ def _record_row(document: Document) -> dict[str, Any]:
         "num_chars": len(document.text),
         "language": document.language,
         "language_score": document.language_score,
-        **_scores(document),
+        **_added(document),
     }
 
 
@@ -415,9 +433,9 @@ def _page_columns(url: str | None) -> dict[str, str | None]:
     return {"host": None, "domain": None} if page is None else {"host": page.host, "domain": page.domain}
 
 
-def _scores(document: Document) -> dict[str, float]:
-    """The document's columns of scores."""
-    return {tables.SCORE + name: score for name, score in document.scores}
+def _added(document: Document) -> dict[str, float | str]:
+    """The document's columns of scores, and of labels."""
+    return {SCORE + name: score for name, score in document.scores} | dict(document.labels)
 
 
 def parsed_text_row(document: Document) -> dict[str, Any]:

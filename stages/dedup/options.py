@@ -30,8 +30,10 @@ class DedupTable:
     bands: int = key(16, at_least=1, help="bands a signature is cut into; bands x rows is at most num_perm")
     rows: int = key(8, at_least=1, help="signature values in each band")
     shingle: int = key(5, at_least=1, at_most=64, unit="words or characters", help="of what shingle_unit says")
-    shingle_unit: Literal["word", "character"] = key(
-        "word", help="what a shingle consists of: words, or characters, white space too (Nemotron-CC: 24 of them)"
+    shingle_unit: Literal["word", "character", "code"] = key(
+        "word",
+        help="what a shingle consists of: words; or characters, white space too (Nemotron-CC: 24 of them); or code: its"
+        " tokens, runs of ASCII letters, digits and underscores (StarCoder: 5)",
     )
     scheme: Literal["fast", "datasketch"] = key(
         "fast", help="who signs: our own code, or the library datasketch (affine32, SHA-1)"

@@ -5,6 +5,9 @@ A text is first normalised as `dedup.normalise` says. A word is then a maximal r
 consecutive words. A text with fewer words has one shingle, all of them, but normalised as FineWeb does none, as there:
 with its numbers and marks gone, a line such as "1,024 likes" would repeat every other one. A text without words has
 none. With `dedup.shingle_unit = "character"` a shingle is so many characters of the normalised text, white space too.
+With "code" a word is a maximal run of ASCII letters, digits and underscores: what stands between them, the formatting
+of source code, counts for nothing (bigcode-project/bigcode-dataset, near_deduplication/minhash_deduplication.py, whose
+empty tokens between two marks are left out here). A text without any has the words that white space parts.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ U64 = npt.NDArray[np.uint64]
 
 _NOT_ZERO: Final = np.uint64(0x9E3779B97F4A7C15)
 """Added to a character's number, so that no character is 0, which the finaliser leaves as it is."""
+_CODE_TOKEN: Final = re.compile(r"[A-Za-z0-9_]+")
 _UNSPACED: Final = re.compile(
     "["
     "\u0e00-\u0eff"  # Thai, Lao
@@ -44,8 +48,15 @@ def words(text: str) -> list[bytes]:
     return found.encode("utf-8", "surrogatepass").split(b" ") if found else []
 
 
+def code_tokens(text: str) -> list[bytes]:
+    """The runs of ASCII letters, digits and underscores in `text`, in order; the words of a text without any."""
+    found = _CODE_TOKEN.findall(text)
+    return [token.encode() for token in found] if found else words(text)
+
+
 def _compared_words(text: str, table: DedupTable) -> list[bytes]:
-    found = words(normalised(text, table.normalise))
+    split = code_tokens if table.shingle_unit == "code" else words
+    found = split(normalised(text, table.normalise))
     return [] if table.normalise == "fineweb" and len(found) < table.shingle else found
 
 

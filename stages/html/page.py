@@ -67,7 +67,7 @@ _TOO_DEEP: Final = Rule(
     side="above",
     is_bound=True,
     keys=("parse.max_depth",),
-    help="how deep elements nest, an upper estimate",
+    help="how deep elements nest: an upper estimate, or counted, in a beginning of the page if that is too deep",
 )
 _TOO_MANY_TAGS: Final = Rule(
     stage="parse",

@@ -16,12 +16,20 @@ from stages.quality.words import MAX_STOP_WORDS
 
 RULE_SETS: Final = (
     "gopher_quality", "gopher_repetition", "c4", "fineweb", "length", "newlines", "line_edits", "madlad", "ftfy",
-    "symbol_lines",
+    "symbol_lines", "notebooks", "code",
 )  # fmt: skip
-OF_ANY_LANGUAGE: Final = frozenset({"length", "newlines", "line_edits", "madlad", "ftfy", "symbol_lines"})
+OF_ANY_LANGUAGE: Final = frozenset({
+    "length", "newlines", "line_edits", "madlad", "ftfy", "symbol_lines", "notebooks", "code",
+})  # fmt: skip
 """Rule sets that ask for no words in a language, and are the same in every variant."""
-Variant = Literal["datatrove", "paper", "dclm", "dolma", "fineweb2"]
+_DEFAULT_RULES: Final = ("gopher_quality", "gopher_repetition")
+Variant = Literal["datatrove", "paper", "dclm", "dolma", "fineweb2", "code"]
 NoTable = Literal["refuse", "pass", "reject"]
+
+
+def rule_sets_of(variant: Variant) -> tuple[str, ...]:
+    """The rule sets that a variant has, in the order of RULE_SETS."""
+    return tuple(name for name in RULE_SETS if variant != "code" or name in OF_ANY_LANGUAGE)
 
 
 def measured_as(variant: Variant) -> Variant:
@@ -35,6 +43,8 @@ _REPETITION: Final = "Rae et al. 2021 (Gopher), Table A1"
 _C4: Final = "TensorFlow Datasets, text/c4_utils.py"
 _DCLM: Final = "mlfoundations/dclm, baselines_configs/dclm_baseline_refinedweb.yaml"
 _DOLMA3: Final = "allenai/datamap-rs, configs/all_dressed/all_dressed_config.yaml (Dolma 3)"
+_STACK: Final = "Lozhkov et al. 2024 (StarCoder 2 and The Stack v2), section 3.1"
+_STARCODER: Final = "Li et al. 2023 (StarCoder), section 3.3"
 _FINEWEB: Final = "Penedo et al. 2024 (FineWeb), Table 2, and datatrove's fineweb_quality_filter.py"
 
 
@@ -121,6 +131,21 @@ class _ForTexts:
     madlad_max_suspect_sentences: float | None = _share(
         "share of sentences that are suspect: from it on a page goes", _DOLMA3
     )
+    code_max_lines: int | None = _count("lines a source file has at most (512 of data formats)", _STACK, "lines")
+    code_max_line_chars: int | None = _count(
+        "characters of a source file's longest line, at most (100,000 of markup and data)", _STACK, "characters"
+    )
+    code_max_mean_line_chars: float | None = _share(
+        "mean characters of a source file's lines, at most (off for markup and data)", _STACK, "characters"
+    )
+    code_min_alphabetic: float | None = _share("share of a source file's characters that are letters", _STACK)
+    code_min_alphanumeric: float | None = _share("share that are letters or digits", _STACK)
+    code_max_encoded_chars: int | None = _count(
+        "characters of the longest run of base64, hexadecimal bytes or escapes", _STACK, "characters"
+    )
+    code_max_encoded: float | None = _share("share of a source file's characters in such runs", _STACK)
+    code_min_visible_chars: int | None = _count("visible characters of an HTML file", _STARCODER, "characters")
+    code_min_visible: float | None = _share("share of an HTML file's characters that are visible", _STARCODER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +162,11 @@ class QualityTable(_ForTexts):
     """[quality]: rule sets are evaluated in the order given. A threshold left out has the variant's own default."""
 
     rules: tuple[str, ...] = key(
-        ("gopher_quality", "gopher_repetition"), choices=RULE_SETS, help="rule sets, in the order of their evaluation"
+        _DEFAULT_RULES,
+        choices=RULE_SETS,
+        help='rule sets, in the order of their evaluation (variant = "code": "notebooks" and "code", if left out)',
     )
-    variant: Variant = key("datatrove", help="whose variant of the published rules")
+    variant: Variant = key("datatrove", help="whose variant of the published rules; code: those of source files")
     no_table: NoTable = key(
         "refuse",
         help="a text in a language that the rules have no table for, which no other table ever judges: the recipe is"
@@ -157,6 +184,11 @@ class QualityTable(_ForTexts):
     )
     language: dict[str, LanguageQualityTable] = key({}, help="language = what holds for its texts instead")
 
+    def __post_init__(self) -> None:
+        # Rules of prose have no variant for source files: what is left out there means that variant's own.
+        if self.variant == "code" and self.rules == _DEFAULT_RULES:
+            object.__setattr__(self, "rules", ("notebooks", "code"))
+
 
 _COMMON: Final[dict[str, float]] = {
     "min_words": 50, "max_words": 100_000, "min_word_length": 3, "max_word_length": 10,
@@ -172,6 +204,9 @@ _COMMON: Final[dict[str, float]] = {
     "min_chars": 150, "line_edits_max_uppercase": 0.5, "line_edits_max_digits": 0.999999, "line_edits_min_words": 2,
     "line_edits_max_words": 10, "line_edits_max_removed_words": 0.05, "madlad_min_sentences": 5,
     "madlad_max_suspect_sentences": 0.2,
+    "code_max_lines": 100_000, "code_max_line_chars": 1000, "code_max_mean_line_chars": 100,
+    "code_min_alphabetic": 0.25, "code_min_alphanumeric": 0.25, "code_max_encoded_chars": 1024, "code_max_encoded": 0.5,
+    "code_min_visible_chars": 100, "code_min_visible": 0.2,
 }  # fmt: skip
 """As the sources print them that QualityTable names for each threshold."""
 
@@ -181,9 +216,16 @@ _OWN: Final[dict[Variant, dict[str, float]]] = {
     "dclm": {"c4_max_removed_words": 0.05},
     "dolma": {"max_duplicate_line_chars": 0.3, "c4_min_words_per_line": 3},
     "fineweb2": {"c4_min_words_per_line": 3, "c4_min_sentences": 5, "fineweb_max_duplicate_line_chars": 0.1},
+    "code": {},
 }
 """Where a variant's default differs; the modules of the rule sets name the sources. FineWeb-2's: Penedo et al. 2025,
 and its configurations, which give the thresholds of `BY_LANGUAGE`."""
+
+_OF_PROSE: Final = (
+    "min_words", "max_words", "min_word_", "max_word_", "max_hashes", "max_ellip", "max_symbols", "max_bullet",
+    "min_alphabetic", "min_stop", "max_duplicate", "max_top", "c4_", "fineweb_",
+)  # fmt: skip
+"""How the thresholds of rule sets begin that judge words and sentences."""
 
 _WITHOUT: Final[dict[Variant, frozenset[str]]] = {
     "datatrove": frozenset({"max_symbols_per_word"}),
@@ -197,8 +239,26 @@ _WITHOUT: Final[dict[Variant, frozenset[str]]] = {
         "max_symbols_per_word", "max_duplicate_paragraphs", "max_duplicate_paragraph_chars",
         "max_duplicate_line_chars", "fineweb_max_short_lines", "fineweb_short_line_chars",
     }),
+    "code": frozenset(name for name in _COMMON if name.startswith(_OF_PROSE)),
 }  # fmt: skip
 """Thresholds of rules that a variant does not have."""
+
+_HTML_ONLY: Final = frozenset({"code_min_visible_chars", "code_min_visible"})
+_MARKUP: Final[Mapping[str, float | None]] = {"code_max_line_chars": 100_000, "code_max_mean_line_chars": None}
+_DATA: Final[Mapping[str, float | None]] = {"code_max_lines": 512}
+_NO_LETTERS: Final[Mapping[str, float | None]] = {"code_min_alphabetic": None}
+OF_CODE: Final[Mapping[str, Mapping[str, float | None]]] = {
+    "html": {**_MARKUP, **{name: _COMMON[name] for name in sorted(_HTML_ONLY)}},
+    "json": {**_MARKUP, **_DATA},
+    "text": {**_MARKUP, **_DATA},
+    "yaml": _DATA,
+    "owl": _DATA,
+    "dot": _DATA,
+    **dict.fromkeys(("markdown", "roff", "smt", "tex", "xml"), _MARKUP),
+    **dict.fromkeys(("motorola-68k", "webassembly"), _NO_LETTERS),
+}
+"""Thresholds of the rule set "code" by programming language, where they are others (None: the rule is off): Lozhkov et
+al. 2024, section 3.1; for HTML, Li et al. 2023, section 3.3."""
 
 
 def threshold_defaults(name: str) -> dict[Variant, float | None]:
@@ -214,7 +274,8 @@ def threshold_defaults(name: str) -> dict[Variant, float | None]:
 
 
 def _is_by_language(variant: Variant, name: str) -> bool:
-    return variant == "fineweb2" and name in BY_LANGUAGE
+    """Whether only single languages have a threshold of this name."""
+    return name in _HTML_ONLY or (variant == "fineweb2" and name in BY_LANGUAGE)
 
 
 def table_for(table: QualityTable, language: str | None) -> QualityTable:
@@ -258,7 +319,7 @@ def limits(table: QualityTable, language: str | None = None) -> dict[str, float]
     found: dict[str, float] = {}
     for name, default in _COMMON.items():
         value = getattr(table, name)
-        if value is None and _is_by_language(table.variant, name):
+        if value is None and (name in of_language or _is_by_language(table.variant, name)):
             value = of_language.get(name)
         elif value is None:
             value = own.get(name, default)
@@ -267,18 +328,27 @@ def limits(table: QualityTable, language: str | None = None) -> dict[str, float]
     return found
 
 
-def _thresholds_of(variant: Variant, language: str | None) -> Mapping[str, float]:
-    configuration = configuration_of(language) if variant == "fineweb2" and language is not None else None
-    return configuration.thresholds if configuration is not None else {}
+def _thresholds_of(variant: Variant, language: str | None) -> Mapping[str, float | None]:
+    """What a language has of its own, by name; None where it switches the rule off."""
+    if language is None:
+        return {}
+    of_code = OF_CODE.get(language_code(language), {})
+    configuration = configuration_of(language) if variant == "fineweb2" else None
+    return of_code if configuration is None else {**configuration.thresholds, **of_code}
 
 
 def thresholds_by_language(table: QualityTable, name: str) -> dict[str, float]:
-    """The threshold of each language, by code, for which [quality.language.NAME] or a configuration of FineWeb-2 gives
-    another than `limits(table)` has; infinite where it switches the rule off."""
+    """The threshold of each language, by code, for which [quality.language.NAME], a configuration of FineWeb-2 or the
+    rules of source files give another than `limits(table)` has; infinite, on the side that passes, where one switches
+    the rule off."""
     alike = limits(table).get(name)
     found: dict[str, float] = {}
-    if _is_by_language(table.variant, name) and getattr(table, name) is None:
-        found = {code: each.thresholds.get(name, math.inf) for code, each in configurations().items()}
+    is_off = -math.inf if "min_" in name else math.inf
+    if getattr(table, name) is None:
+        if table.variant == "fineweb2" and name in BY_LANGUAGE:
+            found = {code: each.thresholds.get(name, is_off) for code, each in configurations().items()}
+        own = {code: each[name] for code, each in OF_CODE.items() if name in each}
+        found |= {code: is_off if value is None else value for code, value in own.items()}
     for code in map(language_code, table.language):
         if (value := limits(table, code).get(name)) is not None:
             found[code] = value
@@ -299,6 +369,12 @@ def _check_thresholds(table: _ForTexts, limits_of_texts: Mapping[str, float], wh
     for name in (rules := table.rules or ()):
         if rules.count(name) > 1:
             raise RecipeError(f"{where}.rules names {name!r} twice: a rule set is evaluated once", f"{where}.rules")
+        if table.variant is not None and name not in (known := rule_sets_of(table.variant)):
+            raise RecipeError(
+                f"{where}.rules names {name!r}, and variant {table.variant!r} has no such rules: choose among"
+                f" {', '.join(known)}, or another {where}.variant",
+                f"{where}.rules",
+            )
     for field in dataclasses.fields(_ForTexts):
         value, unit = getattr(table, field.name), field.metadata.get("unit")
         # The occurrences of the most common n-gram may overlap, so that their characters are more than the text's.
@@ -379,6 +455,11 @@ def _lacking_packages(language: str) -> tuple[str, ...]:
 def judges_any_language(table: QualityTable) -> bool:
     """Whether the rules chosen look at no words, so that no text needs a language."""
     return _lack(table, None) is None and not table.language
+
+
+def judges_code(table: QualityTable) -> bool:
+    """Whether the rules of source files are among those chosen, for texts in any language."""
+    return any("code" in (each.rules or ()) or each.variant == "code" for each in (table, *table.language.values()))
 
 
 def check_tables(table: QualityTable) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from stages.document import Document, Edit, Finding, Outcome, decide, weigh
+from stages.document import Document, Edit, Finding, Outcome, Rejection, decide, weigh
+from stages.quality.code.extensions import path_of
+from stages.quality.code.licenses import license_of
 from stages.quality.options import (
     QualityTable,
     Variant,
@@ -27,7 +29,16 @@ from stages.quality.options import (
     threshold_defaults,
     thresholds_by_language,
 )
-from stages.quality.rule_sets import c4, fineweb, gopher_quality, gopher_repetition, line_edits, madlad, text_edits
+from stages.quality.rule_sets import (
+    c4,
+    code,
+    fineweb,
+    gopher_quality,
+    gopher_repetition,
+    line_edits,
+    madlad,
+    text_edits,
+)
 from stages.quality.rules import STAGE, Limits, RuleSet, TextRule
 from stages.quality.splitters import WHITE_SPACE, AnySplitter, make_splitter
 from stages.quality.text_view import TextView
@@ -50,12 +61,14 @@ class QualityStep:
     """Judges each document by the table of its own language.
 
     Rule besides those of the rule sets: `quality.no_table`, a text whose language has no table. With
-    quality.no_table = "pass" it passes unjudged."""
+    quality.no_table = "pass" it passes unjudged. A source file that the rules of code judge has its licence among its
+    labels. With `keep_measured`, and without the whole ledger, what rules measured goes along with the document."""
 
     stage = STAGE
 
-    def __init__(self, table: QualityTable) -> None:
+    def __init__(self, table: QualityTable, *, keep_measured: bool = False) -> None:
         self._table = table
+        self._keep_measured = keep_measured and table.ledger == "first"
         self._rules_for = functools.lru_cache(maxsize=256)(self._made_for)
 
     def __call__(self, document: Document, /) -> Outcome:
@@ -65,9 +78,48 @@ class QualityStep:
             # "refuse" comes here where a step of the user's named a language that nobody could know of beforehand.
             finding = _no_table(table_for(self._table, document.language)).finding()
             return decide(document, [finding], ledger=ledger)
-        judging = _Judging(document, splitter(rules.splitter, rules.stop_words))
+        if rules.is_of_code and (named := license_of(document.text, document.metadata)) is not None:
+            document = replace(document, labels=(*document.labels, ("license", named)))
+        measured: dict[str, float] | None = {} if self._keep_measured else None
+        judging = _Judging(document, splitter(rules.splitter, rules.stop_words), measured)
+        weighed = weigh(judging.findings(rules.sets, every=ledger), ledger=ledger)
         # The document as it is once the findings are weighed: with the edits of the sets that it passed.
-        return weigh(judging.findings(rules.sets, every=ledger), ledger=ledger).outcome(judging.document)
+        judged = judging.document
+        return weighed.outcome(replace(judged, measured=tuple(measured.items())) if measured else judged)
+
+    def judge_again(
+        self, document: Document, earlier: QualityStep, measured: Mapping[str, float], turned_down_by: str | None
+    ) -> Outcome | None:
+        """What the step says of a document which an `earlier` step, that differs in thresholds alone, turned down by
+        this rule, or let pass (None), when its rules had `measured` these values; nothing is measured. None where they
+        do not tell.
+
+        Where it passes, its text is as it came, and rule sets that edit would have edited it as they did then."""
+        rules, before = self._rules_for(document.language), earlier._rules_for(document.language)
+        if rules is None or before is None or rules.is_of_code:  # a licence is read in the text
+            return None
+        same = {rule.name: rule for of_set in before.sets for rule in of_set.rules}
+        is_edited, passed_then = False, True
+        for rule_set in rules.sets:
+            for rule in rule_set.rules:
+                if rule.name in measured:
+                    rejects = rule.rejects(measured[rule.name])
+                elif passed_then and rule.name in same and rule.verdict_is_that_of(same[rule.name]):
+                    # A yes or a no, or a text that passed by a cheaper measure.
+                    rejects = rule.name == turned_down_by
+                else:
+                    return None
+                if rejects:
+                    if is_edited:  # the text that the rule looked at is not kept
+                        return None
+                    finding = rule.finding(measured.get(rule.name, 1.0))
+                    return Rejection(document=replace(document, measured=tuple(measured.items())), finding=finding)
+                passed_then = passed_then and rule.name != turned_down_by
+            is_edited = is_edited or rule_set.edit is not None
+        if not passed_then and is_edited:
+            return None
+        is_known = turned_down_by is None or not passed_then
+        return replace(document, measured=tuple(measured.items())) if is_known else None
 
     def _made_for(self, language: str | None) -> _LanguageRules | None:
         code = table_of(self._table, language)
@@ -77,6 +129,7 @@ class QualityStep:
             sets=rule_sets(self._table, code),
             splitter=splitter_of(self._table, code) or WHITE_SPACE,
             stop_words=stop_words_of(self._table, code),
+            is_of_code="code" in table_for(self._table, code).rules,
         )
 
 
@@ -87,6 +140,7 @@ class _LanguageRules:
     sets: tuple[RuleSet, ...]
     splitter: str
     stop_words: tuple[str, ...]
+    is_of_code: bool
 
 
 _splitters: Final[dict[tuple[str, tuple[str, ...]], AnySplitter]] = {}
@@ -110,20 +164,21 @@ def forget_splitters() -> None:
     _splitters.clear()
 
 
-def quality_step(table: QualityTable) -> QualityStep:
+def quality_step(table: QualityTable, *, keep_measured: bool = False) -> QualityStep:
     """The step; RecipeError where a threshold is set that the variant does not have, or a key makes no table."""
     for language in (None, *table.language):
         limits(table, language)
     check_tables(table)
-    return QualityStep(table)
+    return QualityStep(table, keep_measured=keep_measured)
 
 
 def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
     """The rule sets for documents of one language, in order."""
-    return _sets(table_for(table, language), limits(table, language), stop_words_of(table, language))
+    of_texts = table_for(table, language)
+    return _sets(of_texts, limits(table, language), stop_words_of(table, language), language)
 
 
-def _sets(table: QualityTable, bounds: Limits, stop_words: tuple[str, ...]) -> tuple[RuleSet, ...]:
+def _sets(table: QualityTable, bounds: Limits, stop_words: tuple[str, ...], language: str) -> tuple[RuleSet, ...]:
     variant: Variant = measured_as(table.variant)
     build = {
         "gopher_quality": lambda: gopher_quality.rule_set(variant, bounds, stop_words),
@@ -136,6 +191,8 @@ def _sets(table: QualityTable, bounds: Limits, stop_words: tuple[str, ...]) -> t
         "madlad": lambda: madlad.rule_set(bounds),
         "ftfy": text_edits.mojibake,
         "symbol_lines": text_edits.symbol_lines,
+        "code": lambda: code.rule_set(bounds, language),
+        "notebooks": code.notebooks,
     }
     return tuple(build[name]() for name in table.rules)
 
@@ -148,7 +205,7 @@ def every_rule(table: QualityTable) -> tuple[RuleSet, ...]:
     """The rule sets of [quality] with all rules that a language may have, in order. The threshold of a rule that every
     language has its own for is None."""
     by_language = [key for key, defaults in _defaults().items() if defaults.get(table.variant, 0.0) is None]
-    sets = _sets(table, dict.fromkeys(by_language, math.nan) | limits(table), _ANY_STOP_WORDS)
+    sets = _sets(table, dict.fromkeys(by_language, math.nan) | limits(table), _ANY_STOP_WORDS, "")
     return tuple(replace(found, rules=tuple(map(_without_nan, found.rules))) for found in sets)
 
 
@@ -190,16 +247,18 @@ def _no_table(table: QualityTable) -> Rule:
 class _Judging:
     """One document on its way through rule sets. `document` is edited after each set that passes it and edits."""
 
-    def __init__(self, document: Document, splitter: AnySplitter) -> None:
+    def __init__(self, document: Document, splitter: AnySplitter, measured: dict[str, float] | None) -> None:
         self.document = document
         self._splitter = splitter
+        self._measured = measured
 
     def findings(self, sets: Sequence[RuleSet], *, every: bool) -> Iterator[Finding]:
         """What the rules find, set by set. A set after one that rejected sees the text as it was then."""
-        view = TextView(self.document.text, self._splitter)
+        path = path_of(self.document)
+        view = TextView(self.document.text, self._splitter, path)
         is_rejected = False
         for rule_set in sets:
-            for finding in rule_set.findings(view, every=every):
+            for finding in rule_set.findings(view, every=every, measured=self._measured):
                 is_rejected = is_rejected or finding.rejected
                 yield finding
             if rule_set.edit is not None and not is_rejected:
@@ -207,4 +266,4 @@ class _Judging:
                 if changes:
                     edits = [Edit(stage=STAGE, kind=kind, count=count) for kind, count in changes]
                     self.document = self.document.with_text(text, *edits)
-                    view = TextView(text, self._splitter)
+                    view = TextView(text, self._splitter, path)

@@ -35,13 +35,14 @@ class Reader(Protocol[T_co]):
 
 
 class TextView:
-    """A text and its words in one language."""
+    """A text and its words in one language; `path` is that of a source file, where its name counts."""
 
-    __slots__ = ("_known", "splitter", "text")
+    __slots__ = ("_known", "path", "splitter", "text")
 
-    def __init__(self, text: str, splitter: AnySplitter) -> None:
+    def __init__(self, text: str, splitter: AnySplitter, path: str = "") -> None:
         self.text = text
         self.splitter = splitter
+        self.path = path
         self._known: dict[Hashable, Any] = {}
 
     def once(self, reader: Reader[T]) -> T:

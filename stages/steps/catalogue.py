@@ -24,7 +24,7 @@ from stages.steps.classifier import ClassifierStep, ClassifierTable, LoadEncoder
 from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable, decontaminate_rules
 from stages.steps.encoder_folder import encoder_files
 from stages.steps.fasttext_model import BUNDLED
-from stages.steps.language import LanguageStep, LanguageTable, language_rules
+from stages.steps.language import EXTENSION, LanguageStep, LanguageTable, language_rules
 from stages.steps.parse import ParseStep, ParseTable, parse_rules
 from stages.steps.prefilter import RULES as PREFILTER_RULES
 from stages.steps.prefilter import PrefilterStep
@@ -50,6 +50,8 @@ class StepTables:
     end_of_text: str | None = None
     """The recipe's tokenizer (`tokenize.encoding`, `tokenize.end_of_text`): n-grams of tokens are its tokens."""
     purged: PurgedSets | None = None
+    keep_measured: bool = False
+    """Whether what the step quality measures goes along with each document."""
 
     @property
     def ledger(self) -> bool:
@@ -100,7 +102,7 @@ def _quality_step(making: Making) -> Step:
 
     if making.has_user_steps:
         import spacy  # noqa: F401 - the whole of it, with torch: a function of the user's may need that
-    return quality_step(making.tables.quality)
+    return quality_step(making.tables.quality, keep_measured=making.tables.keep_measured)
 
 
 def _quality_edits(tables: StepTables) -> bool:
@@ -179,7 +181,11 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
             "language.score_table",
             "language.model",
         ),
-        files={"language.model": lambda tables: () if tables.language.model == BUNDLED else (tables.language.model,)},
+        files={
+            "language.model": lambda tables: (
+                () if tables.language.model in (BUNDLED, EXTENSION) else (tables.language.model,)
+            )
+        },
         rules=lambda tables: language_rules(tables.language),
     ),
     "quality": StepSpec(

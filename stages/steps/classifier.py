@@ -10,9 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from lineage.recipe import RecipeError, blamed_on, key
+from lineage.store.column_names import LABEL
 from stages.document import Document, Finding, Outcome, weigh
 from stages.fault import Fault
 from stages.rules import Rule
@@ -23,6 +24,7 @@ from stages.steps.model_step import Answer, ModelStep
 
 STAGE = "classifier"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+ANY_LABEL: Final = "*"
 _OF_ENCODERS: Final = ("max_tokens", "batch_size", "num_cpus", "num_gpus", "resources", "actors")
 
 
@@ -35,7 +37,10 @@ class ClassifierTable:
         is_path=True,
         help="path of a supervised fastText model, or of the folder of a transformers encoder with its head",
     )
-    label: str = key(help="the label whose score decides, with or without fastText's __label__")
+    label: str = key(
+        help="the label whose score decides, with or without fastText's __label__; '*' of a fastText model, with reject"
+        " = 'never': the likeliest label is a column label_<name>, and its score is the score"
+    )
     threshold: float | None = key(
         None, help="a score equal to it is kept; 0 to 1, or what a head with one output gives; required unless `never`"
     )
@@ -55,6 +60,11 @@ class ClassifierTable:
     def stage(self) -> str:
         """Its operator, where it is an encoder, and the rule."""
         return f"{STAGE}.{self.name}"
+
+    @property
+    def is_argmax(self) -> bool:
+        """Whether it gives the likeliest label, whichever that is."""
+        return self.label == ANY_LABEL
 
     @property
     def rejects(self) -> bool:
@@ -113,12 +123,16 @@ class ClassifierStep:
         _ = self._models
 
     def __call__(self, document: Document, /) -> Outcome:
-        scores: list[tuple[str, float]] = []
+        given: list[tuple[ClassifierTable, _Scored]] = []
         try:
-            found = weigh(self._findings(document, scores), ledger=self._ledger)
+            found = weigh(self._findings(document, given), ledger=self._ledger)
         except _ModelFailedError as failure:
             return model_step.failed(document, STAGE, failure.fault)
-        return found.outcome(replace(document, scores=document.scores + tuple(scores)) if scores else document)
+        if given:
+            scores = tuple((table.name, scored.score) for table, scored in given)
+            labels = tuple((LABEL + table.name, scored.label) for table, scored in given if table.is_argmax)
+            document = replace(document, scores=document.scores + scores, labels=document.labels + labels)
+        return found.outcome(document)
 
     def models(self, position: int) -> tuple[ModelStep, ...]:
         """The encoders, where the step stands at `position` of its chain."""
@@ -135,27 +149,27 @@ class ClassifierStep:
             if table.is_encoder
         )
 
-    def _findings(self, document: Document, scores: list[tuple[str, float]]) -> Iterable[Finding]:
-        """What each classifier finds; the score of one that turns nothing down goes to `scores` too."""
-        for (table, score_of), rule in zip(self._models, self._rules, strict=True):
-            score = score_of(document)
+    def _findings(self, document: Document, given: list[tuple[ClassifierTable, _Scored]]) -> Iterable[Finding]:
+        """What each classifier finds; what one that turns nothing down gives goes to `given` too."""
+        for (table, scored_by), rule in zip(self._models, self._rules, strict=True):
+            scored = scored_by(document)
             if not table.rejects:
-                scores.append((table.name, score))
-            yield rule.finding(score)
+                given.append((table, scored))
+            yield rule.finding(scored.score)
 
     @cached_property
-    def _models(self) -> tuple[tuple[ClassifierTable, Callable[[Document], float]], ...]:
-        return tuple((table, self._score_of(table)) for table in self._tables)
+    def _models(self) -> tuple[tuple[ClassifierTable, Callable[[Document], _Scored]], ...]:
+        return tuple((table, self._scored_by(table)) for table in self._tables)
 
-    def _score_of(self, table: ClassifierTable) -> Callable[[Document], float]:
+    def _scored_by(self, table: ClassifierTable) -> Callable[[Document], _Scored]:
         if table.is_encoder:
             _check_encoder(table)
-            return partial(self._encoder_score, table)
+            return partial(self._by_encoder, table)
         _check_file(table)
         model, label = _model_and_label(table)
-        return partial(_fasttext_score, model, label)
+        return partial(_by_fasttext, model, label)
 
-    def _encoder_score(self, table: ClassifierTable, document: Document) -> float:
+    def _by_encoder(self, table: ClassifierTable, document: Document) -> _Scored:
         """The score that the document bears; that of the model in this process where it bears none."""
         answer = model_step.answer_of(document, table.stage)
         if answer is None:
@@ -165,7 +179,14 @@ class ClassifierStep:
         if isinstance(answer, Fault):
             raise _ModelFailedError(answer)
         assert isinstance(answer, float)
-        return answer
+        return _Scored(table.label, answer)
+
+
+class _Scored(NamedTuple):
+    """A label and its score."""
+
+    label: str
+    score: float
 
 
 class _ModelFailedError(Exception):
@@ -176,8 +197,12 @@ class _ModelFailedError(Exception):
         self.fault = fault
 
 
-def _fasttext_score(model: FastTextModel, label: str, document: Document) -> float:
-    return dict(model.scores(document.text, -1, 0.0)).get(label, 0.0)
+def _by_fasttext(model: FastTextModel, label: str, document: Document) -> _Scored:
+    if label != ANY_LABEL:
+        return _Scored(label, dict(model.scores(document.text, -1, 0.0)).get(label, 0.0))
+    # Of equally likely labels the least by name: fastText's own order hangs on a heap's.
+    found = model.scores(document.text, -1, 0.0)
+    return min((_Scored(*each) for each in found), key=lambda each: (-each.score, each.label), default=_Scored("", 0.0))
 
 
 def _load_answers(
@@ -204,6 +229,13 @@ def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
             raise RecipeError(
                 f"classifier.threshold of {table.name!r} is missing: expected a number, as reject is {table.reject!r};"
                 ' with reject = "never" the score is a column and turns nothing down'
+            )
+        if table.is_argmax and (table.rejects or table.is_encoder):
+            only = 'only with reject = "never"' if table.rejects else "only of a fastText model"
+            raise RecipeError(
+                f'classifier.label of {table.name!r} = "*": the likeliest label is a column, {only}; name a label, or'
+                f" {'set reject' if table.rejects else 'an encoder for each label that counts'}",
+                "classifier.label",
             )
         model_step.check_pool(table, f"classifier.{table.name}")
     scores = [table.name.lower() for table in tables if not table.rejects]
@@ -250,7 +282,7 @@ def _model_and_label(table: ClassifierTable) -> tuple[FastTextModel, str]:
     with blamed_on("classifier.model"):
         model = load_model(table.model)
     label = table.label.removeprefix("__label__")
-    if label not in model.labels:
+    if label not in model.labels and not table.is_argmax:
         raise RecipeError(_no_label(table, sorted(model.labels)))
     return model, label
 

@@ -10,12 +10,15 @@ from typing import Final, Literal
 
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
+from stages.quality.code.extensions import LANGUAGES, language_of_path, path_of
 from stages.quality.fineweb2.configurations import configurations
 from stages.quality.languages import language_code
 from stages.rules import Rule
 from stages.steps.fasttext_model import BUNDLED, NEGLIGIBLE, FastTextModel, load_model
 
 STAGE = "language"
+EXTENSION: Final = "extension"
+"""The name of the model that looks at a source file's name instead of its text."""
 _NOT_KEPT: Final = Rule(
     stage=STAGE,
     name="language.not_kept",
@@ -51,7 +54,12 @@ class LanguageTable:
         help="fineweb2: a language that min_scores does not name has the least score of FineWeb-2's configuration,"
         " which is meant for the scores of GlotLID, and a score that equals it passes",
     )
-    model: str = key(BUNDLED, is_path=True, help="'bundled' is fastText's lid.176; or the path of a fastText model")
+    model: str = key(
+        BUNDLED,
+        is_path=True,
+        help="'bundled' is fastText's lid.176; or the path of a fastText model; or 'extension': a source file's"
+        " programming language by its name, which its URL or source.id_field gives",
+    )
     prefilter: bool = key(False, help="look at a fast extractor's text first, and spare the slow one")
 
 
@@ -60,7 +68,8 @@ class LanguageStep:
 
     As datatrove's LanguageFilter (FineWeb, 2406.17557 section 3.2): a document stays if a wanted language scores
     strictly above the threshold, so with thresholds under one half also where another language scores higher; its
-    language is then the best wanted one."""
+    language is then the best wanted one. With the model "extension" it is the programming language that the file's name
+    tells, with a score of 1."""
 
     stage = STAGE
 
@@ -72,12 +81,16 @@ class LanguageStep:
 
     def prepare(self) -> None:
         """Load the model now; RecipeError if it cannot be, or has no label for one of the wanted languages."""
-        _ = self._model
+        _ = self._kept
 
     def __call__(self, document: Document, /) -> Outcome:
-        language, score = self._best(document.text)
+        language, score = self._by_name(document) if self._table.model == EXTENSION else self._best(document.text)
         named = replace(document, language=language, language_score=score)
         return decide(named, self._findings(language, score), ledger=self._ledger)
+
+    def _by_name(self, document: Document) -> tuple[str | None, float]:
+        language = language_of_path(path_of(document))
+        return language, 0.0 if language is None else 1.0
 
     def _made_for(self, language: str | None) -> Rule:
         """The rule of low scores as texts in a language meet it."""
@@ -117,7 +130,7 @@ class LanguageStep:
 
     @cached_property
     def _kept(self) -> frozenset[str]:
-        return labels_of(self._table.keep, self._model.labels)
+        return labels_of(self._table.keep, known_labels(self._table))
 
 
 def language_rules(table: LanguageTable) -> tuple[Rule, ...]:
@@ -142,6 +155,16 @@ def least_score(table: LanguageTable) -> float:
     return min([table.min_score, *_scores_by_language(table).values()])
 
 
+def check_language_model(table: LanguageTable) -> None:
+    """RecipeError for keys that ask the model for what a file's name does not tell."""
+    if table.model == EXTENSION and table.prefilter:
+        raise RecipeError(
+            'language.prefilter = true looks at a page\'s text, and language.model = "extension" at its name alone:'
+            " leave one of them out",
+            "language.prefilter",
+        )
+
+
 def check_min_scores(table: LanguageTable) -> None:
     """RecipeError where two labels of language.min_scores name one language, or one names a language that is not
     kept."""
@@ -160,16 +183,28 @@ def check_min_scores(table: LanguageTable) -> None:
 
 
 def language_model(table: LanguageTable) -> FastTextModel:
-    """The table's model; RecipeError if it has no label for one of the wanted languages."""
+    """The table's fastText model; RecipeError if it has no label for one of the wanted languages."""
     with blamed_on("language.model"):
         model = load_model(table.model)
-    unknown = [language for language in sorted(set(table.keep)) if not labels_of([language], model.labels)]
+    _check_kept(table, model.labels)
+    return model
+
+
+def known_labels(table: LanguageTable) -> frozenset[str]:
+    """Every label that the table's model can give; RecipeError if one of the wanted languages is none of them."""
+    if table.model != EXTENSION:
+        return language_model(table).labels
+    _check_kept(table, LANGUAGES)
+    return LANGUAGES
+
+
+def _check_kept(table: LanguageTable, labels: frozenset[str]) -> None:
+    unknown = [language for language in sorted(set(table.keep)) if not labels_of([language], labels)]
     if unknown:
-        known = ", ".join(sorted(model.labels)[:200])
+        known = ", ".join(sorted(labels)[:200])
         raise RecipeError(
             f"language.keep: the model {table.model!r} has no label {unknown}: its labels are {known}", "language.keep"
         )
-    return model
 
 
 def labels_of(languages: Iterable[str], labels: Iterable[str]) -> frozenset[str]:

@@ -37,7 +37,7 @@ from trainer.checkpoint.store import (
     delete_superseded,
     publish_complete,
 )
-from trainer.checkpoint.writer import PROCESS_FROM_BYTES, SharedMemory, WriterProcess, local_folder
+from trainer.checkpoint.writer import PROCESS_FROM_BYTES, StagingMemory, WriterProcess, local_folder
 from trainer.options import CheckpointTable
 from trainer.recovery.attempts import FencedOutError, attempts, check_fence
 
@@ -100,7 +100,7 @@ class Saver:
         self._table = table
         self._steps = steps
         self._group = group
-        self._memory = SharedMemory()
+        self._memory = StagingMemory()
         self._writer: WriterProcess | None = None
         self._pending: Future[Any] | None = None
         self._decided = threading.Event()

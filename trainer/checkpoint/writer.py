@@ -65,7 +65,7 @@ class _Job:
     local: str | None
 
 
-class SharedMemory:
+class StagingMemory:
     """Host memory for one rank's tensors, which the writer sees too. It is no file: it needs no room in /dev/shm."""
 
     def __init__(self) -> None:
@@ -123,7 +123,7 @@ def _local(tensor: Tensor) -> Tensor:
 class WriterProcess:
     """The writer as the training process sees it. Calls come one after the other, from any thread."""
 
-    def __init__(self, memory: SharedMemory) -> None:
+    def __init__(self, memory: StagingMemory) -> None:
         self._memory = memory
         self._connection, theirs = Pipe()
         environment = os.environ | {

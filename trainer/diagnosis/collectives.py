@@ -115,18 +115,18 @@ def _mismatch(
     came: Mapping[int, Operation], number: int, of_ranks: Mapping[int, Mapping[int, Operation]]
 ) -> Mismatch | None:
     kinds = Counter(map(_kind, came.values()))
-    lines = Counter((operation.site.file, operation.site.line) for operation in came.values())
+    lines = Counter(map(_line, came.values()))
     if len(kinds) == 1 and len(lines) == 1:
         return None
-    usual = max(kinds, key=lambda kind: (kinds[kind], kind))
-    usual_line = max(lines, key=lambda line: (lines[line], line))
-    alike = [rank for rank, each in came.items() if _kind(each) == usual and _line(each) == usual_line]
-    if not alike:
-        return None
+    # Of as many on either side those of the first rank are the usual ones.
+    ((usual, _), *_), ((usual_line, _), *_) = kinds.most_common(1), lines.most_common(1)
+    if len(kinds) > 1:
+        alike = [rank for rank, each in came.items() if _kind(each) == usual]
+        usual_line = _line(came[alike[0]])
+    else:
+        alike = [rank for rank, each in came.items() if _line(each) == usual_line]
     others = {rank: each for rank, each in came.items() if rank not in alike}
-    next_lines = {
-        _line(of_ranks[rank][number + 1]) for rank in of_ranks if rank in alike and number + 1 in of_ranks[rank]
-    }
+    next_lines = {_line(of_ranks[rank][number + 1]) for rank in alike if number + 1 in of_ranks[rank]}
     before = _line_after(usual_line, of_ranks, number)
     skipped = tuple(
         rank
@@ -206,8 +206,7 @@ def _absent_from_message(
 
 
 def _went_past(operation: Operation, absent: Sequence[int], rings: Mapping[int, RingContent]) -> dict[int, Operation]:
-    """Of the absent ranks those that are in a later operation of the step: in a step before, on that very rank, the
-    line that they are in came after the one that they were not seen at."""
+    """Of the absent ranks those that are in an operation that comes after this one in a step."""
     found = {}
     for rank in absent:
         ring = rings.get(rank)
@@ -219,9 +218,27 @@ def _went_past(operation: Operation, absent: Sequence[int], rings: Mapping[int, 
     return found
 
 
-def _comes_after(ring: RingContent, first: Operation, second: Operation) -> bool:
-    for step in sorted({each.step for each in ring.operations if each.step < first.step}, reverse=True):
-        lines = [_line(each) for each in ring.operations if each.step == step]
-        if _line(first) in lines and _line(second) in lines:
-            return lines.index(_line(first)) < len(lines) - 1 - lines[::-1].index(_line(second))
+def _comes_after(ring: RingContent, missing: Operation, inside: Operation) -> bool:
+    """Whether on this rank, in a step before, `inside` came after the operation that it is missed at. One line makes
+    many operations of a step (a layer each), so both are known by their group and their place among its operations."""
+    now = _places(ring, inside.step)
+    group = _group(missing.site)
+    wanted = (group, missing.peer, sum(place[0] == group and place[1] == missing.peer for place in now))
+    at = now[[each.number for each in ring.operations if each.step == inside.step].index(inside.number)]
+    for step in sorted({each.step for each in ring.operations if each.step < inside.step}, reverse=True):
+        before = _places(ring, step)
+        if wanted in before and at in before:
+            return before.index(wanted) < before.index(at)
     return False
+
+
+def _places(ring: RingContent, step: int) -> list[tuple[_Group, int, int]]:
+    """Of each operation of a step, in their order: its group, its peer, and how many came before it in these."""
+    num: Counter[tuple[_Group, int]] = Counter()
+    places = []
+    for each in ring.operations:
+        if each.step == step:
+            key = _group(each.site), each.peer
+            places.append((*key, num[key]))
+            num[key] += 1
+    return places

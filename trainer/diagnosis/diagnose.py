@@ -38,6 +38,15 @@ class Diagnosis:
         """Whether something was found for which the run cannot go on."""
         return bool(self.mismatches or self.absences)
 
+    @property
+    def causes(self) -> list[Absence]:
+        """Of the absences the first of each set of ranks that others wait for, without what follows from another."""
+        first: dict[tuple[tuple[int, ...], tuple[int, ...]], Absence] = {}
+        for each in self.absences:
+            if each.is_cause:
+                first.setdefault((each.absent, tuple(each.skipped)), each)
+        return list(first.values())
+
     def node(self, rank: int) -> str:
         """The node of a rank; empty where it left no recorder."""
         ring = self.recorders.rings.get(rank)
@@ -51,7 +60,7 @@ def diagnose(output: Folder, recipe: TrainRecipe | None, attempt: int | None = N
     rings = recorders.rings
     world_size = next(iter(rings.values())).header.world_size
     table = StragglersTable() if recipe is None else recipe.train.stragglers
-    peers = [list(range(world_size))] if recipe is None else recipe.train.mesh.same_work()
+    alike = [list(range(world_size))] if recipe is None else recipe.train.mesh.same_work()
     stacks = {
         rank: stack
         for rank, text in recorders.stacks.items()
@@ -64,7 +73,7 @@ def diagnose(output: Folder, recipe: TrainRecipe | None, attempt: int | None = N
         silent=tuple(rank for rank in range(world_size) if rank not in rings),
         mismatches=tuple(mismatches(rings)),
         absences=tuple(absences(rings)),
-        stragglers=tuple(stragglers(rings, peers, table, table.window, MORE_TO_DO)),
+        stragglers=tuple(stragglers(rings, alike, table, table.window, MORE_TO_DO)),
         times=tuple(rank_times(rings)),
         heat=heat_map(rings),
         stacks=stacks,

@@ -69,7 +69,7 @@ def rank_times(rings: Mapping[int, RingContent]) -> list[RankTimes]:
 
 def stragglers(
     rings: Mapping[int, RingContent],
-    peers: Sequence[Sequence[int]],
+    alike: Sequence[Sequence[int]],
     limits: StragglerLimits,
     window: int,
     exempt: Sequence[tuple[int, str]],
@@ -79,9 +79,9 @@ def stragglers(
     if not times:
         return []
     steps = sorted(set.intersection(*(set(of_rank) for of_rank in times.values())))
-    known = [[rank for rank in group if rank in times] for group in peers]
+    known = [[rank for rank in group if rank in times] for group in alike]
     nodes = {rank: ring.header.node for rank, ring in rings.items()}
-    size = max(rank for group in peers for rank in group) + 1
+    size = max(rank for group in alike for rank in group) + 1
     detector = StragglerDetector(limits, known, [nodes.get(rank, "") for rank in range(size)], exempt)
     newest: dict[tuple[int, str], Straggler] = {}
     for first in range(0, len(steps) - window + 1, window):

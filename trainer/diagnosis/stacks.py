@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 _THREAD: Final = re.compile(r"(?:Current thread|Thread) 0x([0-9a-f]+).*\(most recent call first\)")
 _FRAME: Final = re.compile(r'  File "(.*)", line (\d+) in (.*)')
-_PACKAGE: Final = re.compile(r"(?:^|/)(trainer/(?!telemetry/operations\.py).*)")
+_PACKAGE: Final = Path(__file__).parents[1]
+_RECORDING: Final = ("trainer/telemetry/operations.py", "trainer/telemetry/recorder.py")
+"""Frames of these lie around every collective, and say nothing of where a rank is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +51,13 @@ def last_stack(text: str, thread: int) -> Stack | None:
             if inside:
                 frames = []
                 found = (why, frames)
-        elif inside and (match := _FRAME.match(line)):
+        elif inside and (match := _FRAME.match(line)) and _shown(match[1]) not in _RECORDING:
             frames.append(Frame(file=_shown(match[1]), line=int(match[2]), function=match[3]))
     return None if found is None else Stack(frames=tuple(found[1]), why=found[0])
 
 
 def _shown(path: str) -> str:
-    if match := _PACKAGE.search(path):
-        return match[1]
+    _, found, module = path.rpartition("/trainer/")
+    if found and (_PACKAGE / module).is_file():
+        return f"trainer/{module}"
     return path.rsplit("/site-packages/", 1)[-1]

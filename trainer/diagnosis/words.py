@@ -24,11 +24,10 @@ def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
         yield f"  {name} cannot be read: {why}"
     for mismatch in found.mismatches:
         yield from mismatch_lines(mismatch, found)
-    causes = [each for each in found.absences if each.is_cause]
-    for absence in causes:
+    for absence in found.causes:
         yield from absence_lines(absence, found)
-    if (more := len(found.absences) - len(causes)) > 0:
-        yield f"{more:,} other operations wait for ranks that wait themselves"
+    if (more := len(found.absences) - len(found.causes)) > 0:
+        yield f"Others wait in {more:,} more operations for these, or for ranks that wait for them"
     if not found.is_stopped:
         yield "No rank is missing from a collective, and none brought another one"
     for rank, why in sorted(found.errors.items())[:_SHOWN]:
@@ -36,7 +35,7 @@ def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
     for straggler in found.stragglers:
         yield straggler_line(straggler)
     if not found.stragglers:
-        yield "No rank is slower than its peers over two windows of steps"
+        yield "No rank is slower than others at the same work over two windows of steps"
     if found.times:
         yield "Seconds of a step (medians), own work and waiting, the most own work first:"
         for each in sorted(found.times, key=lambda each: each.own_seconds, reverse=True)[:_SHOWN]:
@@ -89,8 +88,9 @@ def straggler_line(straggler: Straggler) -> str:
     over = "was slow and has caught up" if straggler.ended else "is slow"
     slow = straggler.seconds / straggler.usual if straggler.usual else float("inf")
     return (
-        f"Rank {straggler.rank} on {straggler.node} {over}: {straggler.phase} took {slow:.2f} times as long as on its "
-        f"peers ({straggler.seconds:.4f} s a step beside {straggler.usual:.4f}), since step {straggler.since_step}"
+        f"Rank {straggler.rank} on {straggler.node} {over}: {straggler.phase} took {slow:.2f} times as long as on "
+        f"others at the same work ({straggler.seconds:.4f} s a step beside {straggler.usual:.4f}), since step "
+        f"{straggler.since_step}"
     )
 
 

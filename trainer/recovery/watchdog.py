@@ -60,7 +60,8 @@ def diagnose(progress: Sequence[RankProgress | None]) -> str:
     collective = IMPLIED_COLLECTIVE.get(furthest.where, furthest.where)
     waiting = f"others wait in step {furthest.step} in the {collective}"
     if not hung:
-        return f"all ranks wait in step {furthest.step} in the {collective}: is the network between them up?"
+        waiting = f"all ranks wait in step {furthest.step} in the {collective}"
+        return f"{waiting}; `sluice train diagnose OUTPUT` says who came to it"
     if hung[0] not in known:
         return f"rank {_ranks(hung)} gives no sign of life; {waiting}"
     last = known[hung[0]]

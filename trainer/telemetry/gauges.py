@@ -30,7 +30,7 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "waiting_seconds": ("of the last step by phase, what rank 0 spent in collectives and messages", ("phase",)),
     "rank_own_seconds": ("own work: least, mean and most over ranks, by phase", ("phase", "over")),
     "straggler_factor": (
-        "how many times as long as its peers a rank takes for its own work; 1: not any more",
+        "how many times as long as others at the same work a rank takes for its own work; 1: not any more",
         ("rank", "node", "phase"),
     ),
     "rank_seconds": ("least, mean and most over ranks, by phase", ("phase", "over")),
@@ -42,6 +42,7 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     **{f"expert_{name}": (f"of the last step's experts, over all layers and ranks: {name}", ()) for name in _EXPERTS},
     "goodput_seconds": ("of each part of the run's wall time, all attempts together", ("part",)),
     "goodput_share": ("share of the run's wall time that was useful steps, all attempts together", ()),
+    "health_symptoms": ("signs, slow devices and odd replicas found since the report before", ()),
     "skipped": ("batches skipped since the start", ()),
     "checkpoint_age_seconds": ("since a checkpoint was published, or since the start", ()),
     "max_memory_bytes": ("most GPU memory allocated on rank 0", ()),
@@ -107,6 +108,7 @@ def _values(report: StepReport) -> Iterator[Value]:
         yield Value(name="slowest_rank", value=float(times.slowest_rank), labels={"phase": phase})
         for over, seconds in _over(times):
             yield Value(name="rank_seconds", value=seconds, labels={"phase": phase, "over": over})
+    yield Value(name="health_symptoms", value=float(len(report.health)))
     for part, seconds in report.goodput.items():
         yield Value(name="goodput_seconds", value=seconds, labels={"part": part})
     if (wall := sum(report.goodput.values())) > 0:

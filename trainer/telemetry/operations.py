@@ -16,8 +16,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any, Final, cast
 
@@ -27,6 +26,7 @@ import torch.distributed._functional_collectives as functional
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
+from trainer.telemetry.phases import Phase
 from trainer.telemetry.ring import Ring, Site, runs_of
 from trainer.telemetry.timing import PhaseClock
 
@@ -51,16 +51,28 @@ _PLAIN_NAMES: Final = {
 }
 _UNKNOWN_SIZE: Final = -1
 _NO_PEER: Final = -1
+_MOST_ASKED: Final = 4096
+"""Operations of a step whose sites are remembered for the next one."""
 _MOST_PENDING: Final = 4096
 """Asynchronous operations whose end nobody has waited for: forgotten beyond that."""
 _OUR_FOLDER: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OUR_RECORDING: Final = frozenset({os.path.abspath(__file__)})
 
 
+_Asked = tuple[tuple[str, "_Group", "Phase | None", CodeType, int], int]
+
+
+class _Inside(threading.local):
+    """Whether this thread is in an operation that is noted already: what torch calls then is part of it."""
+
+    held = False
+
+
 class _Group:
     """What is noted of a process group: its name and ranks, and how many operations it has had."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
+        self.of = weakref.ref(group)
         ranks = dist.get_process_group_ranks(group)
         described = group.group_desc if group.group_desc not in ("", "undefined") else "group"
         self.ranks = runs_of(ranks)
@@ -85,14 +97,16 @@ class Operations:
     Made and closed on the thread that runs the steps, whose waiting alone is counted."""
 
     def __init__(self, clock: PhaseClock, ring: Ring | None) -> None:
-        self.step = -1
+        self._step = -1
         self._clock, self._ring = clock, ring
         self._thread = threading.get_ident()
-        self._inside = threading.local()
-        self._groups: weakref.WeakKeyDictionary[dist.ProcessGroup, _Group] = weakref.WeakKeyDictionary()
+        self._inside = _Inside()
+        self._groups: dict[int, _Group] = {}
+        self._asked: list[_Asked] = []
+        self._num_asked = 0
         self._sites: dict[tuple[str, str, str, CodeType, int], int] = {}
         self._lock = threading.Lock()
-        self._pending: dict[int, tuple[int, ...]] = {}
+        self._pending: dict[int, tuple[int | None, ...]] = {}
         self._reduction: tuple[int | None, Any] | None = None
         self._undo: list[Callable[[], None]] = []
         self._own_code: dict[CodeType, bool] = {}
@@ -101,6 +115,15 @@ class Operations:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def step(self) -> int:
+        """The step that operations are of."""
+        return self._step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._step, self._num_asked = step, 0
 
     def close(self) -> None:
         """Put torch's functions back."""
@@ -146,19 +169,6 @@ class Operations:
         setattr(owner, name, value)
         self._undo.append(lambda: setattr(owner, name, before))
 
-    @contextmanager
-    def _within(self) -> Iterator[None]:
-        """What torch calls from here is part of an operation that is noted already."""
-        self._inside.held = True
-        try:
-            yield
-        finally:
-            self._inside.held = False
-
-    @property
-    def _is_inside(self) -> bool:
-        return getattr(self._inside, "held", False)
-
     def _collective(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         parameters = list(inspect.signature(function).parameters)
         at_group, plain = parameters.index("group"), _PLAIN_NAMES.get(name, name)
@@ -168,16 +178,19 @@ class Operations:
         )
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._is_inside:
+            if self._inside.held:
                 return function(*args, **kwargs)
             size = _UNKNOWN_SIZE if at_input is None else _size(_argument(args, kwargs, at_input, parameters))
             number = self._begin(plain, _argument(args, kwargs, at_group, parameters), size)
             waited = self._begin_wait()
-            with self._within():
+            self._inside.held = True
+            try:
                 result = function(*args, **kwargs)
+            finally:
+                self._inside.held = False
             self._end_wait(waited)
-            if isinstance(result, dist.Work):
-                self._await(result, number)
+            if result is not None:  # a Work
+                self._await(id(result), number)
             else:
                 self._end(number)
             return result
@@ -190,16 +203,19 @@ class Operations:
         places = [parameters.index(each) for each in ("tensor", "group", by_rank, by_group_rank)]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._is_inside:
+            if self._inside.held:
                 return function(*args, **kwargs)
             tensor, group, peer, group_peer = (_argument(args, kwargs, at, parameters) for at in places)
             number = self._begin(name, group, _size(tensor), peer=peer, group_peer=group_peer)
             waited = self._begin_wait()
-            with self._within():
+            self._inside.held = True
+            try:
                 result = function(*args, **kwargs)
+            finally:
+                self._inside.held = False
             self._end_wait(waited)
             if isinstance(result, dist.Work):
-                self._await(result, number)
+                self._await(id(result), number)
             else:
                 self._end(number)
             return result
@@ -211,13 +227,16 @@ class Operations:
             numbers = [
                 self._begin(each.op.__name__, each.group, _size(each.tensor), peer=each.peer) for each in operations
             ]
-            with self._within():
+            self._inside.held = True
+            try:
                 works: list[dist.Work] = function(operations)
+            finally:
+                self._inside.held = False
             if len(works) == len(numbers):
                 for work, number in zip(works, numbers, strict=True):
-                    self._await(work, number)
+                    self._await(id(work), number)
             elif works:  # coalesced: one ends with all
-                self._await(works[-1], *numbers)
+                self._await(id(works[-1]), *numbers)
             return works
 
         return call
@@ -227,21 +246,24 @@ class Operations:
         at_group, plain = parameters.index("group"), _PLAIN_NAMES.get(name, name).removesuffix("_autograd")
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._is_inside or functional._are_we_tracing():
+            if self._inside.held or functional._are_we_tracing():
                 return function(*args, **kwargs)
             group = _argument(args, kwargs, at_group, parameters)
             number = self._begin(plain, _resolved(group), _size(_argument(args, kwargs, 0, parameters)))
-            with self._within():
+            self._inside.held = True
+            try:
                 result = function(*args, **kwargs)
-            if isinstance(elem := getattr(result, "elem", result), Tensor) and number is not None:
-                self._keep(elem.data_ptr(), (number,))
+            finally:
+                self._inside.held = False
+            if isinstance(elem := getattr(result, "elem", result), Tensor):
+                self._await(elem.data_ptr(), number)
             return result
 
         return call
 
     def _wait_tensor(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(tensor: Tensor) -> Any:
-            if self._is_inside or functional._are_we_tracing():
+            if self._inside.held or functional._are_we_tracing():
                 return function(tensor)
             waited = self._begin_wait()
             result = function(tensor)
@@ -254,7 +276,7 @@ class Operations:
 
     def _wait(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def wait(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
-            if self._is_inside:
+            if self._inside.held:
                 return function(work, *args, **kwargs)
             waited = self._begin_wait()
             result = function(work, *args, **kwargs)
@@ -268,7 +290,7 @@ class Operations:
     def _stream_wait(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def wait(stream: torch.cuda.Stream, other: Any) -> Any:
             # A rank's own batch is no other rank's doing.
-            if self._is_inside or not self._clock.computes_on(stream) or not self._clock.has_data:
+            if self._inside.held or not self._clock.computes_on(stream) or not self._clock.has_data:
                 return function(stream, other)
             waited = self._begin_wait()
             result = function(stream, other)
@@ -292,11 +314,9 @@ class Operations:
             thread == self._thread or (self._clock.on_gpu and thread not in threading._active)  # type: ignore[attr-defined]
         )
 
-    def _await(self, work: dist.Work, *numbers: int | None) -> None:
-        self._keep(id(work), tuple(number for number in numbers if number is not None))
-
-    def _keep(self, key: int, numbers: tuple[int, ...]) -> None:
-        if numbers:
+    def _await(self, key: int, *numbers: int | None) -> None:
+        """Note that these end when what has this key is waited for: a work, or a tensor by its memory."""
+        if self._ring is not None:
             if len(self._pending) >= _MOST_PENDING:
                 self._pending.clear()
             self._pending[key] = numbers
@@ -307,24 +327,36 @@ class Operations:
         ring = self._ring
         if ring is None:
             return None
-        group = group if isinstance(group, dist.ProcessGroup) else distributed_c10d._get_default_group()
-        known = self._groups.get(group)
-        if known is None:
-            self._groups[group] = known = _Group(group)
+        if group is None:  # asking for its type takes longer than all of this
+            group = distributed_c10d._get_default_group()
+        known = self._groups.get(id(group))
+        if known is None or known.of() is not group:
+            self._groups[id(group)] = known = _Group(group)
         if peer is None and group_peer is not None:
             peer = known.global_ranks[group_peer]
-        code, line = self._place(sys._getframe(2))
-        phase = self._clock.phase or ""
-        key = (name, known.name, phase, code, line)
-        site = self._sites.get(key)
-        if site is None:
-            site = self._add_site(key, known)
+        site = self._site(name, known, sys._getframe(2))
         to = _NO_PEER if peer is None else peer
-        return ring.begin(site, self.step, known.next_number(to, sends=name in _TO), size, to)
+        return ring.begin(site, self._step, known.next_number(to, sends=name in _TO), size, to)
 
     def _end(self, number: int | None) -> None:
         if number is not None and self._ring is not None:
             self._ring.end(number)
+
+    def _site(self, name: str, group: _Group, frame: FrameType) -> int:
+        """The site of an operation that `frame` asks for. To find the trainer's line is dear where it lies far out, as
+        behind fully_shard's hooks, and one step asks like the one before: the same at the same place in it is known."""
+        number, self._num_asked = self._num_asked, self._num_asked + 1
+        asked = (name, group, self._clock.phase, frame.f_code, frame.f_lineno)
+        if number < len(self._asked) and self._asked[number][0] == asked:
+            return self._asked[number][1]
+        code, line = self._place(frame)
+        key = (name, group.name, self._clock.phase or "", code, line)
+        site = self._sites.get(key)
+        if site is None:
+            site = self._add_site(key, group)
+        if number < _MOST_ASKED:
+            self._asked[number : number + 1] = [(asked, site)]
+        return site
 
     def _add_site(self, key: tuple[str, str, str, CodeType, int], group: _Group) -> int:
         name, group_name, phase, code, line = key

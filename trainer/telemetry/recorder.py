@@ -20,9 +20,11 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import TracebackType
 from typing import Any, Final, cast
 
 import torch
@@ -95,15 +97,17 @@ class Recorder:
             own = [max(phases[phase] - waiting[phase], 0.0) for phase in PHASES]
             self._ring.add_step(step, own, [waiting[phase] for phase in PHASES])
 
-    def dump(self, why: str) -> None:
-        """Publish what is recorded, with the stacks of all threads as they are. From any thread; OSError where the
-        storage fails."""
+    def dump(self, why: str, raised: TracebackType | None = None) -> None:
+        """Publish what is recorded, with the stacks of all threads as they are; that of the steps is the one of
+        an error if it is given. From any thread; OSError where the storage fails."""
         if self._stacks is None:
             return
         if os.fstat(self._stacks).st_size > _MOST_STACKS_BYTES:
             os.ftruncate(self._stacks, 0)
         os.write(self._stacks, f"\n== {' '.join(why.split())}\n".encode())
         faulthandler.dump_traceback(file=self._stacks, all_threads=True)
+        if raised is not None:
+            os.write(self._stacks, _as_faulthandler(raised, self._ring).encode())
         self._publish()
 
     @contextlib.contextmanager
@@ -112,7 +116,7 @@ class Recorder:
         try:
             yield
         except BaseException as error:
-            self._in_time(partial(self.dump, f"{type(error).__name__}: {error}"))
+            self._in_time(partial(self.dump, f"{type(error).__name__}: {error}", error.__traceback__))
             raise
 
     def close(self) -> None:
@@ -211,6 +215,16 @@ class Recorder:
             yield
         except OSError as error:
             _log.warning("the recorder of rank %d was not published: %s", self._options.rank, error)
+
+
+def _as_faulthandler(raised: TracebackType, ring: Ring | None) -> str:
+    """Where an error was raised, written as faulthandler writes where a thread is."""
+    thread = 0 if ring is None else ring.header.thread
+    frames = [
+        f'  File "{frame.filename}", line {frame.lineno} in {frame.name}\n'
+        for frame in reversed(traceback.extract_tb(raised))
+    ]
+    return f"Thread 0x{thread:016x} (most recent call first):\n{''.join(frames)}"
 
 
 def _flight() -> bytes:

@@ -46,10 +46,10 @@ def describe_straggler(straggler: Straggler) -> str:
     """A straggler on one line."""
     who = f"rank {straggler.rank} on {straggler.node}"
     if straggler.ended:
-        return f"straggler no more: {who} keeps up with its peers in {straggler.phase} again"
+        return f"straggler no more: {who} keeps up with the others in {straggler.phase} again"
     detail = f"; {straggler.detail}" if straggler.detail else ""
     return (
-        f"straggler: {who} takes {straggler.factor:.2f} times as long as its peers in {straggler.phase} "
+        f"straggler: {who} takes {straggler.factor:.2f} times as long as others at the same work in {straggler.phase} "
         f"({straggler.seconds:.3f} s a step beside {straggler.usual:.3f}) since step {straggler.since_step}{detail}"
     )
 

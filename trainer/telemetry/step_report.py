@@ -59,7 +59,8 @@ class StepReport:
     published a checkpoint, or began. `gradient_norm_by_layer`: of a step that was skipped for its loss or gradients,
     before clipping. `at`: when its last phase was over, or on a GPU was asked for, seconds since the epoch.
     `evaluation_seconds`: of the held-out losses after it. `goodput`: seconds of each part of the run's wall time until
-    then, all attempts together, where ranks are compared."""
+    then, all attempts together, where ranks are compared. `health`: what was found of the machines since the report
+    before, in sentences."""
 
     step: int
     attempt: int
@@ -92,6 +93,7 @@ class StepReport:
     at: float | None = None
     evaluation_seconds: float = 0.0
     goodput: Mapping[str, float] = field(default_factory=dict)
+    health: tuple[str, ...] = ()
 
     @property
     def data_wait_share(self) -> float:
@@ -155,6 +157,8 @@ class StepReport:
             row["at"] = round(self.at, 6)
         if self.evaluation_seconds:
             row["evaluation_seconds"] = self.evaluation_seconds
+        if self.health:
+            row["health"] = list(self.health)
         if self.goodput:
             row["goodput"] = dict(self.goodput)
         return json.dumps(row, allow_nan=False)
@@ -196,6 +200,7 @@ class StepReport:
             at=row.get("at"),
             evaluation_seconds=row.get("evaluation_seconds", 0.0),
             goodput=row.get("goodput", {}),
+            health=tuple(row.get("health", ())),
         )
 
 

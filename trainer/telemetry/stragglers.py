@@ -1,6 +1,6 @@
-"""Finds ranks that are slower than their peers at the same work: medians of their own time over windows of steps.
+"""Finds ranks that are slower than others at the same work: medians of their own time over windows of steps.
 
-A rank is suspect in a phase where its median is beyond `ratio` times the median of its peers' medians, beyond
+A rank is suspect in a phase where its median is beyond `ratio` times the median of all that do the same work, beyond
 `deviations` times the median of their absolute deviations from it, and costs at least `least_share` of a step. Twice
 in a row, it is named; twice in a row not, it is let go. Mean and standard deviation would not do: of N values none is
 further than sqrt(N - 1) standard deviations from their mean, so that among 8 ranks nothing is ever beyond 3.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, Protocol
 
-LEAST_PEERS: Final = 3
+LEAST_RANKS: Final = 3
 """Of two ranks nobody can say which one is the slow one."""
 _IN_A_ROW: Final = 2
 
@@ -39,8 +39,8 @@ class StragglerLimits(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A rank that was slower than its peers over a window: `seconds` of own time in a step, `usual` those of its
-    peers."""
+    """A rank that was slower than others at the same work over a window: `seconds` of own time in a step, `usual` those
+    of the others."""
 
     rank: int
     phase: str
@@ -49,14 +49,14 @@ class Suspect:
 
     @property
     def factor(self) -> float:
-        """How many times as long as its peers the rank takes."""
+        """How many times as long as others at the same work the rank takes."""
         return self.seconds / self.usual if self.usual else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """A rank that is slower than its peers, since the window that began with `since_step`; `ended`: it was, and is not
-    any more. `detail`: what the rank itself says of it."""
+    """A rank that is slower than others at the same work, since the window that began with `since_step`; `ended`: it
+    was, and is not any more. `detail`: what the rank itself says of it."""
 
     rank: int
     node: str
@@ -69,20 +69,20 @@ class Straggler:
 
     @property
     def factor(self) -> float:
-        """How many times as long as its peers the rank takes; 1 once it has ended."""
+        """How many times as long as others at the same work the rank takes; 1 once it has ended."""
         if self.ended:
             return 1.0
         return self.seconds / self.usual if self.usual else math.inf
 
 
 def suspects(
-    medians: Sequence[Mapping[str, float]], peers: Sequence[Sequence[int]], step_seconds: float, limits: StragglerLimits
+    medians: Sequence[Mapping[str, float]], alike: Sequence[Sequence[int]], step_seconds: float, limits: StragglerLimits
 ) -> list[Suspect]:
-    """Who was slow over one window. `medians`: of each rank its own time in a step, by phase; `peers`: the ranks that
-    do the same work, group by group. Groups of fewer than LEAST_PEERS are not judged."""
+    """Who was slow over one window. `medians`: of each rank its own time in a step, by phase; `alike`: the ranks that
+    do the same work, group by group. Groups of fewer than LEAST_RANKS are not judged."""
     found = []
-    for group in peers:
-        if len(group) < LEAST_PEERS:
+    for group in alike:
+        if len(group) < LEAST_RANKS:
             continue
         for phase in medians[group[0]]:
             of_phase = [medians[rank][phase] for rank in group]
@@ -105,11 +105,11 @@ class StragglerDetector:
     def __init__(
         self,
         limits: StragglerLimits,
-        peers: Sequence[Sequence[int]],
+        alike: Sequence[Sequence[int]],
         nodes: Sequence[str],
         exempt: Sequence[tuple[int, str]] = (),
     ) -> None:
-        self._limits, self._peers, self._nodes, self._exempt = limits, peers, nodes, frozenset(exempt)
+        self._limits, self._alike, self._nodes, self._exempt = limits, alike, nodes, frozenset(exempt)
         self._since: dict[tuple[int, str], int] = {}
         self._windows: dict[tuple[int, str], int] = {}
         self._clean: dict[tuple[int, str], int] = {}
@@ -119,7 +119,7 @@ class StragglerDetector:
         self, first_step: int, medians: Sequence[Mapping[str, float]], step_seconds: float
     ) -> list[Straggler]:
         """The stragglers after a window that began with `first_step`, and those that have ended with it."""
-        found = {(one.rank, one.phase): one for one in suspects(medians, self._peers, step_seconds, self._limits)}
+        found = {(one.rank, one.phase): one for one in suspects(medians, self._alike, step_seconds, self._limits)}
         told = []
         for key in sorted(found.keys() | self._windows.keys()):
             if key in self._exempt:

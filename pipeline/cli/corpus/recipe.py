@@ -2,7 +2,7 @@
 
   sluice recipe keys                          every key of the data and the training recipe
   sluice recipe keys quality.max              those that begin so, with default, unit and source
-  sluice recipe new fineweb --to my.toml      a commented recipe (fineweb, fineweb2, dclm, dolma3, text, train or mix)
+  sluice recipe new fineweb --to my.toml      a commented recipe (fineweb, fineweb2, dclm, dolma3, code, text, …)
   sluice recipe new text --set 'source.0.inputs=["posts/*.jsonl"]' --set run.output=out/texts --to texts.toml
   sluice recipe check my.toml                 what is wrong with it, with line and column; exit 2 where something is
   sluice recipe diff recipes/crawl.toml my.toml      the values that differ once defaults are filled in
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pipeline.recipe_help.differ import RecipeDifference
     from pipeline.recipe_help.keys import RecipeKey
 
-NAMED = ("fineweb", "fineweb2", "dclm", "dolma3")
+NAMED = ("fineweb", "fineweb2", "dclm", "dolma3", "code")
 KINDS = (*NAMED, "text", "train", "mix")
 
 
@@ -48,8 +48,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "kind",
         choices=KINDS,
         metavar="KIND",
-        help="fineweb, fineweb2, dclm, dolma3: pages of a crawl as these recipes make them; text: JSONL or Parquet"
-        " rows; train: a training run; mix: an ablation of mixing weights",
+        help="fineweb, fineweb2, dclm, dolma3: pages of a crawl as these recipes make them; code: source files; text:"
+        " JSONL or Parquet rows; train: a training run; mix: an ablation of mixing weights",
     )
     new.add_argument("--to", metavar="FILE", help="where to write it (stdout); a file that is there stays")
     add_set(new, "one key, as in --set run.output=out/mine")

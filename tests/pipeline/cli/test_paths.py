@@ -47,6 +47,7 @@ def test_a_path_is_what_a_shell_makes_of_it(given: str, path: str) -> None:
         ("$NOT_SET/x", "run.output = '$NOT_SET/x': the variable NOT_SET is not set"),
         ("/a/${NOT_SET}", "run.output = '/a/${NOT_SET}': the variable NOT_SET is not set"),
         ("~nobody-here/x", "run.output = '~nobody-here/x': there is no home of 'nobody-here' here"),
+        ("~a\0b/x", "run.output = '~a\\x00b/x': no file's name holds the character NUL"),
     ],
 )
 def test_what_names_nothing_is_refused_by_key_and_name(given: str, says: str) -> None:

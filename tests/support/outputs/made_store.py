@@ -10,6 +10,7 @@ import pyarrow as pa
 from lineage.ids import content_hash, sort_key, text_hash
 from lineage.storage.folder import Folder
 from lineage.store import tables
+from lineage.store.column_names import added_columns
 from lineage.store.delta import append, append_run, commit_tables
 from lineage.store.rows import Span
 from lineage.store.shuffle import Shuffle
@@ -125,7 +126,7 @@ def make_store(out: Folder, documents: pa.Table | None = None) -> None:
         add_rows(
             shuffle, "inputs", table_of("inputs", [{"source": "web", "file": out.at("in.warc"), "num_records": NUM}])
         )
-        commit_tables(out, write_tables(out, shuffle), scores=tables.score_names(documents.column_names))
+        commit_tables(out, write_tables(out, shuffle), added=added_columns(documents.column_names))
 
 
 def purge_rows(purge_id: str, numbers: list[int], before: str, after: str) -> tuple[pa.Table, pa.Table]:

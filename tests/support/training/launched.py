@@ -18,6 +18,7 @@ from tests.support.training.forgotten import Trained
 Launcher = Literal["torchrun", "ray"]
 LAUNCHERS: Sequence[Launcher] = ("torchrun", "ray")
 Victim = Literal["whole", "worker"]
+VICTIMS: Sequence[Victim] = ("whole", "worker")
 """What a SIGKILL meets: the call with all its processes, or one rank."""
 
 

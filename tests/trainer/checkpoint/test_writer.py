@@ -19,7 +19,7 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import CheckpointError, Position, check_files
-from trainer.checkpoint.writer import SharedMemory, WriterProcess, _sendable, _view, local_folder
+from trainer.checkpoint.writer import StagingMemory, WriterProcess, _sendable, _view, local_folder
 from trainer.options import CheckpointTable
 from trainer.recovery.attempts import Attempt, begin, claim
 
@@ -81,7 +81,7 @@ def test_sharded_pieces_that_the_process_wrote_are_gone_on_from(
 
 
 def test_tensors_are_found_again_in_the_shared_memory() -> None:
-    memory = SharedMemory()
+    memory = StagingMemory()
     state = {
         "matrix": torch.arange(12.0).view(3, 4),
         "scalar": torch.tensor(7.0),
@@ -105,7 +105,7 @@ def test_tensors_are_found_again_in_the_shared_memory() -> None:
 
 
 def test_a_writer_that_was_killed_is_named(tmp_path: Path) -> None:
-    memory = SharedMemory()
+    memory = StagingMemory()
     memory.copy({"weights": torch.ones(8)})
     writer = WriterProcess(memory)
     os.kill(writer.pid, signal.SIGKILL)

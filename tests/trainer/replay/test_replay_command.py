@@ -13,7 +13,7 @@ import pytest
 from lineage.recipe import as_toml
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import HARD, Trained, applied, assert_equal, copy_out, never_read
-from tests.support.training.launched import LAUNCHERS, Launcher, Victim, command_line, finish_killed
+from tests.support.training.launched import LAUNCHERS, VICTIMS, Launcher, Victim, command_line, finish_killed
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +50,7 @@ def test_a_call_goes_back_forgets_and_certifies(small: SmallOut, tmp_path: Path)
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-@pytest.mark.parametrize("victim", ["whole", "worker"])
+@pytest.mark.parametrize("victim", VICTIMS)
 def test_a_replay_that_is_killed_goes_on_by_the_same_call(
     victim: Victim, launcher: Launcher, small: SmallOut, tmp_path: Path
 ) -> None:

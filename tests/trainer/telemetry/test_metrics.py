@@ -170,6 +170,10 @@ def test_a_line_of_the_metrics_file_tells_the_whole_report() -> None:
         checkpoint_age_seconds=60.0,
         validation_loss={"web": 3.0},
         max_memory_bytes=5,
+        at=1.8e9,
+        evaluation_seconds=0.5,
+        goodput={"steps": 3.0},
+        health=("rank 1 is slow",),
     )
     assert StepReport.from_json(report.as_json()) == report
     plain = StepReport(step=0, attempt=1, loss=None)
@@ -197,6 +201,7 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
         checkpoint_age_seconds=60.0,
         loading=load_figures(LOADING.counted(1000), 1),
         validation_loss={"web": 3.0},
+        goodput={"steps": 3.0, "lost work": 1.0},
     )
     told = list(values(report))
     assert {value.name for value in told} == set(GAUGES) - {"skipped"}
@@ -215,11 +220,11 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
 
 def test_a_straggler_is_told_with_rank_node_phase_factor_and_since_when() -> None:
     assert describe_straggler(STRAGGLER) == (
-        "straggler: rank 3 on n7 takes 1.50 times as long as its peers in forward (0.300 s a step beside 0.200) "
-        "since step 40; its disk"
+        "straggler: rank 3 on n7 takes 1.50 times as long as others at the same work in forward (0.300 s a step beside "
+        "0.200) since step 40; its disk"
     )
     ended = describe_straggler(dataclasses.replace(STRAGGLER, ended=True))
-    assert ended == "straggler no more: rank 3 on n7 keeps up with its peers in forward again"
+    assert ended == "straggler no more: rank 3 on n7 keeps up with the others in forward again"
 
 
 def test_what_a_step_does_not_have_sets_no_gauge() -> None:
@@ -414,7 +419,7 @@ def at(num_markers: int, where: str, step: int = 5) -> RankProgress:
         ),
         (
             [at(40, "all-reduce of losses"), at(40, "all-reduce of losses")],
-            "all ranks wait in step 5 in the all-reduce of losses: is the network between them up?",
+            "all ranks wait in step 5 in the all-reduce of losses; `sluice train diagnose OUTPUT` says who came to it",
         ),
     ],
 )
