@@ -74,6 +74,11 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     " exactly.",
     ("train", "train.faults"): "Which losses are faults, how many batches may be skipped, and when a hung rank is given"
     " up.",
+    (
+        "train",
+        "train.recovery",
+    ): "What follows when a process dies or hangs: all start again from the newest"
+    " checkpoint, or the others go on with what they hold and a waiting process takes its place (docs/training.md).",
     ("train", "train.resources"): "What each training process reserves on a Ray cluster, and where it may lie. Nothing"
     " of it matters under torchrun.",
     ("train", "train.mixture"): "The share of each source, from a step on. Without such a table sources are read in"
@@ -129,6 +134,10 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ("train", "train.cache"): '[train.cache]\ndir = "/nvme/sluice"\nmax_bytes = 500_000_000_000',
     ("train", "train.order"): "[train.order]\nwindow_blocks = 256",
     ("train", "train.faults"): "[train.faults]\nspike_sigma = 8\nwatchdog_seconds = 300",
+    (
+        "train",
+        "train.recovery",
+    ): '[train.recovery]\nmode = "in_place"\nspares = 1\n\n[train.parallel]\ndp_replicate = 2',
     ("train", "train.resources"): '[train.resources]\ncpus = 4\nplacement = "SPREAD"',
     ("train", "train.mixture"): "[[train.mixture]]\nweights = { web = 0.8, books = 0.2 }\n\n[[train.mixture]]\n"
     "first_step = 15_000\nweights = { web = 0.5, books = 0.5 }",

@@ -17,7 +17,6 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from lineage.recipe import RecipeError
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError, run_forked
 from tests.support.training.training_runs import Run
@@ -307,10 +306,8 @@ def test_two_replicas_that_differ_stop_the_run(tmp_path: Path) -> None:
         run_forked(run.scratch, 2, partial(_train_flipped, run.recipe(), 1))
 
 
-def test_weights_without_a_replica_and_a_drain_without_a_spare_are_refused(tmp_path: Path) -> None:
+def test_weights_without_a_replica_are_refused(tmp_path: Path) -> None:
     corpus = make_corpus(str(tmp_path / "out"), {"web": [1700]}).url
     run = Run(data=corpus, output=tmp_path / "run", changes={"recovery": {"check_replicas_every": 2}})
     with pytest.raises(ChildFailedError, match="every weight lies on one process alone"):
         run.start()
-    with pytest.raises(RecipeError, match="no process waits to take a rank's place"):
-        run.recipe({"recovery": {"on_sign": "drain"}})
