@@ -132,8 +132,11 @@ class Participant:
 
     def leave_group(self) -> None:
         """Drop the groups of the generation that is over."""
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        if not dist.is_initialized():
+            # torch numbers groups in a process, and the store's keys have the numbers. A default group that failed half
+            # way has been counted, and only the end of a default group counts from zero again, as a new process does.
+            dist.init_process_group("gloo", store=cast(Any, dist).HashStore(), rank=0, world_size=1)
+        dist.destroy_process_group()
         self._has_groups = False
         self._sockets.forget()
 

@@ -159,8 +159,19 @@ def test_a_rank_one_step_behind_brings_it_in(corpus: str, tmp_path: Path, capfd:
 
 
 @pytest.mark.slow
+def test_a_death_while_groups_are_formed_is_only_the_next_generation(corpus: str, tmp_path: Path) -> None:
+    ddp = {"workers": 3, "zero": 0, "steps": 9, "recovery": IN_PLACE | {"spares": 2}}
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
+    forming = {number: (Death(rank=number % 3, where="forming of process groups"),) for number in (1, 2, 3)}
+    assert train_with(run, {0: (Death(rank=0, where="forward", nth=7),)} | forming).finished
+    check_same(run, whole)
+
+
+@pytest.mark.slow
 def test_stopped_processes_are_found_and_replaced(corpus: str, tmp_path: Path) -> None:
-    ddp = {"workers": 3, "zero": 0, "steps": 24, "recovery": IN_PLACE, "faults": {"watchdog_seconds": 3.0}}
+    ddp = {"workers": 3, "zero": 0, "steps": 24, "recovery": IN_PLACE, "faults": {"watchdog_seconds": 8.0}}
     whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
     assert whole.start().finished
     run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
