@@ -37,6 +37,7 @@ def main() -> int:
             ["float8"],
             ["layouts", "--rounds", "1", "--only", "one process", "zero 3 over 2", "pp 2, 1f1b"],
             ["checkpoint"],
+            ["recovery"],
             ["model_step"],
             ["small_runs"],
             ["forgetting", "--only", "zero 3", "--documents", "2"],

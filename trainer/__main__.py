@@ -1,4 +1,5 @@
-"""`python -m trainer RECIPE [--set key=value]… [--from-step T]`: train in this process, or as one of torchrun's."""
+"""`python -m trainer RECIPE [--set key=value]… [--from-step T]`: train in this process, as one of torchrun's, or with
+processes that this one starts, where the recipe recovers in place (`[train.recovery]`)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch.distributed as dist
 
@@ -25,6 +26,8 @@ from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.call import Replay, prepare_replay
 from trainer.replay.certificate import CertificateError, certify_replay
 from trainer.replay.options import add_replay, check_replay
+from trainer.result import TrainingResult
+from trainer.supervise import train_on_this_machine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop_requested = stop_on_sigterm()
     try:
         recipe = load_recipe(parsed.recipe, TrainRecipe, parsed.set)
+        if recipe.train.recovery.mode == "in_place":
+            return _in_place(recipe, parsed, stop_requested)
         process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
         replay = _prepared(recipe, parsed)
         if process.rank == 0:
@@ -55,14 +60,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     dist.barrier()
     dist.destroy_process_group()
     # Without the other ranks: hashing a large checkpoint takes longer than they would wait.
-    if process.rank == 0 and replay.purges and (replay.is_done if result is None else result.finished):
-        try:
-            name, _ = certify_replay(Folder(recipe.train.output), replay.purges)
-        except RecipeError as error:
-            return _fail(str(error), 2)
-        except (CheckpointError, CertificateError, StoreError, OSError) as error:
-            return _fail(str(error), 1)
-        sys.stderr.write(f"certificate: {Folder(recipe.train.output).at(name)}\n")
+    return _certify(recipe, replay, result) if process.rank == 0 else 0
+
+
+def _in_place(recipe: TrainRecipe, options: argparse.Namespace, stop_requested: Callable[[], bool]) -> int:
+    """Train with processes that this one starts, and that go on when one of them dies. Errors as in `main`."""
+    check_replay(options)
+    replay = prepare_replay(recipe, options)
+    sys.stderr.writelines(f"{line}\n" for line in replay.lines)
+    result = train_on_this_machine(recipe, stop_requested) if replay.trains else None
+    if result is not None:
+        print(json.dumps(dataclasses.asdict(result)))
+    return _certify(recipe, replay, result)
+
+
+def _certify(recipe: TrainRecipe, replay: Replay, result: TrainingResult | None) -> int:
+    """The certificate of a replay that has ended; exit code."""
+    if not replay.purges or not (replay.is_done if result is None else result.finished):
+        return 0
+    try:
+        name, _ = certify_replay(Folder(recipe.train.output), replay.purges)
+    except RecipeError as error:
+        return _fail(str(error), 2)
+    except (CheckpointError, CertificateError, StoreError, OSError) as error:
+        return _fail(str(error), 1)
+    sys.stderr.write(f"certificate: {Folder(recipe.train.output).at(name)}\n")
     return 0
 
 

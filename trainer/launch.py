@@ -16,8 +16,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType
 from typing import Any, Final, cast
 
@@ -28,20 +29,23 @@ import torch.distributed as dist
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.metrics import Gauge
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import StoreError
-from trainer.checkpoint.room import DiskFullError
-from trainer.checkpoint.store import CheckpointError, complete_checkpoints
+from trainer.checkpoint.store import complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
+from trainer.in_place import ParticipantJob, participate
 from trainer.loop import LaunchContext, train
 from trainer.model.sizes import model_config
 from trainer.observe import observe
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
+from trainer.processes.participant import Rendezvous
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
 from trainer.processes.runtime import Process, collective_timeout, join_process_group
 from trainer.provenance.setup import Hardware
@@ -50,6 +54,7 @@ from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.hardware import hardware_of
 from trainer.replay.observed import Observed, ObserveRequest
 from trainer.result import TrainingResult
+from trainer.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
 
@@ -57,10 +62,6 @@ STOP: Final = "stop-requested"
 """The file in the output at whose sight a run saves a checkpoint and ends."""
 _STARTS_WITHOUT_PROGRESS: Final = 4
 _STOP_POLL_SECONDS: Final = 5.0
-_FINAL_ERRORS: Final = {
-    error.__name__: error
-    for error in (RecipeError, CheckpointError, DiskFullError, FencedOutError, StoreError, TrainingStoppedError)
-}
 _ON_ONE_RANK: Final = (FencedOutError, StoreError)
 """Errors that the process which writes meets, while the others wait for it in a collective."""
 
@@ -88,10 +89,12 @@ def train_on_ray(
     assert ray.is_initialized(), "train_on_ray runs on the Ray that its caller has connected this process to"
     logging.getLogger("ray.train").setLevel(logging.WARNING)
     output = Folder(recipe.train.output)
-    workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0))
+    workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0), recipe.train.recovery.spares)
     if not recipe.ray.grows:
         check_workers(workers)
     output.remove(STOP)
+    if recipe.train.recovery.mode == "in_place":
+        return _train_in_place(recipe, workers, output)
     job = _job(recipe, workers)
     # Tried again as long as that gets on: `_no_use_in_starting` says when it does not.
     trainer = _trainer(_work, recipe, workers, job, _run_config(job.launch, output, "ray", max_failures=-1))
@@ -101,8 +104,108 @@ def train_on_ray(
     output.remove_tree("ray")
     payload = cast(dict[str, Any], ended.return_value)
     if "error" in payload:
-        raise _FINAL_ERRORS[payload["error"]](payload["message"])
+        raise FINAL_ERRORS[payload["error"]](payload["message"])
     return TrainingResult(**payload)
+
+
+def _train_in_place(recipe: TrainRecipe, workers: Workers, output: Folder) -> TrainingResult:
+    """With actors of our own: whatever Ray Train does about a failure ends the processes that are left too."""
+    if "GPU" in workers.each:
+        raise RecipeError(NO_GPUS, "train.recovery.mode")
+    with _stopping(output), following(output, recipe.train.steps):
+        result = train_supervised(recipe, partial(_ActorProcesses, recipe, workers), _StopFile(output))
+    output.remove(STOP)
+    return result
+
+
+class _ActorProcesses:
+    """The processes of a run that recovers in place, as actors. Those that take the place of spares lie where an ended
+    one lay."""
+
+    def __init__(self, recipe: TrainRecipe, workers: Workers, job: ParticipantJob, port: int) -> None:
+        self._recipe, self._job = recipe, job
+        self._host, self._port = ray.util.get_node_ip_address(), port
+        each = dict(workers.each) or {"CPU": 0.001}
+        self._group = placement_group(
+            [each] * workers.num,
+            strategy=recipe.train.resources.placement,
+            bundle_label_selector=_selectors(recipe.train.resources.near, workers),
+        )
+        self._options: dict[str, Any] = {
+            "num_cpus": each.pop("CPU", 0),
+            "memory": each.pop("memory", None),
+            "resources": each,
+        }
+        ray.get(self._group.ready())
+        self._free = list(reversed(range(workers.num)))
+        self._bundles: dict[int, int] = {}
+        self._actors: dict[int, Any] = {}
+        self._places: dict[int, Any] = {}
+        self._work: dict[Any, int] = {}
+
+    def start(self, process: int) -> None:
+        bundle = self._bundles[process] = self._free.pop()
+        where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
+        actor = (
+            ray.remote(max_restarts=0)(_ParticipantActor).options(scheduling_strategy=where, **self._options).remote()
+        )
+        place = Rendezvous(host=self._host, port=self._port, process=process)
+        self._actors[process], self._places[process] = actor, actor.place.remote()
+        payload = {"job": dataclasses.asdict(self._job), "place": dataclasses.asdict(place), "folder": os.getcwd()}
+        self._work[actor.work.remote(payload)] = process
+        if process == self._recipe.train.num_workers - 1:
+            self._check_peers()
+
+    def ended(self, seconds: float) -> Sequence[tuple[int, str]]:
+        ready, _ = ray.wait(list(self._work), num_returns=1, timeout=seconds)
+        found = []
+        for reference in ready:
+            process = self._work.pop(reference)
+            self._free.append(self._bundles.pop(process))
+            try:
+                ray.get(reference)
+                how = "ended"
+            except ray.exceptions.RayActorError:
+                how = "was lost"
+            except ray.exceptions.RayTaskError as error:
+                how = f"ended: {error.cause}"
+            ray.kill(self._actors.pop(process))
+            found.append((process, how))
+        if not self._work:
+            remove_placement_group(self._group)
+        return found
+
+    def kill(self, process: int) -> None:
+        if process not in self._actors:
+            return
+        node, pid = ray.get(self._places[process])
+        # Ray asks an actor to end, which a process that was stopped does not hear.
+        there = NodeAffinitySchedulingStrategy(node, soft=False)
+        ray.remote(max_retries=0)(_kill_process).options(num_cpus=0, scheduling_strategy=there).remote(pid)
+
+    def _check_peers(self) -> None:
+        tp, ranks = self._recipe.train.mesh.tp, range(self._recipe.train.num_workers)
+        if tp > 1 and (wrong := split_peers([ray.get(self._places[rank])[0] for rank in ranks], tp)):
+            raise RecipeError(wrong)
+
+
+class _ParticipantActor:
+    """A process of a run that recovers in place."""
+
+    def place(self) -> tuple[str, int]:
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    def work(self, payload: dict[str, Any]) -> int:
+        if os.path.isdir(payload["folder"]):  # Ray starts workers in a folder of its own
+            os.chdir(payload["folder"])
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        job = ParticipantJob(**payload["job"])
+        return participate(job, Rendezvous(**payload["place"]), lambda: (RayMetrics(job.recipe["run"]["name"]),))
+
+
+def _kill_process(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def observe_on_ray(
@@ -128,7 +231,7 @@ def observe_on_ray(
         output.remove_tree(f"ray-{job.launch}")
     payload = cast(dict[str, Any], ended.return_value)
     if "error" in payload:
-        raise _FINAL_ERRORS[payload["error"]](payload["message"])
+        raise FINAL_ERRORS[payload["error"]](payload["message"])
     return payload["seen"], payload["hardware"]
 
 
@@ -140,7 +243,7 @@ def _observe(payload: dict[str, Any]) -> dict[str, Any]:
     try:
         _check_peers(recipe.train.mesh.tp)
         return {"seen": observe(recipe, process, request), "hardware": hardware_of(process.device)}
-    except tuple(_FINAL_ERRORS.values()) as error:
+    except tuple(FINAL_ERRORS.values()) as error:
         return {"error": type(error).__name__, "message": str(error)}
 
 
@@ -226,7 +329,7 @@ def _work(payload: dict[str, Any]) -> dict[str, Any]:
         _check_peers(recipe.train.mesh.tp)
         _check_progress(recipe, job.launch)
         return dataclasses.asdict(train(recipe, context))
-    except tuple(_FINAL_ERRORS.values()) as error:
+    except tuple(FINAL_ERRORS.values()) as error:
         why = {"error": type(error).__name__, "message": str(error)}
         if isinstance(error, _ON_ONE_RANK) and not output.exists(_error_file(job.launch)):
             # This worker's failure makes Ray end the others; the start that follows finds why, and ends on every rank.
@@ -270,7 +373,7 @@ def _check_progress(recipe: TrainRecipe, launch: str) -> None:
     dist.broadcast_object_list(shared, src=0)
     if shared[0] is not None:
         error, message = shared[0]
-        raise _FINAL_ERRORS[error](message)
+        raise FINAL_ERRORS[error](message)
 
 
 def _error_file(launch: str) -> str:

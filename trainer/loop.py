@@ -17,10 +17,10 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -60,12 +60,13 @@ from trainer.replay.repeated import documents_of, go_back_before, left_out, skip
 from trainer.reporter import StepReporter
 from trainer.result import TrainingResult
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
-from trainer.telemetry.goodput import LiveGoodput, describe_goodput, read_account
+from trainer.telemetry.goodput import LiveGoodput, describe_goodput
 from trainer.telemetry.profiling import Profiler
 from trainer.telemetry.recorder import Recorder, RecorderOptions
 from trainer.telemetry.recorder_files import drop_old_recorders
 from trainer.telemetry.sinks import print_epochs, standard_sinks
-from trainer.telemetry.step_report import Sink
+from trainer.telemetry.step_report import Sink, StepReport
+from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import PhaseClock, StepTiming
 
 T = TypeVar("T")
@@ -77,13 +78,32 @@ _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
     """What differs between torchrun, Ray Train and tests. `began_at`: when this start of the processes began, seconds
-    since the epoch."""
+    since the epoch; `opening_groups` wraps what makes process groups."""
 
     process: Process
     began_at: float = field(default_factory=time.time)
     more_sinks: Sequence[Sink] = ()
     stop_requested: Callable[[], bool] = lambda: False
+    before_step: Callable[[int], None] = lambda step: None
     after_step: Callable[[int], None] = lambda step: None
+    after_report: Callable[[StepReport], None] = lambda report: None
+    opening_groups: Callable[[], AbstractContextManager[None]] = nullcontext
+
+
+class Watching(Protocol):
+    """What hears of each marker that this process passes: `Watchdog`, or a `Participant`."""
+
+    def at(self, step: int, where: str) -> None: ...
+
+    def rest(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """gloo groups of all ranks: `control` for words between them, `saving` for the background writer's collectives."""
+
+    control: dist.ProcessGroup
+    saving: dist.ProcessGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +120,7 @@ class RunParts:
     feed: Feed
     context: StepContext
     saver: Saver
-    watchdog: Watchdog
+    watchdog: Watching
     fence: Fence
     recorder: Recorder
     reporter: StepReporter
@@ -159,84 +179,128 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
 
 
 def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGroup) -> TrainingResult:
-    table, process = recipe.train, launch.process
-    output = Folder(table.output)
-    checkpoints = Folder(table.checkpoint.path or output.at("checkpoints"))
-    timeout = collective_timeout(table.faults.watchdog_seconds)
+    process, output = launch.process, Folder(recipe.train.output)
     # The background writer's collectives must not mix with the words that the loop's ranks exchange.
-    saving = dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE)
+    saving = saving_group()
     passed_over = by_first_rank(partial(left_out, output), control)
     with closing(open_feed(recipe, process, passed_over)) as feed:
-        config = model_config(table.model, feed.vocab_size)
-        layout = parallel_layout(table, process.device)
-        check_layout(table, config)
-        check_overlap(table.overlap, process.device.type)
-        if layout.float8 is not None:
-            check_float8(layout.float8, process.device)
-        joined = join(output, checkpoints, feed, config, control, recipe=recipe, began_at=launch.began_at)
-        begins_with = None if joined.position is not None else table.init_from
-        origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
-        if process.rank == 0:
-            setup = make_setup(recipe, process.device.type, origin, hardware_of(process.device))
-            record_setup(output, joined.attempt.number, setup, recipe)
-        model = parallelise_model(config, layout, process.device, timeout)
-        saver = Saver(checkpoints, output, table.checkpoint, saving, steps=table.steps)
-        attempt = joined.attempt.number
-        clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
-        recorder = Recorder(_recorder_options(table, process, output, attempt), clock)
+        joined = join_run(recipe, launch, feed, control)
         watchdog = Watchdog(
-            table.faults.watchdog_seconds,
+            recipe.train.faults.watchdog_seconds,
             store=process.store,
             rank=process.rank,
             world_size=process.world_size,
             record=partial(record_failure, output, process.rank),
-            dump=recorder.dump,
         )
-        with closing(recorder), recorder.recording(), closing(watchdog):
-            progress = _first_progress(joined, checkpoints, table)
-            goodput = LiveGoodput(output) if process.rank == 0 else None
-            context = step_context(recipe, feed, model, progress.skips, clock)
-            context.stop_requested = launch.stop_requested
-            context.operations = recorder.operations
-            if process.rank == 0:
-                drop_old_recorders(output, attempt)
-            run = RunParts(
-                recipe=recipe,
-                launch=launch,
-                config=config,
-                joined=joined,
-                output=output,
-                checkpoints=checkpoints,
-                control=control,
-                feed=feed,
-                context=context,
-                saver=saver,
-                watchdog=watchdog,
-                fence=Fence(output, attempt),
-                recorder=recorder,
-                reporter=StepReporter(
-                    recipe,
-                    config,
-                    feed,
-                    model,
-                    attempt=attempt,
-                    checkpoint_age=saver.age_seconds,
-                    recorder=recorder,
-                    nodes=_of_every_rank(socket.gethostname(), control),
-                    control=control,
-                ),
-                profiler=Profiler(table.profile, output, process.rank, attempt),
-                sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
-                goodput=goodput,
-                cadence=_auto_cadence(recipe, goodput),
-                health=Health(table, process.device, output, control, partial(_tensors, context)),
-            )
-            _tell(run, run.health.start())
+        progress = first_progress(joined, recipe)
+        words = Words(control=control, saving=saving)
+        run = assemble(recipe, launch, feed, joined, progress, words=words, watchdog=watchdog)
+        watchdog.dump = run.recorder.dump
+        with closing(run.recorder), run.recorder.recording(), closing(watchdog):
+            look_at_machines(run)
             load_state(run)
             result = run_steps(run, progress)
     if result.finished and process.rank == 0:
         end_rollbacks(output, attempts(output), result.attempt)
     return result
+
+
+def saving_group() -> dist.ProcessGroup:
+    """The group in which the ranks write checkpoints. Collective."""
+    return cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=_SLOWEST_SAVE))
+
+
+def join_run(recipe: TrainRecipe, launch: LaunchContext, feed: Feed, control: dist.ProcessGroup) -> Joined:
+    """Refuse what the layout cannot hold, claim the next attempt, find where it begins, and record how it is set up.
+    Collective; errors as of `train`."""
+    table, process, output = recipe.train, launch.process, Folder(recipe.train.output)
+    config = model_config(table.model, feed.vocab_size)
+    layout = parallel_layout(table, process.device)
+    check_layout(table, config)
+    check_overlap(table.overlap, process.device.type)
+    if layout.float8 is not None:
+        check_float8(layout.float8, process.device)
+    joined = join(output, checkpoints_of(recipe), feed, config, control, recipe=recipe, began_at=launch.began_at)
+    begins_with = None if joined.position is not None else table.init_from
+    origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
+    if process.rank == 0:
+        setup = make_setup(recipe, process.device.type, origin, hardware_of(process.device))
+        record_setup(output, joined.attempt.number, setup, recipe)
+    return joined
+
+
+def checkpoints_of(recipe: TrainRecipe) -> Folder:
+    """Where the checkpoints of a run lie."""
+    return Folder(recipe.train.checkpoint.path or Folder(recipe.train.output).at("checkpoints"))
+
+
+def assemble(
+    recipe: TrainRecipe,
+    launch: LaunchContext,
+    feed: Feed,
+    joined: Joined,
+    progress: Progress,
+    *,
+    words: Words,
+    watchdog: Watching,
+) -> RunParts:
+    """The model on its mesh, without weights, and the parts that run, watch and report its steps. Collective. What it
+    gives has a recorder to close."""
+    table, process = recipe.train, launch.process
+    output, checkpoints = Folder(table.output), checkpoints_of(recipe)
+    config = model_config(table.model, feed.vocab_size)
+    timeout = collective_timeout(table.faults.watchdog_seconds)
+    with launch.opening_groups():
+        model = parallelise_model(config, parallel_layout(table, process.device), process.device, timeout)
+    saver = Saver(checkpoints, output, table.checkpoint, words.saving, steps=table.steps)
+    attempt = joined.attempt.number
+    clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
+    goodput = LiveGoodput(output) if process.rank == 0 else None
+    nodes = _of_every_rank(socket.gethostname(), words.control)
+    if process.rank == 0:
+        drop_old_recorders(output, attempt)
+    recorder = Recorder(_recorder_options(table, process, output, attempt), clock)
+    context = step_context(recipe, feed, model, progress.skips, clock)
+    context.stop_requested = launch.stop_requested
+    context.operations = recorder.operations
+    return RunParts(
+        recipe=recipe,
+        launch=launch,
+        config=config,
+        joined=joined,
+        output=output,
+        checkpoints=checkpoints,
+        control=words.control,
+        feed=feed,
+        context=context,
+        saver=saver,
+        watchdog=watchdog,
+        fence=Fence(output, attempt),
+        recorder=recorder,
+        reporter=StepReporter(
+            recipe,
+            config,
+            feed,
+            model,
+            attempt=attempt,
+            checkpoint_age=saver.age_seconds,
+            recorder=recorder,
+            nodes=nodes,
+            control=words.control,
+        ),
+        profiler=Profiler(table.profile, output, process.rank, attempt),
+        sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
+        goodput=goodput,
+        cadence=_auto_cadence(recipe, goodput),
+        health=Health(table, process.device, output, words.control, partial(state_tensors, context)),
+    )
+
+
+def look_at_machines(run: RunParts) -> None:
+    """What is looked at before the first step. Collective; errors as of `Health.start`."""
+    with run.launch.opening_groups():
+        told = run.health.start()
+    _tell(run, told)
 
 
 def _recorder_options(table: TrainTable, process: Process, output: Folder, attempt: int) -> RecorderOptions:
@@ -284,11 +348,13 @@ def _auto_cadence(recipe: TrainRecipe, goodput: LiveGoodput | None) -> AutoCaden
     )
 
 
-def _first_progress(joined: Joined, checkpoints: Folder, table: TrainTable) -> Progress:
+def first_progress(joined: Joined, recipe: TrainRecipe) -> Progress:
+    """That of a run which begins, or goes on from a checkpoint."""
+    table = recipe.train
     progress = Progress(step=0, last_saved=-1, next_save=None, skips=skip_counter(table.faults, joined.position))
     if joined.position is not None and joined.name is not None:
         progress.step = progress.last_saved = joined.position.step
-        progress.checkpoint = checkpoints.folder(joined.name).url
+        progress.checkpoint = checkpoints_of(recipe).folder(joined.name).url
     if table.checkpoint.every == "auto":
         progress.next_save = progress.step + FIRST_STEPS
     return progress
@@ -343,7 +409,7 @@ def load_weights(
     `num_rows`: of a step's first forward pass. Collective."""
     if checkpoint is not None:
         check_together(checkpoint, control)
-        state, spikes = _tensors(context), context.spikes
+        state, spikes = state_tensors(context), context.spikes
         held = held_tensors(checkpoint).get("spikes.losses")  # of another size where spike_window was changed
         held_N = torch.zeros_like(spikes.losses) if held is None else spikes.losses.new_zeros(held.size)
         load_whole(checkpoint, state | {"spikes.losses": held_N}, control)
@@ -365,7 +431,8 @@ def _model_card(run: RunParts) -> ModelCard:
     )
 
 
-def _tensors(context: StepContext) -> dict[str, Tensor]:
+def state_tensors(context: StepContext) -> dict[str, Tensor]:
+    """Every tensor that a run goes on from, as of `training_state`."""
     model = context.model
     return training_state(model.parameters(), context.optimizer, context.spikes.state(), model.buffers())
 
@@ -376,6 +443,7 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
     saving_seconds = 0.0
     try:
         while progress.step < steps and not progress.stop:
+            run.launch.before_step(progress.step)
             run.profiler.before(progress.step)
             _run_step(run, progress)
             run.profiler.after(progress.step)
@@ -403,12 +471,13 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
         run.profiler.close()
         for sink in run.sinks:
             sink.close()
-    if run.rank == 0:
+    if run.goodput is not None:
         how = AttemptEnd(
             at=time.time(), how="finished" if progress.step >= steps else "stopped", saving_seconds=saving_seconds
         )
         end(run.output, run.joined.attempt.number, how)
-        sys.stderr.writelines(f"{line}\n" for line in describe_goodput(read_account(run.output).at()))
+        came_to = run.goodput.ended(run.joined.attempt.number, how)
+        sys.stderr.writelines(f"{line}\n" for line in describe_goodput(came_to))
     return TrainingResult(
         step=progress.step,
         attempt=run.joined.attempt.number,
@@ -433,30 +502,25 @@ def _run_step(run: RunParts, progress: Progress) -> None:
     # On a GPU the figures of this step are still being computed: report the step before, and keep it busy.
     at_rest = bool(validation) or saved or not _computes_behind(run.model.device)
     if listed:
-        report = run.reporter.listed(step, validation)
-        for sink in run.sinks:
-            sink.write(report)
+        publish_report(run, run.reporter.listed(step, validation))
     else:
         _report_pending(run, progress, keep=0 if at_rest else 1, validation=validation)
     if saved:
-        for sink in run.sinks:
-            sink.flush()
-        run.saver.release()
-        if progress.next_save is not None:
-            progress.next_save = step + 1 + by_first_rank(partial(_steps_to_next_save, run, progress), run.control)
+        _after_save(run, progress)
 
 
 def _steps_to_next_save(run: RunParts, progress: Progress) -> int:
     """Of rank 0, after a checkpoint whose step has been reported."""
     assert run.cadence is not None
-    run.cadence.note_save(progress.stall)
+    if progress.stall:  # a batch that was passed over has no report that says it
+        run.cadence.note_save(progress.stall)
     return run.cadence.steps(run.saver.writing_seconds)
 
 
-def _tell(run: RunParts, told: Sequence[str]) -> None:
+def _tell(run: RunParts, told: Sequence[Symptom]) -> None:
     """What the machines' health is, on stderr and to the sinks of the next report."""
     if run.rank == 0 and told:
-        sys.stderr.writelines(f"health: {line}\n" for line in told)
+        sys.stderr.writelines(f"health: {symptom.text}\n" for symptom in told)
         run.reporter.health = (*run.reporter.health, *told)
 
 
@@ -498,8 +562,9 @@ def _validate(run: RunParts, progress: Progress, step: int) -> dict[str, float]:
 def _report_pending(run: RunParts, progress: Progress, keep: int, validation: dict[str, float] | None = None) -> None:
     """Read the figures of all steps but the last `keep`, write them to the sinks, count skips."""
     while len(progress.pending) > keep:
-        outcome, timing = progress.pending.popleft()
-        read = run.reporter.report(outcome, timing, validation if not progress.pending else None)
+        outcome, timing = progress.pending[0]
+        read = run.reporter.report(outcome, timing, validation if len(progress.pending) == 1 else None)
+        progress.pending.popleft()
         progress.stop = progress.stop or read.stop
         progress.stall = read.report.phases["checkpoint"]
         if run.cadence is not None:
@@ -507,10 +572,25 @@ def _report_pending(run: RunParts, progress: Progress, keep: int, validation: di
         _note_losses(run, outcome)
         if read.report.skipped is None:
             progress.loss = read.report.loss
-        report = read.report if run.goodput is None else run.goodput.noted(read.report, time.time())
-        for sink in run.sinks:
-            sink.write(report)
+        publish_report(run, read.report if run.goodput is None else run.goodput.noted(read.report, time.time()))
         _note_skip(run, progress, outcome.step, read.report.skipped)
+
+
+def end_step(run: RunParts, progress: Progress, report: StepReport) -> None:
+    """The end of the step that `report` is of, which is in the weights of all already: evaluation, report, count.
+    Collective."""
+    publish_report(run, dataclasses.replace(report, validation_loss=_validate(run, progress, report.step)))
+    if report.skipped is None:
+        progress.loss = report.loss
+    _note_skip(run, progress, report.step, report.skipped)
+    progress.step = report.step + 1
+
+
+def publish_report(run: RunParts, report: StepReport) -> None:
+    """Give a report to all who want it."""
+    for sink in run.sinks:
+        sink.write(report)
+    run.launch.after_report(report)
 
 
 def _note_losses(run: RunParts, outcome: StepOutcome) -> None:
@@ -534,13 +614,40 @@ def _note_skip(run: RunParts, progress: Progress, step: int, reason: str | None)
 
 def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None) -> None:
     """The last phase of a step: a checkpoint of `step` steps where one is due."""
+    if _is_due(run, progress, step):
+        _save(run, progress, step, outcome)
+
+
+def _is_due(run: RunParts, progress: Progress, step: int) -> bool:
+    """Whether a checkpoint of `step` steps is to be saved, one or more."""
     table = run.recipe.train.checkpoint
     if table.every == "auto":
         due = step == progress.next_save or (table.keep_every > 0 and step % table.keep_every == 0)
     else:
         due = step % table.every == 0
-    if due or step == run.recipe.train.steps:
-        _save(run, progress, step, outcome)
+    return due or step == run.recipe.train.steps
+
+
+def save_where_due(run: RunParts, progress: Progress, begun: int) -> None:
+    """A checkpoint of the steps that are done where that of `begun` steps was given up, or one is due now. Collective;
+    between two steps."""
+    step = progress.step
+    if step == 0 or (
+        progress.last_saved >= begun and (progress.last_saved == step or not _is_due(run, progress, step))
+    ):
+        return
+    _save(run, progress, step)
+    _after_save(run, progress)
+
+
+def _after_save(run: RunParts, progress: Progress) -> None:
+    """Let the checkpoint that has begun be published: what is reported of its steps is durable."""
+    for sink in run.sinks:
+        sink.flush()
+    run.saver.release()
+    if progress.next_save is not None:
+        steps = by_first_rank(partial(_steps_to_next_save, run, progress), run.control)
+        progress.next_save = progress.last_saved + steps
 
 
 def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None = None) -> None:
@@ -570,7 +677,7 @@ def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | N
         model=run.config,
     )
     _wait_for_storage(run, step)
-    run.saver.save(_tensors(run.context), position)
+    run.saver.save(state_tensors(run.context), position)
     progress.checkpoint = run.checkpoints.at(checkpoint_name(step, attempt))
     progress.last_saved = step
 

@@ -155,11 +155,26 @@ class StragglersTable:
 class RecoveryTable:
     """`[train.recovery]`: what is done about a rank that is lost, or as good as lost."""
 
+    mode: Literal["restart", "in_place"] = key(
+        "restart",
+        help="restart: all processes begin again from the newest checkpoint; in_place: the others keep what they hold,"
+        " and a waiting process takes the place of the lost one",
+    )
+    spares: int = key(0, at_least=0, help="in_place: processes that have imported everything and wait")
+    neighbour_copy: bool = key(
+        False,
+        help="in_place: each process keeps its weights and moments and its neighbour's in host memory, of two steps,"
+        " where no replica holds them (dp_replicate = 1)",
+    )
     on_straggler: Literal["tell", "replace"] = key(
-        "tell", help="a rank that is slower than others at the same work is told of"
+        "tell",
+        help="a rank that is slower than others at the same work is told of; in_place: a waiting process takes its"
+        " place",
     )
     on_sign: Literal["tell", "drain"] = key(
-        "tell", help="a sign that a node is about to fail (train.health): it is told, or the rank is replaced before"
+        "tell",
+        help="a sign that a node is about to fail (train.health) is told; drain, in_place: a waiting process takes the"
+        " rank's place before it does",
     )
     check_replicas_every: int = key(
         0,
@@ -167,14 +182,6 @@ class RecoveryTable:
         help="steps between two comparisons of weights and moments over the replicas; the odd one is mended from the"
         " others. 0: none",
     )
-
-    def __post_init__(self) -> None:
-        if self.on_sign == "drain":
-            raise RecipeError(
-                'train.recovery.on_sign = "drain": no process waits to take a rank\'s place in this release; expected'
-                ' "tell"',
-                "train.recovery.on_sign",
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,17 +296,58 @@ class TrainTable:
             raise RecipeError(f"train.mixture: first_step = {steps}: expected 0 first, then rising numbers")
         if needs := _NEEDS.get(self.dtype):
             raise RecipeError(f'train.dtype = "{self.dtype}": {needs}; expected "float8" or another dtype')
-        if self.recovery.on_straggler == "replace":
-            raise RecipeError(
-                'train.recovery.on_straggler = "replace": expected "tell"; replacing a rank needs a spare process, '
-                "which this release does not start"
-            )
         if not self.outs:
             raise RecipeError("train.data = []: expected at least one output of a data run")
         if self.mesh.tp > 1 and "SPREAD" in self.resources.placement:
             raise RecipeError(
                 f'train.resources.placement = "{self.resources.placement}": expected "PACK" or "STRICT_PACK" where '
                 f"train.parallel.tp > 1 ({self.mesh.tp}): tensor-parallel peers share a node"
+            )
+        self._check_recovery()
+
+    def _check_recovery(self) -> None:
+        asked = self.recovery
+        if asked.mode == "restart":
+            for name, value in (("spares", asked.spares), ("neighbour_copy", asked.neighbour_copy)):
+                if value:
+                    raise RecipeError(
+                        f'train.recovery.{name} = {str(value).lower()}: expected train.recovery.mode = "in_place",'
+                        " which alone uses it"
+                    )
+            if asked.on_straggler == "replace":
+                raise RecipeError(
+                    'train.recovery.on_straggler = "replace": expected train.recovery.mode = "in_place": a waiting'
+                    " process takes the place of the slow one"
+                )
+            if asked.on_sign == "drain":
+                raise RecipeError(
+                    'train.recovery.on_sign = "drain": expected train.recovery.mode = "in_place": a waiting process'
+                    " takes the place of the one whose node shows a sign"
+                )
+            return
+        if asked.spares == 0:
+            raise RecipeError(
+                'train.recovery.spares = 0: expected at least 1 with train.recovery.mode = "in_place": a waiting'
+                " process takes the place of the one that is lost"
+            )
+        mesh = self.mesh
+        if mesh.num_workers == 1:
+            raise RecipeError(
+                'train.recovery.mode = "in_place": expected at least 2 workers: nothing is left of a run whose one'
+                " process is lost",
+                "train.recovery.mode",
+            )
+        if not asked.neighbour_copy and not mesh.replicas_of(0, shards=self.zero != 0):
+            raise RecipeError(
+                f'train.recovery.mode = "in_place": with zero = {self.zero} and dp_replicate = {mesh.dp_replicate} no'
+                " other process holds the weights and moments of one that is lost; expected"
+                " train.recovery.neighbour_copy = true, or zero = 0, or train.parallel.dp_replicate of at least 2",
+                "train.recovery.mode",
+            )
+        if self.record_losses:
+            raise RecipeError(
+                'train.record_losses = true: expected false with train.recovery.mode = "in_place": the losses that a'
+                " lost process had recorded since the last checkpoint are not made again; record_batches can be had"
             )
 
     @property
@@ -340,7 +388,7 @@ class TrainTable:
 
     @property
     def num_workers(self) -> int:
-        """Processes of the run."""
+        """Processes of the run; those that wait (`recovery.spares`) are more."""
         return self.mesh.num_workers
 
 

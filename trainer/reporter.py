@@ -21,6 +21,7 @@ from trainer.telemetry.phases import PHASES
 from trainer.telemetry.recorder import Recorder
 from trainer.telemetry.step_report import OverRanks, StepReport
 from trainer.telemetry.stragglers import MORE_TO_DO, StepWindow, Straggler, StragglerDetector
+from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import StepTiming
 
 RANKS_EVERY: Final = 10
@@ -78,7 +79,7 @@ class StepReporter:
         self._peak = _peak_flops(recipe.train, model.device)
         self._num_peers = recipe.train.num_workers // model.dp_size
         self._checkpoint_age = checkpoint_age
-        self.health: tuple[str, ...] = ()
+        self.health: tuple[Symptom, ...] = ()
         """What was found of the machines' health since the last report, on rank 0."""
         self._recorder, self._control = recorder, control
         limits = recipe.train.stragglers
@@ -94,16 +95,18 @@ class StepReporter:
         """Why the step was skipped, if it was. Waits for the device."""
         return STEP_VERDICTS[outcome.figures.read().verdict]
 
-    def report(self, outcome: StepOutcome, timing: StepTiming, validation: dict[str, float] | None) -> ReadOutcome:
-        """The report of a step. Collective at every RANKS_EVERY-th step, the last, and a skipped one. Waits for the
-        device."""
+    def report(
+        self, outcome: StepOutcome, timing: StepTiming, validation: dict[str, float] | None, *, alone: bool = False
+    ) -> ReadOutcome:
+        """The report of a step. Collective at every RANKS_EVERY-th step, the last, and a skipped one; `alone`: without
+        what other ranks would add. Waits for the device."""
         figures = outcome.figures.read()
         phases, waiting, waited = timing.seconds(), timing.waiting_seconds(), timing.data_wait_seconds()
         self._recorder.add_step(outcome.step, phases, waiting)
         seconds = sum(phases.values())
         own = {str(phase): max(phases[phase] - waiting[phase], 0.0) for phase in PHASES}
         times = {**{str(phase): phases[phase] for phase in PHASES}, DATA_WAIT: waited}
-        compares = outcome.step % RANKS_EVERY == 0 or outcome.step == self._table.steps - 1
+        compares = not alone and (outcome.step % RANKS_EVERY == 0 or outcome.step == self._table.steps - 1)
         ranks, own_ranks, loading = self._over_ranks(times, own) if compares else ({}, {}, None)
         table = self._table
         speed = table.global_batch * table.seq_len / seconds if seconds else 0.0
@@ -133,12 +136,12 @@ class StepReporter:
             waiting={str(phase): waiting[phase] for phase in PHASES},
             ranks=ranks,
             own_ranks=own_ranks,
-            stragglers=tuple(self._stragglers(outcome.step, own, seconds)),
+            stragglers=() if alone else tuple(self._stragglers(outcome.step, own, seconds)),
             loading=loading,
             checkpoint_age_seconds=self._checkpoint_age(),
             validation_loss=validation or {},
             # Every rank has the same verdict, so all of them come here.
-            gradient_norm_by_layer=self._model.layer_norms(outcome.layers) if figures.verdict else {},
+            gradient_norm_by_layer=self._model.layer_norms(outcome.layers) if figures.verdict and not alone else {},
             max_memory_bytes=torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0,
             at=timing.ended_at,
             evaluation_seconds=timing.evaluation_seconds(),

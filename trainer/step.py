@@ -19,7 +19,7 @@ from trainer.model.experts import Routing, load_figures
 from trainer.model.optimizer import learning_rate
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.options import OptimizerTable
-from trainer.parallel.mesh import ParallelModel
+from trainer.parallel.mesh import ClippedNorms, ParallelModel
 from trainer.recovery.faults import SpikeWindow
 from trainer.telemetry.operations import Operations
 from trainer.telemetry.step_figures import PackedFigures
@@ -40,7 +40,8 @@ class Batches(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class StepContext:
-    """All that a step touches."""
+    """All that a step touches. `vote`: called once gradients are clipped; where it returns on one rank, all have come
+    so far. `ready`: the step that has come there and is not in the weights yet; `applied`: the last one that is."""
 
     model: ParallelModel
     batches: Batches
@@ -55,6 +56,9 @@ class StepContext:
     keeps_rows: bool = False
     operations: Operations | None = None
     token_losses: TokenLosses | None = None
+    vote: Callable[[], None] = lambda: None
+    ready: ReadyStep | None = None
+    applied: StepOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +69,19 @@ class StepOutcome:
     lr: float
     figures: PackedFigures
     layers: Tensor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyStep:
+    """A step whose gradients are summed over ranks and clipped: what is left of it needs no other rank."""
+
+    step: int
+    loss: Tensor
+    norms: ClippedNorms
+    routed: Tensor | None
+    stop: Tensor
+    counts_S: Tensor
+    losses: _StepLosses
 
 
 class TokenLosses:
@@ -123,29 +140,43 @@ def train_step(
     clock.waiting("all-reduce of the gradient norm")
     norms = model.clip_gradients(context.table.clip)
 
-    clock.enter("optimizer")
-    verdict = context.spikes.judge(losses.mean, norms.whole)
-    lr = learning_rate(step, context.steps, context.table) * context.rate_factor(step)
-    _update(context.optimizer, lr, verdict)
-    model.weights_changed()
-    if routed is not None:
-        model.balance_experts(routed, verdict)
-    figures = PackedFigures(
-        verdict=verdict,
-        stop=stop,
-        loss=losses.mean,
-        gradient_norm=norms.whole,
-        context_imbalance=losses.context_imbalance,
-        losses_S=losses.sums_S,
-        counts_S=counts_S,
-        experts=None if routed is None else load_figures(routed),
-        rows_2G=losses.by_row,
+    context.ready = ReadyStep(
+        step=step, loss=losses.mean, norms=norms, routed=routed, stop=stop, counts_S=counts_S, losses=losses
     )
-    outcome = StepOutcome(step=step, lr=lr, figures=figures, layers=norms.local_layers)
+    context.vote()
+
+    clock.enter("optimizer")
+    outcome = apply_step(context, context.ready)
+    model.weights_changed()
 
     clock.enter("checkpoint")
     save_if_due(step + 1, outcome)
     return outcome, clock.end_step()
+
+
+def apply_step(context: StepContext, ready: ReadyStep) -> StepOutcome:
+    """Judge a step and bring it into weights and moments. No other rank is asked: one whose peers have done so may do
+    it when the group that reduced its gradients is gone."""
+    model, losses = context.model, ready.losses
+    verdict = context.spikes.judge(ready.loss, ready.norms.whole)
+    lr = learning_rate(ready.step, context.steps, context.table) * context.rate_factor(ready.step)
+    _update(context.optimizer, lr, verdict)
+    if ready.routed is not None:
+        model.balance_experts(ready.routed, verdict)
+    figures = PackedFigures(
+        verdict=verdict,
+        stop=ready.stop,
+        loss=ready.loss,
+        gradient_norm=ready.norms.whole,
+        context_imbalance=losses.context_imbalance,
+        losses_S=losses.sums_S,
+        counts_S=ready.counts_S,
+        experts=None if ready.routed is None else load_figures(ready.routed),
+        rows_2G=losses.by_row,
+    )
+    outcome = StepOutcome(step=ready.step, lr=lr, figures=figures, layers=ready.norms.local_layers)
+    context.ready, context.applied = None, outcome
+    return outcome
 
 
 def _backward_ended(context: StepContext) -> None:

@@ -84,7 +84,11 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "train.stragglers",
     ): "When a rank is named as slower than others at the same work: by the median of its own"
     " time in a phase over a window of steps, two windows in a row.",
-    ("train", "train.recovery"): "What is done about a rank that is lost, or as good as lost.",
+    (
+        "train",
+        "train.recovery",
+    ): "What follows when a process dies or hangs: all start again from the newest"
+    " checkpoint, or the others go on with what they hold and a waiting process takes its place (docs/training.md).",
     ("train", "train.resources"): "What each training process reserves on a Ray cluster, and where it may lie. Nothing"
     " of it matters under torchrun.",
     ("train", "train.mixture"): "The share of each source, from a step on. Without such a table sources are read in"
@@ -142,7 +146,10 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ("train", "train.faults"): "[train.faults]\nspike_sigma = 8\nwatchdog_seconds = 300",
     ("train", "train.recorder"): "[train.recorder]\noperations = 8192",
     ("train", "train.stragglers"): "[train.stragglers]\nwindow = 50\nfactor = 1.1",
-    ("train", "train.recovery"): '[train.recovery]\non_straggler = "tell"',
+    (
+        "train",
+        "train.recovery",
+    ): '[train.recovery]\nmode = "in_place"\nspares = 1\n\n[train.parallel]\ndp_replicate = 2',
     ("train", "train.resources"): '[train.resources]\ncpus = 4\nplacement = "SPREAD"',
     ("train", "train.mixture"): "[[train.mixture]]\nweights = { web = 0.8, books = 0.2 }\n\n[[train.mixture]]\n"
     "first_step = 15_000\nweights = { web = 0.5, books = 0.5 }",

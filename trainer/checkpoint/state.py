@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import Collection, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, cast
@@ -103,7 +104,7 @@ class Saver:
         self._writer: WriterProcess | None = None
         self._pending: Future[Any] | None = None
         self._decided = threading.Event()
-        self._abandoned = False
+        self._abandoned = self._is_closed = False
         self._published_at = time.monotonic()
         self._begun_at = self._published_at
         self.writing_seconds = 0.0
@@ -142,7 +143,10 @@ class Saver:
         self._decided.set()
 
     def close(self) -> None:
-        """Give the checkpoint under way up unless it was released: its thread would wait for that for ever."""
+        """Give the checkpoint under way up unless it was released: its thread would wait for that for ever. Once."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         if not self._decided.is_set():
             self._abandoned = True
             self._decided.set()
@@ -150,6 +154,18 @@ class Saver:
             self._writer.close()
             self._writer = None
         self._memory.close()
+
+    def abandon(self, seconds: float) -> str | None:
+        """`close`, and wait until the thread of the checkpoint under way has ended: its group is about to go. Gives the
+        name of that checkpoint. RuntimeError where it has not ended after so many seconds."""
+        self.close()
+        if self._pending is None:
+            return None
+        _, unfinished = futures.wait([self._pending], seconds)
+        if unfinished:
+            raise RuntimeError(f"the writer of checkpoint {self._writing} did not end within {seconds:g} s")
+        self._pending = None
+        return self._writing
 
     def wait(self) -> None:
         """Return when the last save is published; FencedOutError or CheckpointError where it could not be. Where the

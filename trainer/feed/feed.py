@@ -6,6 +6,7 @@ copy. What is recorded is what the step was given.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,9 +30,10 @@ from trainer.model.rows import DeviceRows
 from trainer.order import ORDER_VERSION
 from trainer.ordering.geometry import num_validated
 from trainer.provenance.account import Account
-from trainer.provenance.batches import BatchRecorder, Recorded, recorded
+from trainer.provenance.batches import BatchRecorder, Recorded, recorded, unrecorded_steps
 from trainer.provenance.facts import sweep_fact
-from trainer.recovery.attempts import Attempt
+from trainer.provenance.reached import Reached
+from trainer.recovery.attempts import Attempt, steps_on_line
 
 T = TypeVar("T")
 
@@ -70,6 +72,16 @@ class FeedOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FedSoFar:
+    """Where a run stands that goes on in place: `step` steps are done, `skipped` of them without effect, and the first
+    `saved` are in a complete checkpoint."""
+
+    step: int
+    saved: int
+    skipped: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Ready:
     rows: DeviceRows
     copied: torch.cuda.Event | None
@@ -92,6 +104,7 @@ class Feed:
         self._account: Account | None = None
         self._recorder: BatchRecorder | None = None
         self._counted_before = [0.0] * NUM_COUNTED
+        self._unrecorded: Sequence[tuple[int, range]] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -145,6 +158,31 @@ class Feed:
             folder = self._source.cache_folder
             self._account.start([sweep_fact(options.run, out, folder) for out in corpus.outputs] if folder else ())
 
+    def go_on(self, attempt: Attempt, fed: FedSoFar, corpus: Corpus, group: dist.ProcessGroup | None) -> None:
+        """Another attempt of the run begins while this process goes on, or takes the place of a lost one: at step
+        `fed.step`, on this content. Every rank calls this once."""
+        self._options = dataclasses.replace(self._options, group=group)
+        self._agreed = corpus
+        if corpus.outputs != self._dataset.corpus.outputs:
+            self.take(corpus)
+        options, rank = self._options, self._dataset.part.rank
+        if self._recorder is not None:
+            self._recorder.go_on(attempt.number, fed.step)
+        elif options.records:
+            self._recorder = BatchRecorder(options.output, options.run, attempt.number, rank)
+            self._unrecorded = unrecorded_steps(options.output, rank, steps_on_line(options.output, attempt, fed.saved))
+        if options.keeps_account:
+            assert attempt.parent is not None
+            if self._account is not None:
+                self._account.give_up()
+            self._account = Account(options.output, options.run, self._order.plan, attempt, corpus)
+            self._account.take_over({attempt.parent: Reached(last_step=fed.step - 1, skipped=fed.skipped)})
+
+    @property
+    def agreed(self) -> Corpus:
+        """The content that all ranks have agreed on."""
+        return self._agreed
+
     def is_listed(self, step: int) -> bool:
         """Whether the recipe's `skip` leaves this batch out."""
         return self._dataset.skipped(step)
@@ -189,6 +227,7 @@ class Feed:
 
         Here all ranks also take in a purge at once: later batches are read from the content as it is now."""
         if self._recorder is not None:
+            self._record_for_the_lost()
             self._recorder.flush()
         if self._account is not None:
             self._account.commit(step, skipped_steps)
@@ -228,6 +267,15 @@ class Feed:
         self._dataset.close()
         if self._account is not None:
             self._account.close()
+
+    def _record_for_the_lost(self) -> None:
+        """Write down what the process whose place this one took was fed and had not written: its batches are a function
+        of the order, and are read once more."""
+        assert self._recorder is not None
+        for attempt, steps in self._unrecorded:
+            rows = [recorded(self._across_a_purge(partial(self._dataset.batch, step)), self._order) for step in steps]
+            self._recorder.write(attempt, rows)
+        self._unrecorded = ()
 
     def _changed_corpus(self) -> Corpus | None:
         """The corpus as rank 0 finds it, None where its content is what all ranks read. Collective."""

@@ -77,9 +77,26 @@ def open_feed(recipe: TrainRecipe, process: Process, left_out: tuple[tuple[int, 
     """The data of the run as this process sees it: all read the indexes as rank 0 found them. `left_out`: [first, last]
     sequence numbers besides those of `train.skip`. Collective; errors as those of `open_corpus` and `make_order`, on
     every rank."""
-    group = dist.new_group(backend="gloo") if process.world_size > 1 else None
+    group = words_of_feed(process)
     corpus = _same_corpus(recipe, process, group)
-    order = make_order(recipe, corpus)
+    return feed_of(recipe, process, corpus, make_order(recipe, corpus), left_out, group=group)
+
+
+def words_of_feed(process: Process) -> dist.ProcessGroup | None:
+    """The group in which feeds agree on a new content. Collective."""
+    return dist.new_group(backend="gloo") if process.world_size > 1 else None
+
+
+def feed_of(
+    recipe: TrainRecipe,
+    process: Process,
+    corpus: Corpus,
+    order: Order,
+    left_out: tuple[tuple[int, int], ...],
+    *,
+    group: dist.ProcessGroup | None,
+) -> Feed:
+    """The data of the run as this process sees it, of this content in this order."""
     part = slice_of(recipe, process)
     mesh = recipe.train.mesh
     is_first_peer = process.rank < mesh.tp * mesh.cp * mesh.dp and process.rank % (mesh.tp * mesh.cp) == 0

@@ -26,6 +26,7 @@ from lineage.storage.lock import hold
 from trainer.mix.design import Point
 from trainer.mix.doremi_job import Answer, doremi_job, read_answer
 from trainer.mix.proxies import Ablation, AblationError, pending, publish_result, write_design, write_tables
+from trainer.options import RecoveryTable
 from trainer.processes.placement import Workers, workers_of
 from trainer.recipe_tables.parallelism import ParallelTable
 
@@ -235,7 +236,7 @@ def _on_cluster(
     import ray
 
     assert ray.is_initialized(), "an ablation on a cluster runs on the Ray that its caller has connected"
-    alone = replace(ablation.recipe.train, workers=None, parallel=ParallelTable())
+    alone = replace(ablation.recipe.train, workers=None, parallel=ParallelTable(), recovery=RecoveryTable())
     workers = workers_of(alone, ray.cluster_resources().get("GPU", 0.0))
     check_workers(workers)
     settings = tuple(object_store_settings().items())

@@ -32,6 +32,7 @@ from trainer.options import (
     CheckpointTable,
     MixtureTable,
     PlanTable,
+    RecoveryTable,
     ResourcesTable,
     TrainRayTable,
     TrainRecipe,
@@ -150,6 +151,7 @@ class Ablation:
             order=replace(train.order, mixture_block=mixture_block(self.recipe, self.table)),
             mixture=(MixtureTable(weights=point.weights),),
             resources=ResourcesTable(),
+            recovery=RecoveryTable(),
         )
         run = replace(self.recipe.run, name=f"{self.recipe.run.name}-mix-{point.name}")
         return replace(self.recipe, run=run, train=changed, mix=None, plan=PlanTable(), ray=TrainRayTable())

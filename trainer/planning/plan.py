@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -127,7 +127,7 @@ def plan_training(recipe: TrainRecipe) -> TrainingPlan:
         throughput=speed,
         checkpoints=checkpoints,
         budget=plan_budget(recipe, layout, speed, checkpoints, corpus),
-        notes=_notes(layout, machine),
+        notes=(*_notes(layout, machine), *_copy_notes(table, layout, machine)),
     )
 
 
@@ -259,3 +259,19 @@ def _notes(layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
             "and a pipeline's micro-batches are of one size: padding fills up the last"
         )
     return tuple(notes)
+
+
+def _copy_notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> Iterator[str]:
+    """What copies on neighbours take: of each step one over the network, of two steps a process's own and another's in
+    host memory."""
+    if not table.recovery.neighbour_copy:
+        return
+    mesh = layout.mesh
+    replicas = mesh.dp_replicate * (mesh.dp_shard * mesh.cp if layout.zero == 0 else 1)
+    held = checkpoint_bytes(layout) * replicas / mesh.num_workers
+    seconds = held * 8 / (machine.inter_gbps * 1e9)
+    yield (
+        f"train.recovery.neighbour_copy = true: each process keeps {4 * held / 1e9:,.1f} GB in host memory and sends"
+        f" {held / 1e9:,.1f} GB a step to the next, {seconds:,.2f} s at plan.inter_gbps = {machine.inter_gbps:g} where"
+        " that is another node, which the step's time above does not hold"
+    )

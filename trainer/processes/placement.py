@@ -27,10 +27,10 @@ class Workers:
     per_node: int | None
 
 
-def workers_of(table: TrainTable, cluster_gpus: float) -> Workers:
-    """The workers of a run on a cluster that has `cluster_gpus` GPUs now: where the recipe does not say, each gets a
-    GPU if there is one for each."""
-    resources, num = table.resources, table.num_workers
+def workers_of(table: TrainTable, cluster_gpus: float, num_spares: int = 0) -> Workers:
+    """The workers of a run, and `num_spares` that wait, on a cluster that has `cluster_gpus` GPUs now: where the recipe
+    does not say, each gets a GPU if there is one for each."""
+    resources, num = table.resources, table.num_workers + num_spares
     gpus = resources.gpus if resources.gpus is not None else int(cluster_gpus >= num)
     each = {"CPU": resources.cpus, "GPU": float(gpus), "memory": float(resources.memory)}
     each |= {resources.resource: _CUSTOM_RESOURCE_SHARE} if resources.resource else {}
@@ -74,8 +74,8 @@ def label_selectors(workers: Workers, nodes: Sequence[LabelledNode], label: str)
 
 
 def local_cpus(table: TrainTable) -> int:
-    """Processors that a machine must offer for all workers of the run."""
-    return math.ceil(table.resources.cpus * table.num_workers)
+    """Processors that a machine must offer for all workers of the run and those that wait."""
+    return math.ceil(table.resources.cpus * (table.num_workers + table.recovery.spares))
 
 
 def split_peers(nodes: Sequence[str], tp: int) -> str | None:

@@ -8,7 +8,7 @@ got past their last checkpoint stands in metrics.jsonl.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
@@ -16,7 +16,7 @@ from lineage.storage.folder import Folder
 from trainer.data.corpus import Corpus
 from trainer.order import OrderPlan
 from trainer.provenance.facts import FactLog, SegmentFact, StartFact, SweepFact, check_name, commit, run_fact
-from trainer.provenance.reached import further_stretches, reached
+from trainer.provenance.reached import Reached, further_stretches, reached
 from trainer.provenance.setup import read_setup
 from trainer.recovery.attempts import Attempt, FencedOutError, check_fence
 
@@ -39,6 +39,20 @@ class Account:
         plan = run_fact(self._run, self._output, self._plan)
         self._log.add(plan, *self._started(), *self._closed(), *sweeps, *first)
         commit(self._log, self._changes[-1][1].outputs)
+
+    def take_over(self, got: Mapping[int, Reached]) -> None:
+        """Say that the attempt begins in place of one that got so far (`got`), as `start` does; the stores take it in
+        the background."""
+        before = [fact for _, fact in self._log.facts()]
+        plan = run_fact(self._run, self._output, self._plan)
+        self._log.add(
+            plan, *self._started(), *further_stretches(before, got), *self._stretches(self._attempt.first_step, ())
+        )
+        self._committing = self._worker.submit(commit, self._log, self._changes[-1][1].outputs)
+
+    def give_up(self) -> None:
+        """Another attempt keeps the account from now on; what is being committed goes on."""
+        self._worker.shutdown(wait=False)
 
     def content_changed(self, step: int, corpus: Corpus) -> None:
         """Batches from `step` on are read from `corpus`."""

@@ -35,7 +35,7 @@ LOSSES: Final = (pa.field("loss", pa.float64()), pa.field("num_labels", pa.int64
 where the batch was skipped unseen."""
 
 _FLUSH_ROWS: Final = 1 << 16
-_NAME: Final = re.compile(r"batches-(?P<attempt>\d+)-\d+-(?P<first>\d+)-(?P<end>\d+)\.parquet$")
+_NAME: Final = re.compile(r"batches-(?P<attempt>\d+)-(?P<rank>\d+)-(?P<first>\d+)-(?P<end>\d+)\.parquet$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,27 +88,52 @@ class BatchRecorder:
         """Take the losses of a step, by row of the global batch, before its rows are flushed."""
         self._losses[step] = losses_R
 
+    def go_on(self, attempt: int, step: int) -> None:
+        """Write what was taken of the steps before `step`; those from there on are done again, as attempt `attempt`."""
+        self._rows = [rows for rows in self._rows if rows.step < step]
+        self.flush()
+        self._attempt = attempt
+
     def flush(self) -> None:
         """Write what was taken since the last flush."""
-        if not self._rows:
-            return
-        table = pa.concat_tables([self._table(rows) for rows in self._rows])
-        first, end = self._rows[0].step, self._rows[-1].step + 1
-        with self._folder.writing(f"batches-{self._attempt:05d}-{self._rank:05d}-{first:09d}-{end:09d}.parquet") as f:
-            pq.write_table(table, f, compression="zstd")
+        self.write(self._attempt, self._rows)
         self._rows.clear()
         self._losses.clear()
         self._num_rows = 0
 
-    def _table(self, rows: Recorded) -> pa.Table:
+    def write(self, attempt: int, every: Sequence[Recorded]) -> None:
+        """Write these rows, which rise by step, as those of an attempt."""
+        if not every:
+            return
+        table = pa.concat_tables([self._table(attempt, rows) for rows in every])
+        first, end = every[0].step, every[-1].step + 1
+        with self._folder.writing(f"batches-{attempt:05d}-{self._rank:05d}-{first:09d}-{end:09d}.parquet") as f:
+            pq.write_table(table, f, compression="zstd")
+
+    def _table(self, attempt: int, rows: Recorded) -> pa.Table:
         num = len(rows.rows)
-        columns = {"run": [self._run] * num, "attempt": [self._attempt] * num, **rows.columns}
+        columns = {"run": [self._run] * num, "attempt": [attempt] * num, **rows.columns}
         if len(self._schema) > len(BATCHES):
             losses = self._losses.get(rows.step)
             mine = [None if losses is None else losses[row] for row in rows.rows]
             columns["loss"] = [None if loss is None else loss.loss for loss in mine]
             columns["num_labels"] = [None if loss is None else loss.num_labels for loss in mine]
         return pa.table(columns, schema=self._schema)
+
+
+def unrecorded_steps(output: Folder, rank: int, line: Sequence[tuple[int, range]]) -> list[tuple[int, range]]:
+    """Of the steps that attempts have done (`line`: attempt, steps) those of which no file of this rank tells."""
+    named = [_NAME.search(name) for name in output.names("batches")]
+    mine = [parts for parts in named if parts is not None and int(parts["rank"]) == rank]
+    missing = []
+    for attempt, steps in line:
+        told = sorted((int(p["first"]), int(p["end"])) for p in mine if int(p["attempt"]) == attempt)
+        at = steps.start
+        for first, end in [*told, (steps.stop, steps.stop)]:
+            if at < min(first, steps.stop):
+                missing.append((attempt, range(at, min(first, steps.stop))))
+            at = max(at, end)
+    return missing
 
 
 def read_row_losses(

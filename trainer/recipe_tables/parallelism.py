@@ -178,3 +178,11 @@ class Mesh:
         """The data parallel rank of global rank `rank`. Ranks count, from the innermost dimension: tp, cp, dp_shard,
         dp_replicate, pp."""
         return rank // (self.tp * self.cp) % self.dp
+
+    def replicas_of(self, rank: int, *, shards: bool) -> tuple[int, ...]:
+        """The other ranks that hold the same pieces of weights and moments as global rank `rank`: those at its place in
+        other replicas; without `shards` (zero = 0) dp_shard x cp are replicas too."""
+        inner = self.tp if not shards else self.tp * self.cp * self.dp_shard
+        stage = self.num_workers // self.pp
+        first = rank // stage * stage
+        return tuple(other for other in range(first + rank % inner, first + stage, inner) if other != rank)

@@ -55,6 +55,34 @@ def claim(output: Folder) -> int:
     return number
 
 
+def claim_next(output: Folder, number: int, launch: str) -> int:
+    """Claim a number after attempt `number` of the launch of that name, which goes on in place. FencedOutError where
+    another launch has claimed one; a number that this launch claimed and lost the claimant of is passed over."""
+    while True:
+        number += 1
+        name = f"{_FOLDER}/{number:05d}.claim"
+        if output.publish_new(name, json.dumps({"launch": launch}).encode()):
+            return number
+        if json.loads(output.read(name)).get("launch") != launch:
+            raise FencedOutError(
+                f"attempt {number - 1} of {output.url} has been superseded: it ends without publishing"
+            )
+
+
+def steps_on_line(output: Folder, attempt: Attempt, since: int) -> list[tuple[int, range]]:
+    """The attempts that lead to one that begins now, each with the steps from `since` on that it did, the newest
+    first."""
+    known = {each.number: each for each in attempts(output)}
+    found = []
+    end, number = attempt.first_step, attempt.parent
+    while number in known and end > since:
+        at = known[number]
+        if at.first_step < end:
+            found.append((number, range(max(at.first_step, since), end)))
+        end, number = min(end, at.first_step), at.parent
+    return found
+
+
 def begin(output: Folder, attempt: Attempt) -> None:
     """Write down where a claimed attempt begins."""
     row = {name: value for name, value in dataclasses.asdict(attempt).items() if name != "number"}
@@ -97,7 +125,11 @@ def attempts(output: Folder) -> tuple[Attempt, ...]:
 def check_fence(output: Folder, number: int) -> None:
     """FencedOutError if a later attempt than `number` has claimed the run."""
     if output.exists(f"{_FOLDER}/{number + 1:05d}.claim"):
-        raise FencedOutError(f"attempt {number} of {output.url} has been superseded: it ends without publishing")
+        raise FencedOutError(_superseded(number, output))
+
+
+def _superseded(number: int, output: Folder) -> str:
+    return f"attempt {number} of {output.url} has been superseded: it ends without publishing"
 
 
 class Fence:

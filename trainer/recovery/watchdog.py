@@ -52,20 +52,31 @@ class RankProgress:
 
 def diagnose(progress: Sequence[RankProgress | None]) -> str:
     """One sentence that names the rank that others wait for, and the collective. None: no answer of that rank."""
-    silent = [rank for rank, each in enumerate(progress) if each is None]
+    hung = behind(progress)
     known = {rank: each for rank, each in enumerate(progress) if each is not None}
+    if not known:
+        return "no rank gives a sign of life"
     furthest = max(known.values(), key=lambda each: each.num_markers)
     collective = IMPLIED_COLLECTIVE.get(furthest.where, furthest.where)
     waiting = f"others wait in step {furthest.step} in the {collective}"
-    if silent:
-        return f"rank {_ranks(silent)} gives no sign of life; {waiting}"
-    least = min(each.num_markers for each in known.values())
-    behind = [rank for rank, each in known.items() if each.num_markers == least]
-    if least == furthest.num_markers:
+    if not hung:
         waiting = f"all ranks wait in step {furthest.step} in the {collective}"
         return f"{waiting}; `sluice train diagnose OUTPUT` says who came to it"
-    last = known[behind[0]]
-    return f"rank {_ranks(behind)} is hung in step {last.step}, {last.where}; {waiting}"
+    if hung[0] not in known:
+        return f"rank {_ranks(hung)} gives no sign of life; {waiting}"
+    last = known[hung[0]]
+    return f"rank {_ranks(hung)} is hung in step {last.step}, {last.where}; {waiting}"
+
+
+def behind(progress: Sequence[RankProgress | None]) -> list[int]:
+    """The ranks that the others wait for: those that gave no answer, else those with the fewest markers; none where all
+    have as many."""
+    silent = [rank for rank, each in enumerate(progress) if each is None]
+    if silent:
+        return silent
+    known = [each.num_markers for each in progress if each is not None]
+    least = min(known)
+    return [rank for rank, num in enumerate(known) if num == least] if least < max(known) else []
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -92,7 +103,7 @@ class Watchdog:
         self._store = store
         self._rank = rank
         self._world_size = world_size
-        self._record, self._dump = record, dump
+        self._record, self.dump = record, dump
         self._progress = RankProgress(num_markers=0, step=0, where="start")
         self._since = math.inf
         self._stopped = threading.Event()
@@ -116,7 +127,7 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._stopped.wait(min(self._seconds / 10, 1.0)):
             if time.monotonic() - self._since > self._seconds:
-                _in_time(self._dump, f"no progress for {self._seconds:g} s in {self._progress.where}")
+                _in_time(self.dump, f"no progress for {self._seconds:g} s in {self._progress.where}")
                 self._end(self._compare())
                 return
 

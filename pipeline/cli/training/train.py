@@ -14,7 +14,11 @@ Newer checkpoints are set aside (into set-aside, where the others lie; sluice tr
 until the run has done their steps again, and what those steps read is listed as not applied. Killed at any point, the
 same call goes on, as does one without these options: it never goes back twice.
 
-Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`.
+With [train.recovery] mode = "in_place" and spares = 1 or more a lost process costs seconds: the others go on with what
+they hold, and one that waits takes its place (docs/training.md).
+
+Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`, one that recovers in
+place as `python -m trainer recipes/train.toml`.
 """
 
 from __future__ import annotations

@@ -189,3 +189,11 @@ def test_the_command_prints_one_object_and_a_page(
     for word in ("optimizer states", "reduce-scatter", "MFU", "Young", "GPU hours"):
         assert word in page
     assert main(["plan", str(path), "--set", "plan.gpu=none"]) == 2
+
+
+def test_copies_on_neighbours_are_planned_with_their_memory_and_time(tmp_path: Path) -> None:
+    asked = ("train.recovery.mode=in_place", "train.recovery.spares=1", "train.recovery.neighbour_copy=true")
+    (note,) = plan_of(tmp_path, *asked, "plan.inter_gbps=400").notes
+    # 12 bytes of 8.03 billion parameters over 8 GPUs.
+    assert "keeps 48.2 GB in host memory and sends 12.0 GB a step to the next, 0.24 s" in note
+    assert plan_of(tmp_path).notes == ()

@@ -1,0 +1,151 @@
+"""From the death of a process to the next step that had not been finished before: in place, beside a restart of all
+processes from the newest checkpoint, by torchrun, on the same recipe and machine.
+
+Each side is one run of four processes in which a process is killed again and again, another rank each time, once some
+steps are done; the sides take turns. What is lost by a restart hangs on `--every`, the steps between two checkpoints:
+those since the last one are done again. Step times of both sides stand beside it.
+
+    python -m benchmarks.recovery [--kills 5] [--rounds 1] [--every 20] [--workers 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.support.outputs.tiny_corpus import make_corpus
+
+_STEPS_BETWEEN: Final = 25
+"""Steps from one death to the next: more than `--every`, so that each side has saved in between."""
+_DEADLINE_SECONDS: Final = 900.0
+
+RECIPE: Final = """
+[run]
+name = "{name}"
+[train]
+data = "{data}"
+output = "{output}"
+model = "debug"
+seq_len = 128
+global_batch = 16
+steps = {steps}
+zero = 0
+workers = {workers}
+[train.checkpoint]
+every = {every}
+"""
+
+IN_PLACE: Final = """
+[train.recovery]
+mode = "in_place"
+spares = 1
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=5, help="in each run")
+    parser.add_argument("--rounds", type=int, default=1, help="runs of each side")
+    parser.add_argument("--every", type=int, default=20, help="steps between checkpoints")
+    parser.add_argument("--workers", type=int, default=4)
+    options = parser.parse_args()
+    seconds: dict[str, list[float]] = {"in place": [], "restart": []}
+    with tempfile.TemporaryDirectory(prefix="sluice-recovery-") as scratch:
+        data = make_corpus(str(Path(scratch) / "out"), {"web": [70_000]}).url
+        for number in range(options.rounds):
+            for side, found in seconds.items():
+                found.extend(_Run(Path(scratch), data, side, number, options).deaths())
+                print(json.dumps({"side": side, "seconds": [round(one, 2) for one in found]}), flush=True)
+    medians = {side: statistics.median(each) for side, each in seconds.items()}
+    summary: dict[str, float | int] = {"deaths": len(seconds["in place"])}
+    for side, each in seconds.items():
+        summary |= {f"{side}, median s": round(medians[side], 2), f"{side}, worst s": round(max(each), 2)}
+    summary["in place over restart"] = round(medians["in place"] / medians["restart"], 3)
+    print(json.dumps(summary, indent=1))
+
+
+class _Run:
+    """One run of a side."""
+
+    def __init__(self, scratch: Path, data: str, side: str, number: int, options: argparse.Namespace) -> None:
+        self._side, self._options = side, options
+        self._output = scratch / f"{side.replace(' ', '-')}-{number}"
+        self._recipe = self._output.with_suffix(".toml")
+        text = RECIPE.format(
+            name=self._output.name,
+            data=data,
+            output=self._output,
+            steps=(options.kills + 1) * _STEPS_BETWEEN,
+            workers=options.workers,
+            every=options.every,
+        )
+        self._recipe.write_text(text + (IN_PLACE if side == "in place" else ""))
+
+    def deaths(self) -> list[float]:
+        """Kill a process after each stretch of steps; the seconds until the run got further than it was."""
+        found = []
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with open(self._output.with_suffix(".log"), "wb") as log:
+            run = subprocess.Popen(self._command(), stdout=log, stderr=log, env=environment, start_new_session=True)
+            try:
+                for number in range(self._options.kills):
+                    self._wait_for((number + 1) * _STEPS_BETWEEN, run)
+                    rank = number % self._options.workers
+                    os.kill(self._process_of(rank, run.pid), signal.SIGKILL)
+                    began, step = time.perf_counter(), self._step()
+                    self._wait_for(step + 1, run)
+                    found.append(time.perf_counter() - began)
+                if run.wait(_DEADLINE_SECONDS):
+                    said = Path(log.name).read_text()[-2000:]
+                    raise SystemExit(f"{self._recipe}: exit code {run.returncode}: {said}")
+            finally:
+                run.kill()
+        return found
+
+    def _command(self) -> list[str]:
+        if self._side == "in place":
+            return [sys.executable, "-m", "trainer", str(self._recipe)]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--monitor-interval=0.1"]
+        torchrun += [f"--nproc-per-node={self._options.workers}", f"--max-restarts={self._options.kills + 1}"]
+        return [*torchrun, "-m", "trainer", str(self._recipe)]
+
+    def _step(self) -> int:
+        """The furthest step that is reported; -1 before the first."""
+        metrics = self._output / "metrics.jsonl"
+        if not metrics.exists():
+            return -1
+        whole = metrics.read_bytes().rpartition(b"\n")[0]
+        return max((json.loads(line)["step"] for line in whole.splitlines()), default=-1)
+
+    def _wait_for(self, step: int, run: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while self._step() < step:
+            if run.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(
+                    f"{self._recipe}: step {step} did not come; {self._output.with_suffix('.log')} says why"
+                )
+            time.sleep(0.01)
+
+    def _process_of(self, rank: int, parent: int) -> int:
+        if self._side == "in place":
+            rows = json.loads((self._output / "ranks.json").read_text())
+            return int(next(row["pid"] for row in rows if row["rank"] == rank))
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit() and f"PPid:\t{parent}\n" in (folder / "status").read_text():
+                variables = (folder / "environ").read_bytes().split(b"\0")
+                if f"RANK={rank}".encode() in variables:
+                    return int(folder.name)
+        raise SystemExit(f"no process of {parent} is rank {rank}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""A run in which processes die and whose others go on: to the bit what it would have been."""
+
+from __future__ import annotations
+
+import json
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.training.in_place import Death, Deaths, miss_the_vote, show_a_sign, train_with, without_recovery
+from tests.support.training.training_runs import Run
+from trainer.provenance.reached import read_facts
+from trainer.recovery.attempts import attempts
+from trainer.telemetry.timing import PHASES
+
+IN_PLACE = {"mode": "in_place", "spares": 1}
+RECOVERY = (
+    "agreement of the ranks that are left",
+    "forming of process groups",
+    "claim of the next attempt",
+    "making of the model",
+    "filling of the model",
+)
+"""The markers of a recovery, in their order."""
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [1700, 530], "books": [1111]}).url
+
+
+def check_same(run: Run, whole: Run) -> None:
+    """Losses, norms, weights, moments and what was fed, to the bit; each step fed and applied once."""
+    assert run.losses() == whole.losses()
+    assert [row["grad_norm"] for row in run.metrics().values()] == [r["grad_norm"] for r in whole.metrics().values()]
+    assert hashes(run) == hashes(whole) != {}
+    assert run.sequences() == whole.sequences()
+    line = {step: attempt for attempt, steps in applied_by(run) for step in steps}
+    assert line == {step: row["attempt"] for step, row in run.metrics().items()}
+
+
+def hashes(run: Run) -> dict[str, Any]:
+    complete = json.loads((run.output / "checkpoints" / run.checkpoints()[-1] / "complete.json").read_text())
+    return {name: entry for name, entry in complete["files"].items() if name.endswith(".distcp")}
+
+
+def applied_by(run: Run) -> list[tuple[int, range]]:
+    """The steps that lineage counts for each attempt of the line to the newest."""
+    reached: dict[int, int] = {}
+    for fact in read_facts([str(run.output)]).segments:
+        reached[fact.attempt] = max(reached.get(fact.attempt, -1), fact.last_step or 0)
+    begun = {attempt.number: attempt for attempt in attempts(Folder(str(run.output)))}
+    number: int | None = max(reached)
+    end = reached[max(reached)] + 1
+    found = []
+    while number is not None:
+        first = begun[number].first_step
+        found.append((number, range(first, end)))
+        end, number = min(first, end), begun[number].parent
+    return found
+
+
+def test_a_spare_takes_the_place_of_a_killed_process_and_nothing_is_lost(corpus: str, tmp_path: Path) -> None:
+    ddp = {"workers": 2, "zero": 0, "steps": 9, "model": "debug", "recovery": IN_PLACE}
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
+    result = train_with(run, {0: (Death(rank=0, where="backward", nth=7),)})
+    assert (result.finished, result.attempt) == (True, 2)
+    check_same(run, whole)
+    ranks = json.loads((run.output / "ranks.json").read_text())
+    assert [(row["rank"], row["generation"], row["role"]) for row in ranks][:2] == [(0, 1, "rank"), (1, 1, "rank")]
+    assert len({row["pid"] for row in ranks}) == len(ranks)
+
+
+def test_a_rank_whose_node_shows_a_sign_is_replaced_before_it_fails(
+    corpus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    drain = {"recovery": IN_PLACE | {"on_sign": "drain"}, "health": {"every": 4}}
+    ddp = {"workers": 2, "zero": 0, "steps": 9, "model": "debug"} | drain
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
+    assert train_with(run, {}, prepare=partial(show_a_sign, tmp_path / "once")).finished
+    check_same(run, whole)
+    said = capfd.readouterr().err
+    assert "rank 0 is replaced: rank 0 (" in said and "shows a sign: 1 uncorrected memory errors of mc0" in said
+    ranks = json.loads((run.output / "ranks.json").read_text())
+    assert {row["generation"] for row in ranks if row["role"] == "rank"} == {1}
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "ddp": {"workers": 4, "zero": 0},
+    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
+    "tp and replicas": {"parallel": {"tp": 2, "dp_replicate": 2}},
+    "pp and replicas": {"parallel": {"pp": 2, "dp_replicate": 2}},
+}
+
+WITHOUT_REPLICAS: dict[str, dict[str, Any]] = {
+    "fsdp": {"workers": 4},
+    "tp and shards": {"parallel": {"tp": 2, "dp_shard": 2}},
+    "pp and shards": {"parallel": {"pp": 2, "dp_shard": 2}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", WITHOUT_REPLICAS)
+def test_without_a_replica_the_copies_on_neighbours_fill_the_place(layout: str, corpus: str, tmp_path: Path) -> None:
+    changes = {"steps": 60, "recovery": IN_PLACE | {"spares": 2, "neighbour_copy": True}} | WITHOUT_REPLICAS[layout]
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
+    moments = [(where, 3) for where in (*PHASES, "vote on the step", "copy to the neighbour") for _ in range(2)]
+    deaths = {number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)}
+    assert train_with(run, deaths).finished
+    check_same(run, whole)
+    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {len(deaths)}
+
+
+def forty_deaths() -> Deaths:
+    """One in each generation: in every phase of each rank, and at every marker of a recovery, which the next ends."""
+    moments = [(where, 3) for where in PHASES for _ in range(4)] + [(where, 1) for where in RECOVERY for _ in range(2)]
+    moments += [("vote on the step", 2), ("all-reduce of label counts", 2)]
+    # A generation that dies in its recovery has not trained: those in which it trains lie between.
+    moments = [moments[number * 11 % len(moments)] for number in range(len(moments))]
+    return {number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_forty_deaths_in_all_phases_and_in_recoveries_change_no_bit(layout: str, corpus: str, tmp_path: Path) -> None:
+    changes = {"steps": 120, "recovery": IN_PLACE | {"spares": 2}, "validation": 0.1, "eval_every": 10} | LAYOUTS[
+        layout
+    ]
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
+    assert train_with(run, forty_deaths()).finished
+    check_same(run, whole)
+    # Each in the same start of the processes: a start from a checkpoint has generation 0.
+    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {len(forty_deaths())}
+
+
+@pytest.mark.slow
+def test_a_rank_one_step_behind_brings_it_in(corpus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    changes = {"steps": 9, "recovery": IN_PLACE, "parallel": {"dp_replicate": 2, "dp_shard": 2}}
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
+    assert train_with(run, {}, prepare=partial(miss_the_vote, rank=1, dying=2, step=5)).finished
+    check_same(run, whole)
+    assert "rank 1 brings step 5 in, as the others have" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_death_while_groups_are_formed_is_only_the_next_generation(corpus: str, tmp_path: Path) -> None:
+    ddp = {"workers": 3, "zero": 0, "steps": 9, "recovery": IN_PLACE | {"spares": 2}}
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
+    forming = {number: (Death(rank=number % 3, where="forming of process groups"),) for number in (1, 2, 3)}
+    assert train_with(run, {0: (Death(rank=0, where="forward", nth=7),)} | forming).finished
+    check_same(run, whole)
+
+
+@pytest.mark.slow
+def test_stopped_processes_are_found_and_replaced(corpus: str, tmp_path: Path) -> None:
+    ddp = {"workers": 3, "zero": 0, "steps": 24, "recovery": IN_PLACE, "faults": {"watchdog_seconds": 8.0}}
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
+    moments = [(where, 2) for where in PHASES] + [(where, 1) for where in RECOVERY[1:4]]
+    deaths = {
+        number: (Death(rank=number % 3, where=where, nth=nth, signal=signal.SIGSTOP),)
+        for number, (where, nth) in enumerate(moments)
+    }
+    assert train_with(run, deaths).finished
+    check_same(run, whole)
+
+
+@pytest.mark.slow
+def test_where_a_shard_is_lost_with_its_replica_all_start_again_and_say_why(
+    corpus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hsdp = {"parallel": {"dp_replicate": 2, "dp_shard": 2}, "steps": 14, "recovery": IN_PLACE}
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=hsdp))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=hsdp)
+    # From a checkpoint on there are fewer steps than these: the second start does not come so far.
+    both = tuple(Death(rank=rank, where="vote on the step", nth=11) for rank in (0, 2))
+    assert train_with(run, {0: both}).finished
+    check_same(run, whole)
+    said = capfd.readouterr().err
+    assert "this cannot be met in place: " in said
+    assert "all processes start again from the newest checkpoint" in said
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no spare": ({"zero": 0, "workers": 2, "recovery": {"mode": "in_place"}}, "spares = 0: expected at least 1"),
+    "spares without it": ({"workers": 2, "recovery": {"spares": 1}}, 'spares = 1: expected train.recovery.mode = "in'),
+    "replacing without it": ({"recovery": {"on_straggler": "replace"}}, 'on_straggler = "replace": expected train.rec'),
+    "draining without it": ({"recovery": {"on_sign": "drain"}}, 'on_sign = "drain": expected train.recovery.mode'),
+    "one process": ({"recovery": IN_PLACE}, "expected at least 2 workers"),
+    "nobody else has it": ({"workers": 2, "recovery": IN_PLACE}, "no other process holds the weights"),
+    "losses of rows": ({"zero": 0, "workers": 2, "recovery": IN_PLACE, "record_losses": True}, "record_losses = true"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_met_in_place_is_refused_with_the_recipe(case: str, tmp_path: Path) -> None:
+    changes, expected = REFUSED[case]
+    with pytest.raises(RecipeError, match=expected):
+        Run(data="out", output=tmp_path / "run", changes=changes).recipe()
