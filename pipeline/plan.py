@@ -13,13 +13,14 @@ import json
 import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from lineage.ids import content_hash
 from lineage.index.names import RUN_FILE
 from lineage.index.output_index import read_index
-from lineage.recipe import RecipeError, as_plain, blamed_on
+from lineage.recipe import RecipeError, as_plain, blamed_on, parse_table
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
@@ -31,7 +32,7 @@ from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, 
 from pipeline.results.run_summary import read_summary
 from stages.dedup.minhash import scheme_name
 from stages.libraries import OPTIONAL, libraries
-from stages.steps.catalogue import SHAPING, files_of, libraries_of
+from stages.steps.catalogue import CATALOGUE, SHAPING, files_of, libraries_of
 from stages.steps.model_step import WHERE_IT_RUNS
 from stages.steps.user_code import CodeFile, function_files, function_libraries
 from stages.tokens.tokenizer import TOKENIZER_FILES
@@ -443,13 +444,29 @@ def _listed(found: Sequence[str]) -> str:
 
 
 def _differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions: bool) -> list[str]:
-    """In what a plan and a recorded one differ, a line each."""
+    """In what a plan and a recorded one differ, a line each. Without `compare_versions` the recorded one may be of an
+    earlier release: keys and steps that this had not count as its defaults."""
     ours = json.loads(json.dumps(plan.identity))
     recorded = _with_absolute_places(recordable(recorded))  # an earlier release wrote credentials down
-    found = differing_keys(ours["recipe"], recorded["recipe"])
+    recipes = ours["recipe"], recorded["recipe"]
+    if not compare_versions:
+        with suppress(RecipeError):  # this release has not all of its keys: the comparison names them
+            recipes = _as_of_this_release(recipes[0]), _as_of_this_release(recipes[1])
+    found = differing_keys(*recipes)
     for what in ("inputs", "files", "outputs", *(["versions"] if compare_versions else [])):
         found += _differing_entries(what, ours[what], recorded[what])
     return found
+
+
+def _as_of_this_release(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recorded recipe with every key that this release has, and without steps that do nothing by it; RecipeError
+    where it has others."""
+    parsed = parse_table(PipelineRecipe, recipe)
+    tables = tables_of(parsed)
+    filled = _shaping_keys(recordable(as_plain(parsed)))
+    for source in filled["source"]:
+        source["steps"] = [name for name in source["steps"] if name not in CATALOGUE or CATALOGUE[name].is_on(tables)]
+    return filled
 
 
 def _differing_entries(what: str, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Sequence[str]:

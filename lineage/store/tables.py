@@ -26,6 +26,9 @@ Kind = Literal["fact", "index", "appended"]
 """`fact` and `index`: a run writes it at its end, bucket by bucket, and it never changes after; an index is derived
 from `documents`, for lookups, and has no view. `appended`: later facts are appended to it."""
 
+LAYOUT: Final = 3
+"""The store's layout of the next release: one more after each that has new tables or columns."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -180,7 +180,7 @@ def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
 
 def _sets(table: QualityTable, bounds: Limits, stop_words: tuple[str, ...], language: str) -> tuple[RuleSet, ...]:
     variant: Variant = measured_as(table.variant)
-    build = {
+    build: dict[str, Callable[[], RuleSet]] = {
         "gopher_quality": lambda: gopher_quality.rule_set(variant, bounds, stop_words),
         "gopher_repetition": lambda: gopher_repetition.rule_set(variant, bounds),
         "c4": lambda: c4.rule_set(variant, bounds, terminal_punctuation=table.c4_terminal_punctuation),

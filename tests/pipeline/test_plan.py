@@ -18,7 +18,7 @@ from pipeline.plan import PLAN, RunPlan, check_same_run, clear_work, plan_run, v
 from pipeline.recipe import PipelineRecipe, checked, load
 from pipeline.refilter.step_keys import step_keys
 from stages.html.extraction import Extractor, extract
-from tests.support.outputs.runs import recipe, write_recipe
+from tests.support.outputs.runs import recipe, run, write_recipe
 from tests.support.outputs.small_out.output import make_small_out
 from tests.support.stores.loopback import Handler, serving
 
@@ -255,3 +255,21 @@ def test_a_run_whose_index_was_lost_is_written_again_unless_a_purge_wrote_to_it(
     plan.out.publish("lineage/purged/fact-0.parquet", b"rows")
     with pytest.raises(RecipeError, match="is not empty"):
         check_same_run(plan)
+
+
+def test_a_finished_run_of_an_earlier_release_that_lacked_a_key_and_a_step_is_finished(tmp_path: Path) -> None:
+    (tmp_path / "0.jsonl").write_text(json.dumps({"text": "a text"}) + "\n")
+    plain = recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "*.jsonl"),)})
+    summary = run(tmp_path, plain)
+    earlier = json.loads(json.dumps(summary))
+    of_earlier = earlier["identity"]["recipe"]
+    del of_earlier["decontaminate"], of_earlier["dedup"]["normalise"]
+    of_earlier["source"][0]["steps"].remove("decontaminate")
+    (tmp_path / "out" / "run.json").write_text(json.dumps(earlier))
+    assert run(tmp_path, plain) == earlier
+    with pytest.raises(RecipeError, match=r"finished run, with other settings.*\n  dedup\.normalise is .fineweb. now"):
+        run(tmp_path, plain | {"dedup": {"normalise": "fineweb"}})
+    of_earlier["dedup"]["no_such_key"] = 1
+    (tmp_path / "out" / "run.json").write_text(json.dumps(earlier))
+    with pytest.raises(RecipeError, match=r"  dedup\.no_such_key is not given now and was 1\n"):
+        run(tmp_path, plain)

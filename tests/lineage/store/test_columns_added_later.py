@@ -57,3 +57,8 @@ def test_a_column_that_lacks_for_another_reason_is_asked_for() -> None:
     assert tables.stored("documents", ["doc_id"]) == [
         column for column in tables.SCHEMAS["documents"].names if column not in tables.TABLES["documents"].columns_since
     ]
+
+
+def test_no_table_and_no_column_is_of_a_later_layout_than_the_next_releases() -> None:
+    for name, spec in tables.TABLES.items():
+        assert all(1 <= since <= tables.LAYOUT for since in (spec.since, *spec.columns_since.values())), name
