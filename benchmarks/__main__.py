@@ -39,6 +39,7 @@ def main() -> int:
             ["checkpoint"],
             ["model_step"],
             ["small_runs"],
+            ["forgetting", "--only", "zero 3", "--documents", "2"],
             ["store", "--rows", "1000000"],
             ["page", "--rows", "200000", "--pages", "400"],
             ["steps", str(crawl), "--times", "1", "3"],

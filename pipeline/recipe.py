@@ -492,6 +492,7 @@ def tables_of(recipe: PipelineRecipe) -> StepTables:
         max_document_bytes=recipe.limits.max_document_bytes,
         encoding=recipe.tokenize.encoding,
         end_of_text=recipe.tokenize.end_of_text,
+        keep_measured=keeps_facts(recipe),
         **same,
     )
 

@@ -1,4 +1,5 @@
-"""What a terminal or a pipe may be given: text from the open web made harmless, and signs that its encoding has.
+"""What a terminal, a pipe or a spreadsheet may be given: text from the open web made harmless, and signs that its
+encoding has.
 
 Page text, titles, URLs and file names can hold escape sequences that recolour, move or retitle a terminal, and marks
 that turn the direction of writing. `visible` shows them as escapes. `prepare` has stdout and stderr write what their
@@ -21,6 +22,7 @@ _PLAIN: Final = {
     "‘": "'", "’": "'", "“": '"', "”": '"',
 }  # fmt: skip
 _ERRORS: Final = "sluice-plain"
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _STEERING: Final = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -64,6 +66,12 @@ def harmless_json(document: str) -> str:
     """The same JSON document with what could steer a terminal as JSON's own escapes, so that its values stay exact.
     (JSON itself escapes the control characters below U+0020.)"""
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
+def without_formula(text: str) -> str:
+    """A text that no spreadsheet carries out, with an apostrophe before what one would take for a formula: spreadsheets
+    take a cell that begins so for one (OWASP, CSV Injection), the full-width signs in some settings too."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def speaks_unicode(encoding: str | None) -> bool:

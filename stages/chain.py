@@ -167,10 +167,14 @@ class Chain:
             live = [(i, kept) for i, _ in live if isinstance(kept := outcomes[i], Document)]
         return outcomes
 
-    def prepare(self) -> None:
-        """Load now what the steps would load on their first document. RecipeError for everything that is wrong with
-        the recipe's steps: a model, list or function that is not there."""
-        for step in self._plain_steps:
+    def plain_step(self, stage: str) -> Step:
+        """The step of a stage, by itself: without what keeps purged documents out."""
+        return self._plain_steps[self.stages.index(stage)]
+
+    def prepare(self, first: int = 0) -> None:
+        """Load now what the steps from `stages[first]` on would load on their first document. RecipeError for
+        everything that is wrong with the recipe's steps: a model, list or function that is not there."""
+        for step in self._plain_steps[first:]:
             if isinstance(step, _Prepares):
                 step.prepare()
 

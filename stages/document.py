@@ -58,9 +58,10 @@ class Document:
     payload's true length, says so. `decoded` is what a step before parse made of the payload for those behind it (see
     `stages.html.page`); `answers` is what models that run apart from the other steps gave for it, by the model's name
     (see `stages.steps.model_step`). Neither is any part of what the document is. `scores` is what classifiers that
-    turn nothing down gave for its text, as (name, score); `labels` what else steps found out about it that is a
-    column of its own, as (column, text). `truncated` is why the record does not hold the whole
-    payload, where it says so: a reason of WARC-Truncated, or `segment` for the first of several records.
+    turn nothing down gave for its text, as (name, score); `labels` what else steps found out about it that is a column
+    of its own, as (column, text). `measured` is what rules of the step quality measured of its text, as (rule, value),
+    where that is kept for a run from its text. `truncated` is why the record does not hold the whole payload, where it
+    says so: a reason of WARC-Truncated, or `segment` for the first of several records.
     """
 
     doc_id: bytes
@@ -87,6 +88,7 @@ class Document:
     labels: tuple[tuple[str, str], ...] = field(default=())
     edits: tuple[Edit, ...] = field(default=())
     findings: tuple[Finding, ...] = field(default=())
+    measured: tuple[tuple[str, float], ...] = field(default=())
     decoded: object = field(default=None, compare=False, repr=False)
     answers: Mapping[str, object] | None = field(default=None, compare=False, repr=False)
 

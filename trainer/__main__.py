@@ -19,7 +19,7 @@ from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
 from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
-from trainer.processes.runtime import join_process_group, stop_on_sigterm
+from trainer.processes.runtime import join_process_group, process_began, stop_on_sigterm
 from trainer.recovery.attempts import FencedOutError
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.call import Replay, prepare_replay
@@ -28,7 +28,7 @@ from trainer.replay.options import add_replay, check_replay
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: done or stopped by SIGTERM; 1: failed; 2: the recipe is wrong. Rank 0 prints the result as JSON."""
+    """Exit code 0: done or stopped by SIGTERM; 1: failed; 2: recipe or call is wrong. Rank 0 prints the result."""
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
     parser.add_argument("recipe", help="a training recipe (TOML)")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="change one key")
@@ -43,7 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.writelines(f"{line}\n" for line in replay.lines)
         result = None
         if replay.trains:
-            result = train(recipe, LaunchContext(process=process, stop_requested=stop_requested))
+            result = train(
+                recipe, LaunchContext(process=process, stop_requested=stop_requested, began_at=process_began())
+            )
     except RecipeError as error:
         return _fail(str(error), 2)
     except (CheckpointError, FencedOutError, TrainingStoppedError, OSError, StoreError) as error:
@@ -56,7 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if process.rank == 0 and replay.purges and (replay.is_done if result is None else result.finished):
         try:
             name, _ = certify_replay(Folder(recipe.train.output), replay.purges)
-        except (RecipeError, CheckpointError, CertificateError, StoreError, OSError) as error:
+        except RecipeError as error:
+            return _fail(str(error), 2)
+        except (CheckpointError, CertificateError, StoreError, OSError) as error:
             return _fail(str(error), 1)
         sys.stderr.write(f"certificate: {Folder(recipe.train.output).at(name)}\n")
     return 0

@@ -18,15 +18,15 @@ from trainer.checkpoint.store import (
     Checkpoint,
     CheckpointError,
     Position,
-    abandoned,
     claim_folder,
     complete_checkpoints,
-    delete,
+    delete_left_over,
     read_position,
     set_aside,
 )
 from trainer.feed.feed import Feed
 from trainer.model.sizes import ModelConfig
+from trainer.options import TrainRecipe
 from trainer.provenance.facts import check_output, claim_output
 from trainer.provenance.same_plan import check_same_plan
 from trainer.recovery.attempts import Attempt, attempts, begin, claim
@@ -43,20 +43,27 @@ class Joined:
 
 
 def join(
-    output: Folder, checkpoints: Folder, data: Feed, config: ModelConfig, control: dist.ProcessGroup, *, run: str
+    output: Folder,
+    checkpoints: Folder,
+    data: Feed,
+    config: ModelConfig,
+    control: dist.ProcessGroup,
+    *,
+    recipe: TrainRecipe,
+    began_at: float,
 ) -> Joined:
-    """Claim the next attempt of the run of this name on rank 0, unless output or checkpoints are another run's, and
-    broadcast it.
+    """Claim the next attempt of the recipe's run on rank 0, unless output or checkpoints are another run's, and
+    broadcast it. `began_at`: when its processes began, seconds since the epoch.
 
     RecipeError where they are, or where the newest checkpoint was saved of another model or in another order,
     CheckpointError where the one to which the run is to go back is gone."""
     shared: list[Joined | CheckpointError | RecipeError | None] = [None]
     if dist.get_rank() == 0:
         try:
-            check_output(run, output)
+            check_output(recipe.run.name, output)
             claim_folder(checkpoints, output)
             _check_position(_continued(output, checkpoints).position, output, data, config)
-            claim_output(run, output)
+            claim_output(recipe.run.name, output)
             number = claim(output)
             found = _continued(output, checkpoints)
             _check_position(found.position, output, data, config)
@@ -65,16 +72,20 @@ def join(
         else:
             newest = found.checkpoint
             first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
-            attempt = Attempt(number=number, first_step=first_step, parent=parent, rollback=found.rollback)
+            attempt = Attempt(
+                number=number, first_step=first_step, parent=parent, rollback=found.rollback, began_at=began_at
+            )
             begin(output, attempt)
             for undone in set_aside(checkpoints, attempts(output)):
                 sys.stderr.write(
                     f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the run has"
                     f" done step {undone.step} again\n"
                 )
+            # Of files that have the number of an attempt in their name no later writer removes what is left.
+            for folder in (output, checkpoints):
+                folder.drop_all_dead()
             # They may fill the disk on which this attempt is to save its own.
-            for name in abandoned(checkpoints, attempts(output)):
-                delete(checkpoints, name)
+            delete_left_over(checkpoints, attempts(output), recipe.train.checkpoint, recipe.train.steps)
             shared = [Joined(attempt=attempt, name=newest.name if newest else None, position=found.position)]
     dist.broadcast_object_list(shared, src=0, group=control)
     if isinstance(shared[0], (CheckpointError, RecipeError)):

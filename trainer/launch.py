@@ -211,6 +211,7 @@ def _run_config(launch: str, output: Folder, folder: str, *, max_failures: int) 
 
 def _work(payload: dict[str, Any]) -> dict[str, Any]:
     """What each worker runs. An error that a new start would meet again is returned: raised, Ray would try again."""
+    began_at = time.time()  # of the process itself no use: Ray may have kept it ready
     job = _WorkerJob(**payload)
     recipe, process = _joined(job)
     output = Folder(recipe.train.output)
@@ -219,6 +220,7 @@ def _work(payload: dict[str, Any]) -> dict[str, Any]:
         process=process,
         more_sinks=(RayMetrics(recipe.run.name),) if is_first else (),
         stop_requested=_StopFile(output) if is_first else lambda: False,
+        began_at=began_at,
     )
     try:
         _check_peers(recipe.train.mesh.tp)

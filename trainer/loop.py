@@ -10,11 +10,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import socket
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -31,18 +34,22 @@ from trainer.checkpoint.store import Position, checkpoint_name
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.first_weights import load_first_weights
+from trainer.health.check import Health
 from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.joining import Joined, join
 from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import ModelConfig, model_config
-from trainer.options import FaultsTable, TrainRecipe
+from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
+from trainer.planning.gpus import machine_of
+from trainer.planning.plan import mtbf_hours
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.provenance.setup import make_setup, record_setup
-from trainer.recovery.attempts import Fence, attempts, record_failure
+from trainer.recovery.attempts import AttemptEnd, Fence, attempts, end, record_failure
+from trainer.recovery.cadence import FIRST_STEPS, AutoCadence
 from trainer.recovery.faults import SpikeWindow
 from trainer.recovery.repeats import RepeatedFaultsError, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
@@ -53,7 +60,10 @@ from trainer.replay.repeated import documents_of, go_back_before, left_out, skip
 from trainer.reporter import StepReporter
 from trainer.result import TrainingResult
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
+from trainer.telemetry.goodput import LiveGoodput, describe_goodput, read_account
 from trainer.telemetry.profiling import Profiler
+from trainer.telemetry.recorder import Recorder, RecorderOptions
+from trainer.telemetry.recorder_files import drop_old_recorders
 from trainer.telemetry.sinks import print_epochs, standard_sinks
 from trainer.telemetry.step_report import Sink
 from trainer.telemetry.timing import PhaseClock, StepTiming
@@ -66,9 +76,11 @@ _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
-    """What differs between torchrun, Ray Train and tests."""
+    """What differs between torchrun, Ray Train and tests. `began_at`: when this start of the processes began, seconds
+    since the epoch."""
 
     process: Process
+    began_at: float = field(default_factory=time.time)
     more_sinks: Sequence[Sink] = ()
     stop_requested: Callable[[], bool] = lambda: False
     after_step: Callable[[int], None] = lambda step: None
@@ -90,9 +102,13 @@ class RunParts:
     saver: Saver
     watchdog: Watchdog
     fence: Fence
+    recorder: Recorder
     reporter: StepReporter
     profiler: Profiler
     sinks: Sequence[Sink]
+    goodput: LiveGoodput | None
+    cadence: AutoCadence | None
+    health: Health
 
     @property
     def model(self) -> ParallelModel:
@@ -108,15 +124,18 @@ class RunParts:
 @dataclass(slots=True, kw_only=True)
 class Progress:
     """What changes from step to step, besides weights and moments. `step` is the next one; `pending` are steps whose
-    figures may still be on the device."""
+    figures may still be on the device; `next_save`: steps done at the next checkpoint where the run finds its cadence
+    itself; `stall`: what the last reported step's checkpoint stopped it for."""
 
     step: int
     last_saved: int
+    next_save: int | None
     skips: SkipCounter
     checkpoint: str = ""
     skipped: list[int] = field(default_factory=list)
     pending: deque[tuple[StepOutcome, StepTiming]] = field(default_factory=deque)
     stop: bool = False
+    stall: float = 0.0
     loss: float | None = None
 
 
@@ -133,6 +152,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
         except RepeatedFaultsError as error:
             steps = error.steps
         # Not within `except`: the error holds the frames, and so the model, of the attempt that has ended.
+        launch = dataclasses.replace(launch, began_at=time.time())
         lines = by_first_rank(partial(go_back_before, recipe, steps), control)
         if launch.process.rank == 0:
             sys.stderr.writelines(f"{line}\n" for line in lines)
@@ -153,7 +173,7 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
         check_overlap(table.overlap, process.device.type)
         if layout.float8 is not None:
             check_float8(layout.float8, process.device)
-        joined = join(output, checkpoints, feed, config, control, run=recipe.run.name)
+        joined = join(output, checkpoints, feed, config, control, recipe=recipe, began_at=launch.began_at)
         begins_with = None if joined.position is not None else table.init_from
         origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
         if process.rank == 0:
@@ -161,19 +181,25 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
             record_setup(output, joined.attempt.number, setup, recipe)
         model = parallelise_model(config, layout, process.device, timeout)
         saver = Saver(checkpoints, output, table.checkpoint, saving, steps=table.steps)
+        attempt = joined.attempt.number
+        clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
+        recorder = Recorder(_recorder_options(table, process, output, attempt), clock)
         watchdog = Watchdog(
             table.faults.watchdog_seconds,
             store=process.store,
             rank=process.rank,
             world_size=process.world_size,
             record=partial(record_failure, output, process.rank),
+            dump=recorder.dump,
         )
-        with closing(watchdog):
-            progress = _first_progress(joined, checkpoints, table.faults)
-            attempt = joined.attempt.number
-            clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
+        with closing(recorder), recorder.recording(), closing(watchdog):
+            progress = _first_progress(joined, checkpoints, table)
+            goodput = LiveGoodput(output) if process.rank == 0 else None
             context = step_context(recipe, feed, model, progress.skips, clock)
             context.stop_requested = launch.stop_requested
+            context.operations = recorder.operations
+            if process.rank == 0:
+                drop_old_recorders(output, attempt)
             run = RunParts(
                 recipe=recipe,
                 launch=launch,
@@ -187,15 +213,49 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, control: dist.ProcessGr
                 saver=saver,
                 watchdog=watchdog,
                 fence=Fence(output, attempt),
-                reporter=StepReporter(recipe, config, feed, model, attempt=attempt, checkpoint_age=saver.age_seconds),
+                recorder=recorder,
+                reporter=StepReporter(
+                    recipe,
+                    config,
+                    feed,
+                    model,
+                    attempt=attempt,
+                    checkpoint_age=saver.age_seconds,
+                    recorder=recorder,
+                    nodes=_of_every_rank(socket.gethostname(), control),
+                    control=control,
+                ),
                 profiler=Profiler(table.profile, output, process.rank, attempt),
                 sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
+                goodput=goodput,
+                cadence=_auto_cadence(recipe, goodput),
+                health=Health(table, process.device, output, control, partial(_tensors, context)),
             )
+            _tell(run, run.health.start())
             load_state(run)
             result = run_steps(run, progress)
     if result.finished and process.rank == 0:
         end_rollbacks(output, attempts(output), result.attempt)
     return result
+
+
+def _recorder_options(table: TrainTable, process: Process, output: Folder, attempt: int) -> RecorderOptions:
+    return RecorderOptions(
+        output=output,
+        rank=process.rank,
+        world_size=process.world_size,
+        attempt=attempt,
+        device=process.device.type,
+        num_operations=table.recorder.operations,
+        num_steps=table.recorder.steps,
+    )
+
+
+def _of_every_rank(mine: T, control: dist.ProcessGroup) -> list[T]:
+    """What each rank gives. Collective."""
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine, group=control)
+    return found
 
 
 def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
@@ -213,11 +273,24 @@ def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
     return cast(T, found)
 
 
-def _first_progress(joined: Joined, checkpoints: Folder, table: FaultsTable) -> Progress:
-    progress = Progress(step=0, last_saved=-1, skips=skip_counter(table, joined.position))
+def _auto_cadence(recipe: TrainRecipe, goodput: LiveGoodput | None) -> AutoCadence | None:
+    """On rank 0 of a run that finds its cadence itself; None elsewhere."""
+    if goodput is None or recipe.train.checkpoint.every != "auto":
+        return None
+    nodes = -(-recipe.train.num_workers // machine_of(recipe.plan).gpus_per_node)
+    past = goodput.until_now()
+    return AutoCadence(
+        prior=mtbf_hours(recipe.plan, nodes) * 3600, run_seconds=past.wall_seconds, num_failures=past.num_failures
+    )
+
+
+def _first_progress(joined: Joined, checkpoints: Folder, table: TrainTable) -> Progress:
+    progress = Progress(step=0, last_saved=-1, next_save=None, skips=skip_counter(table.faults, joined.position))
     if joined.position is not None and joined.name is not None:
         progress.step = progress.last_saved = joined.position.step
         progress.checkpoint = checkpoints.folder(joined.name).url
+    if table.checkpoint.every == "auto":
+        progress.next_save = progress.step + FIRST_STEPS
     return progress
 
 
@@ -300,24 +373,42 @@ def _tensors(context: StepContext) -> dict[str, Tensor]:
 def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
     """Every step that is left, then a last checkpoint."""
     steps = run.recipe.train.steps
+    saving_seconds = 0.0
     try:
         while progress.step < steps and not progress.stop:
             run.profiler.before(progress.step)
             _run_step(run, progress)
             run.profiler.after(progress.step)
             progress.step += 1
+            told = run.health.after_step(progress.step)
+            if told:
+                run.model.weights_changed()  # a replica may have been mended
+                _tell(run, told)
             run.launch.after_step(progress.step)
         _report_pending(run, progress, keep=0)
         run.watchdog.rest()
+        began = time.monotonic()
         if progress.last_saved != progress.step:
             _save(run, progress, progress.step)
         run.saver.release()
         run.saver.wait()
+        saving_seconds = time.monotonic() - began
+    except BaseException:
+        if run.rank == 0:
+            with suppress(OSError):  # the storage may be what failed
+                end(run.output, run.joined.attempt.number, AttemptEnd(at=time.time(), how="failed"))
+        raise
     finally:
         run.saver.close()
         run.profiler.close()
         for sink in run.sinks:
             sink.close()
+    if run.rank == 0:
+        how = AttemptEnd(
+            at=time.time(), how="finished" if progress.step >= steps else "stopped", saving_seconds=saving_seconds
+        )
+        end(run.output, run.joined.attempt.number, how)
+        sys.stderr.writelines(f"{line}\n" for line in describe_goodput(read_account(run.output).at()))
     return TrainingResult(
         step=progress.step,
         attempt=run.joined.attempt.number,
@@ -328,7 +419,7 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
 
 
 def _run_step(run: RunParts, progress: Progress) -> None:
-    step = progress.step
+    step = run.recorder.operations.step = progress.step
     if run.rank == 0:
         run.fence.check()
     listed = run.feed.is_listed(step)
@@ -337,7 +428,7 @@ def _run_step(run: RunParts, progress: Progress) -> None:
     else:
         seed_step(run.recipe.seed, step, run.model.dp_rank)
         progress.pending.append(train_step(run.context, step, partial(_save_if_due, run, progress)))
-    validation = _validate(run, step)
+    validation = _validate(run, progress, step)
     saved = progress.last_saved == step + 1
     # On a GPU the figures of this step are still being computed: report the step before, and keep it busy.
     at_rest = bool(validation) or saved or not _computes_behind(run.model.device)
@@ -351,6 +442,22 @@ def _run_step(run: RunParts, progress: Progress) -> None:
         for sink in run.sinks:
             sink.flush()
         run.saver.release()
+        if progress.next_save is not None:
+            progress.next_save = step + 1 + by_first_rank(partial(_steps_to_next_save, run, progress), run.control)
+
+
+def _steps_to_next_save(run: RunParts, progress: Progress) -> int:
+    """Of rank 0, after a checkpoint whose step has been reported."""
+    assert run.cadence is not None
+    run.cadence.note_save(progress.stall)
+    return run.cadence.steps(run.saver.writing_seconds)
+
+
+def _tell(run: RunParts, told: Sequence[str]) -> None:
+    """What the machines' health is, on stderr and to the sinks of the next report."""
+    if run.rank == 0 and told:
+        sys.stderr.writelines(f"health: {line}\n" for line in told)
+        run.reporter.health = (*run.reporter.health, *told)
 
 
 def _computes_behind(device: torch.device) -> bool:
@@ -373,14 +480,17 @@ def _pass_over(run: RunParts, progress: Progress, step: int) -> None:
     _save_if_due(run, progress, step + 1, None)
 
 
-def _validate(run: RunParts, step: int) -> dict[str, float]:
+def _validate(run: RunParts, progress: Progress, step: int) -> dict[str, float]:
     """The loss on each source's held-out sequences where it is due after `step`; empty elsewhere."""
     table = run.recipe.train
     last = step + 1 == table.steps
     due = (step + 1) % table.eval_every == 0 if table.eval_every else False
     if table.validation == 0 or not (due or last):
         return {}
+    begin = run.context.clock.now()
     sums, counts = evaluate(run.context, run.feed.validation())
+    if progress.pending:
+        progress.pending[-1][1].evaluated(begin, run.context.clock.now())
     pairs = zip(run.feed.sources, sums.tolist(), counts.tolist(), strict=True)
     return {name: total / count for name, total, count in pairs if count}
 
@@ -391,11 +501,15 @@ def _report_pending(run: RunParts, progress: Progress, keep: int, validation: di
         outcome, timing = progress.pending.popleft()
         read = run.reporter.report(outcome, timing, validation if not progress.pending else None)
         progress.stop = progress.stop or read.stop
+        progress.stall = read.report.phases["checkpoint"]
+        if run.cadence is not None:
+            run.cadence.note_step(read.report.seconds - progress.stall)
         _note_losses(run, outcome)
         if read.report.skipped is None:
             progress.loss = read.report.loss
+        report = read.report if run.goodput is None else run.goodput.noted(read.report, time.time())
         for sink in run.sinks:
-            sink.write(read.report)
+            sink.write(report)
         _note_skip(run, progress, outcome.step, read.report.skipped)
 
 
@@ -420,7 +534,12 @@ def _note_skip(run: RunParts, progress: Progress, step: int, reason: str | None)
 
 def _save_if_due(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None) -> None:
     """The last phase of a step: a checkpoint of `step` steps where one is due."""
-    if step % run.recipe.train.checkpoint.every == 0 or step == run.recipe.train.steps:
+    table = run.recipe.train.checkpoint
+    if table.every == "auto":
+        due = step == progress.next_save or (table.keep_every > 0 and step % table.keep_every == 0)
+    else:
+        due = step % table.every == 0
+    if due or step == run.recipe.train.steps:
         _save(run, progress, step, outcome)
 
 

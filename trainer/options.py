@@ -58,13 +58,24 @@ class OptimizerTable:
 class CheckpointTable:
     """`[train.checkpoint]`."""
 
-    every: int = key(100, at_least=1, help="steps between checkpoints")
+    every: int | Literal["auto"] = key(
+        100,
+        at_least=1,
+        help='steps between checkpoints; "auto": by Daly\'s formula from what a save stops the loop for, the failures'
+        " of all attempts and, as a prior, those that [plan] expects",
+    )
     keep: int = key(3, at_least=1, help="the newest ones that are kept")
     keep_every: int = key(0, at_least=0, help="checkpoints of these multiples of steps are kept for ever; 0: none")
     keep_spaced: int = key(
         0, at_least=0, help="so many more, evenly spaced over the whole run, so that going back is never far; 0: none"
     )
     path: str | None = key(None, is_path=True, help="folder or URL of the checkpoints; not given: <output>/checkpoints")
+    local: str | None = key(
+        None,
+        is_path=True,
+        help="folder on each node's disk where large pieces of checkpoints lie on their way to an object store; not"
+        " given: the system's temporary folder. Without room there they go up at once",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +125,68 @@ class FaultsTable:
     def nan_steps(self) -> frozenset[int]:
         """`nan_at_step` as a set."""
         return frozenset((self.nan_at_step,) if isinstance(self.nan_at_step, int) else self.nan_at_step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderTable:
+    """`[train.recorder]`: what each process keeps of what it did last, for `sluice train diagnose`."""
+
+    operations: int = key(
+        2048, at_least=0, at_most=1 << 20, help="collectives and messages, 64 bytes each of its node's memory; 0: none"
+    )
+    steps: int = key(512, at_least=1, at_most=1 << 20, help="steps with their own and waiting times, 128 bytes each")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StragglersTable:
+    """`[train.stragglers]`: when a rank is named as slower than others at the same work."""
+
+    window: int = key(20, at_least=5, help="steps of whose own times a rank's median is taken; two windows in a row")
+    ratio: float = key(1.25, above=1, help="at least this many times the median of the ranks")
+    deviations: float = key(
+        4.0, at_least=0, help="at least this many times the median absolute deviation of the ranks from their median"
+    )
+    least_share: float = key(
+        0.02, at_least=0, at_most=1, help="at least this share of a step is lost: short phases are all noise"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryTable:
+    """`[train.recovery]`: what is done about a rank that is lost, or as good as lost."""
+
+    on_straggler: Literal["tell", "replace"] = key(
+        "tell", help="a rank that is slower than others at the same work is told of"
+    )
+    on_sign: Literal["tell", "drain"] = key(
+        "tell", help="a sign that a node is about to fail (train.health): it is told, or the rank is replaced before"
+    )
+    check_replicas_every: int = key(
+        0,
+        at_least=0,
+        help="steps between two comparisons of weights and moments over the replicas; the odd one is mended from the"
+        " others. 0: none",
+    )
+
+    def __post_init__(self) -> None:
+        if self.on_sign == "drain":
+            raise RecipeError(
+                'train.recovery.on_sign = "drain": no process waits to take a rank\'s place in this release; expected'
+                ' "tell"',
+                "train.recovery.on_sign",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthTable:
+    """`[train.health]`: what is looked at before a start and while the run goes on."""
+
+    every: int = key(
+        1000,
+        at_least=0,
+        help="steps between two looks at the machines (and one before the first step): a known product and a known"
+        " all-reduce on each device, disk, memory, and what kernel and GPUs count. 0: none",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +271,10 @@ class TrainTable:
     cache: CacheTable = key(CacheTable())
     order: OrderTable = key(OrderTable())
     faults: FaultsTable = key(FaultsTable())
+    recorder: RecorderTable = key(RecorderTable())
+    stragglers: StragglersTable = key(StragglersTable())
+    recovery: RecoveryTable = key(RecoveryTable())
+    health: HealthTable = key(HealthTable())
     resources: ResourcesTable = key(ResourcesTable())
     mixture: tuple[MixtureTable, ...] = key((), help="none: in proportion to tokens")
 
@@ -212,6 +289,11 @@ class TrainTable:
             raise RecipeError(f"train.mixture: first_step = {steps}: expected 0 first, then rising numbers")
         if needs := _NEEDS.get(self.dtype):
             raise RecipeError(f'train.dtype = "{self.dtype}": {needs}; expected "float8" or another dtype')
+        if self.recovery.on_straggler == "replace":
+            raise RecipeError(
+                'train.recovery.on_straggler = "replace": expected "tell"; replacing a rank needs a spare process, '
+                "which this release does not start"
+            )
         if not self.outs:
             raise RecipeError("train.data = []: expected at least one output of a data run")
         if self.mesh.tp > 1 and "SPREAD" in self.resources.placement:
@@ -330,6 +412,16 @@ class PlanTable:
     )
     storage_gbps: float = key(1.0, above=0, help="gigabits a second and GPU to where checkpoints go")
     restart_seconds: float = key(300.0, at_least=0, help="from a failure until steps run again")
+    in_place_seconds: float = key(
+        30.0, at_least=0, help="the same where the other ranks go on and a spare takes the place; assumed"
+    )
+    host_gbps: float = key(
+        100.0, above=0, help="gigabits a second from a GPU to host memory: what a save stops the loop for; assumed"
+    )
+    repair_hours: float = key(48.0, at_least=0, help="mean hours until a node that failed is back; assumed")
+    spare_nodes: int | None = key(
+        None, at_least=0, help="nodes that wait for a failure; not given: as many as are worth their price, and fewer"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

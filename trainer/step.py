@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -20,6 +21,7 @@ from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.options import OptimizerTable
 from trainer.parallel.mesh import ParallelModel
 from trainer.recovery.faults import SpikeWindow
+from trainer.telemetry.operations import Operations
 from trainer.telemetry.step_figures import PackedFigures
 from trainer.telemetry.timing import PhaseClock, StepTiming
 
@@ -51,6 +53,7 @@ class StepContext:
     nan_steps: frozenset[int] = frozenset()
     rate_factor: Callable[[int], float] = lambda step: 1.0
     keeps_rows: bool = False
+    operations: Operations | None = None
     token_losses: TokenLosses | None = None
 
 
@@ -96,7 +99,7 @@ def train_step(
     if model.pipeline is None:
         for index, rows in enumerate(batch):
             last = index == len(batch) - 1
-            model.when_backward_ends((lambda: clock.enter("gradient synchronisation")) if last else None)
+            model.when_backward_ends(partial(_backward_ended, context) if last else None)
             with model.synchronise(last):
                 clock.enter("forward")
                 micro = losses.share_of(rows)
@@ -108,6 +111,8 @@ def train_step(
                     del logits_BTV
                     clock.enter("backward")
                     torch.autograd.backward(loss)
+                    if context.operations is not None:
+                        context.operations.end_reduction()
     else:  # its schedule runs forward, loss and backward of all micro-batches, in turns
         with model.computing_loss():
             model.pipeline.step(batch, losses.share_of, losses.scaled, clock)
@@ -141,6 +146,14 @@ def train_step(
     clock.enter("checkpoint")
     save_if_due(step + 1, outcome)
     return outcome, clock.end_step()
+
+
+def _backward_ended(context: StepContext) -> None:
+    """Every layer has been differentiated: what backward still does is waiting for other ranks' gradients."""
+    context.clock.enter("gradient synchronisation")
+    group = context.model.reduced_by_ddp
+    if group is not None and context.operations is not None:
+        context.operations.begin_reduction(group)
 
 
 class _StepLosses:

@@ -278,6 +278,16 @@ class Folder:
             return []
         return sorted(path.split("://", 1)[-1].removeprefix(prefix) for path in found)
 
+    def folders(self) -> list[str]:
+        """The folders right below this one, sorted; on a disk the empty ones too, but none of temporary files."""
+        if self.is_remote:
+            return sorted({name.partition("/")[0] for name in self.names() if "/" in name})
+        try:
+            with os.scandir(self.url) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir() and not is_temporary(entry.name))
+        except FileNotFoundError:
+            return []
+
     def remove(self, name: str) -> None:
         """Delete the file `name`; nothing happens if it is gone already."""
         if not self.is_remote:
@@ -295,9 +305,16 @@ class Folder:
         if not self.is_remote:
             start = Path(self.at(prefix))
             for folder in start.parent.glob(f"{_TEMPORARY}{glob.escape(start.name)}*"):
-                with contextlib.suppress(FileNotFoundError):  # another writer has just removed it
-                    _remove_dead(folder)
-                    _remove_empty(folder)
+                _drop_dead(folder)
+
+    def drop_all_dead(self) -> None:
+        """The same of every file at and below this folder."""
+        if not self.is_remote:
+            for top, folders, _ in os.walk(self.url):
+                for name in folders:
+                    if name.startswith(_TEMPORARY):
+                        _drop_dead(Path(top, name))
+                folders[:] = [name for name in folders if not name.startswith(_TEMPORARY)]
 
     def move(self, name: str, to: str, *, last: str) -> None:
         """Move the folder `name` to `to`, which is not there. At once on a disk. An object store copies each file, the
@@ -423,6 +440,13 @@ def _naming(target: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(error.errno, os.strerror(error.errno or 0), str(target)) from error
+
+
+def _drop_dead(folder: Path) -> None:
+    """Remove the files of `folder` whose writers are dead, and the folder where that were all."""
+    with contextlib.suppress(FileNotFoundError):  # another writer has just removed it
+        _remove_dead(folder)
+        _remove_empty(folder)
 
 
 def _remove_dead(folder: Path) -> None:

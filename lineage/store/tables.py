@@ -179,6 +179,10 @@ PARSED_TEXTS: Final = pa.schema([
 """texts/<source>/part-NNNNN.parquet: with run.keep_text, each document that had a text after parse as it was then,
 rejected ones too, in reading order. A purge makes `text` and `metadata` null."""
 
+MEASURED: Final = pa.schema([("doc_id", _HASH), ("measured", _TEXT)])
+"""Unit file: what the rules of the step quality measured of a document, as a JSON object by rule. Kept beside parsed
+texts; a rule that came to no number, or was not asked, is not in it."""
+
 DEDUP: Final = pa.schema([
     ("doc_id", _HASH), ("source", _TEXT), ("part", _INT), ("part_row", _INT), ("num_chars", _INT),
     ("captured_at", _TEXT), ("url_key", _HASH), ("clean_hash", _HASH), ("signature", _HASH),

@@ -10,7 +10,8 @@ from lineage.recipe import expanded_path
 
 PATHS = frozenset({
     "out", "outs", "recipe", "recipes", "a", "b", "to", "from_output", "scan", "file", "warc", "against", "control",
-    "tokenizer", "token_file", "runs", "weights", "losses", "test_weights", "test_losses", "folder", "csv",
+    "tokenizer", "token_file", "runs", "weights", "losses", "timeline", "test_weights", "test_losses", "folder", "csv",
+    "csv_safe",
 })  # fmt: skip
 """Options and arguments, by the names under which they are parsed, that are paths or URLs."""
 
@@ -32,6 +33,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "tokenizer": ("pipeline.cli.output.tokenizer", "train a tokenizer from a run's clean texts"),
     "train": ("pipeline.cli.training.train", "the training run of a recipe, resumable"),
     "train why": ("pipeline.cli.training.why", "a training step again: loss by document, data or hardware"),
+    "train goodput": ("pipeline.cli.training.goodput", "what share of a run's wall time was useful steps"),
+    "train diagnose": ("pipeline.cli.training.diagnose", "the recorders of all ranks: who is missing, who is slow"),
     "certify": (
         "pipeline.cli.training.certify",
         "the certificate that a model is without what was purged, and its check",

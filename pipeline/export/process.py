@@ -54,7 +54,7 @@ from pipeline.cluster.session import as_connected, units_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
 from pipeline.export.request import ExportRequest
 from pipeline.export.sink import ExportSink
-from pipeline.export.units import ExportJob, ExportPiece, shard_pieces, sources_of, text_pieces, up_to_date
+from pipeline.export.units import ExportJob, ExportUnit, shard_units, sources_of, text_units, up_to_date
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
@@ -86,8 +86,8 @@ class Done:
     was_done: bool
 
 
-WriteAll = Callable[[ExportJob, Sequence[ExportPiece]], list[ExportedUnit]]
-"""Writes the units of pieces, in their order."""
+WriteAll = Callable[[ExportJob, Sequence[ExportUnit]], list[ExportedUnit]]
+"""Writes units, in their order."""
 
 
 def export(asked: CorpusExport, write_all: WriteAll) -> Done:
@@ -136,19 +136,19 @@ def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
     """Writes units as a Ray Data Dataset, many at once, skipping those whose marker stands; with `ray.address` "none"
     one after the other in this process."""
 
-    def write_all(job: ExportJob, pieces: Sequence[ExportPiece]) -> list[ExportedUnit]:
-        if not pieces:
+    def write_all(job: ExportJob, units: Sequence[ExportUnit]) -> list[ExportedUnit]:
+        if not units:
             return []
         table = as_connected(ray)
         with units_session(table):
-            return run_phase(_phase_run(job, table, reporter), _phase(job, pieces))
+            return run_phase(_phase_run(job, table, reporter), _phase(job, units))
 
     return write_all
 
 
-def in_process(job: ExportJob, pieces: Sequence[ExportPiece]) -> list[ExportedUnit]:
+def in_process(job: ExportJob, units: Sequence[ExportUnit]) -> list[ExportedUnit]:
     """Writes units one after another in this process: for few."""
-    return [write_unit(job, piece) for piece in pieces]
+    return [write_unit(job, unit) for unit in units]
 
 
 def _check(asked: CorpusExport, index: Index) -> None:
@@ -176,13 +176,13 @@ def _refuse_above(asked: CorpusExport) -> None:
 
 def write_export(asked: CorpusExport, index: Index, write_all: WriteAll) -> Manifest:
     """Bring the folder to what `index` says, and publish its manifest. The caller holds the folder."""
-    pieces = shard_pieces(index, asked.request) if reads_tokens(asked.request) else text_pieces(index, asked.request)
+    planned = shard_units(index, asked.request) if reads_tokens(asked.request) else text_units(index, asked.request)
     before = read_manifest(asked.to)
-    kept = up_to_date(pieces, before.units) if before is not None else {}
+    kept = up_to_date(planned, before.units) if before is not None else {}
     job = _job(asked, index)
-    written = write_all(job, [piece for piece in pieces if piece.unit not in kept])
+    written = write_all(job, [unit for unit in planned if unit.key not in kept])
     by_name = kept | {unit.unit: unit for unit in written}
-    units = tuple(by_name[piece.unit] for piece in pieces)
+    units = tuple(by_name[unit.key] for unit in planned)
     manifest = Manifest(
         name=asked.name,
         format=asked.request.format,
@@ -209,16 +209,16 @@ def _job(asked: CorpusExport, index: Index) -> ExportJob:
     )
 
 
-def write_unit(job: ExportJob, piece: ExportPiece) -> ExportedUnit:
+def write_unit(job: ExportJob, unit: ExportUnit) -> ExportedUnit:
     """Write a unit's files, then its marker."""
     to = Folder(job.to)
     sink = ExportSink(to)
-    FORMATS[job.request.format].write(job, piece, sink)
-    unit = ExportedUnit(unit=piece.unit, inputs=piece.inputs, files=sink.files)
-    return publish_result(to, piece.marker, unit)
+    FORMATS[job.request.format].write(job, unit, sink)
+    made = ExportedUnit(unit=unit.key, inputs=unit.inputs, files=sink.files)
+    return publish_result(to, unit.marker, made)
 
 
-def _phase(job: ExportJob, pieces: Sequence[ExportPiece]) -> Phase[ExportJob, ExportPiece, ExportedUnit]:
+def _phase(job: ExportJob, units: Sequence[ExportUnit]) -> Phase[ExportJob, ExportUnit, ExportedUnit]:
     return Phase(
         name=f"export {job.request.format}",
         operator=f"export_{job.request.format}",
@@ -226,8 +226,8 @@ def _phase(job: ExportJob, pieces: Sequence[ExportPiece]) -> Phase[ExportJob, Ex
         task=write_unit,
         result=ExportedUnit,
         job=job,
-        units=pieces,
-        size=lambda piece: piece.size,
+        units=units,
+        size=lambda unit: unit.size,
         note=_note,
     )
 

@@ -71,8 +71,8 @@ def parse_split(text: str | None) -> tuple[tuple[str, float], ...]:
     if not text:
         return ()
     pairs: list[tuple[str, float | None]] = []
-    for piece in text.split(","):
-        name, equals, share = piece.strip().partition("=")
+    for unit in text.split(","):
+        name, equals, share = unit.strip().partition("=")
         if not _SPLIT_NAME.fullmatch(name) or name in dict(pairs):
             raise RecipeError(
                 f"--split {text}: {name!r}: expected different names of lower-case letters, digits and underscores, as"

@@ -14,7 +14,7 @@ from lineage.index.output_index import PartFile
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from pipeline.export.sink import ExportSink
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 from pipeline.results.rows import opened, read_rows
 
 
@@ -57,26 +57,26 @@ class TextFile(Protocol):
     def add(self, row: TextRow, /) -> None: ...
 
 
-OpenText = Callable[[ExportSink, ExportJob, ExportPiece, str], AbstractContextManager[TextFile]]
+OpenText = Callable[[ExportSink, ExportJob, ExportUnit, str], AbstractContextManager[TextFile]]
 """Opens a unit's file of a split (its name, or "" where there are none)."""
 
 
-def write_texts(job: ExportJob, piece: ExportPiece, sink: ExportSink, open_text: OpenText) -> None:
+def write_texts(job: ExportJob, unit: ExportUnit, sink: ExportSink, open_text: OpenText) -> None:
     """The texts of a unit into one file a split, in (part, row) order. A split without a text has no file."""
     with ExitStack() as stack:
         files: dict[str, TextFile] = {}
-        for row in kept_texts(job, piece):
+        for row in kept_texts(job, unit):
             split = job.request.split_of(row.doc_id)
             if split not in files:
-                files[split] = stack.enter_context(open_text(sink, job, piece, split))
+                files[split] = stack.enter_context(open_text(sink, job, unit, split))
             files[split].add(row)
 
 
-def kept_texts(job: ExportJob, piece: ExportPiece) -> Iterator[TextRow]:
+def kept_texts(job: ExportJob, unit: ExportUnit) -> Iterator[TextRow]:
     """The unit's kept documents in (part, row) order. dedup/ names them: a purge takes their rows out of it."""
     out = Folder(job.out)
     lookup = Lookup(out)
-    for part, dedup in piece.parts:
+    for part, dedup in unit.parts:
         yield from _of_part(out, lookup, part, dedup)
 
 

@@ -18,7 +18,7 @@ from lineage.index.output_index import Shard, generation_of
 from lineage.storage.folder import Folder
 from lineage.store.delta import arrow_dataset
 from pipeline.export.sink import ExportSink, FileUnderWay
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 from pipeline.results.rows import read_rows
 
 _TOKENS_AT_ONCE: Final = 1 << 21
@@ -81,9 +81,9 @@ def _stretches(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) ->
         yield int(starts[low]), int(ends[high - 1])
 
 
-def kept_documents(job: ExportJob, piece: ExportPiece) -> dict[str, ShardDocuments]:
+def kept_documents(job: ExportJob, unit: ExportUnit) -> dict[str, ShardDocuments]:
     """The documents of each split of the unit's shard; a split without any is left out."""
-    shard = piece.shard
+    shard = unit.shard
     assert shard is not None
     out = Folder(job.out)
     rows = read_rows(out, shard.index_file, ["doc_id", "start", "num_tokens"], shard.index_hash)

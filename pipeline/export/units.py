@@ -1,4 +1,4 @@
-"""The pieces of an export, a function of the index alone: so the same bytes come of any number of workers."""
+"""The units of an export, a function of the index alone: so the same bytes come of any number of workers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ExportJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportPiece:
+class ExportUnit:
     """A unit of work: consecutive parts of a source with what dedup/ says of each, or one shard. `is_last`: no later
     one of the whole export has a text."""
 
@@ -48,7 +48,7 @@ class ExportPiece:
     is_last: bool = False
 
     @property
-    def unit(self) -> str:
+    def key(self) -> str:
         """Its name in the manifest."""
         return f"{self.source}/{self.number:05d}"
 
@@ -69,9 +69,9 @@ class ExportPiece:
         return f"{where}{self.source}{between}{mark}{self.number:05d}{extension}"
 
 
-def text_pieces(index: Index, request: ExportRequest) -> list[ExportPiece]:
+def text_units(index: Index, request: ExportRequest) -> list[ExportUnit]:
     """Consecutive parts of a source, at most `file_documents` rows of them or one part. A purge keeps the rows of every
-    part, and so the pieces; it may make an earlier one the last that has a text, which is written again then."""
+    part, and so the units; it may make an earlier one the last that has a text, which is written again then."""
     dedup = {(entry.source, entry.part): entry for entry in index.dedup}
     groups: list[list[PartFile]] = []
     for part in (entry for entry in index.documents if request.takes(entry.source)):
@@ -82,32 +82,32 @@ def text_pieces(index: Index, request: ExportRequest) -> list[ExportPiece]:
         else:
             groups.append([part])
     numbers: dict[str, int] = {}
-    pieces = []
+    units = []
     for group in groups:
         source = group[0].source
         numbers[source] = number = numbers.get(source, -1) + 1
         parts = tuple((part, dedup[part.source, part.part]) for part in group)
         made_from = [(entry.file, entry.hash) for pair in parts for entry in pair]
-        pieces.append((source, number, parts, made_from))
-    with_texts = [at for at, (_, _, parts, _) in enumerate(pieces) if any(kept.num_rows for _, kept in parts)]
+        units.append((source, number, parts, made_from))
+    with_texts = [at for at, (_, _, parts, _) in enumerate(units) if any(kept.num_rows for _, kept in parts)]
     last_at = max(with_texts, default=-1)
     return [
-        ExportPiece(
+        ExportUnit(
             source=source,
             number=number,
             parts=parts,
             inputs=_inputs(request, made_from, is_last=at == last_at),
             is_last=at == last_at,
         )
-        for at, (source, number, parts, made_from) in enumerate(pieces)
+        for at, (source, number, parts, made_from) in enumerate(units)
     ]
 
 
-def shard_pieces(index: Index, request: ExportRequest) -> list[ExportPiece]:
+def shard_units(index: Index, request: ExportRequest) -> list[ExportUnit]:
     """One a shard."""
     shards = [shard for shard in index.shards if request.takes(shard.source)]
     return [
-        ExportPiece(
+        ExportUnit(
             source=shard.source,
             number=shard.shard,
             shard=shard,
@@ -128,7 +128,7 @@ def sources_of(index: Index) -> set[str]:
     return {shard.source for shard in index.shards} | {part.source for part in index.documents}
 
 
-def up_to_date(pieces: Sequence[ExportPiece], units: Iterable[ExportedUnit]) -> dict[str, ExportedUnit]:
-    """The units of an earlier export that were made from what the pieces would be made from, by name."""
-    wanted = {piece.unit: piece.inputs for piece in pieces}
-    return {unit.unit: unit for unit in units if wanted.get(unit.unit) == unit.inputs}
+def up_to_date(wanted: Sequence[ExportUnit], made: Iterable[ExportedUnit]) -> dict[str, ExportedUnit]:
+    """The units of an earlier export that were made from what the wanted ones would be made from, by name."""
+    inputs = {unit.key: unit.inputs for unit in wanted}
+    return {unit.unit: unit for unit in made if inputs.get(unit.unit) == unit.inputs}

@@ -58,8 +58,9 @@ class ReadJob:
     """Whether extractors run in a child process: for a unit whose worker died, perhaps of a page."""
 
 
-def read_job(recipe: PipelineRecipe) -> ReadJob:
-    """What units need of the recipe; RecipeError where a step cannot be built or one of its files not be read."""
+def read_job(recipe: PipelineRecipe, *, prepared: bool = True) -> ReadJob:
+    """What units need of the recipe; RecipeError where a step cannot be built or, if its steps are to be `prepared`,
+    one of its files not be read."""
     return ReadJob(
         out=Folder(recipe.run.output).url,
         steps=tuple(source.steps for source in recipe.source),
@@ -68,7 +69,7 @@ def read_job(recipe: PipelineRecipe) -> ReadJob:
         languages=tuple(source.language for source in recipe.source),
         mime=tuple(source.mime for source in recipe.source),
         limits=tuple(source.limit_documents for source in recipe.source),
-        tables=step_tables(recipe),
+        tables=step_tables(recipe, prepared=prepared),
         unit_files=unit_file_options(recipe),
         max_window_bytes=recipe.limits.max_window_bytes,
         max_compression_ratio=recipe.limits.max_compression_ratio,
@@ -148,15 +149,15 @@ def _flow(steps: Sequence[str], result: ReadResult) -> Iterator[StageFlow]:
             num_left -= rejected[stage]
 
 
-def chain_of(job: ReadJob, source_index: int) -> Chain:
-    """The chain of a source, made once in each process."""
-    return _chain(job.steps[source_index], _ByKey(job))
+def chain_of(job: ReadJob, source_index: int, first: int = 0) -> Chain:
+    """The chain of a source, made once in each process, whose steps from the `first` on will be called."""
+    return _chain(job.steps[source_index], _ByKey(job), first)
 
 
 @functools.lru_cache(maxsize=4)
-def _chain(steps: tuple[str, ...], job: _ByKey) -> Chain:
+def _chain(steps: tuple[str, ...], job: _ByKey, first: int) -> Chain:
     chain = build_chain(steps, job.tables)
-    chain.prepare()  # a model that is missing here is no fault of the first document
+    chain.prepare(first)  # a model that is missing here is no fault of the first document
     return chain
 
 

@@ -21,14 +21,16 @@ from stages.steps.fasttext_model import load_model
 _CLASS: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 
-def step_tables(recipe: PipelineRecipe) -> StepTables:
-    """What the steps need of the recipe; RecipeError where a step cannot be built or one of its files not be read."""
+def step_tables(recipe: PipelineRecipe, *, prepared: bool = True) -> StepTables:
+    """What the steps need of the recipe; RecipeError where a step cannot be built or, if they are to be `prepared`, one
+    of their files not be read."""
     tables = replace(tables_of(recipe), load_encoder=load_encoder, purged=_purged_sets(recipe.purges.honour))
     check_steps_of(recipe)
     check_installed(recipe.classifier)
     for source in recipe.source:
         chain = build_chain(source.steps, tables)
-        chain.prepare()
+        if prepared:
+            chain.prepare()
         _ = chain.models  # one that has no text to look at is refused now
     _check_classes(recipe)
     return tables

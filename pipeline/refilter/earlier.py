@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from pipeline.inputs.files import Input
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, make_plan, output_identity
 from pipeline.recipe import PipelineRecipe, recipe_of, tables_of
-from pipeline.refilter.step_keys import first_changed, step_keys, what_differs
+from pipeline.refilter.step_keys import StepKey, first_changed, only_thresholds_differ, step_keys, what_differs
 from pipeline.results.run_summary import read_summary
 from stages.libraries import READING
 from stages.steps.catalogue import spec_of
@@ -44,18 +44,30 @@ class Start:
     """Where the documents of a source begin: `stages` are the steps of its chain, of which the first `num_unchanged`
     are those of the earlier run. A document that these let pass starts before `stages[first]` with the text after
     parse; `first` may be past the last step. Where `is_unchanged`, the earlier run had these steps and no others, and
-    its clean texts are those of this run. Only these are there where it kept no texts after parse (`has_texts`)."""
+    its clean texts are those of this run. Only these are there where it kept no texts after parse (`has_texts`).
+
+    `settled` is the place from which on the steps are those of the earlier run again: a document that gets there as it
+    did then, and survived it, ends with the clean text that it had. Past the last step where nothing is to be had of
+    that. `by_measures`: the one changed step is quality, in thresholds alone, so that what was measured then tells what
+    it says now."""
 
     stages: tuple[str, ...]
     num_unchanged: int
     first: int
     is_unchanged: bool
     has_texts: bool
+    settled: int
+    by_measures: bool
 
     @property
     def parse(self) -> int:
         """The place of parse: the text after it is what is kept."""
         return self.stages.index("parse")
+
+    @property
+    def takes_survivors(self) -> bool:
+        """Whether clean texts of the earlier run may be those of this one."""
+        return self.is_unchanged or self.by_measures or self.settled < len(self.stages)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,13 +214,42 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
             f"source.steps of {source!r}: {encoders[0].stage} is an encoder, which a run from an earlier output does"
             " not ask again: run the recipe from its inputs"
         )
+    settled, by_measures = len(stages), False
+    if not is_unchanged and plan.recipe.quality.ledger == "first":
+        settled, by_measures = _settled(source, plan, earlier, ours[1:], theirs[1:])
+        by_measures = by_measures and stages[first] == "quality"
     return Start(
         stages=stages,
         num_unchanged=num_unchanged,
         first=first,
         is_unchanged=is_unchanged,
         has_texts=earlier.texts.kept,
+        settled=settled,
+        by_measures=by_measures,
     )
+
+
+def _settled(
+    source: str, plan: RunPlan, earlier: EarlierRun, ours: Sequence[StepKey], theirs: Sequence[StepKey]
+) -> tuple[int, bool]:
+    """`settled` and `by_measures` of a source with these steps."""
+    stages = [one.stage for one in ours]
+    if stages != [one.stage for one in theirs]:
+        return len(stages), False
+    changed = [i for i, (mine, other) in enumerate(zip(ours, theirs, strict=True)) if mine.key != other.key]
+    settled = changed[-1] + 1
+    if [stages[i] for i in changed] == ["quality"] and only_thresholds_differ(
+        (plan.recipe, plan.identity), (earlier.recipe, earlier.identity), source
+    ):
+        return settled, True
+    # A changed step that edits would give another text on, and a classifier or a function of the user's other fields.
+    tables = (tables_of(plan.recipe), tables_of(earlier.recipe))
+    hands_on_what_it_got = all(
+        stages[i] in ("language", "quality", "decontaminate", "pii")
+        and not any(spec_of(stages[i]).edits_text(each) for each in tables)
+        for i in changed
+    )
+    return (settled if hands_on_what_it_got else len(stages)), False
 
 
 def record_reuse(run: Run, refiltering: Refiltering) -> None:

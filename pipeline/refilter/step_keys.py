@@ -6,7 +6,7 @@ from a run's identity (`RunPlan.identity`, which run.json keeps), so that it can
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,8 @@ from pipeline.plan import encoder_libraries
 from pipeline.recipe import PipelineRecipe, differing_keys, tables_of
 from stages.chain import build_chain
 from stages.libraries import READING
-from stages.steps.catalogue import SHAPING, StepSpec, StepTables, libraries_of, spec_of
+from stages.rules import SIDES
+from stages.steps.catalogue import SHAPING, StepSpec, StepTables, libraries_of, rules_of, spec_of
 from stages.steps.user_code import function_files
 
 _EVERYWHERE: Final = ("machine", "numpy", "python", "sluice")
@@ -36,6 +37,32 @@ def step_keys(recipe: PipelineRecipe, identity: Mapping[str, Any], source: str) 
     tables = tables_of(recipe)
     stages = build_chain(plain["steps"], tables).stages
     return [_step_key(stage, plain, identity, tables) for stage in (READING, *stages)]
+
+
+def only_thresholds_differ(
+    ours: tuple[PipelineRecipe, Mapping[str, Any]], theirs: tuple[PipelineRecipe, Mapping[str, Any]], source: str
+) -> bool:
+    """Whether all that the rules of the step quality measure of the source's texts is the same in two runs, given as
+    recipe and identity: what differs, if anything does, are thresholds."""
+    thresholds = {
+        rule.keys[0].removeprefix("quality.")
+        for recipe, _ in (ours, theirs)
+        for rule in rules_of(tables_of(recipe), ("quality",)).values()
+        if SIDES[rule.side].has_threshold
+    }
+
+    def measured_by(recipe: PipelineRecipe, identity: Mapping[str, Any]) -> str:
+        table = identity["recipe"]["quality"]
+        languages = {name: _less(own, thresholds) for name, own in table["language"].items()}
+        plain = identity["recipe"] | {"quality": _less(table, thresholds) | {"language": languages}}
+        of_source = next(one for one in plain["source"] if one["name"] == source)
+        return _step_key("quality", of_source, {**identity, "recipe": plain}, tables_of(recipe)).key
+
+    return measured_by(*ours) == measured_by(*theirs)
+
+
+def _less(table: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in table.items() if name not in keys}
 
 
 def _step_key(stage: str, source: Mapping[str, Any], identity: Mapping[str, Any], tables: StepTables) -> StepKey:

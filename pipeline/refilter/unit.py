@@ -1,14 +1,16 @@
 """Judge the parsed texts of an input file: a unit of a run that starts from an earlier output.
 
 A document that an unchanged step turned down is taken over as it stands. One that all of them let pass goes on from
-there. So the unit's files are those that reading the input file with this recipe would give.
+there; where it comes behind the changed steps as it came there then, and survived the earlier run, its clean text is
+taken over. So the unit's files are those that reading the input file with this recipe would give.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
@@ -34,6 +36,8 @@ from pipeline.units.facts import UnitFacts, publish_facts, read_facts
 from pipeline.units.files import UnitTally, UnitWriter, without_purged
 from stages.chain import Chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
+from stages.quality.options import QualityTable
+from stages.quality.step import QualityStep
 from stages.steps.purged import origin_in
 
 _TOGETHER: Final = 256
@@ -47,6 +51,7 @@ class RefilterJob:
     read: ReadJob
     earlier: str
     starts: tuple[Start, ...]
+    earlier_quality: QualityTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +84,7 @@ def refilter_phase(
         kind="read",
         task=refilter_unit,
         result=ReadResult,
-        job=RefilterJob(read=job, earlier=earlier.out.url, starts=starts),
+        job=RefilterJob(read=job, earlier=earlier.out.url, starts=starts, earlier_quality=earlier.recipe.quality),
         units=[
             UnitFromTexts(
                 unit=unit, texts=texts[unit.source, unit.file_index], part=parts[unit.source, unit.file_index]
@@ -144,9 +149,13 @@ class _Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
-    """A document that goes on from the first step that runs again."""
+    """A document that goes on from the first step that runs again: as it enters that, its row of facts and of parsed
+    texts, and of clean texts where it survived the earlier run."""
 
     document: Document
+    row: _Row
+    kept: _Row
+    clean: _Row | None
 
 
 class _UnitFilter:
@@ -156,7 +165,7 @@ class _UnitFilter:
         self, job: RefilterJob, item: UnitFromTexts, facts: UnitFacts, writer: UnitWriter, tally: UnitTally
     ) -> None:
         self._start = job.starts[item.unit.source_index]
-        self._chain: Chain = chain_of(job.read, item.unit.source_index)
+        self._chain: Chain = chain_of(job.read, item.unit.source_index, self._start.first)
         self._language = job.read.languages[item.unit.source_index]
         self._purged, self._plan_key = job.read.tables.purged, job.read.key
         self._earlier, self._item = Folder(job.earlier), item
@@ -164,7 +173,9 @@ class _UnitFilter:
         self._documents: list[_Row] = facts.documents.to_pylist()
         ledger = job.read.unit_files.whole_ledger
         self._findings = _by_document(facts.findings.to_pylist() if ledger else [])
-        self._edits = _by_document(facts.edits.to_pylist() if self._start.is_unchanged else [])
+        self._edits = _by_document(facts.edits.to_pylist() if self._start.takes_survivors else [])
+        self._measured = facts.measured
+        self._quality_then = QualityStep(job.earlier_quality) if self._start.by_measures else None
         self._num_rows: dict[bytes, int] = defaultdict(int)
         for row in self._documents:
             self._num_rows[row["doc_id"]] += 1
@@ -177,15 +188,49 @@ class _UnitFilter:
                 if isinstance(outcome, _Taken):
                     row = outcome.row
                     shown = excerpts.get((row["doc_id"], row["stage"], row["rule"]), [])
-                    self._writer.carry(row, self._of(self._findings, row), shown)
+                    self._writer.carry(row, self._of(self._findings, row), shown, self._measured_of(row))
                 else:
                     self._writer.add(outcome)
 
     def _judged(self, begun: Sequence[_Taken | _Sent | Outcome]) -> list[_Taken | Outcome]:
         """What comes of each; the changed steps see many documents one after the other, as in a run from the inputs."""
-        sent = [one.document for one in begun if isinstance(one, _Sent)]
-        judged = iter(self._chain.run_from(self._start.first, sent, self._tally.seconds))
+        sent = [one for one in begun if isinstance(one, _Sent)]
+        judged = iter(self._settle(sent, self._through_changed(sent)))
         return [next(judged) if isinstance(one, _Sent) else one for one in begun]
+
+    def _through_changed(self, sent: Sequence[_Sent]) -> list[Outcome]:
+        """What comes of each in the steps up to the settled ones, in order. Where what was measured then tells it, the
+        text is not looked at."""
+        start, seconds = self._start, self._tally.seconds
+        told = [self._by_measures(one) for one in sent]
+        others = [one.document for one, outcome in zip(sent, told, strict=True) if outcome is None]
+        judged = iter(self._chain.run_from(start.first, others, seconds, start.settled))
+        return [next(judged) if outcome is None else outcome for outcome in told]
+
+    def _by_measures(self, one: _Sent) -> Outcome | None:
+        if self._quality_then is None:
+            return None
+        quality = self._chain.plain_step("quality")
+        assert isinstance(quality, QualityStep)
+        turned_down_by = one.row["rule"] if one.row["stage"] == quality.stage else None
+        outcome = quality.judge_again(one.document, self._quality_then, self._measured_of(one.row), turned_down_by)
+        if isinstance(outcome, Document) and one.clean is None and self._purged is not None:
+            return None  # the chain's last step looks for clean texts that were purged
+        return outcome
+
+    def _settle(self, sent: Sequence[_Sent], outcomes: Sequence[Outcome]) -> list[Outcome]:
+        """What the settled steps say: those that come to them as they came then, and survived, end as they did."""
+        taken = [self._taken_over(one, outcome) for one, outcome in zip(sent, outcomes, strict=True)]
+        left = [outcome for outcome, found in zip(outcomes, taken, strict=True) if found is None]
+        judged = iter(self._chain.run_from(self._start.settled, left, self._tally.seconds))
+        return [next(judged) if found is None else found for found in taken]
+
+    def _taken_over(self, one: _Sent, outcome: Outcome) -> Outcome | None:
+        if one.clean is None or isinstance(outcome, Rejection) or not self._start.takes_survivors:
+            return None
+        if (outcome.language, outcome.language_score) != (one.row["language"], one.row["language_score"]):
+            return None
+        return self._survivor(one.row, one.kept, one.clean)
 
     def _begin(self) -> Iterator[_Taken | _Sent | Outcome]:
         """Each document: decided already, or as it enters the first step that runs again."""
@@ -194,19 +239,20 @@ class _UnitFilter:
         for row in self._documents:
             without = row["stage"] in up_to_parse or not start.has_texts
             kept = None if without else _next(texts, row, self._item.texts.file)
-            clean_row = next(clean) if row["stage"] is None and start.is_unchanged else None
+            clean_row = next(clean) if row["stage"] is None and start.takes_survivors else None
             if (turned_down := self._purged_as(row, kept)) is not None:
                 yield turned_down
                 continue
             if kept is not None:
                 self._check_has_text(kept)
                 self._writer.keep_text(kept)
-            if clean_row is not None:
+            if clean_row is not None and start.is_unchanged:
                 yield self._survivor(row, kept, clean_row)
             elif kept is None or row["stage"] in unchanged:
                 yield _Taken(row=row)
             else:
-                yield _Sent(document=self._document(row, kept, start.first))
+                document = self._document(row, kept, start.first)
+                yield _Sent(document=document, row=row, kept=kept, clean=clean_row)
 
     def _check_has_text(self, kept: _Row) -> None:
         if kept["text"] is None:
@@ -238,6 +284,7 @@ class _UnitFilter:
             captured_at=clean["captured_at"],
             url=clean["url"],
             edits=edits,
+            measured=tuple(self._measured_of(row).items()),
         )
         if self._purged is not None and text_hash(document.text) in self._purged.hashes:
             return _purged(document, self._start.stages[-1])
@@ -260,12 +307,17 @@ class _UnitFilter:
         found = rows.get(row["doc_id"], [])
         return found[: len(found) // self._num_rows[row["doc_id"]]] if found else found
 
+    def _measured_of(self, row: _Row) -> Mapping[str, float]:
+        """What the rules of quality measured of a document then, by rule."""
+        found: Mapping[str, float] = json.loads(self._measured.get(row["doc_id"], "{}"))
+        return found
+
     def _texts(self) -> Iterator[_Row]:
         if self._start.has_texts:
             yield from _rows(self._earlier, self._item.texts.file, self._item.texts.hash)
 
     def _clean_texts(self) -> Iterator[_Row]:
-        if self._start.is_unchanged:
+        if self._start.takes_survivors:
             yield from _rows(self._earlier, self._item.part.file, self._item.part.hash)
 
 

@@ -1,12 +1,14 @@
 """What became of the documents of a unit, packed into one file beside its parsed texts, for a run that starts there.
 
-It holds no text: the unit's rows of `documents`, `findings` and `edits` as its steps left them, and its ReadResult."""
+It holds no text: the unit's rows of `documents`, `findings` and `edits` as its steps left them, what rules measured,
+and its ReadResult."""
 
 from __future__ import annotations
 
 import io
 import json
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -20,26 +22,30 @@ from lineage.storage.folder import Folder
 from pipeline.plan import Unit
 from pipeline.results.faults import as_kept
 from pipeline.results.unit_results import ReadResult, UnitFile
+from pipeline.units.files import MEASURED_FILE
 
-_TABLES: Final = ("documents", "findings", "edits")
+_TABLES: Final = ("documents.parquet", "findings.parquet", "edits.parquet", MEASURED_FILE)
 _RESULT: Final = "unit.json"
 _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFacts:
-    """`documents` are in reading order; `findings` and `edits` follow them."""
+    """`documents` are in reading order; `findings` and `edits` follow them. `measured` is what rules of the step
+    quality measured of a document, as tables.MEASURED has it: empty in an output of an earlier release, or where the
+    whole ledger is kept."""
 
     result: ReadResult
     documents: pa.Table
     findings: pa.Table
     edits: pa.Table
+    measured: Mapping[bytes, str]
 
 
 def publish_facts(out: Folder, unit: Unit, result: ReadResult) -> UnitFile:
     """Publish the facts of a unit whose own files are published."""
     kept = replace(result, seconds={}, faults=as_kept(result.faults))
-    packed = {f"{name}.parquet": out.read(f"{unit.folder}/{name}.parquet") for name in _TABLES}
+    packed = {name: out.read(f"{unit.folder}/{name}") for name in _TABLES}
     packed[_RESULT] = json.dumps(kept.to_json(), sort_keys=True).encode()
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
@@ -56,6 +62,13 @@ def read_facts(out: Folder, name: str, digest: str) -> UnitFacts:
     if content_hash(data).hex() != digest:
         raise DamagedFileError(f"{out.at(name)} is damaged: run sluice verify, and restore the file from a copy")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        documents, findings, edits = (pq.read_table(io.BytesIO(archive.read(f"{one}.parquet"))) for one in _TABLES)
+        there = set(archive.namelist())
+        found = [pq.ParquetFile(io.BytesIO(archive.read(name))).read() for name in _TABLES if name in there]
         result = ReadResult.from_json(json.loads(archive.read(_RESULT)))
-    return UnitFacts(result=result, documents=documents, findings=findings, edits=edits)
+    documents, findings, edits, *more = found
+    measured = {
+        doc_id: values
+        for table in more
+        for doc_id, values in zip(table["doc_id"].to_pylist(), table["measured"].to_pylist(), strict=True)
+    }
+    return UnitFacts(result=result, documents=documents, findings=findings, edits=edits, measured=measured)

@@ -4,6 +4,7 @@ documents/<source>/part-NNNNN.parquet   clean texts that survived
 texts/<source>/part-NNNNN.parquet       with run.keep_text: the texts after parse
 work/units/<key>/documents.parquet      a row for every document record
 work/units/<key>/{edits,findings,keys,excerpts}.parquet
+work/units/<key>/measured.parquet       where another run may start from this one's texts
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ from stages.steps.catalogue import StepTables, rules_of
 
 _OF_DOCUMENT: Final = tuple(name for name in tables.PART.names if name != "rule_values")
 """Columns of a part that are a document's own."""
+
+MEASURED_FILE: Final = "measured.parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +258,7 @@ class UnitWriter:
         self._keys = rows(f"{folder}/keys.parquet", tables.KEYS)
         self._excerpt_rows = rows(f"{folder}/excerpts.parquet", tables.EXCERPTS)
         self._texts = opened.enter_context(ParsedTextsWriter(out, unit, is_on=options.keep_text))
+        self._measured = rows(f"{folder}/{MEASURED_FILE}", tables.MEASURED) if options.keep_facts else None
 
     def __enter__(self) -> UnitWriter:
         return self
@@ -286,10 +290,14 @@ class UnitWriter:
         self._texts.keep_text(row)
 
     def carry(
-        self, row: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], excerpts: Sequence[Mapping[str, Any]]
+        self,
+        row: Mapping[str, Any],
+        findings: Sequence[Mapping[str, Any]],
+        excerpts: Sequence[Mapping[str, Any]],
+        measured: Mapping[str, float],
     ) -> None:
         """Write what an earlier run found out about a document that it rejected: its row of `documents`, its rows
-        of `findings`, and those of tables.EXCERPTS."""
+        of `findings`, those of tables.EXCERPTS, and what was measured."""
         stage, rule, doc_id = row["stage"], row["rule"], row["doc_id"]
         self._tally.count_rejected(stage, rule, doc_id)
         self._add_row({**row, **_page_columns(row["url"])})
@@ -298,6 +306,7 @@ class UnitWriter:
         if self._options.whole_ledger:
             for finding in findings:
                 self._findings.add(finding)
+        self._add_measured(doc_id, measured)
 
     def add(self, outcome: Outcome) -> None:
         """Write one document's rows."""
@@ -323,6 +332,7 @@ class UnitWriter:
         self._add_row(row)
         if self._options.whole_ledger:
             self._add_findings(document, (*document.findings, *rejection.findings, finding))
+        self._add_measured(document.doc_id, dict(document.measured))
 
     def _add_survivor(self, document: Document) -> None:
         tally, part_row = self._tally, self._tally.num_survivors
@@ -343,6 +353,7 @@ class UnitWriter:
             region = region_of(document.language, row["host"])
             for finding in document.findings:
                 self._excerpts.offer(document.doc_id, finding, document.text, region)
+        self._add_measured(document.doc_id, dict(document.measured))
         started = time.perf_counter()
         self._keys.add(
             {
@@ -363,6 +374,11 @@ class UnitWriter:
     def _add_row(self, row: Mapping[str, Any]) -> None:
         self._tally.num_without_page += row["host"] is None
         self._documents.add(row)
+
+    def _add_measured(self, doc_id: bytes, measured: Mapping[str, float]) -> None:
+        if self._measured is not None and measured:
+            finite = {rule: value for rule, value in measured.items() if math.isfinite(value)}
+            self._measured.add({"doc_id": doc_id, "measured": json.dumps(finite)})
 
     def _rule_values(self, document: Document) -> str | None:
         """What each rule measured, as JSON; null where the ledger is not kept."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from itertools import islice
+from typing import Any, Final
 
 from resiliparse.parse.html import HTMLTree, NodeType
+
+_STRETCH: Final = 10_000
+"""Tags by which a beginning of a page that is looked at is longer than the one before."""
+_MOST_BEGINNINGS: Final = 10
 
 
 def num_elements(html: str) -> int:
@@ -18,8 +24,8 @@ def num_elements(html: str) -> int:
 def depth(html: str) -> int:
     """The most elements around one another in the tree of a page, `html` and `body` among them.
 
-    The tree is that of the HTML standard, as resiliparse's parser builds it: in time linear in the page, where
-    extraction takes the square of the depth. Only a page that `markup_bounds` cannot clear needs to be asked."""
+    The tree is that of the HTML standard, as resiliparse's parser builds it: in time linear in the page, if it does not
+    nest deep. Only a page that `markup_bounds` cannot clear needs to be asked."""
     node: Any = HTMLTree.parse(html).document
     nesting = deepest = 0
     while True:
@@ -33,3 +39,17 @@ def depth(html: str) -> int:
         if not nesting:
             return deepest
         node = node.next
+
+
+def depth_where_above(html: str, most: int) -> int:
+    """`depth`; of a page that nests deeper than `most`, that of a beginning of it that does.
+
+    At the start tag of a <rp> or an <option> the parser looks through all elements that it has open, so 30,000 of them,
+    each within the one before, take the square of that. What was not too deep by 10,000 tags ago (a tenth of the page,
+    of one with more than 100,000) is no deeper than that and those, and costs no more than linear time."""
+    stretch = max(_STRETCH, -(-html.count("<") // _MOST_BEGINNINGS))
+    for tag in islice(re.finditer("<", html), stretch, None, stretch):
+        found = depth(html[: tag.start()])
+        if found > most:
+            return found
+    return depth(html)

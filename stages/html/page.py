@@ -11,7 +11,7 @@ from stages.document import Document, Finding
 from stages.fault import Fault
 from stages.html.extraction import Extractor, Failure
 from stages.html.extraction_child import IsolatedExtraction, extract_or_isolate
-from stages.html.markup import depth, num_elements
+from stages.html.markup import depth_where_above, num_elements
 from stages.html.markup_bounds import markup_bounds
 from stages.html.maths import with_maths
 from stages.reading.body import BodyTooLongError, decode_body
@@ -67,7 +67,7 @@ _TOO_DEEP: Final = Rule(
     side="above",
     is_bound=True,
     keys=("parse.max_depth",),
-    help="how deep elements nest, an upper estimate",
+    help="how deep elements nest: an upper estimate, or counted, in a beginning of the page if that is too deep",
 )
 _TOO_MANY_TAGS: Final = Rule(
     stage="parse",
@@ -178,7 +178,8 @@ def _bounds_of(
         return
     if deepest > bounds.depth:
         # A page of too many tags is turned down in any case: no reason to go through millions of them for its name.
-        deepest = depth(html if num_tags <= bounds.num_tags else html[: _LOOKED_AT_BY_TAG * bounds.num_tags])
+        looked_at = html if num_tags <= bounds.num_tags else html[: _LOOKED_AT_BY_TAG * bounds.num_tags]
+        deepest = depth_where_above(looked_at, bounds.depth)
     yield rules.too_deep, float(deepest)
     if num_tags <= bounds.num_tags < num_tags + num_reopened:
         num_tags = max(num_tags, num_elements(html))

@@ -33,11 +33,14 @@ class TextRule(Rule):
         """What the rule measures of a text, and whether it rejects it."""
         return self.finding(float(self.measure(view)))
 
-    def rejection(self, view: TextView) -> Finding | None:
-        """The finding where the rule rejects the text."""
+    def rejection(self, view: TextView, measured: dict[str, float] | None = None) -> Finding | None:
+        """The finding where the rule rejects the text. What it measured goes into `measured` by its name, where another
+        threshold might judge it otherwise."""
         if self.quick is not None and not self.rejects(self.quick(view)):
             return None
         value = float(self.measure(view))
+        if measured is not None and self.side != "yes":
+            measured[self.name] = value
         return self.finding(value) if self.rejects(value) else None
 
 
@@ -92,9 +95,10 @@ class RuleSet:
     rules: tuple[TextRule, ...]
     edit: Callable[[TextView], tuple[str, tuple[tuple[str, int], ...]]] | None = None
 
-    def findings(self, view: TextView, *, every: bool) -> Iterator[Finding]:
-        """What `every` rule measures, one after the other; else only the findings that reject, which come sooner."""
+    def findings(self, view: TextView, *, every: bool, measured: dict[str, float] | None = None) -> Iterator[Finding]:
+        """What `every` rule measures, one after the other; else only the findings that reject, which come sooner:
+        `measured` takes what was measured until then, by rule."""
         for rule in self.rules:
-            finding = rule.measured(view) if every else rule.rejection(view)
+            finding = rule.measured(view) if every else rule.rejection(view, measured)
             if finding is not None:
                 yield finding

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from stages.document import Document, Edit, Finding, Outcome, decide, weigh
+from stages.document import Document, Edit, Finding, Outcome, Rejection, decide, weigh
 from stages.quality.code.extensions import path_of
 from stages.quality.code.licenses import license_of
 from stages.quality.options import (
@@ -62,12 +62,13 @@ class QualityStep:
 
     Rule besides those of the rule sets: `quality.no_table`, a text whose language has no table. With
     quality.no_table = "pass" it passes unjudged. A source file that the rules of code judge has its licence among its
-    labels."""
+    labels. With `keep_measured`, and without the whole ledger, what rules measured goes along with the document."""
 
     stage = STAGE
 
-    def __init__(self, table: QualityTable) -> None:
+    def __init__(self, table: QualityTable, *, keep_measured: bool = False) -> None:
         self._table = table
+        self._keep_measured = keep_measured and table.ledger == "first"
         self._rules_for = functools.lru_cache(maxsize=256)(self._made_for)
 
     def __call__(self, document: Document, /) -> Outcome:
@@ -79,9 +80,46 @@ class QualityStep:
             return decide(document, [finding], ledger=ledger)
         if rules.is_of_code and (named := license_of(document.text, document.metadata)) is not None:
             document = replace(document, labels=(*document.labels, ("license", named)))
-        judging = _Judging(document, splitter(rules.splitter, rules.stop_words))
+        measured: dict[str, float] | None = {} if self._keep_measured else None
+        judging = _Judging(document, splitter(rules.splitter, rules.stop_words), measured)
+        weighed = weigh(judging.findings(rules.sets, every=ledger), ledger=ledger)
         # The document as it is once the findings are weighed: with the edits of the sets that it passed.
-        return weigh(judging.findings(rules.sets, every=ledger), ledger=ledger).outcome(judging.document)
+        judged = judging.document
+        return weighed.outcome(replace(judged, measured=tuple(measured.items())) if measured else judged)
+
+    def judge_again(
+        self, document: Document, earlier: QualityStep, measured: Mapping[str, float], turned_down_by: str | None
+    ) -> Outcome | None:
+        """What the step says of a document which an `earlier` step, that differs in thresholds alone, turned down by
+        this rule, or let pass (None), when its rules had `measured` these values; nothing is measured. None where they
+        do not tell.
+
+        Where it passes, its text is as it came, and rule sets that edit would have edited it as they did then."""
+        rules, before = self._rules_for(document.language), earlier._rules_for(document.language)
+        if rules is None or before is None or rules.is_of_code:  # a licence is read in the text
+            return None
+        same = {rule.name: rule for of_set in before.sets for rule in of_set.rules}
+        is_edited, passed_then = False, True
+        for rule_set in rules.sets:
+            for rule in rule_set.rules:
+                if rule.name in measured:
+                    rejects = rule.rejects(measured[rule.name])
+                elif passed_then and rule.name in same and rule.verdict_is_that_of(same[rule.name]):
+                    # A yes or a no, or a text that passed by a cheaper measure.
+                    rejects = rule.name == turned_down_by
+                else:
+                    return None
+                if rejects:
+                    if is_edited:  # the text that the rule looked at is not kept
+                        return None
+                    finding = rule.finding(measured.get(rule.name, 1.0))
+                    return Rejection(document=replace(document, measured=tuple(measured.items())), finding=finding)
+                passed_then = passed_then and rule.name != turned_down_by
+            is_edited = is_edited or rule_set.edit is not None
+        if not passed_then and is_edited:
+            return None
+        is_known = turned_down_by is None or not passed_then
+        return replace(document, measured=tuple(measured.items())) if is_known else None
 
     def _made_for(self, language: str | None) -> _LanguageRules | None:
         code = table_of(self._table, language)
@@ -126,12 +164,12 @@ def forget_splitters() -> None:
     _splitters.clear()
 
 
-def quality_step(table: QualityTable) -> QualityStep:
+def quality_step(table: QualityTable, *, keep_measured: bool = False) -> QualityStep:
     """The step; RecipeError where a threshold is set that the variant does not have, or a key makes no table."""
     for language in (None, *table.language):
         limits(table, language)
     check_tables(table)
-    return QualityStep(table)
+    return QualityStep(table, keep_measured=keep_measured)
 
 
 def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
@@ -209,9 +247,10 @@ def _no_table(table: QualityTable) -> Rule:
 class _Judging:
     """One document on its way through rule sets. `document` is edited after each set that passes it and edits."""
 
-    def __init__(self, document: Document, splitter: AnySplitter) -> None:
+    def __init__(self, document: Document, splitter: AnySplitter, measured: dict[str, float] | None) -> None:
         self.document = document
         self._splitter = splitter
+        self._measured = measured
 
     def findings(self, sets: Sequence[RuleSet], *, every: bool) -> Iterator[Finding]:
         """What the rules find, set by set. A set after one that rejected sees the text as it was then."""
@@ -219,7 +258,7 @@ class _Judging:
         view = TextView(self.document.text, self._splitter, path)
         is_rejected = False
         for rule_set in sets:
-            for finding in rule_set.findings(view, every=every):
+            for finding in rule_set.findings(view, every=every, measured=self._measured):
                 is_rejected = is_rejected or finding.rejected
                 yield finding
             if rule_set.edit is not None and not is_rejected:

@@ -50,6 +50,8 @@ class StepTables:
     end_of_text: str | None = None
     """The recipe's tokenizer (`tokenize.encoding`, `tokenize.end_of_text`): n-grams of tokens are its tokens."""
     purged: PurgedSets | None = None
+    keep_measured: bool = False
+    """Whether what the step quality measures goes along with each document."""
 
     @property
     def ledger(self) -> bool:
@@ -100,7 +102,7 @@ def _quality_step(making: Making) -> Step:
 
     if making.has_user_steps:
         import spacy  # noqa: F401 - the whole of it, with torch: a function of the user's may need that
-    return quality_step(making.tables.quality)
+    return quality_step(making.tables.quality, keep_measured=making.tables.keep_measured)
 
 
 def _quality_edits(tables: StepTables) -> bool:

@@ -95,20 +95,17 @@ class ParseStep:
                 return replace(self._reject(document, charset, error, findings), fault=text)
         else:
             text = document.text
-        marks = self._marks_of(text)
-        if marks.rejected:
-            return self._reject(document, charset, marks, findings)
-        findings = (*findings, marks)
+        num_marks = float(most_marks(text.replace("\0", ""), 1 if self._ledger else self._max_marks + 1))
+        if self._ledger or self._too_many_marks.rejects(num_marks):
+            marks = self._too_many_marks.finding(num_marks)
+            if marks.rejected:
+                return self._reject(document, charset, marks, findings)
+            findings = (*findings, marks)
         text, encoded = clean_text(text)
         document = replace(document, text=text, text_hash=content_hash(encoded), charset=charset, decoded=None)
         if not text:
             return self._reject(document, charset, _EMPTY.finding(0.0), findings)
         return document.with_findings(*findings) if self._ledger and findings else document
-
-    def _marks_of(self, text: str) -> Finding:
-        """How many marks are in a row at most; without the ledger, 0 for all that is within the bound."""
-        value = most_marks(text.replace("\0", ""), 1 if self._ledger else self._max_marks + 1)
-        return self._too_many_marks.finding(float(value))
 
     def _reject(
         self, document: Document, charset: str | None, finding: Finding, findings: tuple[Finding, ...]

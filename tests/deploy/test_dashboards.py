@@ -104,6 +104,32 @@ def test_prometheus_takes_the_alerts() -> None:
     promtool("check", "rules", str(ALERTS))
 
 
+def test_a_slow_rank_raises_an_alert_that_names_it_until_it_has_caught_up(tmp_path: Path) -> None:
+    labels = {"run": "r", "rank": "3", "node": "n7", "phase": "forward"}
+    described = ",".join(f'{name}="{value}"' for name, value in labels.items())
+    series = f'ray_sluice_train_straggler_factor{{{described},WorkerId="w",SessionName="s"}}'
+    raised = {
+        "exp_labels": {"alertname": "RankSlow", **labels},
+        "exp_annotations": {"summary": "r: rank 3 on n7 takes 1.5 times as long as others at the same work in forward"},
+    }
+    tests = [
+        {"alertname": "RankSlow", "eval_time": "4m", "exp_alerts": [raised]},
+        {"alertname": "RankSlow", "eval_time": "9m", "exp_alerts": []},
+    ]
+    told = {
+        "rule_files": [str(ALERTS)],
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": series, "values": "_ _ 1.5x4 1x10"}],
+                "alert_rule_test": tests,
+            }
+        ],
+    }
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(told))
+    promtool("test", "rules", str(tmp_path / "test.yaml"))
+
+
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)
 def test_prometheus_takes_every_query_of_a_dashboard(path: Path, tmp_path: Path) -> None:
     promtool("check", "rules", write_rules(tmp_path / "rules.yaml", recorded(load(path))))

@@ -66,6 +66,9 @@ def test_sizes_of_the_mesh_that_are_not_given_are_filled_in(
         (("train.seq_len=4194304",), r"train\.seq_len = 4194304: expected at most 2097152"),
         (("train.optimizer.betas=[0.9, 1.0]",), r"train\.optimizer\.betas\[1\] = 1\.0"),
         (("train.faults.watchdog_seconds=1e300",), r"train\.faults\.watchdog_seconds = 1e\+300"),
+        (("train.recovery.on_straggler=replace",), r'on_straggler = "replace": expected "tell"'),
+        (("train.recorder.operations=-1",), r"train\.recorder\.operations = -1"),
+        (("train.stragglers.ratio=1.0",), r"train\.stragglers\.ratio = 1\.0"),
         (("train.nonsense=1",), "train.nonsense"),
     ],
 )

@@ -12,8 +12,11 @@ from typing import IO, Any, Final, cast
 
 import torch
 from blake3 import blake3
+from torch import Tensor
 from torch.distributed.checkpoint.filesystem import FileSystemBase, FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import SavePlan
+from torch.futures import Future
 
 from lineage.ids import ID_BYTES
 from lineage.storage.durable import entry_changed, make_folder
@@ -113,24 +116,45 @@ class _HashingStream:
         return self._hasher.hexdigest(length=ID_BYTES)
 
 
-class CheckpointWriter(FileSystemWriter):
-    """Writes one checkpoint into `folder`; on the coordinator, `publish` is called once every rank is done."""
+class PieceWriter(FileSystemWriter):
+    """Writes a rank's pieces of one checkpoint into `folder`; `sums` says what was written."""
 
-    def __init__(self, folder: Folder, rank: int, publish: Callable[[], None]) -> None:
+    def __init__(self, folder: Folder) -> None:
         super().__init__(folder.url, sync_files=not folder.is_remote)
-        self._files = _Files()
-        self.fs = cast(Any, self._files)
+        files = _Files()
+        self.sums = files.sums
+        self.fs = cast(Any, files)
         self.path = folder.url
+
+
+class CheckpointWriter(PieceWriter):
+    """Writes one checkpoint into `folder`; on the coordinator, `publish` is called once every rank is done. `elsewhere`
+    writes the tensors of a plan in another process and gives torch's results; None: this thread writes them."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        rank: int,
+        publish: Callable[[], None],
+        elsewhere: Callable[[SavePlan, list[Tensor]], list[Any]] | None = None,
+    ) -> None:
+        super().__init__(folder)
         self._folder = folder
         self._own_rank = rank
         self._publish = publish
+        self._elsewhere = elsewhere
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         return state_dict  # the saver has copied it already, into memory that it uses again
 
     def write_data(self, plan: Any, planner: Any) -> Any:
+        if self._elsewhere is not None:
+            written: Future[list[Any]] = Future()
+            tensors = [cast(Tensor, planner.resolve_data(item)) for item in plan.items]
+            written.set_result(self._elsewhere(plan, tensors))
+            return written
         written = super().write_data(plan, planner)
-        record_sums(self._folder, self._own_rank, self._files.sums)
+        record_sums(self._folder, self._own_rank, self.sums)
         return written
 
     def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:

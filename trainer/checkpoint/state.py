@@ -18,7 +18,6 @@ from typing import Any, Final, cast
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed._state_dict_utils import _copy_state_dict, _create_cpu_state_dict
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
@@ -32,12 +31,12 @@ from trainer.checkpoint.store import (
     Position,
     check_files,
     checkpoint_name,
-    complete_checkpoints,
     delete,
     delete_passed,
+    delete_superseded,
     publish_complete,
-    superseded,
 )
+from trainer.checkpoint.writer import PROCESS_FROM_BYTES, StagingMemory, WriterProcess, local_folder
 from trainer.options import CheckpointTable
 from trainer.recovery.attempts import FencedOutError, attempts, check_fence
 
@@ -86,7 +85,8 @@ def restore(state: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
 
 
 class Saver:
-    """Saves checkpoints in the background: `save` blocks for the copy to host memory only. Collective throughout.
+    """Saves checkpoints in the background: `save` blocks for the copy to host memory only. Large ones are written by a
+    process of their own (`writer.py`). Collective throughout.
 
     `group` must be a gloo group of its own: the writing thread's collectives would mix with the step's. `steps`: those
     of the whole run, over which `keep_spaced` is counted."""
@@ -99,11 +99,15 @@ class Saver:
         self._table = table
         self._steps = steps
         self._group = group
-        self._staged: dict[str, Any] | None = None
+        self._memory = StagingMemory()
+        self._writer: WriterProcess | None = None
         self._pending: Future[Any] | None = None
         self._decided = threading.Event()
         self._abandoned = False
         self._published_at = time.monotonic()
+        self._begun_at = self._published_at
+        self.writing_seconds = 0.0
+        """How long the last published checkpoint took from its copy on. On the group's first rank: it publishes."""
         self._writing, self._num_bytes = "", 0
 
     def age_seconds(self) -> float:
@@ -119,13 +123,18 @@ class Saver:
         """Begin to save; the one before is finished first."""
         self.wait()
         self._decided.clear()
-        if self._staged is None:
-            self._staged = _create_cpu_state_dict(state, pin_memory=torch.cuda.is_available())
-        staged = _copy_state_dict(state, self._staged)
+        staged = self._memory.copy(state)
+        self._begun_at = time.monotonic()
         self._writing = checkpoint_name(position.step, position.attempt)
         self._num_bytes = sum(tensor.nbytes for tensor in state.values())
         folder = self.folder.folder(self._writing)
-        writer = CheckpointWriter(folder, dist.get_rank(self._group), partial(self._publish, position))
+        if self._writer is None and self._memory.num_bytes >= PROCESS_FROM_BYTES:
+            self._writer = WriterProcess(self._memory)
+        rank, elsewhere = dist.get_rank(self._group), None
+        if self._writer is not None:
+            local = local_folder(self._table.local, folder, self._memory.num_bytes)
+            elsewhere = partial(self._writer.write, folder, rank, local=local)
+        writer = CheckpointWriter(folder, rank, partial(self._publish, position), elsewhere)
         self._pending = cast("Future[Any]", async_save(staged, storage_writer=writer, process_group=self._group))
 
     def release(self) -> None:
@@ -137,6 +146,10 @@ class Saver:
         if not self._decided.is_set():
             self._abandoned = True
             self._decided.set()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._memory.close()
 
     def wait(self) -> None:
         """Return when the last save is published; FencedOutError or CheckpointError where it could not be. Where the
@@ -174,10 +187,8 @@ class Saver:
         name = checkpoint_name(position.step, position.attempt)
         publish_complete(self.folder.folder(name), position)
         self._published_at = time.monotonic()
-        complete = complete_checkpoints(self.folder, attempts(self._output))
-        table, steps = self._table, self._steps
-        for entry in superseded(complete, table.keep, table.keep_every, keep_spaced=table.keep_spaced, steps=steps):
-            delete(self.folder, entry.name)
+        self.writing_seconds = self._published_at - self._begun_at
+        delete_superseded(self.folder, attempts(self._output), self._table, self._steps)
         delete_passed(self.folder, position.step)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from lineage.ids import ID_BYTES, content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.model.sizes import Experts, ModelConfig, RopeScaling
+from trainer.options import CheckpointTable
 from trainer.recovery.attempts import Attempt, counts
 from trainer.recovery.repeats import LoweredRate
 
@@ -31,6 +33,7 @@ OWNER: Final = "run.json"
 METADATA: Final = ".metadata"
 SET_ASIDE: Final = "set-aside"
 """Within the folder of checkpoints: the complete ones that are no part of the run any more."""
+_READERS: Final = 32
 _NAME: Final = re.compile(r"step-(\d{8,})\.attempt-(\d+)")
 
 
@@ -161,9 +164,11 @@ def record_sums(folder: Folder, rank: int, sums: dict[str, tuple[int, str]]) -> 
 def publish_complete(folder: Folder, position: Position) -> None:
     """Make the checkpoint in `folder` exist: gather the ranks' sums and write complete.json."""
     files: dict[str, list[int | str]] = {}
-    for name in folder.names():
-        if name.startswith("sums-"):
-            files |= json.loads(folder.read(name))
+    # A file for each rank: one after the other they would take minutes in an object store.
+    with ThreadPoolExecutor(_READERS) as readers:
+        sums = [name for name in folder.names() if name.startswith("sums-")]
+        for read in readers.map(folder.read, sums):
+            files |= json.loads(read)
     metadata = folder.read(METADATA)
     files[METADATA] = [len(metadata), content_hash(metadata).hex()]
     row = {**dataclasses.asdict(position), "files": files}
@@ -195,19 +200,20 @@ def _model(row: dict[str, Any] | None) -> ModelConfig | None:
     )
 
 
-def check_sizes(folder: Folder) -> None:
-    """CheckpointError unless every file that was published is there, with its size."""
-    for name, (size, _) in _published(folder):
+def check_sizes(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
+    """CheckpointError unless every `num_parts`-th file that was published, from `part` on, is there with its size."""
+    for name, (size, _) in _published(folder)[part::num_parts]:
         if not folder.exists(name) or folder.size(name) != size:
             raise CheckpointError(_damaged(folder, name, "is missing or has another size"))
 
 
 def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
-    """CheckpointError unless the files are those that were published: `check_sizes`, the metadata's hash, and the
-    content of each `num_parts`-th file from `part` on (so that ranks share the reading)."""
-    check_sizes(folder)
-    for index, (name, (_, expected)) in enumerate(_published(folder)):
-        if (name == METADATA or index % num_parts == part) and _hash_of(folder, name) != expected:
+    """CheckpointError unless the files are those that were published: the sizes and content of each `num_parts`-th file
+    from `part` on, so that ranks share the work. Were each to ask for all sizes, requests would be the square of their
+    number."""
+    check_sizes(folder, part=part, num_parts=num_parts)
+    for name, (_, expected) in _published(folder)[part::num_parts]:
+        if _hash_of(folder, name) != expected:
             raise CheckpointError(_damaged(folder, name, "has other bytes"))
 
 
@@ -246,13 +252,29 @@ def superseded(
     return tuple(entry for entry in old if entry.step not in kept and (not keep_every or entry.step % keep_every))
 
 
-def abandoned(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[str, ...]:
-    """What attempts that ended while they wrote a checkpoint left of it: incomplete, and never part of the run again,
-    whatever is written there yet."""
-    names = [name.partition("/") for name in folder.names()]
-    complete = {top for top, _, rest in names if rest == COMPLETE}
-    found = {top: match for top, _, _ in names if top not in complete and (match := _NAME.fullmatch(top))}
-    return tuple(sorted(top for top, match in found.items() if not counts(int(match[1]), int(match[2]), begun)))
+def delete_left_over(folder: Folder, begun: tuple[Attempt, ...], table: CheckpointTable, steps: int) -> None:
+    """Delete what earlier attempts left behind when they ended while they wrote or deleted a checkpoint: incomplete,
+    and never part of the run again, whatever is written there yet; and superseded, but still there. For the newest
+    attempt, before it saves one of its own."""
+    for name in _incomplete(folder, begun[-1].number):
+        delete(folder, name)
+    for name in _incomplete(folder.folder(SET_ASIDE), begun[-1].number):
+        delete(folder, f"{SET_ASIDE}/{name}")
+    delete_superseded(folder, begun, table, steps)
+
+
+def delete_superseded(folder: Folder, begun: tuple[Attempt, ...], table: CheckpointTable, steps: int) -> None:
+    """Delete the complete checkpoints that the table does not keep, of a run of so many steps."""
+    complete = complete_checkpoints(folder, begun)
+    for entry in superseded(complete, table.keep, table.keep_every, keep_spaced=table.keep_spaced, steps=steps):
+        delete(folder, entry.name)
+
+
+def _incomplete(folder: Folder, attempt: int) -> list[str]:
+    """The checkpoints of attempts before this one that are not whole; of some there is an empty folder alone."""
+    complete = {entry.name for entry in _complete(folder)}
+    found = {name: match for name in folder.folders() if (match := _NAME.fullmatch(name)) and name not in complete}
+    return [name for name, match in found.items() if int(match[2]) < attempt]
 
 
 def delete(folder: Folder, name: str) -> None:

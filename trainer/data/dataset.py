@@ -7,15 +7,17 @@ node; so they read neighbouring blocks, and a node reads few blocks that others 
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lineage.index.blocks import BLOCK_TOKENS
 from trainer.data.blocks import BlockReader
-from trainer.data.corpus import Corpus
+from trainer.data.corpus import Corpus, ShardFile
 from trainer.data.figures import ReadFigures
 from trainer.order import Order, Places
 from trainer.ordering.geometry import num_validated
@@ -25,7 +27,16 @@ IGNORED: Final = -100
 """The label of a position that does not count."""
 
 _LOCATED_AT_ONCE: Final = 2048  # sequences: a call of the order costs as much for one as for a few hundred
+_RECENT_READS: Final = 4096
 _TOKENS_AT_ONCE: Final = 1 << 15  # positions worked on at once, so that they stay in the processor's cache
+
+
+class RowRead(NamedTuple):
+    """How long reading a row took: source and shard by number."""
+
+    source: int
+    shard: int
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +74,17 @@ class Batch:
     labels_BT: Int64s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowestShard:
+    """A shard, and how many of the last `of_seconds` of reading went to it."""
+
+    source: str
+    number: int
+    file: ShardFile
+    seconds: float
+    of_seconds: float
+
+
 class Dataset:
     """Batches of `order` from `corpus` for one slice. `skip`: [first, last] sequence numbers that are left out."""
 
@@ -72,6 +94,7 @@ class Dataset:
         self.corpus, self.order, self.part = corpus, order, part
         self._reader, self._skip = reader, skip
         self.num_tokens_read = 0
+        self.reads: deque[RowRead] = deque(maxlen=_RECENT_READS)
         self._located: tuple[int, Places] | None = None
         self._shards = [corpus.sources.get(source, ()) for source in order.plan.sources]
 
@@ -124,6 +147,23 @@ class Dataset:
         """What its reader has done."""
         return self._reader.figures
 
+    def slowest_shard(self) -> SlowestShard | None:
+        """The shard whose rows took longest of those that were read last; None where none were."""
+        reads = list(self.reads)
+        seconds: dict[tuple[int, int], float] = {}
+        for source, shard, took in reads:
+            seconds[source, shard] = seconds.get((source, shard), 0.0) + took
+        if not seconds:
+            return None
+        (source, shard), most = max(seconds.items(), key=lambda item: (item[1], item[0]))
+        return SlowestShard(
+            source=self.order.plan.sources[source],
+            number=shard,
+            file=self._shards[source][shard],
+            seconds=most,
+            of_seconds=sum(seconds.values()),
+        )
+
     def close(self) -> None:
         """Close the reader."""
         self._reader.close()
@@ -152,8 +192,10 @@ class Dataset:
     def _copy(self, rows: list[tuple[int, ...]], inputs_BT: Int64s, eot: int) -> None:
         for row, (source, _, shard, start, num_tokens) in enumerate(rows):
             number, within = divmod(start, BLOCK_TOKENS)
+            began = time.perf_counter()
             block = self._reader.block(self._shards[source][shard], number)
-            inputs_BT[row, :num_tokens] = block[within : within + num_tokens]
+            inputs_BT[row, :num_tokens] = block[within : within + num_tokens]  # of a mapped file, this is the reading
+            self.reads.append(RowRead(source, shard, time.perf_counter() - began))
             if num_tokens < inputs_BT.shape[1]:
                 inputs_BT[row, num_tokens:] = eot
 

@@ -18,10 +18,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, join, local_path
 from trainer.data.blocks import BlockReader
 from trainer.data.corpus import Corpus, reopen
 from trainer.data.dataset import IGNORED, Batch, Dataset, document_layout
+from trainer.data.disks import disk_of
 from trainer.data.figures import NUM_COUNTED
 from trainer.data.row_loss import RowLoss
 from trainer.model.rows import DeviceRows
@@ -205,6 +206,19 @@ class Feed:
         """What loading has cost this rank up to now, as numbers that add up over ranks (see `load_figures`)."""
         now = self._dataset.figures.counted(self._dataset.num_tokens_read)
         return [before + number for before, number in zip(self._counted_before, now, strict=True)]
+
+    def slowest_reading(self) -> str:
+        """Of this rank's latest reading the shard that took longest, and the disk that it, or the cache, lies on."""
+        slowest = self._dataset.slowest_shard()
+        if slowest is None:
+            return "it has read nothing"
+        cache = self._source.cache_folder
+        url = join(slowest.file.folder, slowest.file.file)
+        where = f"on {disk_of(local_path(url))}" if cache is None else f"through the cache on {disk_of(cache)}"
+        return (
+            f"its reading goes to shard {slowest.number} of {slowest.source}: {slowest.seconds:.2f} s of the last "
+            f"{slowest.of_seconds:.2f} s, {url}, {where}"
+        )
 
     def close(self) -> None:
         """Stop the thread, write what is left of the record and close the reader."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -77,9 +78,12 @@ def run_job(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
     """Run or continue the job; whether it is finished and its answer published. Errors as `trainer.loop.train`."""
     recipe = parse_table(TrainRecipe, tomllib.loads(job.recipe))
     process = join_process_group(1, recipe.train.faults.watchdog_seconds)
+    began_at = time.time()
     with closing(open_feed(recipe, process)) as data:
         run = _build(job, recipe, process, data)
-        joined = join(run.output, run.checkpoints, data, run.proxy.config, run.control, run=recipe.run.name)
+        joined = join(
+            run.output, run.checkpoints, data, run.proxy.config, run.control, recipe=recipe, began_at=began_at
+        )
         _load_state(run, joined)
         data.start(joined.attempt)
         finished = _run_steps(run, joined.attempt, stop_requested)
@@ -116,6 +120,16 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
     )
 
 
+def _every(table: TrainTable) -> int:
+    """Steps between checkpoints. RecipeError where the run would have to find them itself, which a proxy does not."""
+    if table.checkpoint.every == "auto":
+        raise RecipeError(
+            'train.checkpoint.every = "auto": expected a number of steps for a proxy of doremi',
+            "train.checkpoint.every",
+        )
+    return table.checkpoint.every
+
+
 def _load_state(run: DoremiParts, joined: Joined) -> None:
     """The reference's weights; the proxy's state from the newest checkpoint, or those that its run begins with."""
     reference = Folder(run.job.reference)
@@ -144,7 +158,7 @@ def _run_steps(run: DoremiParts, attempt: Attempt, stop_requested: Callable[[], 
             fence.check()
             _one_step(run, step)
             step += 1
-            if step % run.table.checkpoint.every == 0:
+            if step % _every(run.table) == 0:
                 saved = _save(run, attempt, step)
         if saved != step:
             _save(run, attempt, step)

@@ -50,12 +50,12 @@ class Groups:
 
 def make_groups(sizes: Mesh, timeout: datetime.timedelta) -> Groups:
     """Collective over the default group, whose size is that of the mesh."""
-    loss = _subgroup(sizes, ("pp", "dp_replicate", "dp_shard", "cp"), timeout)
+    loss = _subgroup(sizes, "loss", ("pp", "dp_replicate", "dp_shard", "cp"), timeout)
     return Groups(
         loss=loss or _alone(timeout),
-        pipeline=_subgroup(sizes, ("pp",), timeout),
-        context=_subgroup(sizes, ("cp",), timeout),
-        sequence=_subgroup(sizes, ("cp", "tp"), timeout),
+        pipeline=_subgroup(sizes, "pipeline", ("pp",), timeout),
+        context=_subgroup(sizes, "context", ("cp",), timeout),
+        sequence=_subgroup(sizes, "sequence", ("cp", "tp"), timeout),
         ends=_ends(sizes, timeout),
     )
 
@@ -64,13 +64,13 @@ def _grid(sizes: Mesh) -> np.ndarray:
     return np.arange(sizes.num_workers).reshape([getattr(sizes, name) for name in DIMENSIONS])
 
 
-def _subgroup(sizes: Mesh, over: tuple[str, ...], timeout: datetime.timedelta) -> dist.ProcessGroup | None:
+def _subgroup(sizes: Mesh, name: str, over: tuple[str, ...], timeout: datetime.timedelta) -> dist.ProcessGroup | None:
     """The group of the ranks that differ from this one in the dimensions `over` only."""
     axes = [DIMENSIONS.index(name) for name in over]
     kept = [axis for axis in range(len(DIMENSIONS)) if axis not in axes]
     grid = _grid(sizes)
     members = grid.transpose(kept + axes).reshape(-1, int(np.prod([grid.shape[axis] for axis in axes])))
-    return _one_of(members, timeout)
+    return _one_of(members, name, timeout)
 
 
 def _ends(sizes: Mesh, timeout: datetime.timedelta) -> dist.ProcessGroup | None:
@@ -78,23 +78,23 @@ def _ends(sizes: Mesh, timeout: datetime.timedelta) -> dist.ProcessGroup | None:
     if sizes.pp == 1:
         return None
     columns = _grid(sizes).reshape(sizes.pp, -1)
-    return _one_of(columns[[0, -1]].T, timeout)
+    return _one_of(columns[[0, -1]].T, "pipeline ends", timeout)
 
 
-def _one_of(members: np.ndarray, timeout: datetime.timedelta) -> dist.ProcessGroup | None:
+def _one_of(members: np.ndarray, name: str, timeout: datetime.timedelta) -> dist.ProcessGroup | None:
     if members.shape[1] == 1:
         return None
     mine = None
     for ranks in members.tolist():
         # Groups do not inherit the default group's timeout. Every rank must take part in making each.
-        group = dist.new_group(ranks, timeout=timeout)
+        group = dist.new_group(ranks, timeout=timeout, group_desc=name)
         if dist.get_rank() in ranks:
             mine = group
     return mine
 
 
 def _alone(timeout: datetime.timedelta) -> dist.ProcessGroup:
-    groups = [dist.new_group([rank], timeout=timeout) for rank in range(dist.get_world_size())]
+    groups = [dist.new_group([rank], timeout=timeout, group_desc="loss") for rank in range(dist.get_world_size())]
     return cast(dist.ProcessGroup, groups[dist.get_rank()])
 
 

@@ -87,6 +87,12 @@ class ParallelModel:
         return self.layout.mesh.dp * self.layout.mesh.cp if isinstance(self.parts[0], DistributedDataParallel) else 1
 
     @property
+    def reduced_by_ddp(self) -> dist.ProcessGroup | None:
+        """The group over which DDP sums gradients within backward, out of Python's sight; None where FSDP does it."""
+        (module, *_) = self.parts
+        return module.process_group if isinstance(module, DistributedDataParallel) else None
+
+    @property
     def has_output(self) -> bool:
         """Whether losses are known on this rank."""
         return self.pipeline is None or self.pipeline.has_output

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from lineage.index.output_index import NotFinishedError
 from lineage.recipe import RecipeError
@@ -168,14 +168,16 @@ def mtbf_hours(plan: PlanTable, num_nodes: int) -> float:
 
 
 def plan_checkpoints(
-    layout: PlannedLayout, plan: PlanTable, machine: Machine, every_steps: int, step_seconds: float
+    layout: PlannedLayout, plan: PlanTable, machine: Machine, asked: int | Literal["auto"], step_seconds: float
 ) -> Checkpoints:
-    """Size and cadence; every GPU writes its share at `plan.storage_gbps`."""
+    """Size and cadence; every GPU writes its share at `plan.storage_gbps`. "auto" is planned as Young's interval: what
+    a save stops the loop for is known only once it runs."""
     size, num = checkpoint_bytes(layout), layout.mesh.num_workers
     save = size / (num * plan.storage_gbps * 1e9 / 8)
     mtbf = mtbf_hours(plan, -(-num // machine.gpus_per_node)) * 3600
     young = cadence.young_interval(save, mtbf)
     available = cadence.availability_interval(save, mtbf, plan.restart_seconds)
+    every_steps = max(1, round(young / step_seconds)) if asked == "auto" else asked
     every = every_steps * step_seconds
     return Checkpoints(
         num_bytes=size,

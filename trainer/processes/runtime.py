@@ -6,8 +6,10 @@ import datetime
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -56,6 +58,17 @@ def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
             "set train.workers and train.parallel to match"
         )
     return process
+
+
+def process_began() -> float:
+    """When this process began, seconds since the epoch: before its imports. Where the kernel does not say: now."""
+    now = time.time()
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except OSError:
+        return now
+    return now - max(0.0, uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK"))  # proc_pid_stat(5): starttime
 
 
 def local_device() -> torch.device:

@@ -159,8 +159,16 @@ class FactLog:
                 self._output.publish(FACTS_FILE, _joined(self._lines))
 
     def facts(self) -> list[tuple[int, Fact]]:
-        """Every fact with its number, in the order they were written."""
-        return [(number, _parse(line)) for number, line in enumerate(self._lines)]
+        """Every fact with its number, in the order they were written. StoreError where a line is damaged."""
+        found = []
+        for number, line in enumerate(self._lines):
+            try:
+                found.append((number, _parse(line)))
+            except (ValueError, LookupError, TypeError, AttributeError) as error:
+                raise store.StoreError(
+                    f"line {number + 1} of {self._output.at(FACTS_FILE)} is damaged ({error}): restore the file"
+                ) from error
+        return found
 
     def _put_behind(self, more: list[bytes]) -> bool:
         url = self._output.at(FACTS_FILE)

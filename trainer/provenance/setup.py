@@ -95,7 +95,7 @@ def recipe_hash(recipe: TrainRecipe) -> str:
 
 def record_setup(output: Folder, attempt: int, setup: Setup, recipe: TrainRecipe) -> None:
     """Write down how an attempt was set up, before it does a step."""
-    output.publish(_recipe_name(attempt), as_toml(_with_absolute_places(recipe)).encode())
+    output.publish(_recipe_name(attempt), as_toml(absolute_places(recipe)).encode())
     output.publish(_name(attempt), json.dumps(dataclasses.asdict(setup), sort_keys=True).encode())
 
 
@@ -118,7 +118,7 @@ def read_recipe(output: Folder, attempt: int) -> TrainRecipe | None:
     return parse_table(TrainRecipe, parse_toml(output.read(_recipe_name(attempt)).decode()))
 
 
-def _with_absolute_places(recipe: TrainRecipe) -> TrainRecipe:
+def absolute_places(recipe: TrainRecipe) -> TrainRecipe:
     """The recipe as it may be read from another folder, and without credentials."""
 
     def place(url: str) -> str:

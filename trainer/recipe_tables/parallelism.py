@@ -169,6 +169,11 @@ class Mesh:
         """Processes that are given the same rows of a batch: one data parallel rank's."""
         return self.pp * self.cp * self.tp
 
+    def same_work(self) -> list[list[int]]:
+        """The ranks that do the same work in a step: those of each pipeline rank."""
+        ranks = self.num_workers // self.pp
+        return [list(range(first, first + ranks)) for first in range(0, self.num_workers, ranks)]
+
     def dp_rank(self, rank: int) -> int:
         """The data parallel rank of global rank `rank`. Ranks count, from the innermost dimension: tp, cp, dp_shard,
         dp_replicate, pp."""

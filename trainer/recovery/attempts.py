@@ -8,10 +8,11 @@ being read; the check before publishing only spares the work. No torch here.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from lineage.storage.folder import Folder
 
@@ -26,12 +27,24 @@ class FencedOutError(RuntimeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One start: its number from 1, the step it began at and the attempt that made the checkpoint it began from;
-    `rollback`: the number of the one that it carried out (`recovery/rollbacks.py`)."""
+    `rollback`: the number of the one that it carried out (`recovery/rollbacks.py`); `began_at`: when its first process
+    began, seconds since the epoch (None: of an earlier release)."""
 
     number: int
     first_step: int
     parent: int | None
     rollback: int | None = None
+    began_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptEnd:
+    """How an attempt ended that could say so: seconds since the epoch; `saving_seconds` of its end went into waiting
+    for its last checkpoint."""
+
+    at: float
+    how: Literal["finished", "stopped", "failed"]
+    saving_seconds: float = 0.0
 
 
 def claim(output: Folder) -> int:
@@ -44,8 +57,22 @@ def claim(output: Folder) -> int:
 
 def begin(output: Folder, attempt: Attempt) -> None:
     """Write down where a claimed attempt begins."""
-    row = {"first_step": attempt.first_step, "parent": attempt.parent, "rollback": attempt.rollback}
+    row = {name: value for name, value in dataclasses.asdict(attempt).items() if name != "number"}
     output.publish(f"{_FOLDER}/{attempt.number:05d}.json", json.dumps(row).encode())
+
+
+def end(output: Folder, number: int, ended: AttemptEnd) -> None:
+    """Write down how an attempt ended, unless that stands there already: what its first process to end says holds."""
+    output.publish_new(f"{_FOLDER}/{number:05d}.ended", json.dumps(dataclasses.asdict(ended)).encode())
+
+
+def attempt_ends(output: Folder) -> dict[int, AttemptEnd]:
+    """How attempts ended, by number; of a killed one nothing is known."""
+    found = {}
+    for name in output.names(_FOLDER):
+        if name.endswith(".ended"):
+            found[int(name.rsplit("/", 1)[-1].removesuffix(".ended"))] = AttemptEnd(**json.loads(output.read(name)))
+    return found
 
 
 def attempts(output: Folder) -> tuple[Attempt, ...]:
@@ -61,6 +88,7 @@ def attempts(output: Folder) -> tuple[Attempt, ...]:
                     first_step=row["first_step"],
                     parent=row["parent"],
                     rollback=row.get("rollback"),  # earlier releases wrote none
+                    began_at=row.get("began_at"),
                 )
             )
     return tuple(found)
@@ -102,6 +130,7 @@ def record_failure(output: Folder, rank: int, message: str) -> None:
     """Keep why a process of the newest attempt ended, for people and for `failures`."""
     number = max(_claimed(output), default=0)
     output.publish(f"{_FOLDER}/{number:05d}.rank-{rank:05d}.error", message.encode())
+    end(output, number, AttemptEnd(at=time.time(), how="failed"))
 
 
 def failures(output: Folder) -> dict[tuple[int, int], str]:

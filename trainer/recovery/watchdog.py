@@ -62,7 +62,8 @@ def diagnose(progress: Sequence[RankProgress | None]) -> str:
     least = min(each.num_markers for each in known.values())
     behind = [rank for rank, each in known.items() if each.num_markers == least]
     if least == furthest.num_markers:
-        return f"all ranks wait in step {furthest.step} in the {collective}: is the network between them up?"
+        waiting = f"all ranks wait in step {furthest.step} in the {collective}"
+        return f"{waiting}; `sluice train diagnose OUTPUT` says who came to it"
     last = known[behind[0]]
     return f"rank {_ranks(behind)} is hung in step {last.step}, {last.where}; {waiting}"
 
@@ -74,7 +75,8 @@ def _ranks(ranks: Sequence[int]) -> str:
 class Watchdog:
     """Ends the process with EXIT_HUNG, after saying why, when `seconds` pass after a marker without another.
 
-    `record` keeps the message where people will look; it is given a few seconds."""
+    `record` keeps the message where people will look, `dump` what this process did last and where it is: first of all,
+    since another rank's end may take this one along. Each is given a few seconds."""
 
     def __init__(
         self,
@@ -84,12 +86,13 @@ class Watchdog:
         rank: int,
         world_size: int,
         record: Callable[[str], None],
+        dump: Callable[[str], None] = lambda why: None,
     ) -> None:
         self._seconds = seconds
         self._store = store
         self._rank = rank
         self._world_size = world_size
-        self._record = record
+        self._record, self._dump = record, dump
         self._progress = RankProgress(num_markers=0, step=0, where="start")
         self._since = math.inf
         self._stopped = threading.Event()
@@ -113,6 +116,7 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._stopped.wait(min(self._seconds / 10, 1.0)):
             if time.monotonic() - self._since > self._seconds:
+                _in_time(self._dump, f"no progress for {self._seconds:g} s in {self._progress.where}")
                 self._end(self._compare())
                 return
 
@@ -146,7 +150,11 @@ class Watchdog:
     def _end(self, message: str) -> None:
         sys.stderr.write(f"sluice: {message}\n")
         sys.stderr.flush()
-        recording = threading.Thread(target=self._record, args=(message,), daemon=True)
-        recording.start()
-        recording.join(_RECORD_SECONDS)  # the storage may be what hangs
+        _in_time(self._record, message)
         os._exit(EXIT_HUNG)  # the main thread hangs in a collective that nothing can interrupt
+
+
+def _in_time(record: Callable[[str], None], message: str) -> None:
+    recording = threading.Thread(target=record, args=(message,), daemon=True)
+    recording.start()
+    recording.join(_RECORD_SECONDS)  # the storage may be what hangs

@@ -156,7 +156,8 @@ def _no_such(run: Asked, step: int) -> str:
     there = f"the run has no checkpoint of {step} steps in {run.folder.url}"
     if not before:
         return f"--from-step {step}: {there}, and none before it: --from-step 0 begins again from the first weights"
-    return (
-        f"--from-step {step}: {there}; the nearest before it is {before[-1].name}: --from-step {before[-1].step} goes"
-        " back to that"
-    )
+    nearest = before[-1]
+    way = f"--from-step {nearest.step} goes back to that"
+    if nearest is run.checkpoints[-1]:
+        way = "it is the run's newest, from which sluice train goes on"
+    return f"--from-step {step}: {there}; the nearest before it is {nearest.name}: {way}"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -22,6 +22,7 @@ from lineage.ids import content_hash, id_digest, show_digest
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
 from lineage.trace.exposure import TrainingRun
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import (
@@ -34,10 +35,13 @@ from trainer.checkpoint.store import (
 )
 from trainer.huggingface.exported import exported_checkpoints
 from trainer.huggingface.model_card import checkpoints_of, read_card
-from trainer.provenance.facts import FactLog, SegmentFact, StartFact, owner_of
+from trainer.order import OrderPlan
+from trainer.provenance.facts import FACTS_FILE, FactLog, SegmentFact, StartFact, owner_of, segment_row
 from trainer.provenance.setup import Origin, Setup, read_setup
 from trainer.recovery.attempts import Attempt, attempts
+from trainer.recovery.rollbacks import rollbacks
 from trainer.replay.readings import PurgedOutput, as_of, find_purges, readings
+from trainer.replay.same_recipe import changed_since
 
 FORMAT: Final = "sluice certificate 1"
 Json = dict[str, Any]
@@ -77,6 +81,8 @@ def open_certified(
         named = "checkpoint" if checkpoint is None else f"checkpoint {checkpoint}"
         raise RecipeError(f"{output.url} has no {named} in {folder.url} that is part of the run")
     read = outs or outs_read(output)
+    if not read:
+        raise RecipeError(f"{output.at(FACTS_FILE)} says nothing of what the run read: it is damaged, or was replaced")
     purged = tuple(find_purges(read, wanted))
     if not purged:
         raise RecipeError(f"no purge is recorded in {', '.join(read)}: there is nothing to certify")
@@ -159,6 +165,7 @@ def as_bytes(row: Json) -> bytes:
     return body + b',\n "checksum": "' + content_hash(body).hex().encode() + b'"\n}\n'
 
 
+_TOP: Final = {"run": str, "inexact": list, "checksum": str}
 _FIELDS: Final[dict[str, dict[str, type]]] = {
     "checkpoint": {"name": str},
     "purges": {"purge_id": str, "out": str},
@@ -173,25 +180,42 @@ _FIELDS: Final[dict[str, dict[str, type]]] = {
 def parse_certificate(data: bytes, where: str) -> tuple[Json, bool]:
     """What stands in a certificate, and whether its checksum holds. CertificateError for what is none."""
     try:
-        row = json.loads(data)
-        checksum = row.pop("checksum")
-        if row["format"] != FORMAT or not isinstance(row["run"], str):
-            raise KeyError("format")
-        for part, names in _FIELDS.items():
-            entries = [row[part]] if part in ("checkpoint", "weights") else row[part]
-            if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-                raise TypeError(f"{part} is no list of objects")
-            for entry in entries:
-                if wrong := [name for name, type_ in names.items() if not isinstance(entry[name], type_)]:
-                    raise TypeError(f"{part}: {wrong[0]} is a {type(entry[wrong[0]]).__name__}")
-        if "inexact" not in row or any(purge["purge_id"] == "all" for purge in row["purges"]):
-            raise KeyError("inexact, or the id of a purge")
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        row = _parsed(data)
+    except ValueError as error:
         raise CertificateError(
-            f"{where} is no certificate ({type(error).__name__}: {error}); sluice certify makes one"
+            f"{where} is no certificate, or a damaged one: {error}; expected a file that sluice certify made"
         ) from error
+    checksum = row.pop("checksum")
     body, found, _ = data.rpartition(b',\n "checksum": ')
     return row, bool(found) and content_hash(body).hex() == checksum
+
+
+def _parsed(data: bytes) -> Json:
+    """ValueError where a part is missing or of another type."""
+    try:
+        row = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is no whole JSON ({error})") from error
+    if not isinstance(row, dict) or row.get("format") != FORMAT:
+        raise ValueError(f"it has no format {FORMAT!r}")
+    _check_types("", row, _TOP)
+    for part, names in _FIELDS.items():
+        entries = [row.get(part)] if part in ("checkpoint", "weights") else row.get(part)
+        if not isinstance(entries, list):
+            raise ValueError(f"{part} is no list")
+        for entry in entries:
+            _check_types(f"{part}: ", entry, names)
+    if any(purge["purge_id"] == "all" for purge in row["purges"]):
+        raise ValueError("purges: all is no purge's id")
+    return row
+
+
+def _check_types(where: str, row: object, types: Mapping[str, type]) -> None:
+    if not isinstance(row, dict):
+        raise ValueError(f"{where}{row!r:.40} is no object")
+    for name, type_ in types.items():
+        if not isinstance(row.get(name), type_):
+            raise ValueError(f"{where}{name} is {row.get(name)!r:.40}, and no {type_.__name__}")
 
 
 def line_of(begun: Sequence[Attempt], checkpoint: Checkpoint) -> list[tuple[Attempt, int]]:
@@ -209,16 +233,41 @@ def line_of(begun: Sequence[Attempt], checkpoint: Checkpoint) -> list[tuple[Atte
 
 
 def contradictions(certified: Certified) -> list[str]:
-    """Where the records of the run contradict each other: a chain that does not begin at step 0, a parent that is
-    another one by the facts, weights to begin with that are others by the facts."""
-    line, problems = line_of(certified.begun, certified.checkpoint), []
+    """Where the records of the run, or of one with whose weights it began, contradict each other: a chain that does not
+    begin at step 0, a parent that is another one by the facts, weights to begin with that are others by the facts."""
+    problems = _contradictions(certified.output, certified.run, certified.checkpoint, certified.purged)
+    position = read_position(certified.checkpoints.folder(certified.checkpoint.name))
+    for purged in certified.purged:
+        for plan in [OrderPlan.from_json(run.plan) for run in _runs(purged, certified) if run.run == certified.run]:
+            found = plan.fingerprint(position.step * plan.global_batch)
+            if found != position.plan_fingerprint:
+                problems.append(
+                    f"{certified.checkpoint.name} was saved in the order {position.plan_fingerprint} by its own record,"
+                    f" and the run has the order {found} by its facts"
+                )
+    for link in _links(certified):
+        if link.made_by is not None:
+            output, run, checkpoint = link.made_by
+            of_link = _contradictions(output, run, checkpoint, certified.purged)
+            problems += [f"{output.url}, with whose weights it began: {problem}" for problem in of_link]
+    return problems
+
+
+def _contradictions(output: Folder, run: str, checkpoint: Checkpoint, purged: Sequence[PurgedOutput]) -> list[str]:
+    line, problems = line_of(attempts(output), checkpoint), []
     if not line or line[0][0].first_step != 0 or line[0][0].parent is not None:
-        first = line[0][0] if line else None
-        missing = certified.checkpoint.attempt if first is None else first.parent
+        missing = line[0][0].parent if line else checkpoint.attempt
         problems.append(f"the chain of checkpoints does not reach step 0: attempt {missing} is not recorded")
-    told = _told_of(certified)
-    starts = _starts(certified)
+    told = _told_of(output, run, purged)
+    starts = _starts(output)
+    asked = {rollback.number: (rollback.step, rollback.parent) for rollback in rollbacks(output)}
+    problems += [problem for each in purged if (problem := _told_otherwise(output, run, each)) is not None]
     for attempt, end in line:
+        if attempt.rollback is not None and asked.get(attempt.rollback) != (attempt.first_step, attempt.parent):
+            problems.append(
+                f"attempt {attempt.number} went back to step {attempt.first_step} of attempt {attempt.parent} by its"
+                f" own record, and rollback {attempt.rollback} asks for another step, or is not recorded"
+            )
         for where, parent, first_step in told.get(attempt.number, ()):
             if (parent, first_step) != (attempt.parent, attempt.first_step):
                 problems.append(
@@ -227,7 +276,7 @@ def contradictions(certified: Certified) -> list[str]:
                 )
         if attempt.number not in told and end > attempt.first_step:
             problems.append(f"attempt {attempt.number} has no facts: what it read is not known")
-        setup, start = read_setup(certified.output, attempt.number), starts.get(attempt.number)
+        setup, start = read_setup(output, attempt.number), starts.get(attempt.number)
         ours = None if setup is None else (setup.recipe_hash, *_named(setup.origin))
         theirs = None if start is None else (start.recipe_hash, start.init_from, start.init_digest)
         if ours != theirs:
@@ -238,16 +287,36 @@ def contradictions(certified: Certified) -> list[str]:
     return problems
 
 
+def _told_otherwise(output: Folder, run: str, purged: PurgedOutput) -> str | None:
+    """A fact that the store of the data took from the run's output, and that stands otherwise there now."""
+    facts = dict(FactLog(output).facts())
+    for row in Lookup(purged.out).segments():
+        if row.run == run and row.fact is not None:
+            fact = facts.get(row.fact)
+            ours = segment_row(row.fact, fact) if isinstance(fact, SegmentFact) else {}
+            differing = [name for name in _COMPARED if ours.get(name) != getattr(row, name)]
+            if differing:
+                found = "; ".join(f"{name} {getattr(row, name)!r}, there {ours.get(name)!r}" for name in differing)
+                return (
+                    f"the store of {purged.out.url} took facts from {output.at(FACTS_FILE)} that stand there otherwise"
+                    f" now: of attempt {row.attempt} from step {row.first_step} on {found}"
+                )
+    return None
+
+
+_COMPARED: Final = ("attempt", "first_step", "last_step", "content_fingerprint", "weights", "skipped_steps")
+"""What decides which rows a stretch read, and whether they count."""
+
+
 def _named(origin: Origin | None) -> tuple[str | None, str | None]:
     return (None, None) if origin is None else (origin.url, origin.digest)
 
 
-def _starts(certified: Certified) -> dict[int, StartFact]:
-    facts = (fact for _, fact in FactLog(certified.output).facts())
-    return {fact.attempt: fact for fact in facts if isinstance(fact, StartFact)}
+def _starts(output: Folder) -> dict[int, StartFact]:
+    return {fact.attempt: fact for _, fact in FactLog(output).facts() if isinstance(fact, StartFact)}
 
 
-def _told_of(certified: Certified) -> dict[int, list[tuple[str, int | None, int]]]:
+def _told_of(output: Folder, name: str, purged: Sequence[PurgedOutput]) -> dict[int, list[tuple[str, int | None, int]]]:
     """(where, parent, first step) of each attempt, by the facts in the output and by each store."""
     told: dict[int, dict[str, tuple[int | None, int]]] = {}
 
@@ -255,21 +324,22 @@ def _told_of(certified: Certified) -> dict[int, list[tuple[str, int | None, int]
         known = told.setdefault(attempt, {}).get(where)
         told[attempt][where] = (parent, first_step if known is None else min(known[1], first_step))
 
-    for _, fact in FactLog(certified.output).facts():
+    for _, fact in FactLog(output).facts():
         if isinstance(fact, SegmentFact):
             note("the facts in its output", fact.attempt, fact.parent_attempt, fact.first_step)
-    for purged in certified.purged:
-        for run in purged.runs():
-            if run.run == certified.run:
+    for each in purged:
+        for run in each.runs():
+            if run.run == name:
                 for segment in run.segments:
-                    note(f"the store of {purged.out.url}", segment.attempt, segment.parent_attempt, segment.first_step)
+                    note(f"the store of {each.out.url}", segment.attempt, segment.parent_attempt, segment.first_step)
     return {attempt: [(where, *row) for where, row in found.items()] for attempt, found in told.items()}
 
 
 def chain_of(output: Folder, checkpoint: Checkpoint) -> list[Json]:
-    """The attempts that lead to a checkpoint: what each read, and how it was set up (None: not recorded)."""
+    """The attempts that lead to a checkpoint: what each read, and how it was set up (None: not recorded).
+    `recipe_changes`: what its recipe does otherwise than that of the attempt before it, a line each."""
     facts = [fact for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact)]
-    chain = []
+    chain: list[Json] = []
     for attempt, end in line_of(attempts(output), checkpoint):
         newest = {(f.first_step, f.out): f for f in facts if f.attempt == attempt.number and f.first_step < end}
         setup = read_setup(output, attempt.number)
@@ -284,6 +354,7 @@ def chain_of(output: Folder, checkpoint: Checkpoint) -> list[Json]:
                     {"out": out, "first_step": first, "content_fingerprint": fact.content_fingerprint}
                     for (first, out), fact in sorted(newest.items())
                 ],
+                "recipe_changes": changed_since(output, chain[-1]["attempt"], attempt.number) if chain else [],
                 **(_unknown_setup() if setup is None else _setup(setup)),
             }
         )
@@ -340,38 +411,55 @@ def _first_setup(output: Folder, begun: Sequence[Attempt], attempt: int) -> tupl
     return read_setup(output, attempt), attempt
 
 
-def _init_from(certified: Certified) -> list[Json]:
-    """The weights that the run began with, and those that their run began with, as far as that is recorded: each with
-    how many readings of what was purged are in it, None where that cannot be known."""
-    links: list[Json] = []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Link:
+    """Weights that a run began with. `made_by`: the output, name and checkpoint of the run that made them, where it is
+    there; `why_unknown`: why that, or what that run began with, cannot be known."""
+
+    origin: Origin
+    made_by: tuple[Folder, str, Checkpoint] | None = None
+    why_unknown: str | None = None
+
+
+def _links(certified: Certified) -> Iterator[_Link]:
+    """The weights that the run began with, and those that their run began with, as far as that is recorded."""
     setup, _ = _first_setup(certified.output, certified.begun, certified.checkpoint.attempt)
     origin = None if setup is None else setup.origin
     seen: set[tuple[str, int | None]] = set()
     while origin is not None:
-        link: Json = {**dataclasses.asdict(origin), "readings": None, "why_unknown": None}
-        links.append(link)
         key = (origin.url, origin.attempt)
         if origin.output is None or origin.step is None or origin.attempt is None or key in seen:
-            link["why_unknown"] = "the folder does not say which run made it"
-            break
+            yield _Link(origin=origin, why_unknown="the folder does not say which run made it")
+            return
         seen.add(key)
         theirs = Folder(origin.output)
         begun = attempts(theirs)
         if origin.run is None or not begun:
-            link["why_unknown"] = f"{origin.output} is there no more, or says nothing of its run"
-            break
-        link["readings"] = sum(
-            exposure.applied
-            for purged in certified.purged
-            for run in purged.runs([origin.output])
-            if run.run == origin.run
-            for _, exposure in readings(as_of(run, begun, origin.attempt, origin.step), purged)
-        )
+            why = f"{origin.output} is there no more, or says nothing of its run"
+            yield _Link(origin=origin, why_unknown=why)
+            return
         setup, _ = _first_setup(theirs, begun, origin.attempt)
-        if setup is None:
-            link["why_unknown"] = f"what {origin.output} began with is not recorded"
-            break
-        origin = setup.origin
+        unknown = None if setup is not None else f"what {origin.output} began with is not recorded"
+        made = Checkpoint(name=origin.url, step=origin.step, attempt=origin.attempt)
+        yield _Link(origin=origin, made_by=(theirs, origin.run, made), why_unknown=unknown)
+        origin = None if setup is None else setup.origin
+
+
+def _init_from(certified: Certified) -> list[Json]:
+    """Each of `_links`, with how many readings of what was purged are in it, None where that cannot be known."""
+    links: list[Json] = []
+    for link in _links(certified):
+        num = None
+        if link.made_by is not None:
+            output, name, made = link.made_by
+            num = sum(
+                exposure.applied
+                for purged in certified.purged
+                for run in purged.runs([output.url])
+                if run.run == name
+                for _, exposure in readings(as_of(run, attempts(output), made.attempt, made.step), purged)
+            )
+        links.append({**dataclasses.asdict(link.origin), "readings": num, "why_unknown": link.why_unknown})
     return links
 
 
@@ -466,6 +554,9 @@ def inexact(chain: Sequence[Json]) -> list[str]:
         reasons.append("the layout of attempts of an earlier release is not recorded")
     if any(link["layout"] != known[0]["layout"] for link in known):
         reasons.append("attempts had different layouts, which add in another order")
+    changes = dict.fromkeys(change for link in chain for change in link["recipe_changes"] or ())
+    if changes:
+        reasons.append(f"the recipe changed on the way: {'; '.join(changes)}")
     if any(link["versions"] != known[0]["versions"] for link in known):
         reasons.append("attempts ran on different versions of the libraries")
     if any(link["device"] != "cpu" for link in known):

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.digest import weights_digest
-from trainer.checkpoint.store import CheckpointError, check_files
+from trainer.checkpoint.store import COMPLETE, CheckpointError, check_files
 from trainer.provenance.facts import owner_of
+from trainer.recovery.attempts import attempts
 from trainer.replay.certificate import (
     Certified,
     Json,
@@ -22,6 +23,7 @@ from trainer.replay.certificate import (
     parse_certificate,
     records,
 )
+from trainer.replay.readings import readings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +37,14 @@ class Line:
 
 def check_certificate(data: bytes, where: str, output: Folder, outs: Sequence[str] = ()) -> list[Line]:
     """A line for each thing that the certificate `data` says of the run at `output`; `outs`: where the outputs that it
-    read lie now, if elsewhere. CertificateError for what is no certificate."""
+    read lie now, if elsewhere. CertificateError for what is no certificate, RecipeError for what is no run's output."""
     row, is_whole = parse_certificate(data, where)
     lines = [
         Line(what="checksum", holds=is_whole, why="" if is_whole else "its bytes were changed since it was written")
     ]
     run = owner_of(output)
+    if run is None and not attempts(output):
+        raise RecipeError(f"{output.url} is not the output of a training run (train.output) of this release")
     if run != row["run"]:
         why = f"it is of the run {row['run']!r}, and {output.url} holds {'no run' if run is None else repr(run)}"
         return [*lines, Line(what="run", holds=False, why=why)]
@@ -70,10 +74,27 @@ def _lines(row: Json, certified: Certified) -> Iterator[Line]:
             yield Line(what=f"not covered: {gap['kind']} {gap['what']}", holds=False, why=why)
     for gap in row["not_covered"]:
         if gap not in now["not_covered"]:
-            why = f"named and not found: {gap['why']}"
-            yield Line(what=f"not covered: {gap['kind']} {gap['what']}", holds=False, why=why)
-    yield _compared("what makes the layout inexact", row["inexact"], now["inexact"])
+            since = _ended(gap, certified)
+            why = f"named and not found: {gap['why']}" if since is None else since
+            yield Line(what=f"not covered: {gap['kind']} {gap['what']}", holds=since is not None, why=why)
+    yield _compared("what makes it inexact", row["inexact"], now["inexact"])
     yield from _weights(row, now, certified)
+
+
+def _ended(gap: Json, certified: Certified) -> str | None:
+    """How what a certificate does not cover came to its end since; None where that is not seen."""
+    if gap["kind"] == "set aside":
+        return None if Folder(gap["what"]).exists(COMPLETE) else "it is there no more"
+    if gap["kind"] in ("ablation", "other run"):
+        theirs = [
+            exposure.applied
+            for purged in certified.purged
+            for run in purged.runs()
+            if run.run == gap["what"]
+            for _, exposure in readings(run, purged)
+        ]
+        return "its readings are undone since" if theirs and not any(theirs) else None
+    return None
 
 
 def _purges(row: Json, now: Json) -> Iterator[Line]:

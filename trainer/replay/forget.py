@@ -14,10 +14,12 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import CheckpointError
 from trainer.options import TrainRecipe
+from trainer.provenance.setup import read_recipe
 from trainer.recovery.attempts import attempts, counts
 from trainer.recovery.rollbacks import has_ended, newest_rollback, pending_rollback
 from trainer.replay.back import Asked, newest_whole, open_run, record
 from trainer.replay.readings import PurgedOutput, find_purges, readings
+from trainer.replay.same_recipe import changed_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +46,9 @@ def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forg
     """Write down that the run goes back before its first reading of what these purges took, or `all`; nothing where it
     read none of it, or goes back already.
 
-    RecipeError for an unknown purge, and where no checkpoint is early enough and `restart` does not say to begin
-    again; CheckpointError where an output holds the documents again."""
+    RecipeError for an unknown purge, where the recipe does steps otherwise than the run has done them, where the run's
+    output is gone, and where no checkpoint is early enough and `restart` does not say to begin again; CheckpointError
+    where an output holds the documents again."""
     purged = find_purges([table.out for table in recipe.train.outs], wanted)
     ids = tuple(sorted(purge.purge_id for each in purged for purge in each.purges))
     if not ids:
@@ -58,6 +61,7 @@ def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forg
             )
     output = Folder(recipe.train.output)
     if not attempts(output):
+        _check_never_begun(recipe, purged)
         line = "the run has not begun, so it has read nothing: sluice train begins it on the purged shards"
         return Forgetting(purges=ids, trains=False, lines=(line,))
     run = open_run(recipe)
@@ -65,12 +69,14 @@ def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forg
     last = newest_rollback(output)
     if read.first is None:
         if last is not None and last.purges and not has_ended(output, last):
+            _check_recipe(run)
             line = f"the run has gone back to step {last.step} already: it goes on from its newest checkpoint"
             return Forgetting(purges=ids, trains=True, lines=(line,))
         undone = f"all {read.num:,} readings of it are undone" if read.num else "the run never read any of it"
         line = f"nothing to forget of {_named(ids)}: {undone}"
         is_done = last is not None and bool(last.purges) and read.num > 0
         return Forgetting(purges=ids, trains=False, lines=(line,), is_done=is_done)
+    _check_recipe(run)
     pending = pending_rollback(output, attempts(output))
     if pending is not None and pending.step <= read.first and set(ids) <= set(pending.purges):
         line = f"going back to step {pending.step} was asked for before, and is carried out now"
@@ -81,6 +87,33 @@ def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forg
     purges = tuple(sorted({*ids, *(pending.purges if pending is not None else ())}))
     told = f"the run read documents of {_named(ids)} {read.num:,} times, first in step {read.first}"
     return Forgetting(purges=ids, trains=True, lines=(told, record(run, chosen, purges)))
+
+
+def _check_never_begun(recipe: TrainRecipe, purged: Sequence[PurgedOutput]) -> None:
+    """RecipeError where the data has recorded that the run read the documents, and its output holds nothing of it."""
+    for each in purged:
+        for training in each.runs():
+            if training.run == recipe.run.name and (num := sum(1 for _ in readings(training, each))):
+                raise RecipeError(
+                    f"train.output = {recipe.train.output!r} holds no attempt of a run, and {each.out.url} has recorded"
+                    f" that run {training.run!r} read it {num:,} times: its output was moved or deleted; put it back"
+                    f" to {training.output}",
+                    "train.output",
+                )
+
+
+def _check_recipe(run: Asked) -> None:
+    """RecipeError where steps that are done again would be done otherwise."""
+    newest = attempts(run.output)[-1].number
+    was = read_recipe(run.output, newest)
+    if was is None:
+        return
+    done = run.checkpoints[-1].step if run.checkpoints else was.train.steps
+    if changed := changed_steps(run.recipe, was, done):
+        raise RecipeError(
+            f"--forget does steps again as attempt {newest} did them, but {'; '.join(changed)}: restore the recipe, and"
+            " change it when the replay has ended"
+        )
 
 
 def _read(run: Asked, purged: Sequence[PurgedOutput]) -> _Read:

@@ -10,7 +10,7 @@ import logging
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
@@ -24,6 +24,7 @@ from trainer.telemetry.step_report import StepReport
 METRICS_FILE: Final = "metrics.jsonl"
 
 _END_BYTES: Final = 64 << 10
+_STRETCH_BYTES: Final = 8 << 20
 _PUT_EVERY_SECONDS: Final = 60.0
 _TIMES_OF_A_PUT: Final = 20
 """The file grows with the run: a put of hundreds of megabytes must not take a minute out of each."""
@@ -34,6 +35,16 @@ _log = logging.getLogger(__name__)
 def read_reports(output: Folder) -> list[StepReport]:
     """Every report of the run, in the order of the file; none where there is no file."""
     return read_new_reports(output, 0)[0]
+
+
+def each_report(output: Folder) -> Iterator[StepReport]:
+    """The same one by one: no more than a stretch of the file is held."""
+    size, start, rest = metrics_size(output), 0, b""
+    while start < size:
+        data = output.read_range(METRICS_FILE, start, min(_STRETCH_BYTES, size - start))
+        whole, end, rest = (rest + data).rpartition(b"\n")
+        yield from map(StepReport.from_json, whole.splitlines() if end else ())
+        start += len(data)
 
 
 def read_new_reports(output: Folder, start: int) -> tuple[list[StepReport], int]:

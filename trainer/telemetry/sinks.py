@@ -14,6 +14,7 @@ from trainer.data.figures import LoadFigures
 from trainer.order import Order
 from trainer.telemetry.metrics_file import JsonLines
 from trainer.telemetry.step_report import Sink, StepReport
+from trainer.telemetry.stragglers import Straggler
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -28,6 +29,8 @@ class Terminal:
         self._steps = steps
 
     def write(self, report: StepReport) -> None:
+        for straggler in report.stragglers:
+            sys.stderr.write(describe_straggler(straggler) + "\n")
         last = report.step == self._steps - 1
         if report.skipped or report.validation_loss or report.step % TERMINAL_EVERY == 0 or last:
             sys.stderr.write(describe(report, self._steps) + "\n")
@@ -37,6 +40,18 @@ class Terminal:
 
     def close(self) -> None:
         self.flush()
+
+
+def describe_straggler(straggler: Straggler) -> str:
+    """A straggler on one line."""
+    who = f"rank {straggler.rank} on {straggler.node}"
+    if straggler.ended:
+        return f"straggler no more: {who} keeps up with the others in {straggler.phase} again"
+    detail = f"; {straggler.detail}" if straggler.detail else ""
+    return (
+        f"straggler: {who} takes {straggler.factor:.2f} times as long as others at the same work in {straggler.phase} "
+        f"({straggler.seconds:.3f} s a step beside {straggler.usual:.3f}) since step {straggler.since_step}{detail}"
+    )
 
 
 def describe(report: StepReport, steps: int) -> str:
@@ -66,9 +81,13 @@ def describe(report: StepReport, steps: int) -> str:
         parts.append(f"attention's fullest rank {report.context_imbalance:.2f} of the mean")
     if report.experts is not None and report.experts.fullest is not None and report.experts.dropped is not None:
         parts.append(f"fullest expert {report.experts.fullest:.2f} of the mean, {report.experts.dropped:.1%} dropped")
+    if wall := sum(report.goodput.values()):
+        parts.append(f"goodput {report.goodput['steps'] / wall:.1%}")
     if report.slowest is not None:
         phase, times = report.slowest
-        parts.append(f"slowest rank {times.slowest_rank} ({phase} {times.most:.2f} s, mean {times.mean:.2f})")
+        own = "own " if report.own_ranks else ""
+        slowest = f"{own}{phase} {times.most:.2f} s, mean {times.mean:.2f}"
+        parts.append(f"slowest rank {times.slowest_rank} ({slowest})")
     if report.loading is not None and report.loading.bytes_fetched:
         parts.append(_describe_loading(report.loading))
     return "  ".join([*parts, *validation])
@@ -121,12 +140,19 @@ class TensorBoard:
             "checkpoint/age_seconds": report.checkpoint_age_seconds,
             "faults/skipped": float(report.skipped is not None),
         }
+        scalars |= {f"goodput/{name}": value for name, value in report.goodput.items()}
         scalars |= {f"loss/source/{name}": value for name, value in report.loss_by_source.items()}
         scalars |= {f"loss/validation/{name}": value for name, value in report.validation_loss.items()}
         scalars |= {f"tokens/source/{name}": count for name, count in report.tokens_by_source.items()}
         scalars |= {f"seconds/{name}": value for name, value in report.phases.items()}
+        scalars |= {f"own_seconds/{name}": value for name, value in report.own.items()}
+        scalars |= {f"waiting_seconds/{name}": value for name, value in report.waiting.items()}
         for name, times in report.ranks.items():
             scalars |= {f"ranks/{name}/slowest": times.most, f"ranks/{name}/mean": times.mean}
+        for name, times in report.own_ranks.items():
+            scalars |= {f"own_ranks/{name}/slowest": times.most, f"own_ranks/{name}/mean": times.mean}
+        for each in report.stragglers:
+            scalars[f"stragglers/rank {each.rank}/{each.phase}"] = each.factor
         if report.loading is not None:
             scalars |= {f"loading/{name}": value for name, value in dataclasses.asdict(report.loading).items()}
         if report.experts is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from trainer.data.figures import LoadFigures
+from trainer.telemetry.stragglers import Straggler
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +51,16 @@ class StepReport:
     """One step. Seconds, rank 0's own where `ranks` does not say otherwise; losses in nats a token; tokens are counted
     labels. `data_wait_seconds`: from asking for the batch until it was on the device (on a GPU: what the device waited
     for it); `ranks` compares that too, as "data wait". `loading`: of all ranks since this start. Both are there at
-    every tenth step and the last only. `pipeline_idle_share`: of the time from rank 0's first pass through a stage to
-    its last, that in which none of its stages computes. `context_imbalance`: attention's work on the fullest context
-    parallel rank over the mean. `checkpoint_age_seconds`: since this start published a checkpoint, or began.
-    `gradient_norm_by_layer`: of a step that was skipped for its loss or gradients, before clipping."""
+    every tenth step and the last only. `own` and `waiting`: each of `phases` as rank 0's own work and what it spent in
+    collectives and messages, from asking for one until it was done; `own_ranks` compares the first over the ranks as
+    `ranks` does the whole. `stragglers`: at the end of each window of steps. `pipeline_idle_share`: of the time from
+    rank 0's first pass through a stage to its last, that in which none of its stages computes. `context_imbalance`:
+    attention's work on the fullest context parallel rank over the mean. `checkpoint_age_seconds`: since this start
+    published a checkpoint, or began. `gradient_norm_by_layer`: of a step that was skipped for its loss or gradients,
+    before clipping. `at`: when its last phase was over, or on a GPU was asked for, seconds since the epoch.
+    `evaluation_seconds`: of the held-out losses after it. `goodput`: seconds of each part of the run's wall time until
+    then, all attempts together, where ranks are compared. `health`: what was found of the machines since the report
+    before, in sentences."""
 
     step: int
     attempt: int
@@ -73,12 +80,20 @@ class StepReport:
     mfu: float | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     data_wait_seconds: float = 0.0
+    own: Mapping[str, float] = field(default_factory=dict)
+    waiting: Mapping[str, float] = field(default_factory=dict)
     ranks: Mapping[str, OverRanks] = field(default_factory=dict)
+    own_ranks: Mapping[str, OverRanks] = field(default_factory=dict)
+    stragglers: tuple[Straggler, ...] = ()
     loading: LoadFigures | None = None
     checkpoint_age_seconds: float | None = None
     validation_loss: Mapping[str, float] = field(default_factory=dict)
     gradient_norm_by_layer: Mapping[str, float | None] = field(default_factory=dict)
     max_memory_bytes: int = 0
+    at: float | None = None
+    evaluation_seconds: float = 0.0
+    goodput: Mapping[str, float] = field(default_factory=dict)
+    health: tuple[str, ...] = ()
 
     @property
     def data_wait_share(self) -> float:
@@ -87,8 +102,10 @@ class StepReport:
 
     @property
     def slowest(self) -> tuple[str, OverRanks] | None:
-        """The phase in which one rank is furthest above the mean; None where ranks were not compared or are one."""
-        behind = {phase: times for phase, times in self.ranks.items() if times.most > times.mean}
+        """The phase in which one rank's own work is furthest above the mean; None where ranks were not compared or are
+        one."""
+        compared = self.own_ranks or self.ranks  # earlier releases compared whole phases, waiting included
+        behind = {phase: times for phase, times in compared.items() if times.most > times.mean}
         return max(behind.items(), key=lambda item: item[1].most - item[1].mean, default=None)
 
     def as_json(self) -> str:
@@ -106,6 +123,8 @@ class StepReport:
             "tokens_per_second": self.tokens_per_second,
             "mfu": self.mfu,
             "phases": dict(self.phases),
+            "own": dict(self.own),
+            "waiting": dict(self.waiting),
             "data_wait_seconds": self.data_wait_seconds,
             "data_wait_share": self.data_wait_share,
             "checkpoint_age_seconds": self.checkpoint_age_seconds,
@@ -120,6 +139,12 @@ class StepReport:
             row |= {"reason": self.skipped, "sequences": [self.first_sequence, self.last_sequence]}
         if self.ranks:
             row["ranks"] = {phase: _row(times) for phase, times in self.ranks.items()}
+            row["own_ranks"] = {phase: _row(times) for phase, times in self.own_ranks.items()}
+        if self.stragglers:
+            row["stragglers"] = [
+                {name: _finite(value) if name == "factor" else value for name, value in straggler_row(each).items()}
+                for each in self.stragglers
+            ]
         if self.loading is not None:
             row["loading"] = dataclasses.asdict(self.loading)
         if self.validation_loss:
@@ -128,6 +153,14 @@ class StepReport:
             row["grad_norm_by_layer"] = {name: _finite(norm) for name, norm in self.gradient_norm_by_layer.items()}
         if self.max_memory_bytes:
             row["max_memory_bytes"] = self.max_memory_bytes
+        if self.at is not None:
+            row["at"] = round(self.at, 6)
+        if self.evaluation_seconds:
+            row["evaluation_seconds"] = self.evaluation_seconds
+        if self.health:
+            row["health"] = list(self.health)
+        if self.goodput:
+            row["goodput"] = dict(self.goodput)
         return json.dumps(row, allow_nan=False)
 
     @staticmethod
@@ -154,12 +187,20 @@ class StepReport:
             mfu=row["mfu"],
             phases=row["phases"],
             data_wait_seconds=row["data_wait_seconds"],
+            own=row.get("own", {}),  # earlier releases did not part the phases
+            waiting=row.get("waiting", {}),
             ranks={phase: _over_ranks(times) for phase, times in row.get("ranks", {}).items()},
+            own_ranks={phase: _over_ranks(times) for phase, times in row.get("own_ranks", {}).items()},
+            stragglers=tuple(_straggler(each) for each in row.get("stragglers", ())),
             loading=LoadFigures(**row["loading"]) if "loading" in row else None,
             checkpoint_age_seconds=row["checkpoint_age_seconds"],
             validation_loss=row.get("validation_loss", {}),
             gradient_norm_by_layer=row.get("grad_norm_by_layer", {}),
             max_memory_bytes=row.get("max_memory_bytes", 0),
+            at=row.get("at"),
+            evaluation_seconds=row.get("evaluation_seconds", 0.0),
+            goodput=row.get("goodput", {}),
+            health=tuple(row.get("health", ())),
         )
 
 
@@ -169,6 +210,15 @@ def _row(times: OverRanks) -> dict[str, float]:
 
 def _over_ranks(row: Mapping[str, Any]) -> OverRanks:
     return OverRanks(least=row["min"], mean=row["mean"], most=row["max"], slowest_rank=row["slowest"])
+
+
+def straggler_row(straggler: Straggler) -> dict[str, Any]:
+    """A straggler as plain values, with its factor."""
+    return dataclasses.asdict(straggler) | {"factor": straggler.factor}
+
+
+def _straggler(row: Mapping[str, Any]) -> Straggler:
+    return Straggler(**{name: value for name, value in row.items() if name != "factor"})
 
 
 def _finite(value: float | None) -> float | None:

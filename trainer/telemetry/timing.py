@@ -5,27 +5,45 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Literal, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-Phase = Literal["data loading", "forward", "loss", "backward", "gradient synchronisation", "optimizer", "checkpoint"]
-PHASES: Final[tuple[Phase, ...]] = (
-    "data loading", "forward", "loss", "backward", "gradient synchronisation", "optimizer", "checkpoint",
-)  # fmt: skip
+from trainer.telemetry.phases import PHASES, Phase
 
 
 class StepTiming:
     """The phase times of one step, to be read when the device has got there."""
 
     def __init__(
-        self, marks: list[tuple[Phase, Any]], data_came: Any, end: Any, passes: Sequence[tuple[Any, Any]] = ()
+        self,
+        marks: list[tuple[Phase, Any]],
+        data_came: Any,
+        end: Any,
+        passes: Sequence[tuple[Any, Any]] = (),
+        waits: Sequence[tuple[Phase, Any, Any]] = (),
     ) -> None:
         self._marks = marks
         self._data_came = data_came
         self._end = end
         self._passes = passes
+        self._waits = waits
+        self._evaluation: tuple[Any, Any] | None = None
+        self.ended_at = time.time()
+        """When the processor came to the step's end, seconds since the epoch."""
+
+    def evaluated(self, begin: Any, end: Any) -> None:
+        """The step was followed by an evaluation between these marks of the clock."""
+        self._evaluation = (begin, end)
+
+    def evaluation_seconds(self) -> float:
+        """Seconds of the evaluation after the step; 0 without one. On a GPU this waits for its end."""
+        if self._evaluation is None:
+            return 0.0
+        if isinstance(self._evaluation[1], torch.cuda.Event):
+            self._evaluation[1].synchronize()
+        return _between(*self._evaluation)
 
     def seconds(self) -> dict[Phase, float]:
         """Seconds of each phase. On a GPU this waits for the step's last event."""
@@ -33,6 +51,16 @@ class StepTiming:
         totals: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         ends = [mark for _, mark in self._marks[1:]] + [self._end]
         for (phase, begin), end in zip(self._marks, ends, strict=True):
+            totals[phase] += _between(begin, end)
+        return totals
+
+    def waiting_seconds(self) -> dict[Phase, float]:
+        """Of each phase what this rank spent in collectives and messages, from asking for one until it was done: the
+        wait for slower ranks, and the exchange itself. The rest of the phase is its own work. On a GPU: how long the
+        stream that computes stood still for them."""
+        self._wait()
+        totals: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
+        for phase, begin, end in self._waits:
             totals[phase] += _between(begin, end)
         return totals
 
@@ -71,28 +99,50 @@ class PhaseClock:
     waiting included), by the processor's clock elsewhere."""
 
     def __init__(self, device: torch.device, watcher: Callable[[str], None] | None = None) -> None:
-        self._on_gpu = device.type == "cuda"
+        self.on_gpu = device.type == "cuda"
+        self.phase: Phase | None = None
+        self.has_data = False
+        self._computing = torch.cuda.current_stream(device) if self.on_gpu else None
         self._watcher = watcher
         self._marks: list[tuple[Phase, Any]] = []
         self._data_came: Any = None
         self._passes: list[tuple[Any, Any]] = []
+        self._waits: list[tuple[Phase, Any, Any]] = []
 
     def enter(self, phase: Phase) -> None:
         """The phase that runs from now until the next `enter` or `end_step`."""
         if self._watcher is not None:
             self._watcher(phase)
-        self._marks.append((phase, self._now()))
+        if self.phase is None:
+            self._waits = []  # those of an evaluation, which is no step's
+            self.has_data = False
+        self.phase = phase
+        self._marks.append((phase, self.now()))
 
     def data_came(self) -> None:
         """The step's batch is there: what is left of its first phase is the ranks' waiting for each other."""
-        self._data_came = self._now()
+        self.has_data = True
+        self._data_came = self.now()
+
+    def begin_wait(self) -> Any:
+        """The step begins to wait for other ranks; what this gives is for `end_wait`."""
+        return self.now()
+
+    def end_wait(self, begin: Any) -> None:
+        """It goes on."""
+        if self.phase is not None:
+            self._waits.append((self.phase, begin, self.now()))
+
+    def computes_on(self, stream: torch.cuda.Stream) -> bool:
+        """Whether this is the stream that the phases are measured in."""
+        return stream == self._computing
 
     @contextmanager
     def stage_pass(self) -> Iterator[None]:
         """A pipeline stage of this rank computes: forward, backward, or the gradients of its weights."""
-        begin = self._now()
+        begin = self.now()
         yield
-        self._passes.append((begin, self._now()))
+        self._passes.append((begin, self.now()))
 
     def waiting(self, collective: str) -> None:
         """Name the collective that comes next, for the watchdog."""
@@ -103,10 +153,13 @@ class PhaseClock:
         """End the step."""
         marks, self._marks = self._marks, []
         passes, self._passes = self._passes, []
-        return StepTiming(marks, self._data_came, self._now(), passes)
+        waits, self._waits = self._waits, []
+        self.phase = None
+        return StepTiming(marks, self._data_came, self.now(), passes, waits)
 
-    def _now(self) -> Any:
-        if not self._on_gpu:
+    def now(self) -> Any:
+        """A mark of this instant: an event in the device's stream on a GPU, else the processor's clock."""
+        if not self.on_gpu:
             return time.perf_counter()
         return _event(timed=True)
 

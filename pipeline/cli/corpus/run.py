@@ -82,6 +82,7 @@ def _checked_trial(options: argparse.Namespace) -> int:
 def run(options: argparse.Namespace) -> int:
     from pipeline.cli.corpus.summary import show_summary
     from pipeline.cli.errors import FailedError
+    from pipeline.cli.without_pandas import leave_pandas_out
     from pipeline.recipe import check_steps_of, load, trial_of
 
     reporter = ProgressReporter()
@@ -90,6 +91,9 @@ def run(options: argparse.Namespace) -> int:
         recipe = trial_of(recipe, _checked_trial(options))
     reporter.say(f"{options.recipe}: checking the recipe and its inputs, for {engine_name(recipe.ray)}")
     check_steps_of(recipe)
+    has_own_code = any(":" in step for source in recipe.source for step in source.steps)
+    if recipe.ray.in_process and not has_own_code:
+        leave_pandas_out()
 
     from pipeline import process  # which a wrong recipe need not wait for
 

@@ -29,10 +29,9 @@ from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json
 from pipeline.cli.output.page import add_serving, page_options
 from pipeline.cli.printing import print_json
-from pipeline.terminal import visible
+from pipeline.terminal import visible, without_formula
 
 _SHOWN_ROWS = 200
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 _RESERVED: Final = {"at": "purges", "by": "purges", "offset": "unreadable"}
 """Columns whose names DuckDB reserves, each with a view that has it."""
@@ -94,8 +93,8 @@ def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]], *, 
     """In UTF-8 for a file or a pipe, and exact but for what `safe` changes; on a terminal as the terminal may be given
     it."""
     if safe:
-        columns = tuple(map(_no_formula, columns))
-        rows = [tuple(_no_formula(value) if isinstance(value, str) else value for value in row) for row in rows]
+        columns = tuple(map(without_formula, columns))
+        rows = [tuple(without_formula(value) if isinstance(value, str) else value for value in row) for row in rows]
     if sys.stdout.isatty():
         rows = [tuple(visible(value) if isinstance(value, str) else value for value in row) for row in rows]
     elif isinstance(sys.stdout, io.TextIOWrapper):
@@ -103,12 +102,6 @@ def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]], *, 
     writer = csv.writer(sys.stdout)
     writer.writerow(columns)
     writer.writerows(rows)
-
-
-def _no_formula(text: str) -> str:
-    """A text that no spreadsheet carries out: they take a cell that begins so for a formula (OWASP, CSV Injection), the
-    full-width signs in some settings too."""
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:

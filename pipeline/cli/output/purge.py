@@ -47,7 +47,7 @@ from pipeline.cli.arguments import add_json, doc_id, words
 from pipeline.cli.errors import FailedError
 from pipeline.cli.printing import print_json
 from pipeline.inspect.tracing import exposures_of
-from pipeline.terminal import visible
+from pipeline.terminal import visible, without_formula
 
 if TYPE_CHECKING:
     from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
@@ -107,8 +107,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="only these copies go: their suppressed duplicates stay, and the next run that honours this purge may keep"
         " one of them (without: the text goes with all its copies, and stays out)",
     )
-    parser.add_argument(
+    documents = parser.add_mutually_exclusive_group()
+    documents.add_argument(
         "--csv", metavar="FILE", help="write all documents of the plan there: id, role, status, URL, place, tokens"
+    )
+    documents.add_argument(
+        "--csv-safe",
+        metavar="FILE",
+        help="the same for a spreadsheet: an apostrophe before each text that it would take for a formula",
     )
     parser.add_argument("--apply", action="store_true", help="carry it out (without: only show the plan)")
     add_json(parser)
@@ -245,8 +251,8 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
     exposures = exposures_of(options.out, placed, applied.purge_id if applied else None)
     out = Folder(options.out)
     exports = applied.exports if applied else _planned_exports(out, options, plan)
-    if options.csv is not None:
-        _write_csv(out, plan, options.csv)
+    if path := _csv_file(options):
+        _write_csv(out, plan, path, safe=options.csv_safe is not None)
     if options.json:
         caches = [asdict(cache) for cache in unswept(out, read_index(out))]
         begun = None if applied else unfinished_purge(out)
@@ -355,17 +361,25 @@ def _print_pages(out: Folder, options: argparse.Namespace, plan: PurgePlan) -> N
     for row, url in _listed(out, plan, _MOST_PAGES):
         print(visible(f"  {row.doc_id.hex()}  {row.role}  {row.status}  {url}"))
     if len(plan.rows) > _MOST_PAGES:
-        rest = "are in " + options.csv if options.csv else "--csv FILE writes"
+        path = _csv_file(options)
+        rest = f"are in {path}" if path else "--csv FILE writes"
         print(visible(f"  and {len(plan.rows) - _MOST_PAGES:,} more; all {rest}"))
 
 
-def _write_csv(out: Folder, plan: PurgePlan, path: str) -> None:
+def _csv_file(options: argparse.Namespace) -> str | None:
+    path: str | None = options.csv or options.csv_safe
+    return path
+
+
+def _write_csv(out: Folder, plan: PurgePlan, path: str, *, safe: bool) -> None:
+    """Every document of the plan; with `safe` no spreadsheet takes a value for a formula."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(("doc_id", "role", "status", "source", "url", "warc_file", "shard", "start", "num_tokens"))
         for row, url in _listed(out, plan, len(plan.rows)):
             place = (row.warc_file, row.shard, row.start, row.num_tokens)
-            writer.writerow((row.doc_id.hex(), row.role, row.status, row.source, url, *place))
+            values = (row.doc_id.hex(), row.role, row.status, row.source, url, *place)
+            writer.writerow(without_formula(each) if safe and isinstance(each, str) else each for each in values)
 
 
 def _print_hosts_below(out: Folder, plan: PurgePlan) -> None:

@@ -7,6 +7,7 @@ cadence, days and cost.
 
   sluice plan recipes/train.toml --roofline        what bounds each product; experts; tokens; what loading reads
   sluice plan recipes/train.toml --search          all layouts of this model and number of processes, fastest first
+  sluice plan recipes/train.toml --simulate        goodput over the fleet's failures, spares, what storage must bear
   sluice plan recipes/train.toml --measure --to device.json  this device; then --set plan.measured=FILE
   sluice plan --measure --to device.json           the same for a model of 125 million parameters
 
@@ -22,6 +23,11 @@ first layout is printed as --set takes it.
 --roofline shows the operations a byte of each product beside the ridge of its dtype, from how many experts on an
 all-to-all takes longer than tensor parallel's all-reduce, the tokens that a scaling law finds best for a model of this
 size with the loss that it forecasts (a forecast: of other data and another tokenizer), and what the loader must read.
+
+--simulate draws 200 runs over the fleet that the recipe's processes make (any number: --set train.workers): failures at
+the rate of [plan], by Llama 3's published causes, with the cadence that is best, restarts or recovery in place, spares
+and repair; the spread of goodput stands beside the closed form. Below it: requests, bytes and names that all nodes
+together ask of storage, and what tiers bear.
 """
 
 from __future__ import annotations
@@ -37,6 +43,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pipeline.cli.arguments import add_json, add_recipe, count
 from pipeline.cli.printing import console, print_json, titled_table
 from pipeline.cli.training import bounds as bounds_page
+from pipeline.cli.training import fleet as fleet_page
 from pipeline.cli.training import layouts
 from pipeline.terminal import visible
 
@@ -60,6 +67,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--roofline", action="store_true", help="what bounds the products, experts, tokens and reading")
     what.add_argument(
         "--search", action="store_true", help="rank all layouts for as many processes, and say why others are refused"
+    )
+    what.add_argument(
+        "--simulate", action="store_true", help="failures over the fleet: goodput, spares worth their price, storage"
     )
     what.add_argument(
         "--measure",
@@ -109,6 +119,15 @@ def run(options: argparse.Namespace) -> int:
             print_json(bounds_page.as_json(bounds))
         else:
             bounds_page.show(bounds)
+        return 0
+    if options.simulate:
+        from trainer.fleet.simulation import simulate_fleet
+
+        fleet = simulate_fleet(recipe)
+        if options.json:
+            print_json(fleet_page.as_json(fleet))
+        else:
+            fleet_page.show(fleet)
         return 0
     plan = plan_training(recipe)
     if options.json:

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from pipeline.export.sink import ExportSink
-from pipeline.export.units import ExportPiece
+from pipeline.export.units import ExportUnit
 
 CHUNK_BYTES: Final = 1 << 26
 """Streaming's default, and LitData's. A file is held whole in memory until it is written."""
@@ -56,12 +56,12 @@ class Chunks:
 
 @contextmanager
 def chunks(
-    sink: ExportSink, piece: ExportPiece, split: str, *, extension: str, between: bytes = b"", limit: int = CHUNK_BYTES
+    sink: ExportSink, unit: ExportUnit, split: str, *, extension: str, between: bytes = b"", limit: int = CHUNK_BYTES
 ) -> Iterator[Chunks]:
     """Chunks <split>/<source>-NNNNN-KKK<extension>; the last one is written when the block ends."""
 
     def put(number: int, data: bytes, num_documents: int, num_tokens: int) -> None:
-        name = piece.name(f"-{number:03d}{extension}", folder=split, between="-")
+        name = unit.name(f"-{number:03d}{extension}", folder=split, between="-")
         sink.put(name, data, split, num_documents, num_tokens)
 
     packed = Chunks(put, between, limit)

@@ -14,7 +14,7 @@ from lineage.exports.manifest import ExportedFile
 from pipeline.export.formats.parquet import TextRows, text_rows
 from pipeline.export.sink import ExportSink
 from pipeline.export.texts import COLUMNS, TextRow, write_texts
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 
 _ONLY_SPLIT = "train"
 _OF_ALL = "default"
@@ -26,14 +26,14 @@ _ADDED = ("record_id",)
 _SCHEMA = pa.schema([(name, COLUMNS.field("source" if name == "dump" else name).type) for name in (*_ORDER, *_ADDED)])
 
 
-def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
+def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     """data/<source>/<split>-NNNNN.parquet"""
-    write_texts(job, piece, sink, _open)
+    write_texts(job, unit, sink, _open)
 
 
 @contextmanager
-def _open(sink: ExportSink, _job: ExportJob, piece: ExportPiece, split: str) -> Iterator[TextRows]:
-    name = piece.name(".parquet", split or _ONLY_SPLIT, folder="data")
+def _open(sink: ExportSink, _job: ExportJob, unit: ExportUnit, split: str) -> Iterator[TextRows]:
+    name = unit.name(".parquet", split or _ONLY_SPLIT, folder="data")
     with text_rows(sink, name, split, _SCHEMA, _columns) as rows:
         yield rows
 

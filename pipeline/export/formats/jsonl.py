@@ -11,14 +11,14 @@ import zstandard
 
 from pipeline.export.sink import ExportSink, as_stream
 from pipeline.export.texts import TextRow, write_texts
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 
 _LEVEL: Final = 3
 
 
-def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
+def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.jsonl.zst"""
-    write_texts(job, piece, sink, _open)
+    write_texts(job, unit, sink, _open)
 
 
 class _Lines:
@@ -31,8 +31,8 @@ class _Lines:
 
 
 @contextmanager
-def _open(sink: ExportSink, _job: ExportJob, piece: ExportPiece, split: str) -> Iterator[_Lines]:
-    with sink.writing(piece.name(".jsonl.zst", split), split) as file:
+def _open(sink: ExportSink, _job: ExportJob, unit: ExportUnit, split: str) -> Iterator[_Lines]:
+    with sink.writing(unit.name(".jsonl.zst", split), split) as file:
         compressor = zstandard.ZstdCompressor(level=_LEVEL)
         with compressor.stream_writer(as_stream(file), closefd=False) as packed:
             lines = _Lines(packed.write)

@@ -11,7 +11,7 @@ from lineage.exports.manifest import ExportedFile
 from pipeline.export.formats.chunks import CHUNK_BYTES, chunks
 from pipeline.export.sink import ExportSink
 from pipeline.export.tokens import kept_documents
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 
 _DATA_FORMATS: Final = {2: "no_header_tensor:20", 4: "no_header_tensor:16"}
 """Bytes of a token: LitData's number of torch.uint16 and of torch.int32 (ids are below 2^31)."""
@@ -19,10 +19,10 @@ _ONE_TENSOR: Final = '[1, {"type": null, "context": null, "children_spec": []}]'
 """A sample is one tensor, as PyTorch's pytree writes it."""
 
 
-def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
+def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     """<split>/<source>-NNNNN-KKK.bin, an item a document"""
-    for split, documents in kept_documents(job, piece).items():
-        with chunks(sink, piece, split, extension=".bin") as packed:
+    for split, documents in kept_documents(job, unit).items():
+        with chunks(sink, unit, split, extension=".bin") as packed:
             for _, tokens in documents.each():
                 packed.add(tokens.astype(f"<u{job.token_bytes}").tobytes(), len(tokens))
 

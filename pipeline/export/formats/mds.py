@@ -16,7 +16,7 @@ from pipeline.export.formats.chunks import CHUNK_BYTES, Chunks, chunks
 from pipeline.export.sink import ExportSink
 from pipeline.export.texts import TextRow, write_texts
 from pipeline.export.tokens import kept_documents
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 
 _TEXT: Final = {
     "date": "str", "file_path": "str", "id": "str", "language": "str", "language_score": "float64", "metadata": "str",
@@ -27,16 +27,16 @@ no null."""
 _SIZES: Final = {"int": 8, "float64": 8}
 
 
-def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
+def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     """<split>/<source>-NNNNN-KKK.mds"""
     if not job.request.tokens:
-        write_texts(job, piece, sink, _open)
+        write_texts(job, unit, sink, _open)
         return
     columns = _token_columns(job)
-    for split, documents in kept_documents(job, piece).items():
-        with chunks(sink, piece, split, extension=".mds", between=_config_bytes(columns)) as packed:
+    for split, documents in kept_documents(job, unit).items():
+        with chunks(sink, unit, split, extension=".mds", between=_config_bytes(columns)) as packed:
             for doc_id, tokens in documents.each():
-                values = {"id": doc_id, "source": piece.source, "tokens": tokens.astype(f"<u{job.token_bytes}")}
+                values = {"id": doc_id, "source": unit.source, "tokens": tokens.astype(f"<u{job.token_bytes}")}
                 packed.add(encode_sample(columns, values), len(tokens))
 
 
@@ -49,8 +49,8 @@ class _Texts:
 
 
 @contextmanager
-def _open(sink: ExportSink, _job: ExportJob, piece: ExportPiece, split: str) -> Iterator[_Texts]:
-    with chunks(sink, piece, split, extension=".mds", between=_config_bytes(_TEXT)) as packed:
+def _open(sink: ExportSink, _job: ExportJob, unit: ExportUnit, split: str) -> Iterator[_Texts]:
+    with chunks(sink, unit, split, extension=".mds", between=_config_bytes(_TEXT)) as packed:
         yield _Texts(packed)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.export.sink import ExportSink
 from pipeline.export.tokens import ShardDocuments, documents_parquet, kept_documents, write_tokens
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 from pipeline.results.rows import table_bytes
 
 _MAGIC: Final = b"MMIDIDX\x00\x00"
@@ -19,12 +19,12 @@ _DTYPE_CODES: Final = {4: 4, 2: 8}
 """Bytes of a token: the code of int32 and of uint16. There is none for uint32."""
 
 
-def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
+def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.bin, .idx and .documents.parquet: the prefix is what --data-path takes."""
-    for split, documents in kept_documents(job, piece).items():
-        write_tokens(sink, job, piece.name(".bin", split), split, documents)
-        sink.put(piece.name(".idx", split), encode_index(documents, job.token_bytes), split)
-        sink.put(piece.name(".documents.parquet", split), table_bytes(documents_parquet(documents)), split)
+    for split, documents in kept_documents(job, unit).items():
+        write_tokens(sink, job, unit.name(".bin", split), split, documents)
+        sink.put(unit.name(".idx", split), encode_index(documents, job.token_bytes), split)
+        sink.put(unit.name(".documents.parquet", split), table_bytes(documents_parquet(documents)), split)
 
 
 def encode_index(documents: ShardDocuments, token_bytes: int) -> bytes:

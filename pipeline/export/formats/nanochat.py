@@ -12,7 +12,7 @@ from blake3 import blake3
 from pipeline.export.formats.parquet import TextRows, text_rows
 from pipeline.export.sink import ExportSink
 from pipeline.export.texts import TextRow, kept_texts
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 
 _SCHEMA: Final = pa.schema([("text", pa.string()), ("id", pa.string())])
 _SHARE: Final = 20
@@ -20,19 +20,19 @@ _SHARE: Final = 20
 _KEY: Final = blake3(b"sluice export nanochat validation").digest()
 
 
-def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
+def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     """shard-<source>-NNNNN.parquet, and of the last unit also validation-<source>-NNNNN.parquet, whose name is the last
     in order: every twentieth of its documents by a keyed hash of the id, and always the one of the least hash, so that
     it is never empty."""
     with ExitStack() as stack:
         files: dict[str, TextRows] = {}
-        least = min((_drawn(row.doc_id) for row in kept_texts(job, piece)), default=b"") if piece.is_last else b""
-        for row in kept_texts(job, piece):
+        least = min((_drawn(row.doc_id) for row in kept_texts(job, unit)), default=b"") if unit.is_last else b""
+        for row in kept_texts(job, unit):
             drawn = _drawn(row.doc_id)
-            held_out = piece.is_last and (drawn == least or int.from_bytes(drawn, "big") % _SHARE == 0)
+            held_out = unit.is_last and (drawn == least or int.from_bytes(drawn, "big") % _SHARE == 0)
             split = "validation" if held_out else "train"
             if split not in files:
-                files[split] = stack.enter_context(_open(sink, piece, split))
+                files[split] = stack.enter_context(_open(sink, unit, split))
             files[split].add(row)
 
 
@@ -41,9 +41,9 @@ def _drawn(doc_id: bytes) -> bytes:
 
 
 @contextmanager
-def _open(sink: ExportSink, piece: ExportPiece, split: str) -> Iterator[TextRows]:
+def _open(sink: ExportSink, unit: ExportUnit, split: str) -> Iterator[TextRows]:
     prefix = "shard" if split == "train" else split
-    name = f"{prefix}-{piece.name('.parquet', between='-')}"
+    name = f"{prefix}-{unit.name('.parquet', between='-')}"
     with text_rows(sink, name, split, _SCHEMA, _columns) as rows:
         yield rows
 

@@ -7,14 +7,14 @@ import gzip
 
 from pipeline.export.sink import ExportSink
 from pipeline.export.tokens import ShardDocuments, kept_documents, write_tokens
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 
 
-def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
+def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.npy and .csv.gz"""
-    for split, documents in kept_documents(job, piece).items():
-        write_tokens(sink, job, piece.name(".npy", split), split, documents)
-        sink.put(piece.name(".csv.gz", split), encode_documents(documents), split)
+    for split, documents in kept_documents(job, unit).items():
+        write_tokens(sink, job, unit.name(".npy", split), split, documents)
+        sink.put(unit.name(".csv.gz", split), encode_documents(documents), split)
 
 
 def encode_documents(documents: ShardDocuments) -> bytes:

@@ -11,18 +11,18 @@ import pyarrow as pa
 from lineage.exports.manifest import ExportedFile
 from pipeline.export.sink import ExportSink
 from pipeline.export.texts import COLUMNS, TextRow, write_texts
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 from pipeline.results.rows import RowWriter
 
 
-def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
+def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.parquet"""
-    write_texts(job, piece, sink, _open)
+    write_texts(job, unit, sink, _open)
 
 
 @contextmanager
-def _open(sink: ExportSink, _job: ExportJob, piece: ExportPiece, split: str) -> Iterator[TextRows]:
-    with text_rows(sink, piece.name(".parquet", split), split, COLUMNS, TextRow.plain) as rows:
+def _open(sink: ExportSink, _job: ExportJob, unit: ExportUnit, split: str) -> Iterator[TextRows]:
+    with text_rows(sink, unit.name(".parquet", split), split, COLUMNS, TextRow.plain) as rows:
         yield rows
 
 

@@ -12,7 +12,7 @@ from lineage.storage.folder import Folder
 from pipeline.export.formats import hf, jsonl, litdata, llmc, mds, megatron, nanochat, olmo, parquet, warc
 from pipeline.export.request import ExportRequest
 from pipeline.export.sink import ExportSink
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 
 
 def _none(_job: ExportJob, _files: Sequence[ExportedFile]) -> Mapping[str, bytes]:
@@ -31,7 +31,7 @@ class Format:
     reads the copy, at `{place}`, names it, a line that is printed; empty where any reader of such files does."""
 
     reads: str
-    write: Callable[[ExportJob, ExportPiece, ExportSink], None]
+    write: Callable[[ExportJob, ExportUnit, ExportSink], None]
     index_files: Callable[[ExportJob, Sequence[ExportedFile]], Mapping[str, bytes]] = _none
     has_splits: bool = True
     check: Callable[[Folder, ExportRequest], None] = _any

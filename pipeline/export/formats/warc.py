@@ -25,7 +25,7 @@ from lineage.store.delta import read_table
 from pipeline.export.request import ExportRequest
 from pipeline.export.sink import ExportSink, FileUnderWay, as_stream
 from pipeline.export.texts import TextRow, kept_texts
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 from pipeline.results.rows import table_bytes
 from stages.document import Document
 from stages.reading.headers import END_OF_HEADERS
@@ -49,25 +49,25 @@ class _Records:
     rows: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-def write(job: ExportJob, piece: ExportPiece, sink: ExportSink) -> None:
+def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.warc.gz and .documents.parquet.
 
     RecipeError where a source was not read from WARC files, StorageError where a file of the crawl is gone or holds
     another record now."""
-    places = _places(Folder(job.out), piece.source)
+    places = _places(Folder(job.out), unit.source)
     files: dict[str, _Records] = {}
     with ExitStack() as stack:
-        for file_path, rows in itertools.groupby(kept_texts(job, piece), key=lambda row: row.file_path):
-            with _opened(piece.source, file_path, places) as (url, stream):
+        for file_path, rows in itertools.groupby(kept_texts(job, unit), key=lambda row: row.file_path):
+            with _opened(unit.source, file_path, places) as (url, stream):
                 for row in rows:
                     split = job.request.split_of(row.doc_id)
                     if split not in files:
-                        file = stack.enter_context(sink.writing(piece.name(".warc.gz", split), split))
+                        file = stack.enter_context(sink.writing(unit.name(".warc.gz", split), split))
                         files[split] = _Records(file, WARCWriter(as_stream(file), gzip=True))
                     _copy(url, stream, row, files[split])
     for split, records in files.items():
         table = pa.Table.from_pylist(records.rows, schema=_DOCUMENTS)
-        sink.put(piece.name(".documents.parquet", split), table_bytes(table), split)
+        sink.put(unit.name(".documents.parquet", split), table_bytes(table), split)
 
 
 def check(out: Folder, request: ExportRequest) -> None:

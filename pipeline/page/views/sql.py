@@ -11,13 +11,13 @@ from typing import Final
 
 from lineage.store.query import Json, Limits, QueryResult
 from lineage.store.views import COLUMNS
+from pipeline.terminal import without_formula
 
 LIMITS: Final = Limits(seconds=60.0, memory_gib=2.0, values=2_000_000, answer_mib=256)
 """What a question from the page may use: the server holds the answer."""
 VIEWS: Final = COLUMNS
 _MOST_PLOTTED: Final = 200
 _ID_COLUMNS: Final = ("doc_id", "duplicate_of")
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
@@ -85,14 +85,9 @@ def doc_ids_of(found: QueryResult) -> list[bytes]:
 
 
 def csv_of(columns: Sequence[str], rows: Sequence[Sequence[Json]]) -> bytes:
-    """The answer for a spreadsheet: an apostrophe stands before each text that it would take for a formula (OWASP, CSV
-    Injection)."""
+    """The answer for a spreadsheet: an apostrophe stands before each text that it would take for a formula."""
     sink = io.StringIO()
     writer = csv.writer(sink)
-    writer.writerow([_no_formula(name) for name in columns])
-    writer.writerows([_no_formula(value) if isinstance(value, str) else value for value in row] for row in rows)
+    writer.writerow([without_formula(name) for name in columns])
+    writer.writerows([without_formula(value) if isinstance(value, str) else value for value in row] for row in rows)
     return sink.getvalue().encode("utf-8", "replace")
-
-
-def _no_formula(text: str) -> str:
-    return f"'{text}" if text.startswith(_FORMULA) else text

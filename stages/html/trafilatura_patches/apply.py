@@ -3,7 +3,8 @@ favours precision.
 
 No decision of trafilatura changes: a page is loaded more directly (`loading`), the XPath expressions do less work for
 each element (`xpaths`), readability, its second extractor, runs only where its result can matter (`readability`), and
-its text is composed in linear time (`composing`)."""
+in linear time elements are deleted (`deleting`), its third extractor judges paragraphs (`paragraphs`), and its text is
+composed (`composing`)."""
 
 from __future__ import annotations
 
@@ -32,9 +33,11 @@ def check_version(installed: str) -> None:
 def apply_patches() -> None:
     """Patch this process's trafilatura, for all of its callers. WrongVersionError if it is another release."""
     check_version(importlib.metadata.version("trafilatura"))
-    from stages.html.trafilatura_patches import composing, loading, readability, xpaths
+    from stages.html.trafilatura_patches import composing, deleting, loading, paragraphs, readability, xpaths
 
     composing.patch_composing()
     loading.patch_loading()
     xpaths.patch_xpaths()
+    paragraphs.patch_paragraphs()
+    deleting.patch_deleting()  # in all modules: `readability` puts something else in the place of one of these
     readability.patch_readability()

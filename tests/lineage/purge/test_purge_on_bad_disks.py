@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,9 +14,10 @@ import pytest
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
+from lineage.storage.lock import HeldError
 from lineage.store import delta as store
 from tests.support.outputs.byte_search import of_folder
-from tests.support.outputs.purging import assert_gone, assert_whole
+from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.stores.faulty_disk import (
     Act,
@@ -27,6 +29,7 @@ from tests.support.stores.faulty_disk import (
     num_calls,
     read_record,
 )
+from tests.support.stores.loop_disk import pausing
 
 ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS)
 
@@ -150,6 +153,28 @@ def test_a_purge_whose_deletion_fails_does_not_say_purged(
     assert failed.code == 1 and "Purged" not in failed.said, failed.said
     assert f"Input/output error: '{rows}'" in failed.said
     assert purges.purge(str(out)).code == 0
+    assert_as(recorded, template, Folder(str(out)))
+
+
+def test_a_purge_beside_another_says_who_holds_the_output(
+    recorded: Recorded, template: SmallOut, purges: Purges, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(template.folder.url, out)
+    moments = [act for act in recorded.acts if act.kind in ("rename", "link")]
+    told: list[str] = []
+
+    def meet(number: int) -> None:
+        if number == len(moments) // 2:
+            try:
+                told.append(str(purge(Folder(str(out)), by_doc(template.named["near"]))))
+            except HeldError as error:
+                told.append(str(error))
+
+    with pausing(tmp_path / "pause", meet):
+        first = purges.purge(str(out), {"DISK_UNDER": str(out), "DISK_PAUSE": str(tmp_path / "pause")})
+    assert first.code == 0, first.said
+    assert len(told) == 1 and re.search(r"is held by another process \(\d+ on .+forked_commands\)", told[0]), told
     assert_as(recorded, template, Folder(str(out)))
 
 

@@ -184,6 +184,26 @@ def test_the_next_attempt_removes_what_a_killed_one_left_and_leaves_a_live_one_a
     assert folder.read("unit/documents.parquet") == b"whole"
 
 
+def test_what_dead_writers_left_anywhere_below_is_removed_and_a_live_one_s_stays(tmp_path: Path) -> None:
+    folder = Folder(str(tmp_path))
+    folder.publish("unit/00001.json", b"whole")
+    for left in ("unit/.tmp-00001.claim", "unit/deeper/.tmp-sums.json", ".tmp-metrics"):
+        (tmp_path / left).mkdir(parents=True)
+        (tmp_path / left / "0123").write_bytes(b"half")
+    (tmp_path / "unit" / ".tmp-empty").mkdir()
+    alive = half_a_file(folder)
+    try:
+        folder.drop_all_dead()
+        assert len(files_with(b"half of a text", tmp_path)) == 1
+        assert not files_with(b"half", tmp_path / "unit" / "deeper") and not (tmp_path / ".tmp-metrics").exists()
+        assert sorted(os.listdir(tmp_path / "unit")) == [".tmp-documents.parquet", "00001.json", "deeper"]
+    finally:
+        alive.kill()
+        alive.wait()
+    folder.drop_all_dead()
+    assert sorted(os.listdir(tmp_path / "unit")) == ["00001.json", "deeper"]
+
+
 def test_writers_of_one_name_at_once_never_take_each_other_for_dead(tmp_path: Path) -> None:
     folder = Folder(str(tmp_path))
     together = threading.Barrier(8)

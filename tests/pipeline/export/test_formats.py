@@ -31,7 +31,7 @@ from pipeline.export.formats.megatron import encode_index
 from pipeline.export.process import export, in_process
 from pipeline.export.request import ExportRequest, parse_split
 from pipeline.export.tokens import ShardDocuments
-from pipeline.export.units import ExportJob, ExportPiece
+from pipeline.export.units import ExportJob, ExportUnit
 from tests.pipeline.export.conftest import Corpus
 from tests.support.outputs import export_readers as readers
 from tests.support.stores.failing_server import Faults, failing_server
@@ -311,7 +311,7 @@ def test_every_line_of_jsonl_is_strict_json(corpus: Corpus, tmp_path: Path) -> N
 def test_names_of_units_are_told_from_other_files() -> None:
     from lineage.exports.manifest import is_of_units
 
-    piece = ExportPiece(source="web", number=3, inputs="")
+    piece = ExportUnit(source="web", number=3, inputs="")
     for name in (
         piece.name(".parquet", "train", folder="data"),
         piece.name(".idx"),

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.demo.pages import write_article
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
-from tests.support.outputs.parsed_texts import EDITING, recipe
+from tests.support.outputs.parsed_texts import CUTTING, EDITING, recipe
 from tests.support.outputs.runs import run
 
 CONTACT = "Whoever wants to read the minutes of the meeting writes to jane.doe@mailbox.example and waits for an answer."
@@ -29,9 +29,11 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def earlier(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An output with parsed texts of the default steps, and one whose quality step edits texts and keeps the ledger."""
+    """An output with parsed texts of the default steps, one whose quality step edits texts and keeps the ledger, and
+    one whose quality step edits texts and does not."""
     folder = tmp_path_factory.mktemp("earlier")
-    outs = {name: str(folder / name) for name in ("plain", "editing")}
+    outs = {name: str(folder / name) for name in ("plain", "editing", "cutting")}
     run(folder / "a", recipe(crawl, outs["plain"]))
     run(folder / "b", recipe(crawl, outs["editing"], EDITING))
+    run(folder / "c", recipe(crawl, outs["cutting"], CUTTING))
     return outs

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lineage.ids import content_hash
-from lineage.index.parsed_texts import read_parsed_texts
+from lineage.index.parsed_texts import publish_texts, read_parsed_texts
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
+from pipeline.units.files import MEASURED_FILE
+from stages.chain import attempt
+from stages.document import Document, Outcome
 from tests.support.checkout import ROOT
 from tests.support.outputs.lineage_query import query
-from tests.support.outputs.parsed_texts import EDITING, RULES, Tables, recipe
+from tests.support.outputs.parsed_texts import CUTTING, EDITING, RULES, Tables, recipe
 from tests.support.outputs.runs import fingerprint, run
 
 
@@ -41,9 +47,22 @@ def kept(out: str) -> dict[str, str]:
     return {part.file: content_hash(folder.read(part.file)).hex() for part in texts.parts}
 
 
+def _more(tables: Tables, **quality: Any) -> Tables:
+    return {**tables, "quality": {**tables["quality"], **quality}}
+
+
 CHANGES: dict[str, tuple[str, Tables]] = {
     "a threshold of quality": ("plain", {"quality": {"min_words": 120}}),
     "a threshold that keeps more": ("plain", {"quality": {"min_words": 2, "min_stop_words": 0}}),
+    "several thresholds, looser and stricter": (
+        "plain",
+        {"quality": {"min_words": 70, "max_words": 150, "min_stop_words": 1, "max_duplicate_lines": 0.1}},
+    ),
+    "a threshold of one language": ("plain", {"quality": {"language": {"de": {"min_words": 150}}}}),
+    "a rule that is switched off": ("plain", {"quality": {"rules": ["gopher_quality"]}}),
+    "a threshold before an edit": ("cutting", _more(CUTTING, min_words=120)),
+    "a threshold behind an edit": ("cutting", _more(CUTTING, fineweb_max_short_lines=0.3, c4_min_sentences=9)),
+    "what an edit takes": ("cutting", _more(CUTTING, c4_min_words_per_line=8)),
     "the score of a language": ("plain", {"language": {"min_score": 0.99}}),
     "a language more": ("plain", {"language": {"keep": ["en", "de", "fr", "es", "it"]}}),
     "only how personal data is treated": ("plain", {"pii": {"action": "drop"}}),
@@ -61,6 +80,8 @@ CHANGES: dict[str, tuple[str, Tables]] = {
 
 FAST = (
     "a threshold of quality",
+    "several thresholds, looser and stricter",
+    "a threshold behind an edit",
     "only what counts as a duplicate",
     "a rule that edits",
     "what comes behind an edit",
@@ -82,6 +103,55 @@ def test_a_changed_recipe_gives_the_bytes_of_a_run_from_the_inputs(
     assert fingerprint(here) == fingerprint(there)
     assert kept(here) == kept(there)
     assert verify(Folder(here), verify_hooks(Folder(here))).problems == ()
+
+
+STRICTER: dict[str, tuple[str, Tables]] = {
+    "plain": ("plain", {"quality": {"min_words": 120}}),
+    "behind an edit": ("cutting", _more(CUTTING, min_words=120)),
+}
+
+
+@pytest.mark.parametrize("what", STRICTER)
+def test_a_stricter_threshold_is_judged_by_what_was_measured(
+    what: str, crawl: Path, earlier: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No text is measured again, and no step behind quality is asked about a text that survived."""
+    base, tables = STRICTER[what]
+    asked: list[str] = []
+
+    def watch(step: Any, document: Document) -> Outcome:
+        asked.append(step.stage)
+        return attempt(step, document)
+
+    monkeypatch.setattr("stages.chain.attempt", watch)
+    rows = query(Folder(earlier[base]), "SELECT count(*) FROM documents WHERE status <> 'rejected'").rows
+    summary = run(tmp_path, recipe(crawl, str(tmp_path / "out"), tables), earlier[base])
+    assert 0 < summary["num_kept"] < rows[0][0]
+    assert asked == []
+
+
+def test_without_what_was_measured_texts_are_measured_again(
+    crawl: Path, earlier: dict[str, str], tmp_path: Path
+) -> None:
+    """As with an output of an earlier release."""
+    older, here, there = (tmp_path / name for name in ("older", "here", "there"))
+    shutil.copytree(earlier["plain"], older)
+    found = read_parsed_texts(Folder(str(older)))
+    assert found is not None
+    parts = []
+    for part in found.parts:
+        data = io.BytesIO()
+        with zipfile.ZipFile(older / part.facts) as packed, zipfile.ZipFile(data, "w") as without:
+            for name in packed.namelist():
+                if name != MEASURED_FILE:
+                    without.writestr(name, packed.read(name))
+        (older / part.facts).write_bytes(data.getvalue())
+        parts.append(replace(part, facts_hash=content_hash(data.getvalue()).hex()))
+    publish_texts(Folder(str(older)), parts, kept=True)
+    changed: Tables = {"quality": {"min_words": 120}}
+    run(tmp_path / "a", recipe(crawl, str(here), changed), str(older))
+    run(tmp_path / "b", recipe(crawl, str(there), changed), earlier["plain"])
+    assert fingerprint(str(here)) == fingerprint(str(there))
 
 
 def test_a_run_from_parsed_texts_serves_another(crawl: Path, earlier: dict[str, str], tmp_path: Path) -> None:

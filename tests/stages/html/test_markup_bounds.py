@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stages.html.markup import depth, num_elements
+from stages.html.markup import depth, depth_where_above, num_elements
 from stages.html.markup_bounds import markup_bounds
 
 
@@ -40,6 +40,23 @@ def test_depth_counts_what_really_nests(html, expected):
 
 def test_an_end_tag_that_an_open_block_makes_the_parser_pass_over_ends_nothing():
     assert depth("<span><div></span>" * 2) == 6
+
+
+def test_a_page_is_looked_at_no_further_than_where_it_is_too_deep(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+
+    def counted(html: str) -> int:
+        looked_at.append(html.count("<"))
+        return depth(html)
+
+    monkeypatch.setattr("stages.html.markup.depth", counted)
+    assert depth_where_above("<rp>x" * 90_000, 1_000) == 2 + 10_000
+    assert looked_at == [10_000], "at 90,000 the parser would have looked through four billion elements"
+    monkeypatch.setattr("stages.html.markup._STRETCH", 100)
+    assert depth_where_above("<p>x" * 250 + "<rp>x" * 30, 20) == 33
+    assert looked_at[1:] == [100, 200, 280], "what began flat may be deep further on"
+    assert depth_where_above("<p>x" * 2_000, 20) == 3
+    assert looked_at[4:] == [200 * number for number in range(1, 10)] + [2_000], "ten times at most"
 
 
 PARTS = [

@@ -10,6 +10,7 @@ from tests.support.outputs import runs
 Tables = dict[str, dict[str, Any]]
 KEEPING: Tables = {"run": {"keep_text": True}, "tokenize": {"shard_tokens": 8_000}}
 RULES = ["gopher_quality", "gopher_repetition", "c4"]
+CUTTING: Tables = {"quality": {"rules": [*RULES, "fineweb"], "c4_terminal_punctuation": False}}
 EDITING: Tables = {"quality": {"rules": RULES, "ledger": "all"}}
 
 

@@ -22,6 +22,8 @@ MAKERS: Final = {
 _OPTIONS: Final = {"ext4": "loop,noauto_da_alloc", "xfs": "loop"}
 """ext4 brings a file that replaces another to the disk by itself, unless it is told not to: nobody may lean on that."""
 
+_UNMOUNTS: Final = 100
+
 
 def why_not(kind: str) -> str | None:
     """Why there can be no such disk here; None if there can."""
@@ -50,7 +52,16 @@ def mounted(kind: str, image: Path, at: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        subprocess.run(["umount", str(at)], check=True)
+        _unmount(at)
+
+
+def _unmount(at: Path) -> None:
+    """A process that a command started may end a moment after it."""
+    for _ in range(_UNMOUNTS):
+        if subprocess.run(["umount", str(at)], check=False, capture_output=True).returncode == 0:
+            return
+        time.sleep(0.1)
+    subprocess.run(["umount", str(at)], check=True)
 
 
 def copy_blocks(image: Path, to: Path) -> None:

@@ -14,9 +14,10 @@ from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
 from lineage.trace.exposure import exposures, fold
+from stages.tokens.tokenizer import load_tokenizer, train_bpe
 from tests.support.outputs.purging import by_doc, purge
-from tests.support.outputs.small_out.output import SmallOut
-from tests.support.outputs.small_out.records import Record
+from tests.support.outputs.small_out.output import SmallOut, make_small_out
+from tests.support.outputs.small_out.records import Record, make_records
 from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import held_tensors, load
 from trainer.provenance.exposure import find_readings
@@ -41,6 +42,19 @@ HARD: Mapping[str, Any] = {
     "order": {"mixture_block": 4},
 }
 """Validation, accumulation, a listed and a non-finite step, and a mixture that changes."""
+
+LAYOUTS: Mapping[str, Mapping[str, Any]] = {
+    "ddp": {"workers": 2, "zero": 0},
+    "zero 1": {"workers": 2, "zero": 1},
+    "zero 3": {"workers": 2},
+    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
+    "tp": {"parallel": {"tp": 2}},
+    "tp and dp": {"parallel": {"dp_shard": 2, "tp": 2}},
+    "pp": {"parallel": {"pp": 2}},
+    "ep": {"model": "moe-debug", "parallel": {"dp_shard": 2, "ep": 2}},
+}
+NUM_DOCUMENTS = 5
+"""What is forgotten in each layout, a replay each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +95,26 @@ class Trained:
         first = self.first_steps()
         return next(r for r in self.small.records if first.get(r.doc_id, -1) in steps)
 
+    def records_first_read_in(self, steps: range) -> list[Record]:
+        """NUM_DOCUMENTS documents that the run first read in these steps, spread over the shards."""
+        first = self.first_steps()
+        readable = [record for record in self.small.records if first.get(record.doc_id, -1) in steps]
+        chosen = readable[:: len(readable) // NUM_DOCUMENTS][:NUM_DOCUMENTS]
+        assert len(chosen) == NUM_DOCUMENTS and len({first[record.doc_id] for record in chosen}) > 1
+        return chosen
+
     def purge(self, *records: Record) -> str:
         """Purge them; gives the purge's id."""
         purge_id = purge(self.out, by_doc(*records)).purge_id
         assert purge_id is not None
         return purge_id
+
+
+def make_few_ids_out(folder: Path) -> SmallOut:
+    """A small OUT in `folder`/out of few ids, so that a model's checkpoints are small."""
+    texts = [record.text for record in make_records()[0]]
+    (folder / "few.tiktoken").write_bytes(train_bpe(texts, 512))
+    return make_small_out(str(folder / "out"), tokenizer=load_tokenizer(str(folder / "few.tiktoken")))
 
 
 def copy_out(small: SmallOut, folder: Path) -> None:

@@ -57,7 +57,9 @@ class Run:
         """Every process kills itself once `after_step` steps are done: no cleanup, no last checkpoint. The checkpoint
         that was due last is published by then (it is written beside the steps after it), unless `at_once`."""
         recipe = self.recipe(changes)
-        due = 0 if at_once else after_step // recipe.train.checkpoint.every * recipe.train.checkpoint.every
+        every = recipe.train.checkpoint.every
+        assert isinstance(every, int)
+        due = 0 if at_once else after_step // every * every
         work = partial(_train, recipe, after_step=partial(_kill_at, after_step, self.output, due))
         assert killed(wait(start_forked(self.scratch, recipe.train.num_workers, work)))
 

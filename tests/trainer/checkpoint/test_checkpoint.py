@@ -35,13 +35,14 @@ from trainer.checkpoint.store import (
     check_files,
     checkpoint_name,
     complete_checkpoints,
+    delete_left_over,
     publish_complete,
     read_position,
     record_sums,
     superseded,
 )
 from trainer.loop import LaunchContext, train
-from trainer.options import TrainRecipe
+from trainer.options import CheckpointTable, TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim, counts
 from trainer.result import TrainingResult
@@ -146,6 +147,23 @@ def test_evenly_spaced_checkpoints_stay_over_the_whole_run(
     reached = [0, *(entry.step for entry in kept)]
     assert all(after - before < -(-steps // num) + every for before, after in itertools.pairwise(reached))
     assert not kept or kept[-1].step == done // every * every
+
+
+def test_what_earlier_attempts_left_of_checkpoints_is_deleted(tmp_path: Path) -> None:
+    folder, table = Folder(str(tmp_path)), CheckpointTable(keep=1)
+    begun = (Attempt(number=1, first_step=0, parent=None), Attempt(number=2, first_step=4, parent=1))
+    for step in (2, 3, 4):
+        made(folder, step)
+    made(folder.folder("set-aside"), 6)
+    (tmp_path / checkpoint_name(1, 1)).mkdir()  # of one that was deleted the folder alone
+    folder.publish(f"{checkpoint_name(2, 1)}-mine/notes", b"somebody's own")
+    for name in (checkpoint_name(5, 1), checkpoint_name(5, 2), f"set-aside/{checkpoint_name(5, 1)}"):
+        folder.publish(f"{name}/__0_0.distcp", b"as far as the disk had room")
+    (tmp_path / checkpoint_name(2, 1) / COMPLETE).unlink()
+    delete_left_over(folder, begun, table, steps=8)
+    left = ["set-aside", f"{checkpoint_name(2, 1)}-mine", checkpoint_name(4, 1), checkpoint_name(5, 2)]
+    assert folder.folders() == left, "of attempt 2, which writes now, nothing goes"
+    assert folder.folder("set-aside").folders() == [checkpoint_name(6, 1)]
 
 
 class Harmful:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import queue
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,13 @@ import torch
 
 from lineage.index.blocks import BLOCK_BYTES
 from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
 from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from tests.support.stores.failing_server import Faults, failing_server
-from trainer.data.blocks import LocalBlocks
-from trainer.data.corpus import open_corpus
+from trainer.data.blocks import LocalBlocks, Tokens
+from trainer.data.corpus import ShardFile, open_corpus
 from trainer.data.dataset import IGNORED, Dataset, Slice
+from trainer.data.disks import disk_of
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.feed.loading import cache_folder, make_order, node_of, open_feed, slice_of
 from trainer.options import CacheTable, MixtureTable, OrderTable, TrainRecipe, TrainRunTable, TrainTable
@@ -200,4 +203,34 @@ def test_the_record_of_batches_is_durable_from_each_commit_on(tmp_path: Path) ->
     assert not list((tmp_path / "run").glob("batches/*"))
     feed.commit(3, ())
     assert len(list((tmp_path / "run").glob("batches/*.parquet"))) == 1
+    feed.close()
+
+
+class OneSlowShard(LocalBlocks):
+    """A disk that is slow where one shard lies."""
+
+    def block(self, shard: ShardFile, number: int) -> Tokens:
+        if shard.num_tokens == 3_000:
+            time.sleep(0.01)
+        return super().block(shard, number)
+
+
+def test_a_slow_reader_names_the_shard_and_the_disk_that_it_lies_on(tmp_path: Path) -> None:
+    write_output(tmp_path / "out", SHARDS, store=True)
+    recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run")
+    dataset = dataset_of(recipe, Slice())
+    slow = Dataset(dataset.corpus, dataset.order, OneSlowShard(), Slice())
+    source = FeedSource(dataset=slow, open_reader=lambda changed: LocalBlocks())
+    feed = Feed(source, FeedOptions(run="r", output=Folder(str(tmp_path / "run")), device=torch.device("cpu")))
+    assert feed.slowest_reading() == "it has read nothing"
+    for step in range(6):
+        feed.micro_batches(step)
+    told = feed.slowest_reading()
+    path = tmp_path / "out" / "shards" / "web" / "00001.bin"
+    assert told.startswith("its reading goes to shard 1 of web: ") and f"{path}, on {disk_of(str(path))}" in told
+    feed.close()
+    cached = dataclasses.replace(source, cache_folder=str(tmp_path / "cache"))
+    feed = Feed(cached, FeedOptions(run="r", output=Folder(str(tmp_path / "run")), device=torch.device("cpu")))
+    feed.micro_batches(0)
+    assert f"through the cache on {disk_of(str(tmp_path))}" in feed.slowest_reading()
     feed.close()

@@ -1,17 +1,13 @@
-"""A small OUT for the tests of replays: of few ids, so that a model's checkpoints are small."""
+"""A small OUT for the tests of replays."""
 
 from __future__ import annotations
 
 import pytest
 
-from stages.tokens.tokenizer import load_tokenizer, train_bpe
-from tests.support.outputs.small_out.output import SmallOut, make_small_out
-from tests.support.outputs.small_out.records import make_records
+from tests.support.outputs.small_out.output import SmallOut
+from tests.support.training.forgotten import make_few_ids_out
 
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> SmallOut:
-    folder = tmp_path_factory.mktemp("small")
-    texts = [record.text for record in make_records()[0]]
-    (folder / "few.tiktoken").write_bytes(train_bpe(texts, 512))
-    return make_small_out(str(folder / "out"), tokenizer=load_tokenizer(str(folder / "few.tiktoken")))
+    return make_few_ids_out(tmp_path_factory.mktemp("small"))

@@ -62,7 +62,8 @@ def test_the_steps_behind_a_checkpoint_are_done_again(
     assert begun(run.output) == [(0, None)]  # nothing is done before an attempt carries it out
     if killed_after is not None:
         run.start_and_kill(killed_after)
-        assert set_aside(run.output) == [step for step in (8, 12) if step > killed_after]
+        # One whose steps are done again goes right after the new one is published: the kill may come between the two.
+        assert {step for step in (8, 12) if step > killed_after} <= set(set_aside(run.output)) <= {8, 12}
         assert "already" in "".join(go_back_to(run.recipe(), 4))
     assert run.start().finished
     assert begun(run.output)[1] == (4, 1)

@@ -20,7 +20,14 @@ from tests.support.outputs.small_out.records import Record
 from tests.support.training.forgotten import Trained, copy_out
 from trainer.checkpoint.store import publish_complete, read_position
 from trainer.huggingface.export import export_run
-from trainer.replay.certificate import CertificateError, as_bytes, certify_replay, make_certificate, open_certified
+from trainer.replay.certificate import (
+    CertificateError,
+    as_bytes,
+    certify_replay,
+    make_certificate,
+    open_certified,
+    records,
+)
 from trainer.replay.check import check_certificate
 from trainer.replay.forget import forget
 
@@ -119,6 +126,17 @@ def cut(row: dict[str, Any]) -> None:
     del row["chain"][0]
 
 
+def cut_newest(row: dict[str, Any]) -> None:
+    del row["chain"][-1]
+
+
+def without_gap(kind: str) -> Callable[[dict[str, Any]], None]:
+    def change(row: dict[str, Any]) -> None:
+        row["not_covered"] = [gap for gap in row["not_covered"] if gap["kind"] != kind]
+
+    return change
+
+
 def set_in(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
     def change(row: dict[str, Any]) -> None:
         for name in path[:-1]:
@@ -144,6 +162,21 @@ def set_in(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
         (set_in("init_from", to=[{"url": "/x"}]), "init_from"),
         (set_in("purges", 0, "purge_id", to="x"), "no purge 'x'"),
         (set_in("checkpoint", "name", to="step-00000002.attempt-7"), "has no checkpoint step-00000002.attempt-7"),
+        (set_in("purges", 0, "applied", to=-1), "applied is -1, found 0"),
+        (set_in("purges", 0, "first_step", to=9), "first_step is 9, found 5"),
+        (cut_newest, "chain: attempt 2: it is part of the chain and cut out"),
+        (set_in("chain", 0, "end_step", to=2), "chain: attempt 1: end_step is 2, found 4"),
+        (set_in("chain", 1, "rollback", to=None), "chain: attempt 2: rollback is None, found 1"),
+        (set_in("chain", 1, "recipe_changes", to=["x"]), "chain: attempt 2: recipe_changes is"),
+        (set_in("chain", 0, "layout", "zero", to=0), "chain: attempt 1: layout is"),
+        (set_in("chain", 1, "device", to="cuda"), "chain: attempt 2: device is 'cuda'"),
+        (set_in("inexact", to=["x"]), "what makes it inexact"),
+        (set_in("checkpoint", "plan_fingerprint", to="0"), "checkpoint: plan_fingerprint is"),
+        (set_in("weights", "tensors", "model.norm.weight", to="0" * 64), "tensors are others, model.norm.weight first"),
+        (set_in("weights", "num_elements", to=3), "weights and moments: num_elements is 3"),
+        (without_gap("export"), "not covered: export"),
+        (without_gap("begun from it"), "not covered: begun from it"),
+        (without_gap("undone steps"), "not covered: undone steps attempt 1: found and not named"),
     ],
 )
 def test_a_lie_in_a_certificate_is_named(
@@ -197,6 +230,123 @@ def test_a_lie_in_the_records_of_a_run_is_named(
         path.write_bytes(before)
 
 
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("attempts/00001.json", "the chain of checkpoints does not reach step 0: attempt 1 is not recorded"),
+        ("attempts/00002.json", "chain: attempt 2: the run has no such attempt"),
+        ("attempts/00001.setup", "attempt 1 was set up with (recipe, init_from, digest) = None"),
+        ("attempts/00001.toml", "chain: attempt 2: recipe_changes is [], found None"),
+        ("rollbacks/00001.json", "rollback 1 asks for another step, or is not recorded"),
+        ("lineage.jsonl", "lineage.jsonl says nothing of what the run read"),
+        ("model.json", "has no model.json"),
+        ("exports/00001.json", "not covered: export"),
+        ("checkpoints/step-00000010.attempt-2/complete.json", "has no checkpoint step-00000010.attempt-2"),
+        ("checkpoints/step-00000010.attempt-2/.metadata", "files of the checkpoint: "),
+    ],
+)
+def test_a_record_that_is_gone_is_named(file: str, named: str, world: World, certificate: dict[str, Any]) -> None:
+    path = world.output / file
+    before = path.read_bytes()
+    path.unlink()
+    try:
+        assert any(named in line for line in wrong(world, certificate)), wrong(world, certificate)
+    finally:
+        path.write_bytes(before)
+
+
+def facts_where(keeps: Callable[[dict[str, Any]], bool]) -> Callable[[bytes], bytes]:
+    return lambda data: b"".join(line for line in data.splitlines(keepends=True) if keeps(json.loads(line)))
+
+
+def is_of(attempt: int, kind: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda fact: (fact["fact"], fact.get("attempt")) == (kind, attempt)
+
+
+def contents_of_the_replay(data: bytes) -> bytes:
+    """As if the first attempt had read what the replay did."""
+    read = [fact["content_fingerprint"] for fact in map(json.loads, data.splitlines()) if fact["fact"] == "segment"]
+    return data.replace(read[0].encode(), read[-1].encode())
+
+
+@pytest.mark.parametrize(
+    ("file", "edit", "named"),
+    [
+        ("lineage.jsonl", facts_where(lambda fact: not is_of(1, "segment")(fact)), "that stand there otherwise now"),
+        ("lineage.jsonl", facts_where(lambda fact: not is_of(2, "start")(fact)), "attempt 2 was set up with"),
+        ("lineage.jsonl", contents_of_the_replay, "that stand there otherwise now: of attempt 1 from step 0"),
+        ("lineage.jsonl", lambda data: data.replace(b'"last_step":9', b'"last_step":3'), "last_step 9, there 3"),
+        ("lineage.jsonl", lambda data: data.replace(b'skipped_steps":[]', b'skipped_steps":[5]'), "there '[5]'"),
+        ("lineage.jsonl", lambda data: data.replace(b'\\"seed\\":0', b'\\"seed\\":1'), "was saved in the order"),
+        ("rollbacks/00001.json", lambda data: data.replace(b'"step": 4', b'"step": 2'), "asks for another step"),
+    ],
+)
+def test_records_that_were_edited_are_named_where_the_certificate_was_too(
+    file: str, edit: Callable[[bytes], bytes], named: str, world: World, certificate: dict[str, Any]
+) -> None:
+    path = world.output / file
+    before = path.read_bytes()
+    path.write_bytes(edit(before))
+    assert path.read_bytes() != before
+    try:
+        certified = open_certified(Folder(str(world.output)), ["all"])
+        found = wrong(world, records(certified) | {"weights": certificate["weights"]})
+        assert any(named in line for line in found), found
+        with pytest.raises(CertificateError, match="cannot be certified"):
+            make_certificate(certified)
+    finally:
+        path.write_bytes(before)
+
+
+def test_a_recipe_that_changed_on_the_way_is_told(world: World, certificate: dict[str, Any]) -> None:
+    path = world.output / "attempts/00001.toml"
+    before = path.read_text()
+    path.write_text(before.replace("lr = 0.003", "lr = 0.002"))
+    try:
+        row = make_certificate(open_certified(Folder(str(world.output)), ["all"]))
+        assert row["inexact"] == ["the recipe changed on the way: train.optimizer.lr is 0.003 now and was 0.002"]
+        assert any("what makes it inexact" in line for line in wrong(world, certificate))
+    finally:
+        path.write_text(before)
+
+
+def test_damaged_facts_are_told_in_a_sentence(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    path = world.output / "lineage.jsonl"
+    before = path.read_bytes()
+    path.write_bytes(before[:-40])
+    try:
+        assert main(["certify", str(world.output), "--to", str(world.trained.folder / "cert.json")]) == 1
+        assert f"of {path} is damaged" in capsys.readouterr().err
+    finally:
+        path.write_bytes(before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "why"),
+    [
+        ("other run", "run", "its readings are undone since"),
+        ("ablation", "run", "its readings are undone since"),
+        ("other run", "fresh", None),  # never read it
+        ("other run", "none", None),
+        ("set aside", "none", "it is there no more"),
+        ("set aside", "run/checkpoints/step-00000010.attempt-2", None),
+        ("export", "none", None),  # a copy that was made stays made
+    ],
+)
+def test_what_came_to_its_end_since_makes_no_certificate_wrong(
+    kind: str, what: str, why: str | None, world: World, certificate: dict[str, Any]
+) -> None:
+    gap = {"kind": kind, "what": str(world.trained.folder / what), "why": "it read it 2 times"}
+    row = {name: value for name, value in certificate.items() if name != "checksum"}
+    row["not_covered"] = [*row["not_covered"], gap]
+    (line,) = [
+        line
+        for line in check_certificate(as_bytes(row), "cert.json", Folder(str(world.output)))
+        if line.what == f"not covered: {kind} {gap['what']}"
+    ]
+    assert (line.holds, line.why) == (why is not None, why or "named and not found: it read it 2 times")
+
+
 def test_weights_to_begin_with_that_were_hidden_are_named(world: World) -> None:
     child = world.trained.folder / "child"
     row = make_certificate(open_certified(Folder(str(child)), ["all"]))
@@ -212,6 +362,33 @@ def test_weights_to_begin_with_that_were_hidden_are_named(world: World) -> None:
     setup.write_text(json.dumps(json.loads(before) | {"origin": None}))
     try:
         assert any("attempt 1 was set up with" in line for line in wrong(world, hidden, child))
+    finally:
+        setup.write_bytes(before)
+
+
+def test_weights_in_the_middle_that_were_hidden_are_named(world: World) -> None:
+    child = replace(world.trained, name="child")
+    export_run(Folder(str(child.run.output)), child.folder / "child-exported")
+    begins_from = {"init_from": str(child.folder / "child-exported"), "steps": 2}
+    grandchild = replace(world.trained, name="grandchild", changes=begins_from)
+    grandchild.run.start()
+    output = grandchild.run.output
+    row = make_certificate(open_certified(Folder(str(output)), ["all"]))
+    assert [link["run"] for link in row["init_from"]] == [str(child.run.output), str(world.output)]
+    assert (row["init_from"][0]["readings"], row["init_from"][1]["readings"] > 0) == (0, True)
+    skipped = {**row, "init_from": row["init_from"][1:]}
+    assert any(line.startswith("weights that the run began with (init_from)") for line in wrong(world, skipped, output))
+    setup = child.run.output / "attempts/00001.setup"
+    before = setup.read_bytes()
+    setup.write_text(json.dumps(json.loads(before) | {"origin": None}))
+    try:
+        certified = open_certified(Folder(str(output)), ["all"])
+        hidden = records(certified) | {"weights": row["weights"]}  # made of records that say nothing of the first run
+        assert [link["run"] for link in hidden["init_from"]] == [str(child.run.output)]
+        named = f"{child.run.output}, with whose weights it began: attempt 1 was set up with"
+        assert any(named in line for line in wrong(world, hidden, output)), wrong(world, hidden, output)
+        with pytest.raises(CertificateError, match="with whose weights it began: attempt 1 was set up with"):
+            make_certificate(certified)
     finally:
         setup.write_bytes(before)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,16 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.inspect.tracing import exposures_of
 from tests.support.outputs.small_out.output import SmallOut
-from tests.support.training.forgotten import HARD, Trained, applied, assert_equal, copy_out, never_read
+from tests.support.training.forgotten import (
+    HARD,
+    LAYOUTS,
+    NUM_DOCUMENTS,
+    Trained,
+    applied,
+    assert_equal,
+    copy_out,
+    never_read,
+)
 from trainer.checkpoint.store import CheckpointError
 from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import rollbacks
@@ -138,32 +148,15 @@ def test_a_wrong_call_is_refused_in_a_sentence(trained: Trained) -> None:
         ask(trained, restart=True)
 
 
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "ddp": {"workers": 2, "zero": 0},
-    "zero 1": {"workers": 2, "zero": 1},
-    "zero 3": {"workers": 2},
-    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
-    "tp": {"parallel": {"tp": 2}},
-    "tp and dp": {"parallel": {"dp_shard": 2, "tp": 2}},
-    "pp": {"parallel": {"pp": 2}},
-    "ep": {"model": "moe-debug", "parallel": {"dp_shard": 2, "ep": 2}},
-}
-NUM_DOCUMENTS = 5
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("changes", LAYOUTS.values(), ids=LAYOUTS.keys())
 def test_each_layout_ends_with_the_bits_of_a_run_that_never_read_any_of_five_documents(
-    changes: dict[str, Any], small: SmallOut, tmp_path: Path
+    changes: Mapping[str, Any], small: SmallOut, tmp_path: Path
 ) -> None:
     mine = Trained(small=small, folder=tmp_path, changes={**HARD, **changes})
     copy_out(small, tmp_path)
     assert mine.run.start().finished
-    first = mine.first_steps()
-    readable = [record for record in small.records if first.get(record.doc_id, 0) >= 2]
-    chosen = readable[:: len(readable) // NUM_DOCUMENTS][:NUM_DOCUMENTS]
-    assert len(chosen) == NUM_DOCUMENTS and len({first[record.doc_id] // 2 for record in chosen}) > 1
-    for number, record in enumerate(chosen):
+    for number, record in enumerate(mine.records_first_read_in(range(2, 10))):
         mine.purge(record)
         if ask(mine).trains:  # a step that was skipped has left nothing
             back_to = rollbacks(Folder(str(mine.run.output)))[-1].step

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ import pytest
 from lineage.recipe import as_toml
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import HARD, Trained, applied, assert_equal, copy_out, never_read
+from tests.support.training.launched import LAUNCHERS, VICTIMS, Launcher, Victim, command_line, finish_killed
 
 pytestmark = pytest.mark.slow
 
@@ -51,44 +49,18 @@ def test_a_call_goes_back_forgets_and_certifies(small: SmallOut, tmp_path: Path)
     assert (ended.returncode, ended.stdout, path.exists()) == (0, "", True), ended.stderr
 
 
-def kill_with_all_below(pid: int) -> None:
-    """Kill a process and all below it: torchrun and Ray start theirs in sessions of their own."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    parents = {int(child): int(parent) for child, parent in (line.split() for line in listed.splitlines())}
-
-    def is_below(child: int) -> bool:
-        return child == pid or (child in parents and is_below(parents[child]))
-
-    for child in filter(is_below, parents):
-        with suppress(ProcessLookupError):
-            os.kill(child, signal.SIGKILL)
-
-
-LAUNCHERS = {
-    "torchrun": ["torch.distributed.run", "--nproc-per-node=2", "--standalone", "-m", "trainer"],
-    "ray": ["pipeline", "train"],
-}
-
-
-@pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS.keys())
-def test_a_replay_that_is_killed_goes_on_by_the_same_call(launcher: list[str], small: SmallOut, tmp_path: Path) -> None:
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_replay_that_is_killed_goes_on_by_the_same_call(
+    victim: Victim, launcher: Launcher, small: SmallOut, tmp_path: Path
+) -> None:
     changes = {**HARD, "workers": 2, "steps": 240, "checkpoint": {"every": 10, "keep": 30}}
     trained = Trained(small=small, folder=tmp_path, changes=changes)
     copy_out(small, tmp_path)
     trained.run.start()
     trained.purge(trained.record_first_read_in(range(10, 60)))
-    recipe = tmp_path / "recipe.toml"
-    recipe.write_text(as_toml(trained.run.recipe()))
-    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", *launcher, str(recipe), "--forget", "all"]
-    with subprocess.Popen(command, env=env, start_new_session=True, stderr=subprocess.DEVNULL) as process:
-        while not any(row["attempt"] > 1 and step > 70 for step, row in trained.run.metrics().items()):
-            assert process.poll() is None, "it ended before it was killed"
-            time.sleep(0.05)
-        kill_with_all_below(process.pid)
-    assert max(row["step"] for row in trained.run.metrics().values() if row["attempt"] > 1) < 239
-    ended = subprocess.run(command, capture_output=True, text=True, env=env, timeout=900, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert "already" in ended.stderr and list((trained.run.output / "certificates").glob("*.json"))
+    told = finish_killed(trained, command_line(trained, launcher, "--forget", "all"), victim, after=70)
+    assert (launcher == "ray" and victim == "worker") or "already" in told
+    assert list((trained.run.output / "certificates").glob("*.json"))
     assert applied(trained) and True not in applied(trained)
     assert_equal(trained, never_read(trained))

@@ -23,9 +23,11 @@ from trainer.recovery.watchdog import RankProgress, diagnose
 from trainer.telemetry import metrics_file
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.metrics_file import JsonLines, last_reports, read_reports
-from trainer.telemetry.sinks import TensorBoard, describe
+from trainer.telemetry.phases import PHASES
+from trainer.telemetry.sinks import TensorBoard, describe, describe_straggler
 from trainer.telemetry.step_report import ExpertLoad, OverRanks, StepReport
-from trainer.telemetry.timing import PHASES, PhaseClock, StepTiming
+from trainer.telemetry.stragglers import Straggler
+from trainer.telemetry.timing import PhaseClock, StepTiming
 
 
 @pytest.mark.parametrize(("tokens_per_second", "share"), [(5762, 0.337), (6667, 0.390)])
@@ -120,6 +122,7 @@ def test_the_last_step_leaves_none() -> None:
     assert told.startswith("step 8/9  loss")
 
 
+STRAGGLER = Straggler(rank=3, node="n7", phase="forward", seconds=0.3, usual=0.2, since_step=40, detail="its disk")
 EXPERTS = ExpertLoad(fullest=1.5, dropped=0.25, entropy=2.0, balance_loss=1.125, z_loss=4.5)
 LOADING = ReadFigures(hits=90, misses=10, bytes_fetched=12_000_000, damaged_blocks=2, disk_errors=1, evictions=3)
 
@@ -158,11 +161,19 @@ def test_a_line_of_the_metrics_file_tells_the_whole_report() -> None:
         mfu=0.4,
         phases={"forward": 1.0},
         data_wait_seconds=0.5,
+        own={"forward": 0.75},
+        waiting={"forward": 0.25},
         ranks={"forward": OverRanks.of([0.1, 0.2])},
+        own_ranks={"forward": OverRanks.of([0.1, 0.15])},
+        stragglers=(STRAGGLER, dataclasses.replace(STRAGGLER, ended=True)),
         loading=load_figures(LOADING.counted(1000), 1),
         checkpoint_age_seconds=60.0,
         validation_loss={"web": 3.0},
         max_memory_bytes=5,
+        at=1.8e9,
+        evaluation_seconds=0.5,
+        goodput={"steps": 3.0},
+        health=("rank 1 is slow",),
     )
     assert StepReport.from_json(report.as_json()) == report
     plain = StepReport(step=0, attempt=1, loss=None)
@@ -182,10 +193,15 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
         gradient_norm=0.5,
         mfu=0.4,
         phases=dict.fromkeys(PHASES, 1.0),
+        own={"forward": 0.75},
+        waiting={"forward": 0.25},
         ranks={"data wait": OverRanks.of([0.1, 0.2])},
+        own_ranks={"forward": OverRanks.of([0.1, 0.2])},
+        stragglers=(STRAGGLER, dataclasses.replace(STRAGGLER, phase="loss", ended=True)),
         checkpoint_age_seconds=60.0,
         loading=load_figures(LOADING.counted(1000), 1),
         validation_loss={"web": 3.0},
+        goodput={"steps": 3.0, "lost work": 1.0},
     )
     told = list(values(report))
     assert {value.name for value in told} == set(GAUGES) - {"skipped"}
@@ -193,8 +209,22 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
     assert [value.labels for value in told if value.name == "source_loss"] == [{"source": "books"}]
     (slowest,) = [value for value in told if value.name == "slowest_rank"]
     assert (slowest.value, slowest.labels) == (1.0, {"phase": "data wait"})
+    factors = [(value.value, value.labels) for value in told if value.name == "straggler_factor"]
+    assert factors == [
+        (pytest.approx(1.5), {"rank": "3", "node": "n7", "phase": "forward"}),
+        (1.0, {"rank": "3", "node": "n7", "phase": "loss"}),
+    ]
     (dropped,) = [value for value in told if value.name == "expert_dropped"]
     assert (dropped.value, dropped.labels) == (0.25, {})
+
+
+def test_a_straggler_is_told_with_rank_node_phase_factor_and_since_when() -> None:
+    assert describe_straggler(STRAGGLER) == (
+        "straggler: rank 3 on n7 takes 1.50 times as long as others at the same work in forward (0.300 s a step beside "
+        "0.200) since step 40; its disk"
+    )
+    ended = describe_straggler(dataclasses.replace(STRAGGLER, ended=True))
+    assert ended == "straggler no more: rank 3 on n7 keeps up with the others in forward again"
 
 
 def test_what_a_step_does_not_have_sets_no_gauge() -> None:
@@ -389,7 +419,7 @@ def at(num_markers: int, where: str, step: int = 5) -> RankProgress:
         ),
         (
             [at(40, "all-reduce of losses"), at(40, "all-reduce of losses")],
-            "all ranks wait in step 5 in the all-reduce of losses: is the network between them up?",
+            "all ranks wait in step 5 in the all-reduce of losses; `sluice train diagnose OUTPUT` says who came to it",
         ),
     ],
 )

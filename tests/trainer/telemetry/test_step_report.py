@@ -15,7 +15,7 @@ from tests.support.processes.forked import said
 from tests.support.training.training_runs import Run
 from trainer.model.sizes import model_config
 from trainer.planning.gpus import mfu
-from trainer.telemetry.timing import PHASES
+from trainer.telemetry.phases import PHASES
 
 SEQUENCES = {"books": -(-1111 // 32), "web": -(-1700 // 32) + -(-530 // 32)}
 

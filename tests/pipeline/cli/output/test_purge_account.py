@@ -79,6 +79,21 @@ def test_a_plan_lists_its_documents_and_all_of_them_in_a_file(
     assert f"  and {len(listed) - 1} more; all --csv FILE writes" in called.plan()
 
 
+def test_a_list_for_a_spreadsheet_holds_no_formula(
+    called: Called, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_purge(called.out, PurgeMatch(kind="doc", values=(called.doc_id,)), hooks.plan_hooks())
+    row = replace(plan.rows[0], source="@source", warc_file="+file")
+    monkeypatch.setattr("pipeline.cli.output.purge._listed", lambda *_: [(row, "=1+1"), (row, "https://a.example/")])
+    told = {}
+    for form in ("--csv", "--csv-safe"):
+        called.plan(form, str(tmp_path / f"{form}.csv"))
+        with (tmp_path / f"{form}.csv").open(newline="") as file:
+            told[form] = [(each["source"], each["url"], each["warc_file"]) for each in csv.DictReader(file)]
+    assert told["--csv"] == [("@source", url, "+file") for url in ("=1+1", "https://a.example/")]
+    assert told["--csv-safe"] == [("'@source", url, "'+file") for url in ("'=1+1", "https://a.example/")]
+
+
 def test_a_purge_by_host_says_how_many_hosts_end_in_it(called: Called) -> None:
     (host,) = query(called.out, "SELECT host FROM documents WHERE host LIKE '%.%' AND host IS NOT NULL LIMIT 1").rows[0]
     parent = str(host).split(".", 1)[1]

@@ -1,0 +1,136 @@
+"""What the recorders of all ranks of a training run say together.
+
+  sluice train diagnose OUTPUT
+  sluice train diagnose OUTPUT --to diagnosis.html --timeline timeline.json.gz
+
+Each process keeps its last collectives and messages and the times of its last steps (train.recorder), and publishes
+them with the stacks of its threads when its watchdog acts, on SIGUSR2, where it fails and at its end. From them: who
+never came to which collective, and where that rank is; ranks that came with another collective or another size; who is
+slow, in which phase and by how much; own work and waiting of each rank. The page has the heat map of own time, rank ×
+step; the timeline opens in Perfetto. On the machine that runs the training what is not published yet is read too. Exit
+code 1 where a rank is missing from a collective or brought another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder, split
+from pipeline.cli.arguments import add_json, count
+from pipeline.cli.errors import FailedError
+from pipeline.cli.printing import print_json
+from pipeline.terminal import visible
+
+if TYPE_CHECKING:
+    from trainer.diagnosis.collectives import Absence, Mismatch
+    from trainer.diagnosis.diagnose import Diagnosis
+    from trainer.telemetry.ring import Operation
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_output", metavar="OUTPUT", help="the output of a training run (train.output)")
+    parser.add_argument("--attempt", type=count, metavar="N", help="the attempt; not given: the newest")
+    parser.add_argument("--to", metavar="DIAGNOSIS.html", help="write a page there, with the heat map")
+    parser.add_argument("--timeline", metavar="FILE.json.gz", help="write a trace for Perfetto there")
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from trainer.diagnosis.diagnose import diagnose
+    from trainer.diagnosis.reading import NoRecorderError
+    from trainer.diagnosis.timeline import timeline
+    from trainer.provenance.setup import read_recipe
+    from trainer.recovery.attempts import attempts
+
+    for name, value, ending in (("--to", options.to, ".html"), ("--timeline", options.timeline, ".json.gz")):
+        if value is not None and not value.endswith(ending):
+            raise RecipeError(f"{name} {value!r}: expected a name that ends in {ending}")
+    output = Folder(options.run_output)
+    begun = attempts(output)
+    recipe = None if not begun else read_recipe(output, begun[-1].number)
+    try:
+        found = diagnose(output, recipe, options.attempt)
+    except NoRecorderError as error:
+        raise FailedError(str(error)) from error
+    if options.to is not None:
+        from pipeline.report.diagnosis import render_diagnosis
+
+        folder, name = split(options.to)
+        folder.publish(name, render_diagnosis(found).encode())
+    if options.timeline is not None:
+        folder, name = split(options.timeline)
+        folder.publish(name, timeline(found.recorders.rings))
+    if options.json:
+        print_json(diagnosis_json(found) | {"page": options.to, "timeline": options.timeline})
+    else:
+        from trainer.diagnosis.words import diagnosis_lines
+
+        for line in diagnosis_lines(found):
+            print(visible(line))
+        for what, path in (("Page", options.to), ("Timeline", options.timeline)):
+            if path is not None:
+                print(f"{what}: {visible(path)}")
+    return 1 if found.is_stopped else 0
+
+
+def diagnosis_json(found: Diagnosis) -> dict[str, Any]:
+    """A diagnosis as plain values."""
+    from trainer.telemetry.step_report import straggler_row
+
+    return {
+        "output": found.output,
+        "attempt": found.recorders.attempt,
+        "world_size": found.world_size,
+        "silent": list(found.silent),
+        "unreadable": dict(found.recorders.unreadable),
+        "absences": [_absence(each) for each in found.absences],
+        "mismatches": [_mismatch(each) for each in found.mismatches],
+        "stragglers": [straggler_row(each) for each in found.stragglers],
+        "ranks": [
+            {"rank": each.rank, "node": each.node, "own": dict(each.own), "waiting": dict(each.waiting)}
+            for each in found.times
+        ],
+        "stacks": {
+            rank: {"why": stack.why, "frames": [asdict(frame) for frame in stack.frames]}
+            for rank, stack in found.stacks.items()
+        },
+        "errors": {str(rank): why for rank, why in found.errors.items()},
+    }
+
+
+def _absence(absence: Absence) -> dict[str, Any]:
+    return {
+        "operation": _operation(absence.operation),
+        "waiting": list(absence.waiting),
+        "absent": list(absence.absent),
+        "skipped": {rank: _operation(each) for rank, each in absence.skipped.items()},
+        "is_cause": absence.is_cause,
+    }
+
+
+def _mismatch(mismatch: Mismatch) -> dict[str, Any]:
+    return {
+        "usual": _operation(mismatch.usual),
+        "ranks": list(mismatch.ranks),
+        "others": {rank: _operation(each) for rank, each in mismatch.others.items()},
+        "skipped": list(mismatch.skipped),
+    }
+
+
+def _operation(operation: Operation) -> dict[str, Any]:
+    site = operation.site
+    return {
+        "name": site.name,
+        "group": site.group,
+        "number": operation.group_number,
+        "step": operation.step,
+        "phase": site.phase,
+        "bytes": None if operation.size < 0 else operation.size,
+        "peer": None if operation.peer < 0 else operation.peer,
+        "file": site.file,
+        "line": site.line,
+        "function": site.function,
+    }

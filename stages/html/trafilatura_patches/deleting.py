@@ -1,0 +1,116 @@
+"""Patch of how trafilatura 2.3.1 deletes elements: to the same tree, but in time linear in the text that stays.
+
+What stands behind an element that it deletes joins the text before it, so of 15,000 that stand side by side each would
+copy all text so far. Here the pieces of a row of such elements are joined once."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any, Final
+
+from stages.html.trafilatura_patches.faults import own_fault
+
+_IN_ROWS: Final[dict[str, tuple[str, ...]]] = {
+    "tree_cleaning": ("_handle_forms", "prune_html"),
+    "_handle_forms": (),
+    "prune_html": (),
+    "delete_by_link_density": (),
+    "convert_tags": ("strip_tags",),
+}
+"""Functions of trafilatura.htmlprocessing that delete elements one by one, and look at no text behind one of them
+before they end or call these."""
+
+
+def patch_deleting() -> None:
+    """Patch this process's trafilatura."""
+    from trafilatura import htmlprocessing as processing
+
+    baseline = importlib.import_module("trafilatura.baseline")  # the package has a function of that name
+
+    for name, before in _IN_ROWS.items():
+        _replace(processing, name, _in_rows(getattr(processing, name), before))
+    prune = _in_rows(processing.prune_unwanted_nodes, ())
+
+    def prune_unwanted_nodes(tree: Any, nodelist: list[Any], with_backup: bool = False) -> Any:
+        if with_backup:
+            return prune(tree, nodelist, with_backup)
+        for expression in nodelist:  # each looks at the text that those before it left
+            tree = prune(tree, [expression])
+        return tree
+
+    _replace(processing, "prune_unwanted_nodes", prune_unwanted_nodes)
+    _replace(baseline, "basic_cleaning", _in_rows(baseline.basic_cleaning, ()))
+
+
+def _replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
+    """Put a function in the place of the module's, also where other modules of trafilatura have imported it."""
+    theirs = getattr(module, name)
+    for other in [found for known, found in sys.modules.items() if known.partition(".")[0] == "trafilatura"]:
+        if getattr(other, name, None) is theirs:
+            setattr(other, name, function)
+
+
+def _in_rows(function: Any, before: tuple[str, ...]) -> Callable[..., Any]:
+    """trafilatura's function, whose deletions are those of a `Deletions`; they end before it calls one of `before`."""
+
+    def with_deletions(*arguments: Any, **named: Any) -> Any:
+        deletions, known = Deletions(), function.__globals__
+        own = {name: deletions.ended_before(known[name]) for name in before}
+        scope = {**known, **own, "delete_element": deletions.delete}
+        copied = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+        try:
+            return copied(*arguments, **named)
+        finally:
+            deletions.end()
+
+    return with_deletions
+
+
+class Deletions:
+    """Deletes elements as trafilatura's `delete_element` does. The text behind the last ones is in the tree after
+    `end`."""
+
+    def __init__(self) -> None:
+        self._before: Any = None
+        self._is_parent = False
+        self._pieces: list[str] = []
+
+    @own_fault
+    def delete(self, element: Any, keep_tail: bool = True) -> None:
+        """Delete an element; what stands behind it is for the element before it, or for its parent."""
+        parent = element.getparent()
+        if parent is None:
+            return
+        if element is self._before:
+            self.end()
+        if keep_tail and element.tail:
+            previous = element.getprevious()
+            before, is_parent = (parent, True) if previous is None else (previous, False)
+            if before is not self._before or is_parent != self._is_parent:
+                self.end()
+                self._before, self._is_parent = before, is_parent
+            self._pieces.append(element.tail)
+        parent.remove(element)
+
+    def end(self) -> None:
+        """Write down what was collected."""
+        if self._before is None:
+            return
+        text = "".join(self._pieces)
+        if self._is_parent:
+            self._before.text = (self._before.text or "") + text
+        else:
+            self._before.tail = (self._before.tail or "") + text
+        self._before, self._pieces = None, []
+
+    def ended_before(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function, before whose calls `end` is called."""
+
+        def called(*arguments: Any, **named: Any) -> Any:
+            self.end()
+            return function(*arguments, **named)
+
+        return called

@@ -1,0 +1,107 @@
+"""The health of a run's machines: before it starts, after each failure (which is a start), and every so many steps."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from trainer.health.probe import Symptom, judge, probe
+from trainer.health.replicas import OddReplica, Replicas
+from trainer.health.signs import SignReader, open_nvml
+from trainer.options import TrainTable
+from trainer.recovery.repeats import TrainingStoppedError
+
+
+class Health:
+    """What looks after the machines. Every rank has one; collective throughout. `state`: the tensors that replicas
+    share, as they are now."""
+
+    def __init__(
+        self,
+        table: TrainTable,
+        device: torch.device,
+        output: Folder,
+        control: dist.ProcessGroup,
+        state: Callable[[], Mapping[str, Tensor]],
+    ) -> None:
+        self._every = table.health.every
+        self._replicas_every = table.recovery.check_replicas_every
+        self._device, self._control, self._state = device, control, state
+        self._folder = None if output.is_remote else output.url
+        self._host = socket.gethostname()
+        self._signs = SignReader(nvml=open_nvml()) if self._every else None
+        self._replicas: Replicas | None = None
+
+    def start(self) -> list[str]:
+        """Before the first step: what is told. TrainingStoppedError where a rank computes wrongly; RecipeError where
+        replicas are to be compared and there are none."""
+        if self._replicas_every:
+            self._replicas = Replicas(self._state(), self._control)
+            if self._replicas.most == 1:
+                raise RecipeError(
+                    f"train.recovery.check_replicas_every = {self._replicas_every}: every weight lies on one process"
+                    " alone; expected train.parallel.dp_replicate of at least 2, or 0 for no check",
+                    "train.recovery.check_replicas_every",
+                )
+        return self._look() if self._every else []
+
+    def after_step(self, steps: int) -> list[str]:
+        """After so many steps: what is told where something was due. TrainingStoppedError where a rank computes
+        wrongly, or replicas differ and no majority says which is right."""
+        told = self._look() if self._every and steps % self._every == 0 else []
+        if self._replicas is not None and steps % self._replicas_every == 0:
+            told += self._compare(steps)
+        return told
+
+    def _look(self) -> list[str]:
+        assert self._signs is not None
+        mine = probe(self._device, self._host, self._folder)
+        signs = [(sign.what, sign.count) for sign in self._signs.read()]
+        every: list[Any] = [None] * dist.get_world_size()
+        dist.all_gather_object(every, (mine, signs), group=self._control)
+        found = judge([each for each, _ in every])
+        corrupt = [symptom for symptom in found if symptom.is_corrupt]
+        if corrupt:
+            raise TrainingStoppedError(
+                f"{'; '.join(symptom.text for symptom in corrupt)}. Take its node out and make the same call again: it"
+                " goes on from the newest checkpoint"
+            )
+        return [symptom.text for symptom in [*found, *_of_nodes(every)]]
+
+    def _compare(self, steps: int) -> list[str]:
+        assert self._replicas is not None
+        found = self._replicas.compare(self._state())
+        open_ones = [odd for odd in found if not odd.mended]
+        if open_ones:
+            raise TrainingStoppedError(
+                f"after {steps} steps {_described(open_ones[0])}, and no majority of them says which is right: go back"
+                " with --from-step to a checkpoint before the last comparison, and take the nodes out"
+            )
+        return [f"after {steps} steps {_described(odd)}: mended from the others" for odd in found]
+
+
+def _of_nodes(every: list[Any]) -> list[Symptom]:
+    """The signs, each of a node once: its ranks all read the same counters."""
+    by_host: dict[str, tuple[int, dict[str, int]]] = {}
+    for mine, signs in every:
+        _, known = by_host.setdefault(mine.host, (mine.rank, {}))
+        for what, count in signs:
+            known[what] = max(known.get(what, 0), count)
+    return [
+        Symptom(rank=rank, text=f"rank {rank} ({host}) shows a sign: {count:,} {what}")
+        for host, (rank, known) in by_host.items()
+        for what, count in known.items()
+    ]
+
+
+def _described(odd: OddReplica) -> str:
+    more = f" and {len(odd.tensors) - 1} more" if len(odd.tensors) > 1 else ""
+    others = ", ".join(str(rank) for rank in odd.replicas if rank != odd.rank)
+    return f"rank {odd.rank} differs from its replicas {others} in {odd.tensors[0]}{more}"

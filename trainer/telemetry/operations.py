@@ -1,0 +1,422 @@
+"""Every collective and message of this process, seen where Python asks torch for it: timed, and noted in the ring.
+
+    torch.distributed's functions      the step's own collectives, FSDP, pipeline, experts, context, checkpoints
+    functional collectives             tensor parallel: they end in a wait of their own
+    DDP                                sums gradients within C++: the step says when it begins to wait for that
+
+What runs within a compiled block is not seen. On a GPU a collective runs on a stream of its own, and the time that
+counts is how long the stream that computes stands still for it: events around each of its waits tell that.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
+from typing import Any, Final, cast
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+from torch import Tensor
+from torch.distributed import distributed_c10d
+
+from trainer.telemetry.phases import Phase
+from trainer.telemetry.ring import Ring, Site, runs_of
+from trainer.telemetry.timing import PhaseClock
+
+_COLLECTIVES: Final = (
+    "all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "all_gather", "all_gather_single",
+    "all_gather_into_tensor", "all_gather_coalesced", "gather", "scatter", "reduce_scatter", "reduce_scatter_single",
+    "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "barrier", "all_gather_object", "gather_object",
+    "broadcast_object_list", "scatter_object_list",
+)  # fmt: skip
+_TO: Final = {"send": ("dst", "group_dst"), "isend": ("dst", "group_dst")}
+_FROM: Final = {"recv": ("src", "group_src"), "irecv": ("src", "group_src")}
+_FUNCTIONAL: Final = (
+    "all_reduce", "broadcast", "all_gather_single", "all_gather_tensor", "all_gather_single_autograd",
+    "all_gather_tensor_autograd", "reduce_scatter_single", "reduce_scatter_tensor", "reduce_scatter_single_autograd",
+    "reduce_scatter_tensor_autograd", "all_to_all_single", "all_to_all_single_autograd",
+)  # fmt: skip
+_PLAIN_NAMES: Final = {
+    # One collective has had several names, and ranks are compared by it.
+    "all_gather_into_tensor": "all_gather_single",
+    "all_gather_tensor": "all_gather_single",
+    "reduce_scatter_tensor": "reduce_scatter_single",
+}
+_UNKNOWN_SIZE: Final = -1
+_NO_PEER: Final = -1
+_MOST_ASKED: Final = 4096
+"""Operations of a step whose sites are remembered for the next one."""
+_MOST_PENDING: Final = 4096
+"""Asynchronous operations whose end nobody has waited for: forgotten beyond that."""
+_OUR_FOLDER: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OUR_RECORDING: Final = frozenset({os.path.abspath(__file__)})
+
+
+_Asked = tuple[tuple[str, "_Group", "Phase | None", CodeType, int], int]
+
+
+class _Inside(threading.local):
+    """Whether this thread is in an operation that is noted already: what torch calls then is part of it."""
+
+    held = False
+
+
+class _Group:
+    """What is noted of a process group: its name and ranks, and how many operations it has had."""
+
+    def __init__(self, group: dist.ProcessGroup) -> None:
+        self.of = weakref.ref(group)
+        ranks = dist.get_process_group_ranks(group)
+        described = group.group_desc if group.group_desc not in ("", "undefined") else "group"
+        self.ranks = runs_of(ranks)
+        self.name = f"{described} {group.group_name}"
+        self.global_ranks = ranks
+        self.num_collectives = 0
+        self.num_messages: dict[tuple[bool, int], int] = {}
+
+    def next_number(self, peer: int, *, sends: bool) -> int:
+        """The number of the collective or message that begins."""
+        if peer == _NO_PEER:
+            self.num_collectives += 1
+            return self.num_collectives
+        number = self.num_messages.get((sends, peer), 0) + 1
+        self.num_messages[sends, peer] = number
+        return number
+
+
+class Operations:
+    """Times what this process waits for, into `clock`, and notes every operation in `ring` (None: in none).
+
+    Made and closed on the thread that runs the steps, whose waiting alone is counted."""
+
+    def __init__(self, clock: PhaseClock, ring: Ring | None) -> None:
+        self._step = -1
+        self._clock, self._ring = clock, ring
+        self._thread = threading.get_ident()
+        self._inside = _Inside()
+        self._groups: dict[int, _Group] = {}
+        self._asked: list[_Asked] = []
+        self._num_asked = 0
+        self._sites: dict[tuple[str, str, str, CodeType, int], int] = {}
+        self._lock = threading.Lock()
+        self._pending: dict[int, tuple[int | None, ...]] = {}
+        self._reduction: tuple[int | None, Any] | None = None
+        self._undo: list[Callable[[], None]] = []
+        self._own_code: dict[CodeType, bool] = {}
+        try:
+            self._wrap_all()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def step(self) -> int:
+        """The step that operations are of."""
+        return self._step
+
+    @step.setter
+    def step(self, step: int) -> None:
+        self._step, self._num_asked = step, 0
+
+    def close(self) -> None:
+        """Put torch's functions back."""
+        while self._undo:
+            self._undo.pop()()
+
+    def begin_reduction(self, group: dist.ProcessGroup) -> None:
+        """From now until `end_reduction` DDP waits for its buckets."""
+        self._reduction = (self._begin("all_reduce", group, _UNKNOWN_SIZE), self._clock.begin_wait())
+
+    def end_reduction(self) -> None:
+        """Backward has returned."""
+        if self._reduction is not None:
+            (number, waited), self._reduction = self._reduction, None
+            self._clock.end_wait(waited)
+            self._end(number)
+
+    def _wrap_all(self) -> None:
+        for name in _COLLECTIVES:
+            self._replace(distributed_c10d, name, functools.partial(self._collective, name))
+        for name in (*_TO, *_FROM):
+            self._replace(distributed_c10d, name, functools.partial(self._message, name))
+        self._replace(distributed_c10d, "batch_isend_irecv", self._batch)
+        for name in _FUNCTIONAL:
+            self._replace(functional, name, functools.partial(self._functional, name))
+        self._replace(functional, "wait_tensor", self._wait_tensor)
+        self._put(dist.Work, "wait", self._wait(dist.Work.wait))
+        if self._clock.on_gpu:
+            for name in ("wait_event", "wait_stream"):
+                self._put(torch.cuda.Stream, name, self._stream_wait(getattr(torch.cuda.Stream, name)))
+
+    def _replace(self, module: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        function = getattr(module, name, None)
+        if function is None:  # of another release of torch
+            return
+        wrapped = functools.wraps(function)(wrap(function))
+        self._put(module, name, wrapped)
+        if getattr(dist, name, None) is function:
+            self._put(dist, name, wrapped)
+
+    def _put(self, owner: Any, name: str, value: Any) -> None:
+        before = getattr(owner, name)
+        setattr(owner, name, value)
+        self._undo.append(lambda: setattr(owner, name, before))
+
+    def _collective(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = list(inspect.signature(function).parameters)
+        at_group, plain = parameters.index("group"), _PLAIN_NAMES.get(name, name)
+        # By the input, which is as large on every rank; gathered lists come first in some signatures.
+        at_input = next(
+            (parameters.index(each) for each in ("input_tensor", "input", "tensor") if each in parameters), None
+        )
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._inside.held:
+                return function(*args, **kwargs)
+            size = _UNKNOWN_SIZE if at_input is None else _size(_argument(args, kwargs, at_input, parameters))
+            number = self._begin(plain, _argument(args, kwargs, at_group, parameters), size)
+            waited = self._begin_wait()
+            self._inside.held = True
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                self._inside.held = False
+            self._end_wait(waited)
+            if result is not None:  # a Work
+                self._await(id(result), number)
+            else:
+                self._end(number)
+            return result
+
+        return call
+
+    def _message(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = list(inspect.signature(function).parameters)
+        by_rank, by_group_rank = (_TO | _FROM)[name]
+        places = [parameters.index(each) for each in ("tensor", "group", by_rank, by_group_rank)]
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._inside.held:
+                return function(*args, **kwargs)
+            tensor, group, peer, group_peer = (_argument(args, kwargs, at, parameters) for at in places)
+            number = self._begin(name, group, _size(tensor), peer=peer, group_peer=group_peer)
+            waited = self._begin_wait()
+            self._inside.held = True
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                self._inside.held = False
+            self._end_wait(waited)
+            if isinstance(result, dist.Work):
+                self._await(id(result), number)
+            else:
+                self._end(number)
+            return result
+
+        return call
+
+    def _batch(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(operations: list[dist.P2POp]) -> list[dist.Work]:
+            numbers = [
+                self._begin(each.op.__name__, each.group, _size(each.tensor), peer=each.peer) for each in operations
+            ]
+            self._inside.held = True
+            try:
+                works: list[dist.Work] = function(operations)
+            finally:
+                self._inside.held = False
+            if len(works) == len(numbers):
+                for work, number in zip(works, numbers, strict=True):
+                    self._await(id(work), number)
+            elif works:  # coalesced: one ends with all
+                self._await(id(works[-1]), *numbers)
+            return works
+
+        return call
+
+    def _functional(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = list(inspect.signature(function).parameters)
+        at_group, plain = parameters.index("group"), _PLAIN_NAMES.get(name, name).removesuffix("_autograd")
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self._inside.held or functional._are_we_tracing():
+                return function(*args, **kwargs)
+            group = _argument(args, kwargs, at_group, parameters)
+            number = self._begin(plain, _resolved(group), _size(_argument(args, kwargs, 0, parameters)))
+            self._inside.held = True
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                self._inside.held = False
+            if isinstance(elem := getattr(result, "elem", result), Tensor):
+                self._await(elem.data_ptr(), number)
+            return result
+
+        return call
+
+    def _wait_tensor(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(tensor: Tensor) -> Any:
+            if self._inside.held or functional._are_we_tracing():
+                return function(tensor)
+            waited = self._begin_wait()
+            result = function(tensor)
+            self._end_wait(waited)
+            for number in self._pending.pop(tensor.data_ptr(), ()):
+                self._end(number)
+            return result
+
+        return call
+
+    def _wait(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
+            if self._inside.held:
+                return function(work, *args, **kwargs)
+            waited = self._begin_wait()
+            result = function(work, *args, **kwargs)
+            self._end_wait(waited)
+            for number in self._pending.pop(id(work), ()):
+                self._end(number)
+            return result
+
+        return wait
+
+    def _stream_wait(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wait(stream: torch.cuda.Stream, other: Any) -> Any:
+            # A rank's own batch is no other rank's doing.
+            if self._inside.held or not self._clock.computes_on(stream) or not self._clock.has_data:
+                return function(stream, other)
+            waited = self._begin_wait()
+            result = function(stream, other)
+            self._end_wait(waited)
+            return result
+
+        return wait
+
+    def _begin_wait(self) -> Any:
+        return self._clock.begin_wait() if self._counts() else None
+
+    def _end_wait(self, waited: Any) -> None:
+        if waited is not None:
+            self._clock.end_wait(waited)
+
+    def _counts(self) -> bool:
+        """Whether this thread's waiting is the step's: that of its own thread, and of autograd's on a GPU, which no
+        Python code has started."""
+        thread = threading.get_ident()
+        return self._reduction is None and (
+            thread == self._thread or (self._clock.on_gpu and thread not in threading._active)  # type: ignore[attr-defined]
+        )
+
+    def _await(self, key: int, *numbers: int | None) -> None:
+        """Note that these end when what has this key is waited for: a work, or a tensor by its memory."""
+        if self._ring is not None:
+            if len(self._pending) >= _MOST_PENDING:
+                self._pending.clear()
+            self._pending[key] = numbers
+
+    def _begin(
+        self, name: str, group: Any, size: int, *, peer: int | None = None, group_peer: int | None = None
+    ) -> int | None:
+        ring = self._ring
+        if ring is None:
+            return None
+        if group is None:  # asking for its type takes longer than all of this
+            group = distributed_c10d._get_default_group()
+        known = self._groups.get(id(group))
+        if known is None or known.of() is not group:
+            self._groups[id(group)] = known = _Group(group)
+        if peer is None and group_peer is not None:
+            peer = known.global_ranks[group_peer]
+        site = self._site(name, known, sys._getframe(2))
+        to = _NO_PEER if peer is None else peer
+        return ring.begin(site, self._step, known.next_number(to, sends=name in _TO), size, to)
+
+    def _end(self, number: int | None) -> None:
+        if number is not None and self._ring is not None:
+            self._ring.end(number)
+
+    def _site(self, name: str, group: _Group, frame: FrameType) -> int:
+        """The site of an operation that `frame` asks for. To find the trainer's line is dear where it lies far out, as
+        behind fully_shard's hooks, and one step asks like the one before: the same at the same place in it is known."""
+        number, self._num_asked = self._num_asked, self._num_asked + 1
+        asked = (name, group, self._clock.phase, frame.f_code, frame.f_lineno)
+        if number < len(self._asked) and self._asked[number][0] == asked:
+            return self._asked[number][1]
+        code, line = self._place(frame)
+        key = (name, group.name, self._clock.phase or "", code, line)
+        site = self._sites.get(key)
+        if site is None:
+            site = self._add_site(key, group)
+        if number < _MOST_ASKED:
+            self._asked[number : number + 1] = [(asked, site)]
+        return site
+
+    def _add_site(self, key: tuple[str, str, str, CodeType, int], group: _Group) -> int:
+        name, group_name, phase, code, line = key
+        site = Site(
+            name=name,
+            group=group_name,
+            ranks=group.ranks,
+            phase=phase,
+            file=_shown(code.co_filename),
+            line=line,
+            function=code.co_qualname,
+        )
+        assert self._ring is not None
+        with self._lock:
+            if key not in self._sites:
+                self._sites[key] = self._ring.add_site(site)
+            return self._sites[key]
+
+    def _place(self, frame: FrameType) -> tuple[CodeType, int]:
+        """The innermost line of the trainer on the way to `frame`; where there is none (autograd's threads of a GPU),
+        that of torch itself."""
+        first: FrameType | None = None
+        at: FrameType | None = frame
+        own = self._own_code
+        while at is not None:
+            code = at.f_code
+            is_ours = own.get(code)
+            if is_ours is None:
+                path = os.path.abspath(code.co_filename)
+                is_ours = own[code] = path.startswith(_OUR_FOLDER) and path not in _OUR_RECORDING
+            if is_ours:
+                return code, at.f_lineno
+            if first is None and code.co_filename not in _OUR_RECORDING:
+                first = at
+            at = at.f_back
+        found = first or frame
+        return found.f_code, found.f_lineno
+
+
+def _argument(args: Sequence[Any], kwargs: dict[str, Any], at: int, parameters: Sequence[str]) -> Any:
+    return args[at] if at < len(args) else kwargs.get(parameters[at])
+
+
+def _size(value: Any) -> int:
+    return value.nbytes if isinstance(value, Tensor) else _UNKNOWN_SIZE
+
+
+def _resolved(group: Any) -> Any:
+    """The process group that a functional collective names: itself, by name, or as a dimension of a mesh."""
+    if isinstance(group, str):
+        return cast(Any, distributed_c10d)._resolve_process_group(group)
+    if isinstance(group, tuple):
+        mesh, dimension = group
+        return mesh.get_group(dimension)
+    return group
+
+
+def _shown(path: str) -> str:
+    """A file's name as people know it: from the package's folder on."""
+    for mark in (f"{os.sep}site-packages{os.sep}", os.path.dirname(os.path.dirname(_OUR_FOLDER)) + os.sep):
+        if mark in path:
+            return path.rsplit(mark, 1)[-1]
+    return path
