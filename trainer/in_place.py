@@ -446,11 +446,16 @@ class _Survivor:
                     sink.write(report)
 
     def _after_report(self, report: StepReport) -> None:
-        """Keep it for those that may need it, and ask for another process where a rank is slower than its peers."""
+        """Keep it for those that may need it, and ask for another process where a rank is slower than its peers, or its
+        node shows a sign of failing."""
         self._reports.append(report)
         slow = [each for each in report.stragglers if not each.ended]
         if slow and self._participant.rank == 0 and self._recipe.train.recovery.on_straggler == "replace":
             self._participant.replace(slow[0].rank, describe_straggler(slow[0]))
+            return
+        signs = [symptom for symptom in report.health if symptom.kind == "sign"]
+        if signs and self._participant.rank == 0 and self._recipe.train.recovery.on_sign == "drain":
+            self._participant.replace(signs[0].rank, signs[0].text)
 
     def _after_step(self, step: int) -> None:
         """Tell of the first step of a generation, and forget reports: those before a checkpoint are flushed with it. Of

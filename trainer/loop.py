@@ -60,12 +60,13 @@ from trainer.replay.repeated import documents_of, go_back_before, left_out, skip
 from trainer.reporter import StepReporter
 from trainer.result import TrainingResult
 from trainer.step import StepContext, StepOutcome, evaluate, train_step
-from trainer.telemetry.goodput import LiveGoodput, describe_goodput, read_account
+from trainer.telemetry.goodput import LiveGoodput, describe_goodput
 from trainer.telemetry.profiling import Profiler
 from trainer.telemetry.recorder import Recorder, RecorderOptions
 from trainer.telemetry.recorder_files import drop_old_recorders
 from trainer.telemetry.sinks import print_epochs, standard_sinks
 from trainer.telemetry.step_report import Sink, StepReport
+from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import PhaseClock, StepTiming
 
 T = TypeVar("T")
@@ -470,12 +471,13 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
         run.profiler.close()
         for sink in run.sinks:
             sink.close()
-    if run.rank == 0:
+    if run.goodput is not None:
         how = AttemptEnd(
             at=time.time(), how="finished" if progress.step >= steps else "stopped", saving_seconds=saving_seconds
         )
         end(run.output, run.joined.attempt.number, how)
-        sys.stderr.writelines(f"{line}\n" for line in describe_goodput(read_account(run.output).at()))
+        came_to = run.goodput.ended(run.joined.attempt.number, how)
+        sys.stderr.writelines(f"{line}\n" for line in describe_goodput(came_to))
     return TrainingResult(
         step=progress.step,
         attempt=run.joined.attempt.number,
@@ -510,14 +512,15 @@ def _run_step(run: RunParts, progress: Progress) -> None:
 def _steps_to_next_save(run: RunParts, progress: Progress) -> int:
     """Of rank 0, after a checkpoint whose step has been reported."""
     assert run.cadence is not None
-    run.cadence.note_save(progress.stall)
+    if progress.stall:  # a batch that was passed over has no report that says it
+        run.cadence.note_save(progress.stall)
     return run.cadence.steps(run.saver.writing_seconds)
 
 
-def _tell(run: RunParts, told: Sequence[str]) -> None:
+def _tell(run: RunParts, told: Sequence[Symptom]) -> None:
     """What the machines' health is, on stderr and to the sinks of the next report."""
     if run.rank == 0 and told:
-        sys.stderr.writelines(f"health: {line}\n" for line in told)
+        sys.stderr.writelines(f"health: {symptom.text}\n" for symptom in told)
         run.reporter.health = (*run.reporter.health, *told)
 
 

@@ -142,7 +142,7 @@ class StragglersTable:
     """`[train.stragglers]`: when a rank is named as slower than others at the same work."""
 
     window: int = key(20, at_least=5, help="steps of whose own times a rank's median is taken; two windows in a row")
-    ratio: float = key(1.25, above=1, help="at least this many times the median of the ranks")
+    factor: float = key(1.25, above=1, help="at least this many times the median of the ranks")
     deviations: float = key(
         4.0, at_least=0, help="at least this many times the median absolute deviation of the ranks from their median"
     )
@@ -172,7 +172,9 @@ class RecoveryTable:
         " place",
     )
     on_sign: Literal["tell", "drain"] = key(
-        "tell", help="a sign that a node is about to fail (train.health): it is told, or the rank is replaced before"
+        "tell",
+        help="a sign that a node is about to fail (train.health) is told; drain, in_place: a waiting process takes the"
+        " rank's place before it does",
     )
     check_replicas_every: int = key(
         0,
@@ -180,14 +182,6 @@ class RecoveryTable:
         help="steps between two comparisons of weights and moments over the replicas; the odd one is mended from the"
         " others. 0: none",
     )
-
-    def __post_init__(self) -> None:
-        if self.on_sign == "drain":
-            raise RecipeError(
-                'train.recovery.on_sign = "drain": expected "tell": a rank is not replaced for a sign in this release,'
-                " only once it is lost, hangs or is slow",
-                "train.recovery.on_sign",
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -324,6 +318,11 @@ class TrainTable:
                 raise RecipeError(
                     'train.recovery.on_straggler = "replace": expected train.recovery.mode = "in_place": a waiting'
                     " process takes the place of the slow one"
+                )
+            if asked.on_sign == "drain":
+                raise RecipeError(
+                    'train.recovery.on_sign = "drain": expected train.recovery.mode = "in_place": a waiting process'
+                    " takes the place of the one whose node shows a sign"
                 )
             return
         if asked.spares == 0:

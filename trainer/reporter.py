@@ -21,6 +21,7 @@ from trainer.telemetry.phases import PHASES
 from trainer.telemetry.recorder import Recorder
 from trainer.telemetry.step_report import OverRanks, StepReport
 from trainer.telemetry.stragglers import MORE_TO_DO, StepWindow, Straggler, StragglerDetector
+from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import StepTiming
 
 RANKS_EVERY: Final = 10
@@ -78,7 +79,7 @@ class StepReporter:
         self._peak = _peak_flops(recipe.train, model.device)
         self._num_peers = recipe.train.num_workers // model.dp_size
         self._checkpoint_age = checkpoint_age
-        self.health: tuple[str, ...] = ()
+        self.health: tuple[Symptom, ...] = ()
         """What was found of the machines' health since the last report, on rank 0."""
         self._recorder, self._control = recorder, control
         limits = recipe.train.stragglers

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.health.probe import Symptom, judge, probe
+from trainer.health.probe import judge, probe
 from trainer.health.replicas import OddReplica, Replicas
 from trainer.health.signs import SignReader, open_nvml
 from trainer.options import TrainTable
 from trainer.recovery.repeats import TrainingStoppedError
+from trainer.telemetry.symptoms import Symptom
 
 
 class Health:
@@ -39,7 +40,7 @@ class Health:
         self._signs = SignReader(nvml=open_nvml()) if self._every else None
         self._replicas: Replicas | None = None
 
-    def start(self) -> list[str]:
+    def start(self) -> list[Symptom]:
         """Before the first step: what is told. TrainingStoppedError where a rank computes wrongly; RecipeError where
         replicas are to be compared and there are none."""
         if self._replicas_every:
@@ -52,7 +53,7 @@ class Health:
                 )
         return self._look() if self._every else []
 
-    def after_step(self, steps: int) -> list[str]:
+    def after_step(self, steps: int) -> list[Symptom]:
         """After so many steps: what is told where something was due. TrainingStoppedError where a rank computes
         wrongly, or replicas differ and no majority says which is right."""
         told = self._look() if self._every and steps % self._every == 0 else []
@@ -60,22 +61,22 @@ class Health:
             told += self._compare(steps)
         return told
 
-    def _look(self) -> list[str]:
+    def _look(self) -> list[Symptom]:
         assert self._signs is not None
         mine = probe(self._device, self._host, self._folder)
         signs = [(sign.what, sign.count) for sign in self._signs.read()]
         every: list[Any] = [None] * dist.get_world_size()
         dist.all_gather_object(every, (mine, signs), group=self._control)
         found = judge([each for each, _ in every])
-        corrupt = [symptom for symptom in found if symptom.is_corrupt]
+        corrupt = [symptom for symptom in found if symptom.kind == "corrupt"]
         if corrupt:
             raise TrainingStoppedError(
                 f"{'; '.join(symptom.text for symptom in corrupt)}. Take its node out and make the same call again: it"
                 " goes on from the newest checkpoint"
             )
-        return [symptom.text for symptom in [*found, *_of_nodes(every)]]
+        return [*found, *_of_nodes(every)]
 
-    def _compare(self, steps: int) -> list[str]:
+    def _compare(self, steps: int) -> list[Symptom]:
         assert self._replicas is not None
         found = self._replicas.compare(self._state())
         open_ones = [odd for odd in found if not odd.mended]
@@ -84,7 +85,10 @@ class Health:
                 f"after {steps} steps {_described(open_ones[0])}, and no majority of them says which is right: go back"
                 " with --from-step to a checkpoint before the last comparison, and take the nodes out"
             )
-        return [f"after {steps} steps {_described(odd)}: mended from the others" for odd in found]
+        return [
+            Symptom(rank=odd.rank, kind="odd", text=f"after {steps} steps {_described(odd)}: mended from the others")
+            for odd in found
+        ]
 
 
 def _of_nodes(every: list[Any]) -> list[Symptom]:
@@ -95,7 +99,7 @@ def _of_nodes(every: list[Any]) -> list[Symptom]:
         for what, count in signs:
             known[what] = max(known.get(what, 0), count)
     return [
-        Symptom(rank=rank, text=f"rank {rank} ({host}) shows a sign: {count:,} {what}")
+        Symptom(rank=rank, kind="sign", text=f"rank {rank} ({host}) shows a sign: {count:,} {what}")
         for host, (rank, known) in by_host.items()
         for what, count in known.items()
     ]

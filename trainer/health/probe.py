@@ -19,7 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-_ROWS: Final = 1024
+from trainer.telemetry.symptoms import Symptom
+
+_ROWS: Final = {"cuda": 2048, "cpu": 256}
 _INNER: Final = 256
 _REPEATS: Final = 5
 _COLLECTIVE: Final = 1 << 16
@@ -76,9 +78,9 @@ def probe(device: torch.device, host: str, folder: str | None) -> Probe:
 
 def known_product(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """(left, right, left @ right) on a device, the last from the processor's float64."""
-    generator = torch.Generator().manual_seed(0)
-    left = torch.randint(-1, 2, (_ROWS, _INNER), generator=generator)
-    right = torch.randint(-1, 2, (_INNER, _ROWS), generator=generator)
+    generator, rows = torch.Generator().manual_seed(0), _ROWS[device.type]
+    left = torch.randint(-1, 2, (rows, _INNER), generator=generator)
+    right = torch.randint(-1, 2, (_INNER, rows), generator=generator)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     expected = left.double() @ right.double()
     return left.to(device, dtype), right.to(device, dtype), expected.to(device, dtype)
@@ -118,44 +120,32 @@ def _free_memory(path: str = "/proc/meminfo") -> float | None:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symptom:
-    """What is wrong with a rank, in a sentence; `is_corrupt`: it computes wrongly, so nothing that it does counts."""
-
-    rank: int
-    text: str
-    is_corrupt: bool = False
-
-
 def judge(probes: Sequence[Probe]) -> list[Symptom]:
     """What the ranks' probes say, compared with each other; the same on every rank."""
     found = []
     for each in probes:
-        where = f"rank {each.rank} ({each.host})"
         if each.wrong_products:
-            found.append(
-                Symptom(
-                    rank=each.rank,
-                    text=f"{where} computes wrongly: {each.wrong_products:,} elements of a known matrix product",
-                    is_corrupt=True,
-                )
-            )
+            text = f"{_named(each)} computes wrongly: {each.wrong_products:,} elements of a known matrix product"
+            found.append(Symptom(rank=each.rank, kind="corrupt", text=text))
     # A wrong sum is seen by those that were given it, and says nothing of who gave it.
     seeing = [each.rank for each in probes if each.wrong_sums]
     if seeing:
         ranks = ", ".join(map(str, seeing[:8])) + (f" and {len(seeing) - 8} more" if len(seeing) > 8 else "")
         text = f"a known all-reduce came wrong to rank {ranks}: a link or adapter"
-        found.append(Symptom(rank=seeing[0], text=text, is_corrupt=True))
+        found.append(Symptom(rank=seeing[0], kind="corrupt", text=text))
     median = statistics.median(each.product_seconds for each in probes)
     for each in probes:
-        where = f"rank {each.rank} ({each.host})"
         if len(probes) > 2 and each.product_seconds > _SLOW * median:
-            factor = each.product_seconds / median
-            found.append(
-                Symptom(rank=each.rank, text=f"{where} is slow: a known product takes {factor:.1f} of the median")
-            )
+            text = f"{_named(each)} is slow: a known product takes {each.product_seconds / median:.1f} of the median"
+            found.append(Symptom(rank=each.rank, kind="slow", text=text))
         if each.free_disk is not None and each.free_disk < _LEAST_DISK_SHARE:
-            found.append(Symptom(rank=each.rank, text=f"{where} has {each.free_disk:.1%} of its disk free"))
+            text = f"{_named(each)} has {each.free_disk:.1%} of its disk free"
+            found.append(Symptom(rank=each.rank, kind="full", text=text))
         if each.free_memory is not None and each.free_memory < _LEAST_MEMORY_SHARE:
-            found.append(Symptom(rank=each.rank, text=f"{where} has {each.free_memory:.1%} of its memory free"))
+            text = f"{_named(each)} has {each.free_memory:.1%} of its memory free"
+            found.append(Symptom(rank=each.rank, kind="full", text=text))
     return found
+
+
+def _named(each: Probe) -> str:
+    return f"rank {each.rank} ({each.host})"

@@ -7,15 +7,20 @@ attempt began and how it ended (`recovery/attempts.py`), and the lines of metric
 from __future__ import annotations
 
 import dataclasses
+import json
+import logging
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from lineage.storage.folder import Folder
 from trainer.recovery.attempts import Attempt, AttemptEnd, attempt_ends, attempts
-from trainer.telemetry.metrics_file import each_report
+from trainer.telemetry.metrics_file import each_line, metrics_size
 from trainer.telemetry.step_report import StepReport
+
+_log = logging.getLogger(__name__)
 
 Part = Literal[
     "steps", "data wait", "checkpoint stall", "evaluation", "start", "lost work", "recovery", "waiting for nodes",
@@ -76,6 +81,48 @@ class AttemptSpan:
     stopped_seconds: float
 
 
+class StepTimes(NamedTuple):
+    """What of a step's report the account takes; `at`: None of an earlier release, or of a batch passed over unseen."""
+
+    attempt: int
+    step: int
+    at: float | None
+    seconds: float
+    data_wait: float
+    stall: float
+    evaluation: float
+    skipped: bool
+
+    @staticmethod
+    def of(report: StepReport) -> StepTimes:
+        """From a report."""
+        return StepTimes(
+            attempt=report.attempt,
+            step=report.step,
+            at=report.at,
+            seconds=report.seconds,
+            data_wait=report.data_wait_seconds,
+            stall=report.phases.get("checkpoint", 0.0),
+            evaluation=report.evaluation_seconds,
+            skipped=report.skipped is not None,
+        )
+
+    @staticmethod
+    def from_json(line: bytes) -> StepTimes:
+        """From a line of metrics.jsonl: a run has a million, of which these few numbers are wanted."""
+        row = json.loads(line)
+        return StepTimes(
+            attempt=row["attempt"],
+            step=row["step"],
+            at=row.get("at"),
+            seconds=row["seconds"],
+            data_wait=row["data_wait_seconds"],
+            stall=row["phases"].get("checkpoint", 0.0),
+            evaluation=row.get("evaluation_seconds", 0.0),
+            skipped=row["skipped"],
+        )
+
+
 @dataclass(slots=True, kw_only=True)
 class _Sums:
     """What the reports of one attempt add up to: seconds of its parts, of all its steps, and when the first one began
@@ -87,23 +134,22 @@ class _Sums:
     first_began_at: float | None = None
     last_ended_at: float | None = None
 
-    def add(self, report: StepReport, *, counts: bool) -> None:
-        """Take a step's report; `counts`: the step is part of the run, and no later attempt does it again."""
-        if report.at is None:
-            return  # of an earlier release, or a batch that was passed over unseen
+    def add(self, times: StepTimes, *, counts: bool) -> None:
+        """Take a step; `counts`: it is part of the run, and no later attempt does it again."""
+        if times.at is None:
+            return
         if self.first_began_at is None:
-            self.first_began_at = report.at - report.seconds
-        self.last_ended_at = report.at
-        self.step_seconds += report.seconds
+            self.first_began_at = times.at - times.seconds
+        self.last_ended_at = times.at
+        self.step_seconds += times.seconds
         self.num_steps += 1
-        if not counts or report.skipped is not None:
-            self.parts["lost work"] += report.seconds
+        if not counts or times.skipped:
+            self.parts["lost work"] += times.seconds
         else:
-            stall = report.phases.get("checkpoint", 0.0)
-            self.parts["data wait"] += report.data_wait_seconds
-            self.parts["checkpoint stall"] += stall
-            self.parts["steps"] += report.seconds - report.data_wait_seconds - stall
-        self.parts["evaluation" if counts else "lost work"] += report.evaluation_seconds
+            self.parts["data wait"] += times.data_wait
+            self.parts["checkpoint stall"] += times.stall
+            self.parts["steps"] += times.seconds - times.data_wait - times.stall
+        self.parts["evaluation" if counts else "lost work"] += times.evaluation
 
 
 class GoodputAccount:
@@ -112,7 +158,7 @@ class GoodputAccount:
 
     def __init__(self, begun: Sequence[Attempt], ends: Mapping[int, AttemptEnd]) -> None:
         self._begun = [attempt for attempt in begun if attempt.began_at is not None]
-        self._ends = ends
+        self._ends = dict(ends)
         self._sums = {attempt.number: _Sums() for attempt in self._begun}
         # A step of an attempt counts where all later attempts began behind it.
         self._end_step: dict[int, float] = {}
@@ -121,12 +167,15 @@ class GoodputAccount:
             self._end_step[attempt.number] = least
             least = min(least, attempt.first_step)
 
-    def add(self, reports: Iterable[StepReport]) -> None:
-        """Take these reports."""
-        for report in reports:
-            if report.attempt in self._sums:
-                counts = report.step < self._end_step[report.attempt]
-                self._sums[report.attempt].add(report, counts=counts)
+    def end(self, number: int, how: AttemptEnd) -> None:
+        """Note how an attempt ended."""
+        self._ends[number] = how
+
+    def add(self, steps: Iterable[StepTimes]) -> None:
+        """Take these steps."""
+        for times in steps:
+            if times.attempt in self._sums:
+                self._sums[times.attempt].add(times, counts=times.step < self._end_step[times.attempt])
 
     def spans(self, now: float | None = None) -> Iterator[AttemptSpan]:
         """The attempts in turn, up to `now` (seconds since the epoch), or to the last thing that is known of the run.
@@ -198,25 +247,46 @@ class GoodputAccount:
 def read_account(output: Folder) -> GoodputAccount:
     """The account of a run, with all that lies in its output."""
     account = GoodputAccount(attempts(output), attempt_ends(output))
-    account.add(each_report(output))
+    account.add(map(StepTimes.from_json, each_line(output)))
     return account
 
 
 class LiveGoodput:
-    """The account of a run while its newest attempt runs."""
+    """The account of a run while its newest attempt runs. What earlier ones left is read in a thread, which for a long
+    run takes a while: neither a start nor a recovery waits for it."""
 
     def __init__(self, output: Folder) -> None:
-        self._account = read_account(output)
+        self._account = GoodputAccount(attempts(output), attempt_ends(output))
+        self._since: list[StepTimes] = []
+        size = metrics_size(output)  # what this attempt writes is added as it is reported
+        self._reader = threading.Thread(target=self._read, args=(output, size), name="goodput", daemon=True)
+        self._reader.start()
+
+    def _read(self, output: Folder, size: int) -> None:
+        try:
+            self._account.add(map(StepTimes.from_json, each_line(output, size)))
+        except OSError as error:  # no reason to end a training; `sluice train goodput` reads it all again
+            _log.warning("what earlier attempts did cannot be read, and is no part of the goodput told: %s", error)
 
     def until_now(self) -> Goodput:
-        """What is known of the run so far."""
+        """What is known of the run so far. Waits for what earlier attempts left."""
+        self._reader.join()
+        self._account.add(self._since)
+        self._since.clear()
         return self._account.at()
 
+    def ended(self, number: int, how: AttemptEnd) -> Goodput:
+        """What the run came to with this end of its newest attempt."""
+        self._account.end(number, how)
+        return self.until_now()
+
     def noted(self, report: StepReport, now: float) -> StepReport:
-        """Take a report; gives it with the parts up to now where it compares ranks (every tenth step)."""
-        self._account.add([report])
-        if not report.ranks:
+        """Take a report; gives it with the parts up to now where it compares ranks (every tenth step), once what
+        earlier attempts left has been read."""
+        self._since.append(StepTimes.of(report))
+        if not report.ranks or self._reader.is_alive():
             return report
+        self.until_now()
         parts = {str(part): seconds for part, seconds in self._account.at(now).seconds.items()}
         return dataclasses.replace(report, goodput=parts)
 

@@ -37,13 +37,15 @@ def read_reports(output: Folder) -> list[StepReport]:
     return read_new_reports(output, 0)[0]
 
 
-def each_report(output: Folder) -> Iterator[StepReport]:
-    """The same one by one: no more than a stretch of the file is held."""
-    size, start, rest = metrics_size(output), 0, b""
+def each_line(output: Folder, up_to: int | None = None) -> Iterator[bytes]:
+    """Every whole line of the file in turn, or of its first `up_to` bytes: no more than a stretch of it is held."""
+    size, start, rest = metrics_size(output) if up_to is None else up_to, 0, b""
     while start < size:
         data = output.read_range(METRICS_FILE, start, min(_STRETCH_BYTES, size - start))
+        if not data:  # half a line was taken off its end meanwhile
+            return
         whole, end, rest = (rest + data).rpartition(b"\n")
-        yield from map(StepReport.from_json, whole.splitlines() if end else ())
+        yield from whole.splitlines() if end else ()
         start += len(data)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from trainer.data.figures import LoadFigures
 from trainer.telemetry.stragglers import Straggler
+from trainer.telemetry.symptoms import Symptom
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class StepReport:
     before clipping. `at`: when its last phase was over, or on a GPU was asked for, seconds since the epoch.
     `evaluation_seconds`: of the held-out losses after it. `goodput`: seconds of each part of the run's wall time until
     then, all attempts together, where ranks are compared. `health`: what was found of the machines since the report
-    before, in sentences."""
+    before."""
 
     step: int
     attempt: int
@@ -93,7 +94,7 @@ class StepReport:
     at: float | None = None
     evaluation_seconds: float = 0.0
     goodput: Mapping[str, float] = field(default_factory=dict)
-    health: tuple[str, ...] = ()
+    health: tuple[Symptom, ...] = ()
 
     @property
     def data_wait_share(self) -> float:
@@ -158,7 +159,7 @@ class StepReport:
         if self.evaluation_seconds:
             row["evaluation_seconds"] = self.evaluation_seconds
         if self.health:
-            row["health"] = list(self.health)
+            row["health"] = [dataclasses.asdict(symptom) for symptom in self.health]
         if self.goodput:
             row["goodput"] = dict(self.goodput)
         return json.dumps(row, allow_nan=False)
@@ -200,7 +201,7 @@ class StepReport:
             at=row.get("at"),
             evaluation_seconds=row.get("evaluation_seconds", 0.0),
             goodput=row.get("goodput", {}),
-            health=tuple(row.get("health", ())),
+            health=tuple(Symptom(**symptom) for symptom in row.get("health", ())),
         )
 
 

@@ -8,12 +8,15 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
 from tests.support.training.training_runs import Run
 from trainer import in_place, supervise
+from trainer.health import check
+from trainer.health.signs import Sign
 from trainer.in_place import ParticipantJob, participate
 from trainer.loop import RunParts
 from trainer.options import TrainRecipe
@@ -83,6 +86,23 @@ def miss_the_vote(rank: int, dying: int, step: int) -> None:
                 raise RuntimeError("Connection closed by peer")
 
     in_place.vote = vote
+
+
+def show_a_sign(once: Path) -> None:
+    """The counters of this machine's kernel show a sign of failing, at the first look after the start."""
+
+    class Reader:
+        def __init__(self, **named: Any) -> None:
+            self.num_looks = 0
+
+        def read(self) -> list[Sign]:
+            self.num_looks += 1
+            if self.num_looks == 1 or once.exists() or dist.get_rank() != 0:
+                return []
+            once.touch()
+            return [Sign(what="uncorrected memory errors of mc0", count=1)]
+
+    check.SignReader = Reader  # type: ignore[assignment, misc]
 
 
 def without_recovery(run: Run) -> Run:

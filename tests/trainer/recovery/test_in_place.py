@@ -13,7 +13,7 @@ import pytest
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
-from tests.support.training.in_place import Death, Deaths, miss_the_vote, train_with, without_recovery
+from tests.support.training.in_place import Death, Deaths, miss_the_vote, show_a_sign, train_with, without_recovery
 from tests.support.training.training_runs import Run
 from trainer.provenance.reached import read_facts
 from trainer.recovery.attempts import attempts
@@ -77,6 +77,22 @@ def test_a_spare_takes_the_place_of_a_killed_process_and_nothing_is_lost(corpus:
     ranks = json.loads((run.output / "ranks.json").read_text())
     assert [(row["rank"], row["generation"], row["role"]) for row in ranks][:2] == [(0, 1, "rank"), (1, 1, "rank")]
     assert len({row["pid"] for row in ranks}) == len(ranks)
+
+
+def test_a_rank_whose_node_shows_a_sign_is_replaced_before_it_fails(
+    corpus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    drain = {"recovery": IN_PLACE | {"on_sign": "drain"}, "health": {"every": 4}}
+    ddp = {"workers": 2, "zero": 0, "steps": 9, "model": "debug"} | drain
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
+    assert train_with(run, {}, prepare=partial(show_a_sign, tmp_path / "once")).finished
+    check_same(run, whole)
+    said = capfd.readouterr().err
+    assert "rank 0 is replaced: rank 0 (" in said and "shows a sign: 1 uncorrected memory errors of mc0" in said
+    ranks = json.loads((run.output / "ranks.json").read_text())
+    assert {row["generation"] for row in ranks if row["role"] == "rank"} == {1}
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -189,6 +205,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no spare": ({"zero": 0, "workers": 2, "recovery": {"mode": "in_place"}}, "spares = 0: expected at least 1"),
     "spares without it": ({"workers": 2, "recovery": {"spares": 1}}, 'spares = 1: expected train.recovery.mode = "in'),
     "replacing without it": ({"recovery": {"on_straggler": "replace"}}, 'on_straggler = "replace": expected train.rec'),
+    "draining without it": ({"recovery": {"on_sign": "drain"}}, 'on_sign = "drain": expected train.recovery.mode'),
     "one process": ({"recovery": IN_PLACE}, "expected at least 2 workers"),
     "nobody else has it": ({"workers": 2, "recovery": IN_PLACE}, "no other process holds the weights"),
     "losses of rows": ({"zero": 0, "workers": 2, "recovery": IN_PLACE, "record_losses": True}, "record_losses = true"),

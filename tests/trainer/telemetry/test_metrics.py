@@ -27,6 +27,7 @@ from trainer.telemetry.phases import PHASES
 from trainer.telemetry.sinks import TensorBoard, describe, describe_straggler
 from trainer.telemetry.step_report import ExpertLoad, OverRanks, StepReport
 from trainer.telemetry.stragglers import Straggler
+from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import PhaseClock, StepTiming
 
 
@@ -173,7 +174,7 @@ def test_a_line_of_the_metrics_file_tells_the_whole_report() -> None:
         at=1.8e9,
         evaluation_seconds=0.5,
         goodput={"steps": 3.0},
-        health=("rank 1 is slow",),
+        health=(Symptom(rank=1, kind="slow", text="rank 1 is slow"),),
     )
     assert StepReport.from_json(report.as_json()) == report
     plain = StepReport(step=0, attempt=1, loss=None)
