@@ -1,5 +1,6 @@
 """From the death of a process to the next step that had not been finished before: in place, beside a restart of all
-processes from the newest checkpoint, by torchrun, on the same recipe and machine.
+processes from the newest checkpoint (torchrun ends them, and the same call is made again at once), on the same recipe
+and machine.
 
 Each side is one run of four processes in which a process is killed again and again, another rank each time, once some
 steps are done; the sides take turns. What is lost by a restart hangs on `--every`, the steps between two checkpoints:
@@ -11,6 +12,7 @@ those since the last one are done again. Step times of both sides stand beside i
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -93,30 +95,38 @@ class _Run:
     def deaths(self) -> list[float]:
         """Kill a process after each stretch of steps; the seconds until the run got further than it was."""
         found = []
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        with open(self._output.with_suffix(".log"), "wb") as log:
-            run = subprocess.Popen(self._command(), stdout=log, stderr=log, env=environment, start_new_session=True)
-            try:
-                for number in range(self._options.kills):
-                    self._wait_for((number + 1) * _STEPS_BETWEEN, run)
-                    rank = number % self._options.workers
-                    os.kill(self._process_of(rank, run.pid), signal.SIGKILL)
-                    began, step = time.perf_counter(), self._step()
-                    self._wait_for(step + 1, run)
-                    found.append(time.perf_counter() - began)
-                if run.wait(_DEADLINE_SECONDS):
-                    said = Path(log.name).read_text()[-2000:]
-                    raise SystemExit(f"{self._recipe}: exit code {run.returncode}: {said}")
-            finally:
-                run.kill()
+        try:
+            self._start()
+            for number in range(self._options.kills):
+                self._wait_for((number + 1) * _STEPS_BETWEEN)
+                os.kill(self._process_of(number % self._options.workers), signal.SIGKILL)
+                began, step = time.perf_counter(), self._step()
+                self._wait_for(step + 1)
+                found.append(time.perf_counter() - began)
+            if self._run.wait(_DEADLINE_SECONDS):
+                raise SystemExit(f"{self._recipe}: exit code {self._run.returncode}: {self._said()}")
+        finally:
+            self._run.kill()
         return found
+
+    def _start(self) -> None:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with open(self._log, "ab") as log:
+            command = self._command()
+            self._run = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+
+    @property
+    def _log(self) -> Path:
+        return self._output.with_suffix(".log")
+
+    def _said(self) -> str:
+        return self._log.read_text()[-2000:]
 
     def _command(self) -> list[str]:
         if self._side == "in place":
             return [sys.executable, "-m", "trainer", str(self._recipe)]
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--monitor-interval=0.1"]
-        torchrun += [f"--nproc-per-node={self._options.workers}", f"--max-restarts={self._options.kills + 1}"]
-        return [*torchrun, "-m", "trainer", str(self._recipe)]
+        return [*torchrun, f"--nproc-per-node={self._options.workers}", "-m", "trainer", str(self._recipe)]
 
     def _step(self) -> int:
         """The furthest step that is reported; -1 before the first."""
@@ -126,25 +136,26 @@ class _Run:
         whole = metrics.read_bytes().rpartition(b"\n")[0]
         return max((json.loads(line)["step"] for line in whole.splitlines()), default=-1)
 
-    def _wait_for(self, step: int, run: subprocess.Popen[bytes]) -> None:
+    def _wait_for(self, step: int) -> None:
         deadline = time.monotonic() + _DEADLINE_SECONDS
         while self._step() < step:
-            if run.poll() is not None or time.monotonic() > deadline:
-                raise SystemExit(
-                    f"{self._recipe}: step {step} did not come; {self._output.with_suffix('.log')} says why"
-                )
+            if self._run.poll() is not None and self._side == "restart":
+                self._start()  # the same call again, at once
+            elif self._run.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"{self._recipe}: step {step} did not come: {self._said()}")
             time.sleep(0.01)
 
-    def _process_of(self, rank: int, parent: int) -> int:
+    def _process_of(self, rank: int) -> int:
         if self._side == "in place":
             rows = json.loads((self._output / "ranks.json").read_text())
             return int(next(row["pid"] for row in rows if row["rank"] == rank))
         for folder in Path("/proc").iterdir():
-            if folder.name.isdigit() and f"PPid:\t{parent}\n" in (folder / "status").read_text():
-                variables = (folder / "environ").read_bytes().split(b"\0")
-                if f"RANK={rank}".encode() in variables:
-                    return int(folder.name)
-        raise SystemExit(f"no process of {parent} is rank {rank}")
+            with contextlib.suppress(OSError):  # one that ends meanwhile
+                if folder.name.isdigit() and f"PPid:\t{self._run.pid}\n" in (folder / "status").read_text():
+                    variables = (folder / "environ").read_bytes().split(b"\0")
+                    if f"RANK={rank}".encode() in variables:
+                        return int(folder.name)
+        raise SystemExit(f"no process of {self._run.pid} is rank {rank}")
 
 
 if __name__ == "__main__":

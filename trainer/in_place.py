@@ -119,7 +119,7 @@ def participate(job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[],
 class _Told:
     """The progress of a run, as all take it over from one rank. `attempt`: the one that ended; `step`: steps that are
     done. `ends`: the report of step `step` where that is in the weights and its end is still to be done, without what
-    is evaluated there. `reports`: those since the last checkpoint."""
+    is evaluated there. `reports`: those since the last checkpoint but one."""
 
     attempt: int
     step: int
@@ -189,6 +189,7 @@ class _Survivor:
         self._kept: dict[int, _Copies] = {}
         self._num_neighbours_bytes = 0
         self._stepped_in = -1
+        self._flushed = (-1, -1)
         # What has been imported by now stays: looking for the remains of a model need not go through it each time.
         gc.freeze()
         self._began_at = 0.0
@@ -297,6 +298,7 @@ class _Survivor:
         passed_over = by_first_rank(partial(left_out, self._output), words.control)
         self._reports.clear()
         self._kept.clear()
+        self._flushed = (-1, -1)
         self._feed = feed_of(recipe, process, corpus, self._order, passed_over, group=of_feed)
         joined = join_run(recipe, launch, self._feed, words.control)
         progress = first_progress(joined, recipe)
@@ -456,15 +458,15 @@ class _Survivor:
             self._participant.replace(signs[0].rank, signs[0].text)
 
     def _after_step(self, step: int) -> None:
-        """Tell of the first step of a generation, and forget reports: those before the last checkpoint were flushed
-        with it."""
+        """Tell of the first step of a generation, and forget reports: those before a checkpoint are flushed with it. Of
+        the last one rank 0 may not have come so far: those before the last but one are known to be."""
         assert self._progress is not None
         if self._participant.rank == 0 and self._stepped_in < self._participant.generation:
             self._stepped_in = self._participant.generation
             self._participant.stepped()
-        saved = self._progress.last_saved
-        if self._reports and self._reports[0].step < saved:
-            self._reports[:] = [report for report in self._reports if report.step >= saved]
+        if self._progress.last_saved > self._flushed[1]:
+            self._flushed = (self._flushed[1], self._progress.last_saved)
+        self._reports[:] = [report for report in self._reports if report.step >= self._flushed[0]]
 
     def _report(self) -> RankReport:
         rank, held, feed = self._participant.rank, self._held, self._feed
