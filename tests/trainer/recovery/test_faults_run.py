@@ -167,6 +167,7 @@ def test_a_checkpoint_without_its_marker_is_passed_over(run: Run) -> None:
     result = run.start(checkpoint={"every": 2})
     assert result.finished
     attempt = json.loads((run.output / "attempts" / "00002.json").read_text())
+    assert attempt.pop("began_at") > 0
     assert attempt == {"first_step": 6, "parent": 1, "rollback": None}
 
 
