@@ -30,6 +30,7 @@ from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version,
 from pipeline.inputs.kinds import check_fields, check_kinds
 from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
 from pipeline.results.run_summary import read_summary
+from pipeline.terminal import counted
 from stages.dedup.minhash import scheme_name
 from stages.libraries import OPTIONAL, libraries
 from stages.steps.catalogue import CATALOGUE, SHAPING, files_of, libraries_of
@@ -371,7 +372,7 @@ def check_same_run(plan: RunPlan, say: Callable[[str], None] = lambda line: None
             return False
         if _has_read(out, recorded["recipe"]):
             num_read = sum(name.endswith(f"/{UNIT_MARKER}") for name in out.names("work/units"))
-            there = f"a run that has read {num_read:,} of its {len(recorded['inputs']):,} input files"
+            there = f"a run that has read {num_read:,} of its {counted(len(recorded['inputs']), 'input file')}"
             raise RecipeError(_refusal(plan, there, found))
         clear_work(out)
         say(f"{out.url}: the run there had read no document, so it begins anew with other settings:{_listed(found)}")

@@ -4,7 +4,8 @@
     2. read       each input file: records → documents → the source's steps → clean texts and facts
     3. compare    identity, URL, exact and near duplicates over the whole corpus → verdicts
     4. tokenize   what is kept, file by file, in the order of a keyed hash
-    5. shard      cut each group of files into shards and write them; with tokenize.off there is neither 4 nor 5
+    5. shard      part sources by language and [[bucket]]; cut each group of files, or part of one, into shards and
+                  write them; with tokenize.off there is neither 4 nor 5
     6. record     join all facts; write and commit the lineage tables
     7. publish    excerpts, report, checksums, and last index.json
 
@@ -29,6 +30,7 @@ from pipeline.dedup.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.dedup.corpus import deduplicate
 from pipeline.model_steps.actors import check_can_work, models_of, plan_actors
 from pipeline.model_steps.phase import read_inputs
+from pipeline.phases.buckets import PartedGroups, part_groups
 from pipeline.phases.groups import Group, make_groups
 from pipeline.phases.join import join_phase
 from pipeline.phases.phase import Run, run_phase
@@ -48,6 +50,7 @@ from pipeline.report.render import render_output
 from pipeline.results.dedup_result import DedupResult
 from pipeline.results.run_summary import RunSummary, read_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
+from pipeline.terminal import counted
 from pipeline.units.bad_records import BadRecordWatch, announcement, check_bad_records
 
 
@@ -83,22 +86,23 @@ def run(
         for line in [] if tokenizer is None else tokenizer.lines():
             reporter.say(line)
         starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
-        reporter.say(f"{len(plan.units):,} input files, {decimal(plan.num_bytes)}{starting}")
+        reporter.say(f"{counted(len(plan.units), 'input file')}, {decimal(plan.num_bytes)}{starting}")
         with units_session(recipe.ray):
             for kind in UNIT_KINDS:  # now, and not when the first unit of its kind comes
                 check_resources(TaskResources.of(recipe.ray, kind))
             read_results = read(state, job, reading)
             compared = compare(state, read_results)
             groups = make_groups(plan, compared)
-            shards: list[Shard] = []
+            parted, shards = PartedGroups(whole=groups, groups=groups), list[Shard]()
             if tokenizer is not None:
                 tokenize(state, groups)
-                shards = shard(state, groups)
-            joined = record(state, job, groups, shards, read_results)
+                parted = part_groups(state, groups)
+                shards = shard(state, parted.groups)
+            joined = record(state, job, parted, shards, read_results)
             # The last that can refuse the run: index.json is not there yet.
             reading.check_and_record(state)
         index = output_index(tokenizer, shards, plan.units, read_results, joined)
-        return publish(state, index, read_results, joined, compared)
+        return publish(state, index, read_results, joined, compared, parted=parted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,20 +181,31 @@ def shard(state: Run, groups: Sequence[Group]) -> list[Shard]:
 
 
 def record(
-    state: Run, job: ReadJob, groups: Sequence[Group], shards: Sequence[Shard], read_results: Sequence[ReadResult]
+    state: Run,
+    job: ReadJob,
+    parted: PartedGroups,
+    shards: Sequence[Shard],
+    read_results: Sequence[ReadResult],
 ) -> list[JoinResult]:
     """6. What the final facts of each unit come to, in plan order; the lineage tables are committed."""
-    joined = run_phase(state, join_phase(state.plan, groups))
+    joined = run_phase(state, join_phase(state.plan, parted.whole, parted.groups))
     small = small_tables(stages_of(state.recipe, job.tables), read_results, joined)
     write_lineage(state, joined, shards, small)
     return joined
 
 
 def publish(
-    state: Run, index: Index, read_results: Sequence[ReadResult], joined: Sequence[JoinResult], compared: DedupResult
+    state: Run,
+    index: Index,
+    read_results: Sequence[ReadResult],
+    joined: Sequence[JoinResult],
+    compared: DedupResult,
+    *,
+    parted: PartedGroups,
 ) -> RunSummary:
     """7. What the run came to."""
     summary = summarise(state, index, read_results, joined, compared)
+    summary = replace(summary, bucket_cuts=parted.cuts, buckets=parted.sizes)
     state.held.check()
     if keeps_facts(state.recipe):
         publish_parsed_texts(state.plan, read_results)

@@ -45,6 +45,7 @@ MAX_FILES: Final = 1 << 22
 
 _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/(?:[a-z0-9!#$&^_.+-]{1,127}|\*)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_BUCKET = re.compile(r"[A-Za-z0-9_-]{1,50}")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 
 
@@ -108,6 +109,39 @@ class SourceTable:
     def row_fields(self) -> RowFields:
         """Where rows of JSONL and Parquet files hold what."""
         return RowFields(text=self.text_field, id=self.id_field, url=self.url_field, date=self.date_field)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketTable:
+    """[[bucket]]: one way of parting sources by what classifiers gave. Each part is a source of its own for shards and
+    mixtures, <source>.<name>-<k>: k is the number of cuts that are no greater than a document's score, or its label."""
+
+    name: str = key(help="letters, digits, '_' and '-'; the parts are <source>.<name>-0, -1, …")
+    by: str | tuple[str, ...] = key(
+        help="score_NAME of a classifier with reject = 'never'; several: the highest number of all; or label_NAME of"
+        " one with label = '*'"
+    )
+    cuts: tuple[float, ...] = key((), help="the scores that begin parts 1, 2, …, rising")
+    percentiles: tuple[float, ...] = key(
+        (), above=0, at_most=100, help="the same at these percentiles of each score over all kept documents, exactly"
+    )
+    weigh: Literal["documents", "bytes", "tokens"] = key(
+        "documents", help="what percentiles are shares of: documents, bytes of their UTF-8, or tokens"
+    )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it parts by."""
+        return (self.by,) if isinstance(self.by, str) else self.by
+
+    @property
+    def is_of_labels(self) -> bool:
+        """Whether it parts by a label."""
+        return self.columns[0].startswith(LABEL)
+
+
+MOST_PERCENTILES: Final = 99
+"""Cuts by percentile of one [[bucket]]: each takes half a megabyte while it is looked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +245,7 @@ class PipelineRecipe:
     decontaminate: DecontaminateTable = key(DecontaminateTable())
     pii: PiiTable = key(PiiTable())
     dedup: DedupTable = key(DedupTable())
+    bucket: tuple[BucketTable, ...] = key(())
     tokenize: TokenizeTable = key(TokenizeTable())
     limits: LimitsTable = key(LimitsTable())
     purges: PurgesTable = key(PurgesTable())
@@ -315,6 +350,7 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
     check_phone_region(recipe.pii)
     check_classifiers(recipe.classifier)
     check_step_tables(recipe.step, [source.steps for source in recipe.source])
+    check_buckets(recipe)
     _check_are_read(recipe)
 
 
@@ -322,12 +358,12 @@ def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
     """RecipeError where the quality rules would meet a text without a language, or one that they have no table for."""
     if "language" in source.steps:
         try:
-            check_languages(recipe.quality, recipe.language.keep)
+            check_languages(recipe.quality, recipe.language.kept)
         except RecipeError:
             if recipe.language.model in (
                 BUNDLED,
                 EXTENSION,
-            ):  # labels at hand: one that lacks is the nearer fault
+            ):  # labels at hand: a lacking one is the nearer fault
                 known_labels(recipe.language)
             raise
     elif source.language is not None:
@@ -355,7 +391,7 @@ def _check_own_tables(recipe: PipelineRecipe) -> None:
             raise RecipeError(f"{name}: expected the label of a language, such as de or deu_Latn", name)
     if any(":" in step for source in judged for step in source.steps):
         return  # it may name any language
-    kept = recipe.language.keep
+    kept = recipe.language.kept
     if not kept and any("language" in source.steps for source in judged):
         return
     given = [source.language for source in judged if source.language is not None]
@@ -374,6 +410,71 @@ def _check_are_read(recipe: PipelineRecipe) -> None:
                     " leave the key out",
                     name,
                 )
+
+
+def check_buckets(recipe: PipelineRecipe) -> None:
+    """RecipeError where a [[bucket]] cannot be: its name, what it parts by, its cuts; and where sources that are parted
+    have no shards, or could not be told from another source."""
+    names = [table.name for table in recipe.bucket]
+    known = columns_added_by(recipe)
+    for table in recipe.bucket:
+        if not _BUCKET.fullmatch(table.name):
+            raise RecipeError(
+                f"bucket.name = {table.name!r}: expected letters, digits, '_' and '-', at most 50", "bucket.name"
+            )
+        if names.count(table.name) > 1:
+            raise RecipeError(f"bucket.name = {table.name!r} is given twice: each names parts of its own")
+        _check_bucket(table, known)
+    if recipe.bucket and not any("classifier" in source.steps for source in recipe.source):
+        raise RecipeError("[[bucket]] is given, and no source.steps names 'classifier', which gives what it parts by")
+    parted = [source.name for source in recipe.source if recipe.bucket or recipe.language.keep == "all"]
+    if parted and recipe.tokenize.off:
+        why = "[[bucket]]" if recipe.bucket else 'language.keep = "all"'
+        raise RecipeError(f"{why} parts shards, and with tokenize.off there are none: leave one of them out")
+    for name in parted:
+        like = next((other.name for other in recipe.source if other.name.startswith(f"{name}.")), None)
+        if like is not None:
+            raise RecipeError(
+                f"source.name = {like!r} reads as a part of the source {name!r}, which this recipe parts: give it"
+                " another name"
+            )
+
+
+def _check_bucket(table: BucketTable, known: Sequence[str]) -> None:
+    where = f"bucket.by of {table.name!r}"
+    if not table.columns:
+        raise RecipeError(f"{where} is empty: name score_NAME or label_NAME of a classifier", "bucket.by")
+    for column in table.columns:
+        if column not in known or not column.startswith((SCORE, LABEL)):
+            there = ", ".join(name for name in known if name != LICENSE) or "none"
+            raise RecipeError(
+                f'{where} = {column!r}, and no step gives that column: a [[classifier]] with reject = "never" gives'
+                f' score_<name>, and with label = "*" label_<name> (this recipe\'s: {there})',
+                "bucket.by",
+            )
+    if table.is_of_labels:
+        if len(table.columns) > 1 or table.cuts or table.percentiles:
+            raise RecipeError(
+                f"{where} is a label, whose classes are the parts: it goes with no other column, no cuts and no"
+                " percentiles",
+                "bucket.by",
+            )
+        return
+    if any(column.startswith(LABEL) for column in table.columns):
+        raise RecipeError(f"{where} names scores and labels together: expected scores, or one label", "bucket.by")
+    if bool(table.cuts) == bool(table.percentiles):
+        given = "both cuts and percentiles" if table.cuts else "neither cuts nor percentiles"
+        raise RecipeError(f"bucket {table.name!r} has {given}: expected one of them", "bucket.cuts")
+    for name, values in (("cuts", table.cuts), ("percentiles", table.percentiles)):
+        if list(values) != sorted(set(values)):
+            raise RecipeError(
+                f"bucket.{name} of {table.name!r} = {list(values)}: expected rising numbers", f"bucket.{name}"
+            )
+    if len(table.percentiles) > MOST_PERCENTILES:
+        raise RecipeError(
+            f"bucket.percentiles of {table.name!r} are {len(table.percentiles)}: expected at most {MOST_PERCENTILES}",
+            "bucket.percentiles",
+        )
 
 
 def columns_added_by(recipe: PipelineRecipe) -> tuple[str, ...]:

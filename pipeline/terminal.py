@@ -57,6 +57,11 @@ def short_number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.4g}"
 
 
+def counted(num: int, what: str, several: str = "") -> str:
+    """A number and what it counts, in one or `several`: 1 shard, 2 shards, 1 copy of it, 2 copies of it."""
+    return f"{num:,} {what if num == 1 else several or what + 's'}"
+
+
 def visible_lines(text: str) -> str:
     """`visible` for a text of several lines."""
     return visible(text, "\n")

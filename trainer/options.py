@@ -142,7 +142,7 @@ class StragglersTable:
     """`[train.stragglers]`: when a rank is named as slower than others at the same work."""
 
     window: int = key(20, at_least=5, help="steps of whose own times a rank's median is taken; two windows in a row")
-    ratio: float = key(1.25, above=1, help="at least this many times the median of the ranks")
+    factor: float = key(1.25, above=1, help="at least this many times the median of the ranks")
     deviations: float = key(
         4.0, at_least=0, help="at least this many times the median absolute deviation of the ranks from their median"
     )

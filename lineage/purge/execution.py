@@ -45,6 +45,7 @@ from lineage.storage.lock import LEASE_FILE, Hold, hold
 from lineage.store.checksum_update import WORK, update_checksums
 from lineage.store.delta import append, corpus_version
 from lineage.store.mend import mend_tables
+from lineage.store.rows import shard_source
 from lineage.store.tables import SCHEMAS
 
 PURGE_FOLDER: Final = f"{WORK}/purge"
@@ -55,7 +56,7 @@ _WRITERS: Final = 4
 _PLANNED: Final = pa.schema([
     ("doc_id", pa.binary()), ("role", pa.string()), ("status", pa.string()), ("source", pa.string()),
     ("part", pa.int64()), ("part_row", pa.int64()), ("shard", pa.int64()), ("start", pa.int64()),
-    ("num_tokens", pa.int64()), ("warc_file", pa.string()),
+    ("num_tokens", pa.int64()), ("warc_file", pa.string()), ("bucket", pa.string()),
 ])  # fmt: skip
 
 
@@ -322,7 +323,8 @@ class _Affected:
         kept_in: set[tuple[str, int]] = set()
         for row in rows.to_pylist():
             if row["shard"] is not None:
-                spans.setdefault((row["source"], row["shard"]), []).append((row["start"], row["num_tokens"]))
+                place = (shard_source(row["source"], row["bucket"]), row["shard"])
+                spans.setdefault(place, []).append((row["start"], row["num_tokens"]))
             if row["part"] is not None:
                 part_rows.setdefault((row["source"], row["part"]), []).append(row["part_row"])
             if row["status"] == "kept":
@@ -359,6 +361,7 @@ def _purged_rows(intent: _Intent, rows: pa.Table) -> pa.Table:
             "purge_id": intent.purge_id,
             "k": sort_key(doc_id),
             **{n: row[n] for n in SCHEMAS["purged"].names if n in row},
+            "source": shard_source(row["source"], row["bucket"]),
         }
         for doc_id, row in sorted(by_id.items())
     ]

@@ -19,7 +19,7 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import state
 from lineage.store.lookup import Lookup
 from lineage.store.purged_spans import PROMOTES, read_purged
-from lineage.store.rows import DocumentRow
+from lineage.store.rows import DocumentRow, shard_source
 from lineage.trace.earlier import NotOpenedError
 from lineage.trace.nearest import nearest
 
@@ -70,6 +70,12 @@ class PlannedRow:
     start: int | None
     num_tokens: int | None
     warc_file: str | None
+    bucket: str | None
+
+    @property
+    def shard_source(self) -> str:
+        """The source whose shards hold it."""
+        return shard_source(self.source, self.bucket)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +118,7 @@ class PurgePlan:
     @property
     def shards(self) -> tuple[tuple[str, int], ...]:
         """The shards to rewrite, as (source, shard), in order."""
-        return tuple(sorted({(row.source, row.shard) for row in self.rows if row.shard is not None}))
+        return tuple(sorted({(row.shard_source, row.shard) for row in self.rows if row.shard is not None}))
 
     def purge_id(self, index: Index, version: int) -> str:
         """The name of this purge of this state: BLAKE3-128 (hex) of match, documents, version and content. `version` is
@@ -168,6 +174,7 @@ def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
             start=row.start,
             num_tokens=row.num_tokens,
             warc_file=row.warc_file,
+            bucket=row.bucket,
         )
         for row in planner.lookup.documents(sorted(roles.keys() - already))
     ]

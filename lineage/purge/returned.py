@@ -60,7 +60,7 @@ def finished_purges(out: Folder) -> PurgedSpans:
 
 def files_of(index: Index, texts: ParsedTexts | None, rows: Sequence[DocumentRow]) -> list[str]:
     """The files that `index` names, and of the parsed texts, that hold, or held, these documents."""
-    shards = {(row.source, row.shard) for row in rows if row.shard is not None}
+    shards = {(row.shard_source, row.shard) for row in rows if row.shard is not None}
     parts = {(row.source, row.part) for row in rows if row.part is not None}
     found = [shard.file for shard in index.shards if (shard.source, shard.shard) in shards]
     found += [entry.file for entry in (*index.documents, *index.dedup) if (entry.source, entry.part) in parts]

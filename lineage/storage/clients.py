@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import fsspec
-
 from lineage.recipe import RecipeError
 from lineage.secrets import redact_log
 
@@ -78,6 +76,8 @@ def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tupl
         from lineage.storage.google_azure_clients import azure_store, google_store
 
         return google_store() if scheme == "gs" else azure_store()
+    import fsspec  # most commands open no file by it
+
     if scheme in ("http", "https"):
         return fsspec.filesystem(scheme, skip_instance_cache=True)
     return fsspec.filesystem("file")

@@ -19,7 +19,8 @@ class Span(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRow:
     """A row of `documents`: a document record, what became of it, and where it lies. `matched` is what the deciding
-    rule found in it, where there are several: an item of a benchmark, as in gsm8k.jsonl:17 (file and line)."""
+    rule found in it, where there are several: an item of a benchmark, as in gsm8k.jsonl:17 (file and line). `bucket` is
+    the part of its source whose shards hold it, where the source is parted (by language, by a classifier's score)."""
 
     doc_id: bytes
     source: str
@@ -54,6 +55,17 @@ class DocumentRow:
     start: int | None
     num_tokens: int | None
     tokens_hash: bytes | None
+    bucket: str | None
+
+    @property
+    def shard_source(self) -> str:
+        """The source whose shards hold it."""
+        return shard_source(self.source, self.bucket)
+
+
+def shard_source(source: str, bucket: str | None) -> str:
+    """What the shards of a source are called where its documents are parted: `<source>.<bucket>`."""
+    return source if bucket is None else f"{source}.{bucket}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +160,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgedRow:
-    """A row of `purged`."""
+    """A row of `purged`; `source` is the one whose shards hold it."""
 
     purge_id: str
     doc_id: bytes

@@ -108,7 +108,7 @@ class DocumentHistory:
         row = self.row
         if row.shard is None:
             return []
-        return [{"source": row.source, "shard": row.shard, "start": row.start, "num_tokens": row.num_tokens}]
+        return [{"source": row.shard_source, "shard": row.shard, "start": row.start, "num_tokens": row.num_tokens}]
 
 
 def documents_json(

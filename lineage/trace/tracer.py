@@ -274,7 +274,7 @@ class Tracer:
         if self._functions.find is None or row.shard is None or row.start is None or row.num_tokens is None:
             return ()
         start, end = (0, row.num_tokens) if within is None else within
-        span = Span(row.source, row.shard, row.start + start, min(end, row.num_tokens) - start)
+        span = Span(row.shard_source, row.shard, row.start + start, min(end, row.num_tokens) - start)
         erased_in: frozenset[str] = frozenset()
         if erased:
             ids, purges = {entry.purge_id for entry in erased}, self._lookup.purges()

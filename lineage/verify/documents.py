@@ -20,6 +20,7 @@ from lineage.storage.folder import Folder
 from lineage.store.column_names import added_columns
 from lineage.store.delta import has_table, open_table
 from lineage.store.purged_spans import PurgedSpans
+from lineage.store.rows import shard_source
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import DEDUP, PART, PART_ADDED_LATER, SCHEMAS, TABLES, conform, stored
 from lineage.store.write import index_rows
@@ -281,7 +282,10 @@ class _Bucket:
         placements = self._placements.get(row["doc_id"], [])
         if len(placements) != self._num_places:
             yield Problem("placements.unique", where, f"is kept and placed {len(placements)} times")
-        elif placements and any(placements[0][name] != row[name] for name in ("source", *_PLACE)):
+        elif placements and (
+            placements[0]["source"] != shard_source(row["source"], row["bucket"])
+            or any(placements[0][name] != row[name] for name in _PLACE)
+        ):
             yield Problem("documents.place", where, "`documents` and `placements` name different places")
 
     def _check_dedup(self, row: dict[str, Any]) -> Iterator[Problem]:

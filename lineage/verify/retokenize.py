@@ -24,14 +24,15 @@ from lineage.index.output_index import Index, PartFile
 from lineage.storage.folder import Folder
 from lineage.store.delta import open_table, state
 from lineage.store.purged_spans import PurgedSpans
+from lineage.store.rows import shard_source
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import SCHEMAS
+from lineage.store.tables import SCHEMAS, conform
 from lineage.store.write import num_buckets
 from lineage.verify.problems import Problem, guarded
 
 Tokens = npt.NDArray[np.uint32]
 
-_COLUMNS: Final = ("doc_id", "source", "part", "part_row", "shard", "start", "num_tokens", "tokens_hash")
+_COLUMNS: Final = ("doc_id", "source", "part", "part_row", "shard", "start", "num_tokens", "tokens_hash", "bucket")
 _ROWS: Final = pa.schema([SCHEMAS["documents"].field(name) for name in _COLUMNS])
 _BATCH: Final = 65_536
 _TEXTS: Final = 1024
@@ -111,8 +112,9 @@ def _shuffle(
     num = shuffle.num_buckets("kept")
     kept = pc.field("status") == "kept"
     documents = open_table(out, "documents").to_pyarrow_dataset()
-    for batch in documents.to_batches(list(_COLUMNS), filter=kept, batch_size=_BATCH):
-        rows = pa.Table.from_batches([batch]).cast(_ROWS)
+    present = [name for name in _COLUMNS if name in documents.schema.names]  # an earlier release parted no source
+    for batch in documents.to_batches(present, filter=kept, batch_size=_BATCH):
+        rows = conform(pa.Table.from_batches([batch]), _ROWS)
         ids, parts = rows["doc_id"].to_pylist(), zip(rows["source"].to_pylist(), rows["part"].to_pylist(), strict=True)
         at = np.array([places.get(part, -1) for part in parts], dtype=np.int64)  # one without a part is named by part 4
         taken = [doc_id not in purged.doc_ids and is_sampled(doc_id, share) for doc_id in ids]
@@ -176,7 +178,10 @@ class _Comparison:
 
     def _check_shard(self, row: dict[str, Any], tokens: Tokens) -> Iterator[Problem]:
         """Whether the shard has the tokens of the text."""
-        document, shard = f"document {row['doc_id'].hex()}", self._shards.get((row["source"], row["shard"]))
+        document, shard = (
+            f"document {row['doc_id'].hex()}",
+            self._shards.get((shard_source(row["source"], row["bucket"]), row["shard"])),
+        )
         if shard is None:
             yield Problem("retokenize.tokens", document, "is kept, and lies in no shard")
             return

@@ -22,15 +22,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO, Final, Protocol, cast
 from urllib.parse import urlsplit
-
-from fsspec.utils import glob_translate
 
 from lineage.recipe import RecipeError, blamed_on, utf8_text
 from lineage.secrets import without_secrets
 from lineage.storage.folder import filesystem, is_remote, join, kind_of, local_path, with_environment
-from pipeline.inputs.http_file import READING, Retries, http_facts, http_size, open_http
+from pipeline.inputs.retries import READING, Retries
 
 COMMON_CRAWL: Final = "https://data.commoncrawl.org"
 _COMMON_CRAWL_TOP = ("crawl-data", "cc-index", "contrib", "projects")
@@ -113,7 +112,7 @@ def open_input(found: Input, retries: Retries = READING) -> BinaryIO:
 def input_size(found: Input) -> int:
     """The bytes of an input as it is now; FileNotFoundError if it is gone."""
     if _is_http(found.url):
-        return http_size(found.address, shown=found.url)
+        return cast(int, _http().http_size(found.address, shown=found.url))
     if is_remote(found.url):
         return int(filesystem(found.url).size(found.address))
     return os.path.getsize(local_path(found.url))
@@ -123,7 +122,7 @@ def input_version(found: Input) -> str:
     """The ETag of a remote input, or the time of its last change if it has none; "" if it has neither. OSError if it
     cannot be asked for."""
     if _is_http(found.url):
-        tag = http_facts(found.address, shown=found.url).version
+        tag = cast(str, _http().http_facts(found.address, shown=found.url).version)
     else:
         info = filesystem(found.url).info(found.address)
         tag = str(info.get("ETag") or info.get("etag") or info.get("mtime") or "")
@@ -136,8 +135,15 @@ def open_place(url: str, shown: str, retries: Retries | None = None, size: int |
     if not is_remote(url):
         return open(local_path(url), "rb")
     if _is_http(url):
-        return cast(BinaryIO, open_http(url, retries, shown, size))
+        return cast(BinaryIO, _http().open_http(url, retries, shown, size))
     return cast(BinaryIO, filesystem(url).open(url, "rb", cache_type="readahead"))
+
+
+def _http() -> ModuleType:
+    """The reader of web servers' files: its client takes a tenth of a second to import, and few runs need it."""
+    from pipeline.inputs import http_file
+
+    return http_file
 
 
 def _is_http(url: str) -> bool:
@@ -205,6 +211,8 @@ def _matching(pattern: str) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
     with every link to a folder too."""
     system = filesystem(pattern)
     plain = system._strip_protocol(pattern)
+    from fsspec.utils import glob_translate  # a run from an earlier one's texts lists nothing
+
     matches = re.compile(glob_translate(plain)).match
     top = _fixed_part(plain)
     most_levels = math.inf if "**" in plain else plain[len(top) :].lstrip("/").count("/") + 1
@@ -335,7 +343,7 @@ def _size(source: str, found: _Listed) -> int:
         if found.size is not None:
             return found.size
         if _is_http(found.url):
-            return http_size(found.url, shown=found.shown)
+            return cast(int, _http().http_size(found.url, shown=found.shown))
         info = filesystem(found.url).info(found.url)
         if info["type"] == "directory":
             raise IsADirectoryError("it is a folder: a list names files")

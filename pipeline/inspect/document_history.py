@@ -172,7 +172,7 @@ def _print_place(console: Console, history: DocumentHistory) -> None:
         end = row.start + row.num_tokens
         console.print(
             Text("  ")
-            .append_text(plain(f"shard {row.source}/{row.shard:05d}, tokens {row.start:,} to {end - 1:,}"))
+            .append_text(plain(f"shard {row.shard_source}/{row.shard:05d}, tokens {row.start:,} to {end - 1:,}"))
             .append(f" ({row.num_tokens:,} with the end-of-text id)")
         )
     if history.purged is not None:

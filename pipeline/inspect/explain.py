@@ -241,7 +241,7 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, out: str
         console.print(Text(visible(f"  {row.stage}: repeats {row.duplicate_of.hex()} ({how})")))
     elif row.shard is not None and row.start is not None and row.num_tokens is not None:
         end = row.start + row.num_tokens - 1
-        console.print(Text(visible(f"  shard {row.source}/{row.shard:05d}, tokens {row.start:,} to {end:,}")))
+        console.print(Text(visible(f"  shard {row.shard_source}/{row.shard:05d}, tokens {row.start:,} to {end:,}")))
     if not agrees(explanation, row):
         console.print(
             Text("  The steps above decide otherwise: their settings, lists, models or versions are others.", "yellow")

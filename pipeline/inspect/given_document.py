@@ -23,7 +23,7 @@ from stages.document import Document, Place
 from stages.reading.jsonl import looks_like_jsonl
 from stages.reading.magic import GZIP_MAGIC, HEAD_BYTES, PARQUET_MAGIC, ZSTD_MAGIC, is_streamed, why_not_read
 from stages.reading.options import ReadOptions
-from stages.reading.reader import detect_format, read_numbered
+from stages.reading.reader import detect_format, read_documents, read_numbered
 from stages.reading.sniff import begins_html
 
 _TAG: Final = re.compile(
@@ -156,8 +156,30 @@ def _at_place(stream: BinaryIO, head: bytes, named: Named, source: SourceTable, 
     stream.seek(0)
     place = named.row if named.row is not None else named.offset
     assert place is not None
-    found: Document = read_numbered(stream, place, named.element or 0, reading)
+    try:
+        found: Document = read_numbered(stream, place, named.element or 0, reading)
+    except ValueError as error:
+        stream.seek(0)
+        if nearest := _nearest_places(stream, place, reading):
+            where = "row" if named.row is not None else "offset"
+            raise ValueError(f"{error}; the nearest documents: {where} {f' and {where} '.join(nearest)}") from error
+        raise
     return found
+
+
+def _nearest_places(stream: BinaryIO, place: int, options: ReadOptions) -> list[str]:
+    """Where the last document of a file before a place begins, and the first behind it; none if one begins there. The
+    file is read up to there."""
+    before: int | None = None
+    for item in read_documents(stream, options):
+        if not isinstance(item, Document):
+            continue
+        if item.place.offset == place:
+            return []
+        if item.place.offset > place:
+            return [str(each) for each in (before, item.place.offset) if each is not None]
+        before = item.place.offset
+    return [] if before is None else [str(before)]
 
 
 def _input_name(path: str, source: SourceTable) -> str:

@@ -15,7 +15,7 @@ from lineage.store.rows import DocumentRow
 from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import Tracer, UnknownError
 from pipeline.inputs.files import open_place
-from pipeline.inputs.http_file import READING
+from pipeline.inputs.retries import READING
 from pipeline.recipe import PipelineRecipe, SourceTable
 from stages.document import Document
 from stages.reading.options import ReadOptions

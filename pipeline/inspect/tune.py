@@ -153,7 +153,7 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
             return "with a prefilter, or a score under 0.5, another language may decide"
         if key == "language.keep" and _may_name_languages(old):
             return "a step of your own may have named the language that lineage has"
-        return None if old.language.keep and new.language.keep else "the ledger has no such rule"
+        return None if old.language.kept and new.language.kept else "the ledger has no such rule"
     of_quality = table == "quality" or table.startswith("quality.language.")
     if old.quality.variant == new.quality.variant or not of_quality:
         if (f"quality.{name}" if of_quality else key) in _judged_keys(new):

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from lineage.storage.folder import Folder
 from lineage.store import tables
+from lineage.store.rows import shard_source
 from pipeline.plan import RunPlan, Unit
 from pipeline.results.dedup_result import DedupResult
 
@@ -18,18 +19,25 @@ from pipeline.results.dedup_result import DedupResult
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """The units whose documents share shards: files [n·group_files, (n+1)·group_files) of a source. `verdicts` names
-    the file (tables.VERDICTS) of what comparing said of them."""
+    the file (tables.VERDICTS) of what comparing said of them. With a `bucket` it is that part of them, whose shards are
+    its own."""
 
     source: str
     source_index: int
     number: int
     units: tuple[Unit, ...]
     verdicts: str
+    bucket: str | None = None
+
+    @property
+    def shard_source(self) -> str:
+        """The source of its shards."""
+        return shard_source(self.source, self.bucket)
 
     @property
     def folder(self) -> str:
         """Where the group's files lie, relative to OUT."""
-        return f"work/groups/{self.source_index}-{self.number}"
+        return f"work/groups/{self.source_index}-{self.number}" + (f"-{self.bucket}" if self.bucket else "")
 
     @property
     def marker(self) -> str:

@@ -36,11 +36,11 @@ from stages.pii.regions import region_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinJob:
-    """What all units of a run share. `first_shard` maps (source_index, group number) to its first shard; None where
-    nothing was tokenized."""
+    """What all units of a run share. `first_shard` maps (source_index, group number) to the buckets of the group, None
+    where it is not parted, with the first shard of each; None where nothing was tokenized."""
 
     out: str
-    first_shard: Mapping[tuple[int, int], int] | None
+    first_shard: Mapping[tuple[int, int], Mapping[str | None, int]] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,11 @@ class UnitToJoin:
         return f"{self.unit.folder}/final.json"
 
 
-def join_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[JoinJob, UnitToJoin, JoinResult]:
-    """The joining of all units, once their groups are cut, or are not to be."""
-    first_shard = None if plan.recipe.tokenize.off else _first_shards(plan.out, groups)
+def join_phase(
+    plan: RunPlan, groups: Sequence[Group], parts: Sequence[Group]
+) -> Phase[JoinJob, UnitToJoin, JoinResult]:
+    """The joining of all units, once the `parts` of their groups are cut, or are not to be."""
+    first_shard = None if plan.recipe.tokenize.off else _first_shards(plan.out, parts)
     return Phase(
         name="join lineage facts",
         operator="join_lineage_facts",
@@ -72,13 +74,13 @@ def join_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[JoinJob, UnitToJ
     )
 
 
-def _first_shards(out: Folder, groups: Sequence[Group]) -> dict[tuple[int, int], int]:
-    first_shard: dict[tuple[int, int], int] = {}
+def _first_shards(out: Folder, parts: Sequence[Group]) -> dict[tuple[int, int], dict[str | None, int]]:
+    first_shard: dict[tuple[int, int], dict[str | None, int]] = defaultdict(dict)
     next_shard: dict[str, int] = defaultdict(int)
-    for group in groups:
-        first_shard[group.source_index, group.number] = next_shard[group.source]
-        next_shard[group.source] += len(read_cuts(out, group)) - 1
-    return first_shard
+    for part in parts:
+        first_shard[part.source_index, part.number][part.bucket] = next_shard[part.shard_source]
+        next_shard[part.shard_source] += len(read_cuts(out, part)) - 1
+    return dict(first_shard)
 
 
 def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
@@ -107,11 +109,20 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
 def _placements(job: JoinJob, out: Folder, item: UnitToJoin) -> pa.Table:
     """Where the unit's kept documents lie, by shard of their source; nowhere where nothing was tokenized."""
     if job.first_shard is None:
-        return GROUP_PLACEMENTS.empty_table()
+        return _empty_placements()
     group = item.group
-    placements = unit_placements(out, group, item.unit.file_index)
-    base = job.first_shard[group.source_index, group.number]
-    return placements.set_column(placements.schema.get_field_index("shard"), "shard", pc.add(placements["shard"], base))
+    found = [_empty_placements()]
+    for bucket, first in job.first_shard.get((group.source_index, group.number), {}).items():
+        placements = unit_placements(out, replace(group, bucket=bucket), item.unit.file_index)
+        at = placements.schema.get_field_index("shard")
+        placements = placements.set_column(at, "shard", pc.add(placements["shard"], first))
+        names = pa.nulls(placements.num_rows, pa.string()) if bucket is None else [bucket] * placements.num_rows
+        found.append(placements.append_column("bucket", pa.array(names, pa.string())))
+    return pa.concat_tables(found)
+
+
+def _empty_placements() -> pa.Table:
+    return pa.schema([*GROUP_PLACEMENTS, ("bucket", pa.string())]).empty_table()
 
 
 def _publish_dedup(out: Folder, unit: Unit, rows: pa.Table) -> PartFile:

@@ -1,6 +1,6 @@
-"""Cut the runs of each group of units into shards, and write them.
+"""Cut the runs of each group of units, or of a bucket of it, into shards, and write them.
 
-work/groups/<source>-<n>/cuts.npy, placements.parquet    where each document of the group lands
+work/groups/<source>-<n>[-<bucket>]/cuts.npy, placements.parquet    where each document of the group lands
 work/groups/<source>-<n>/cut.json, shard-NNNNN.json      CutResult; Shard
 shards/<source>/NNNNN.bin, .blocks, .idx.parquet
 """
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from lineage.index.output_index import Shard
 from lineage.storage.folder import Folder
+from pipeline.phases.buckets import run_folder
 from pipeline.phases.groups import Group
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.plan import RunPlan
@@ -91,14 +92,14 @@ def number_shards(groups: Sequence[Group], counts: Sequence[int]) -> list[ShardO
     next_of: dict[str, int] = {}
     shards = []
     for group, count in zip(groups, counts, strict=True):
-        first = next_of.get(group.source, 0)
+        first = next_of.get(group.shard_source, 0)
         shards += [ShardOfGroup(group=group, local=i, shard=first + i) for i in range(count)]
-        next_of[group.source] = first + count
+        next_of[group.shard_source] = first + count
     return shards
 
 
 def _runs(out: Folder, group: Group) -> list[pa.Table]:
-    return [read_rows(out, f"{unit.folder}/run.parquet") for unit in group.units]
+    return [read_rows(out, f"{run_folder(unit, group.bucket)}/run.parquet") for unit in group.units]
 
 
 def cut_group_task(job: ShardJob, group: Group) -> CutResult:
@@ -152,6 +153,6 @@ def write_shard_task(job: ShardJob, item: ShardOfGroup) -> Shard:
         if first == last:
             continue
         start, size = slice_bytes(run, int(first), int(last))
-        tokens = RangeReader(out, f"{unit.folder}/tokens.bin", start, size, read_ahead)
+        tokens = RangeReader(out, f"{run_folder(unit, item.group.bucket)}/tokens.bin", start, size, read_ahead)
         slices.append(RunSlice(rows=run.slice(int(first), int(last - first)), tokens=tokens))
-    return publish_result(out, item.marker, publish_shard(out, item.group.source, item.shard, slices))
+    return publish_result(out, item.marker, publish_shard(out, item.group.shard_source, item.shard, slices))

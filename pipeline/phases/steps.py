@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from lineage.purge.purge_filter import read_purged_sets
 from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
+from lineage.store.column_names import LABEL
 from lineage.store.delta import StoreError
 from pipeline.models.encoder import check_installed, load_encoder
 from pipeline.recipe import PipelineRecipe, check_steps_of, comparing, tables_of
 from stages.chain import build_chain
 from stages.steps.catalogue import CORPUS_STAGES, StepTables
+from stages.steps.fasttext_model import load_model
+
+_CLASS: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 
 def step_tables(recipe: PipelineRecipe, *, prepared: bool = True) -> StepTables:
@@ -26,7 +32,21 @@ def step_tables(recipe: PipelineRecipe, *, prepared: bool = True) -> StepTables:
         if prepared:
             chain.prepare()
         _ = chain.models  # one that has no text to look at is refused now
+    _check_classes(recipe)
     return tables
+
+
+def _check_classes(recipe: PipelineRecipe) -> None:
+    """RecipeError where a class that a [[bucket]] parts by cannot name a source."""
+    models = {LABEL + table.name: table.model for table in recipe.classifier if table.is_argmax}
+    for table in recipe.bucket:
+        for label in sorted(load_model(models[table.columns[0]]).labels) if table.is_of_labels else ():
+            if not _CLASS.fullmatch(label):
+                raise RecipeError(
+                    f"bucket.by of {table.name!r}: the class {label!r} cannot name a source: expected letters, digits,"
+                    " '.', '_' and '-', at most 80; train the model with other labels",
+                    "bucket.by",
+                )
 
 
 def _purged_sets(outs: Sequence[str]) -> PurgedSets | None:

@@ -84,6 +84,7 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
     verdicts = unit_verdicts(out, item.verdicts, unit.file_index)
     dropped = set(verdicts.filter(pc.equal(verdicts["status"], "duplicate"))["part_row"].to_pylist())
     row_of: dict[bytes, int] = {}
+    num_bytes: dict[int, int] = {}
     num_chars = 0
 
     def kept() -> Iterator[tuple[bytes, str]]:
@@ -96,12 +97,15 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
                     assert doc_id not in row_of, "the identity stage leaves one document of each id"
                     row_of[doc_id] = part_row
                     num_chars += len(text)
+                    num_bytes[part_row] = len(text.encode())
                     yield doc_id, text
 
     with out.writing(f"{folder}/tokens.bin") as tokens:
         run = write_run(kept(), kept_tokenizer(job.encoding, job.end_of_text), job.seed, tokens)
-    rows = pa.array([row_of[doc_id] for doc_id in run["doc_id"].to_pylist()], pa.int64())
-    publish_table(out, f"{folder}/run.parquet", run.append_column("part_row", rows))
+    in_order = [row_of[doc_id] for doc_id in run["doc_id"].to_pylist()]
+    run = run.append_column("part_row", pa.array(in_order, pa.int64()))
+    sizes = pa.array([num_bytes[row] for row in in_order], pa.int64())
+    publish_table(out, f"{folder}/run.parquet", run.append_column("num_bytes", sizes))
     result = TokenizeResult(
         num_documents=run.num_rows,
         num_tokens=int(pc.sum(run["num_tokens"]).as_py() or 0),

@@ -76,7 +76,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
         comment="Pages of a web crawl in FineWeb-2's languages, each judged by its own configuration (Penedo et al."
         " 2025). What is near and what is not here: sluice recipe diff FILE --against fineweb2. Its scores are those of"
         " GlotLID: name that model in language.model and set language.score_table to fineweb2. language.keep = [] keeps"
-        " every language.",
+        ' every language, and "all" gives each shards of its own.',
         tables={
             "run": {"name": "fineweb2", "output": "out/fineweb2"},
             "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],

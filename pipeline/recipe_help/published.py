@@ -192,7 +192,8 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "classifier",
                 "fasttext-oh-eli5, the best tenth by score",
-                "a [[classifier]] takes the model's file and a threshold; no cut by percentile yet",
+                "a [[classifier]] takes the model's file; a [[bucket]] with percentiles = [90] makes the best tenth a"
+                " source of its own, which a mixture takes alone",
             ),
         ),
     ),
@@ -238,9 +239,15 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 " white space",
             ),
             _not_here("substrings", "repeats of 500 bytes are cut, and what is near them", "no step cuts substrings"),
-            _not_here("topics", "a fastText model of 24 topics", "a [[classifier]] gives scores of one label"),
+            _near(
+                "topics",
+                "a fastText model of 24 topics",
+                'a [[classifier]] with label = "*" takes the model\'s file, and a [[bucket]] parts by its classes',
+            ),
             _not_here(
-                "upsampling", "a curve over quality by topic", "a mixture weighs sources, and no curve within one"
+                "upsampling",
+                "a curve over quality by topic",
+                "buckets by percentile are sources that a mixture weighs; no curve is worked out",
             ),
         ),
     ),

@@ -37,6 +37,11 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     ("data", "dedup"): "What counts as a repetition over the whole corpus, how it is looked for, and which copy stays."
     " With b bands of r rows two texts of Jaccard s become candidates with probability 1 - (1 - s^r)^b; what is"
     " a candidate is then verified, on texts that `normalise` has made alike (docs/near-duplicates.md).",
+    (
+        "data",
+        "bucket",
+    ): "Parts of a source by what classifiers gave: each has shards of its own, under a name of its own,"
+    " which a mixture weighs. Where several tables are given, a part's name has what each says, joined by dots.",
     ("data", "tokenize"): "How texts become tokens, and tokens become shards.",
     ("data", "limits"): "What stops a run, and what is too long to look at.",
     ("data", "purges"): "Earlier outputs whose purged documents stay out of this one.",
@@ -76,6 +81,16 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     " up.",
     (
         "train",
+        "train.recorder",
+    ): "What each process keeps of what it did last, in its node's memory: its collectives and"
+    " messages, and own and waiting time of its steps. `sluice train diagnose` reads them of all processes together.",
+    (
+        "train",
+        "train.stragglers",
+    ): "When a rank is named as slower than others at the same work: by the median of its own"
+    " time in a phase over a window of steps, two windows in a row.",
+    (
+        "train",
         "train.recovery",
     ): "What follows when a process dies or hangs: all start again from the newest"
     " checkpoint, or the others go on with what they hold and a waiting process takes its place (docs/training.md).",
@@ -111,6 +126,8 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ("data", "decontaminate"): '[decontaminate]\nagainst = ["gsm8k.jsonl"]\nfield = "question"',
     ("data", "pii"): '[pii]\nkinds = ["email", "ip"]',
     ("data", "dedup"): '[dedup]\nnum_perm = 112\nbands = 14\nrows = 8\nnormalise = "fineweb"\nthreshold = 0.75',
+    ("data", "bucket"): '[[bucket]]\nname = "quality"\nby = ["score_edu", "score_hq"]\n'
+    'percentiles = [50, 80, 95]\nweigh = "tokens"\n\n[[bucket]]\nname = "topic"\nby = "label_topic"',
     ("data", "tokenize"): '[tokenize]\nencoding = "tokenizer.json"\nshard_tokens = 100_000_000',
     ("data", "limits"): "[limits]\nmax_bad_records = 0.05",
     ("data", "purges"): '[purges]\nhonour = ["s3://bucket/earlier"]',
@@ -134,6 +151,8 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ("train", "train.cache"): '[train.cache]\ndir = "/nvme/sluice"\nmax_bytes = 500_000_000_000',
     ("train", "train.order"): "[train.order]\nwindow_blocks = 256",
     ("train", "train.faults"): "[train.faults]\nspike_sigma = 8\nwatchdog_seconds = 300",
+    ("train", "train.recorder"): "[train.recorder]\noperations = 8192",
+    ("train", "train.stragglers"): "[train.stragglers]\nwindow = 50\nfactor = 1.1",
     (
         "train",
         "train.recovery",

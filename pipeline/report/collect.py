@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from lineage.ids import content_hash
 from lineage.index.output_index import Index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
+from lineage.store.rows import shard_source
 from lineage.store.sql import Limits, questions, text_literal
 from pipeline.recipe import PipelineRecipe, recipe_of
 from pipeline.report.compare import compare_words
@@ -78,26 +79,34 @@ def state_of(index: Index, purge_ids: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Purged:
-    """What was purged of what was kept: (documents, tokens) by (source, shard); without a tokenizer there is none."""
+    """What was purged of what was kept: (documents, tokens) by (source, that of its shard, shard); without a tokenizer
+    there is no shard."""
 
-    by_shard: Mapping[tuple[str, int | None], tuple[int, int]]
+    by_place: Mapping[tuple[str, str, int | None], tuple[int, int]]
 
     @classmethod
     def of(cls, ask: _Ask) -> _Purged:
         # A document may have been purged again, where a backup had brought it back.
         rows = ask(
-            "SELECT source, shard, count(*), sum(num_tokens)::BIGINT FROM (SELECT DISTINCT p.doc_id, d.source, p.shard,"
-            " coalesce(p.num_tokens, 0) AS num_tokens FROM purged p JOIN documents d USING (doc_id)"
-            " WHERE d.status = 'kept') GROUP BY 1, 2"
+            "SELECT source, shard_source, shard, count(*), sum(num_tokens)::BIGINT FROM (SELECT DISTINCT p.doc_id,"
+            " d.source, coalesce(p.source, d.source) AS shard_source, p.shard, coalesce(p.num_tokens, 0) AS num_tokens"
+            " FROM purged p JOIN documents d USING (doc_id) WHERE d.status = 'kept') GROUP BY 1, 2, 3"
         )
-        return cls(by_shard={(source, shard): (num, tokens) for source, shard, num, tokens in rows})
+        return cls(by_place={(source, named, shard): (num, tokens) for source, named, shard, num, tokens in rows})
 
     def of_source(self, source: str) -> tuple[int, int]:
-        found = [counts for (name, _), counts in self.by_shard.items() if name == source]
-        return sum(num for num, _ in found), sum(tokens for _, tokens in found)
+        return _summed(counts for (name, _, _), counts in self.by_place.items() if name == source)
+
+    def num_tokens_of_shard(self, source: str, shard: int) -> int:
+        return _summed(counts for (_, *place), counts in self.by_place.items() if place == [source, shard])[1]
 
     def total(self) -> tuple[int, int]:
-        return sum(num for num, _ in self.by_shard.values()), sum(tokens for _, tokens in self.by_shard.values())
+        return _summed(self.by_place.values())
+
+
+def _summed(counts: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    found = list(counts)
+    return sum(num for num, _ in found), sum(tokens for _, tokens in found)
 
 
 def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
@@ -131,7 +140,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
                 num_tokens=s.num_tokens,
                 num_documents=s.num_documents,
                 hash=s.hash,
-                num_tokens_purged=purged.by_shard.get((s.source, s.shard), (0, 0))[1],
+                num_tokens_purged=purged.num_tokens_of_shard(s.source, s.shard),
             )
             for s in index.shards
         ),
@@ -257,7 +266,10 @@ def _funnels(ask: _Ask, index: Index, purged: _Purged) -> tuple[Funnel, ...]:
         "SELECT source, stage, num_in, num_out, num_rejected FROM steps ORDER BY source, position"
     ):
         steps[source].append(tuple(step))
-    funnels = [_funnel_of(source, rows, lost, index, purged) for source, rows in steps.items()]
+    parts: dict[str, list[str]] = defaultdict(list)
+    for source, bucket in ask("SELECT DISTINCT source, bucket FROM documents WHERE bucket IS NOT NULL"):
+        parts[source].append(shard_source(source, bucket))
+    funnels = [_funnel_of(source, rows, lost, index, purged, parts=parts[source]) for source, rows in steps.items()]
     return tuple(funnels if len(funnels) < 2 else [_joined(funnels), *funnels])
 
 
@@ -267,6 +279,8 @@ def _funnel_of(
     lost: Mapping[tuple[str, str], tuple[int, int]],
     index: Index,
     purged: _Purged,
+    *,
+    parts: Sequence[str],
 ) -> Funnel:
     size = bytes_in = sum(value[0] for key, value in lost.items() if key[0] == source)
     chars = sum(value[1] for key, value in lost.items() if key[0] == source)
@@ -285,7 +299,7 @@ def _funnel_of(
                 chars_out=chars,
             )
         )
-    shards = [shard for shard in index.shards if shard.source == source]
+    shards = [shard for shard in index.shards if shard.source in (source, *parts)]
     num_purged, num_tokens_purged = purged.of_source(source)
     return Funnel(
         source=source,

@@ -12,6 +12,7 @@ from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from pipeline.cluster.dataset import DatasetStats
 from pipeline.results.faults import FaultRow
+from pipeline.results.unit_results import BucketCuts, BucketSize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +39,8 @@ class RunSummary(JsonRecord):
     what run.keep_text keeps, `from_output` the earlier output whose texts were the input; `nothing_kept` is the reason
     where no document was kept; `unlike_pages` are, by source, the documents that went for their URL alone though their
     text is not like that of the kept one; `num_without_page` are those whose URL names no page (None: an output of an
-    earlier release); `identity` is what later calls compare (`RunPlan.identity`)."""
+    earlier release); `bucket_cuts` are where each [[bucket]] cuts, `buckets` the parts of sources; `identity` is what
+    later calls compare (`RunPlan.identity`)."""
 
     name: str
     output: str
@@ -64,6 +66,8 @@ class RunSummary(JsonRecord):
     devices: Mapping[str, str] = field(default_factory=dict)
     parsed_texts: ParsedTextsSize | None = None
     from_output: str | None = None
+    bucket_cuts: tuple[BucketCuts, ...] = ()
+    buckets: tuple[BucketSize, ...] = ()
     identity: Mapping[str, Any]
 
 

@@ -94,6 +94,32 @@ class TokenizeResult(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSize(JsonRecord):
+    """What a part of a source holds."""
+
+    source: str
+    bucket: str
+    num_documents: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketCuts(JsonRecord):
+    """Where a [[bucket]] cuts a column."""
+
+    name: str
+    column: str
+    cuts: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartResult(JsonRecord):
+    """parted.json of a unit: its buckets."""
+
+    buckets: tuple[BucketSize, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CutResult(JsonRecord):
     """cut.json of a group of units: how many shards it gives."""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from pipeline.results.faults import FaultRow, FaultTally, StrictError, strict_message
 from pipeline.results.unit_results import ReadResult
-from pipeline.terminal import visible_lines
+from pipeline.terminal import counted, visible_lines
 from stages.document import error_rule
 from stages.reading.options import RATIO_KEY, WINDOW_KEY
 
@@ -123,9 +123,10 @@ def stop_at_first(read_results: Iterable[ReadResult]) -> None:
 
 
 def _too_many(read_results: Sequence[ReadResult], bad: BadRecords, allowed: float) -> str:
-    lines = [f"{bad.num_bad} of {bad.num} records are bad, more than limits.max_bad_records = {allowed:g} allows:"]
+    of_all = counted(bad.num, "record is", "records are")
+    lines = [f"{bad.num_bad} of {of_all} bad, more than limits.max_bad_records = {allowed:g} allows:"]
     if bad.num_unreadable:
-        lines.append(f"{bad.num_unreadable} of {bad.num} records are unreadable:")
+        lines.append(f"{bad.num_unreadable} of {of_all} unreadable:")
         lines += [f"  {line}" for line in first_unreadable(read_results)]
     if bad.num_raised:
         lines.append(f"a step raised on {bad.num_raised} of {bad.num} records:")

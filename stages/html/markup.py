@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import Any, Final
 
 from resiliparse.parse.html import HTMLTree, NodeType
 
-_STRETCH: Final = 10_000
-"""Tags by which a beginning of a page that is looked at is longer than the one before."""
-_MOST_BEGINNINGS: Final = 10
+_BEGINNING: Final = 10_000
+"""Tags of the first beginning of a page that is looked at."""
 
 
 def num_elements(html: str) -> int:
@@ -45,11 +43,13 @@ def depth_where_above(html: str, most: int) -> int:
     """`depth`; of a page that nests deeper than `most`, that of a beginning of it that does.
 
     At the start tag of a <rp> or an <option> the parser looks through all elements that it has open, so 30,000 of them,
-    each within the one before, take the square of that. What was not too deep by 10,000 tags ago (a tenth of the page,
-    of one with more than 100,000) is no deeper than that and those, and costs no more than linear time."""
-    stretch = max(_STRETCH, -(-html.count("<") // _MOST_BEGINNINGS))
-    for tag in islice(re.finditer("<", html), stretch, None, stretch):
-        found = depth(html[: tag.start()])
-        if found > most:
-            return found
+    each within the one before, take the square of that. The beginnings have 10,000 tags and twice as many each time:
+    together no more than the page twice."""
+    num_tags = _BEGINNING
+    for number, tag in enumerate(re.finditer("<", html)):
+        if number == num_tags:
+            found = depth(html[: tag.start()])
+            if found > most:
+                return found
+            num_tags *= 2
     return depth(html)

@@ -152,7 +152,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
     ),
     "prefilter": StepSpec(
         make=lambda making: PrefilterStep(making.tables.language, making.pages, ledger=making.tables.ledger),
-        is_on=lambda tables: tables.language.prefilter and bool(tables.language.keep),
+        is_on=lambda tables: tables.language.prefilter and bool(tables.language.kept),
         modules=("stages.steps.prefilter",),
         recipe_keys=(
             "language.keep",

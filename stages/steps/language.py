@@ -40,10 +40,11 @@ _BELOW_SCORE: Final = replace(_LOW_SCORE, side="below", keys=("language.score_ta
 class LanguageTable:
     """`[language]`: which languages stay, and how sure the model must be."""
 
-    keep: tuple[str, ...] = key(
+    keep: Literal["all"] | tuple[str, ...] = key(
         ("en",),
         help="labels of the model (ISO 639 codes with the bundled one); empty: all, and quality.no_table says what"
-        " becomes of those that no rule can judge",
+        ' becomes of those that no rule can judge; "all": so too, and each language has shards of its own, under the'
+        " name <source>.<language>",
     )
     min_score: float = key(0.65, at_least=0, at_most=1, help="a kept document's score is above this")
     min_scores: dict[str, float] = key(
@@ -61,6 +62,11 @@ class LanguageTable:
         " programming language by its name, which its URL or source.id_field gives",
     )
     prefilter: bool = key(False, help="look at a fast extractor's text first, and spare the slow one")
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The languages that stay; none where all do."""
+        return () if isinstance(self.keep, str) else self.keep
 
 
 class LanguageStep:
@@ -119,7 +125,7 @@ class LanguageStep:
         return next(wanted, found[0])
 
     def _findings(self, language: str | None, score: float) -> Iterable[Finding]:
-        if self._table.keep:
+        if self._table.kept:
             # What is recorded is the score of the language that is judged.
             yield _NOT_KEPT.finding(score, rejected=_NOT_KEPT.rejects(language, self._kept))
         yield self._rule_of(language).finding(score)
@@ -130,12 +136,12 @@ class LanguageStep:
 
     @cached_property
     def _kept(self) -> frozenset[str]:
-        return labels_of(self._table.keep, known_labels(self._table))
+        return labels_of(self._table.kept, known_labels(self._table))
 
 
 def language_rules(table: LanguageTable) -> tuple[Rule, ...]:
     """Every rule of the step, in order."""
-    return *((replace(_NOT_KEPT, among=table.keep),) if table.keep else ()), _low_score(table)
+    return *((replace(_NOT_KEPT, among=table.kept),) if table.kept else ()), _low_score(table)
 
 
 def _low_score(table: LanguageTable) -> Rule:
@@ -169,7 +175,7 @@ def check_min_scores(table: LanguageTable) -> None:
     """RecipeError where two labels of language.min_scores name one language, or one names a language that is not
     kept."""
     codes = [language_code(label) for label in table.min_scores]
-    kept = set(map(language_code, table.keep))
+    kept = set(map(language_code, table.kept))
     for label, code in zip(table.min_scores, codes, strict=True):
         name = f"language.min_scores.{label}"
         if codes.count(code) > 1:
@@ -199,7 +205,7 @@ def known_labels(table: LanguageTable) -> frozenset[str]:
 
 
 def _check_kept(table: LanguageTable, labels: frozenset[str]) -> None:
-    unknown = [language for language in sorted(set(table.keep)) if not labels_of([language], labels)]
+    unknown = [language for language in sorted(set(table.kept)) if not labels_of([language], labels)]
     if unknown:
         known = ", ".join(sorted(labels)[:200])
         raise RecipeError(

@@ -92,4 +92,4 @@ class PrefilterStep:
 
     @cached_property
     def _kept(self) -> frozenset[str]:
-        return labels_of(self._table.keep, self._model.labels)
+        return labels_of(self._table.kept, self._model.labels)

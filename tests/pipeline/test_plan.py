@@ -142,7 +142,7 @@ def test_what_models_answered_of_a_file_that_is_not_read_whole_is_kept(tmp_path:
     recorded["recipe"]["step"] = [{"name": "score"}]
     plan.out.publish(PLAN, json.dumps(recorded).encode())
     plan.out.publish(f"{plan.units[0].folder}/00000-0123456789abcdef.parquet", b"answers")
-    with pytest.raises(RecipeError, match="holds a run that has read 0 of its 1 input files"):
+    with pytest.raises(RecipeError, match="holds a run that has read 0 of its 1 input file,"):
         check_same_run(plan)
 
 

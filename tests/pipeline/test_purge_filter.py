@@ -133,7 +133,7 @@ def test_a_purge_of_one_copy_lets_the_next_run_keep_another(tmp_path: Path, caps
         f"SELECT min(doc_id) FILTER (url = '{kept}'), min(doc_id) FILTER (url = '{copy}') FROM documents",
     ).rows
     assert main(["purge", earlier, "--doc", str(doc_id), "--promote-duplicates", *BY]) == 0
-    assert "1 documents, and no copy of their texts" in capsys.readouterr().out
+    assert "1 document, and no copy of the texts" in capsys.readouterr().out
     assert ask_purged(earlier) == {str(doc_id): "target"}
     assert main(["verify", earlier]) == 0
     assert open_output(earlier).text(str(copy_id)) == text

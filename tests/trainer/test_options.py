@@ -68,7 +68,7 @@ def test_sizes_of_the_mesh_that_are_not_given_are_filled_in(
         (("train.faults.watchdog_seconds=1e300",), r"train\.faults\.watchdog_seconds = 1e\+300"),
         (("train.recovery.on_straggler=replace",), r'on_straggler = "replace": expected train.recovery.mode'),
         (("train.recorder.operations=-1",), r"train\.recorder\.operations = -1"),
-        (("train.stragglers.ratio=1.0",), r"train\.stragglers\.ratio = 1\.0"),
+        (("train.stragglers.factor=1.0",), r"train\.stragglers\.factor = 1\.0"),
         (("train.nonsense=1",), "train.nonsense"),
     ],
 )

@@ -4,8 +4,9 @@
     functional collectives             tensor parallel: they end in a wait of their own
     DDP                                sums gradients within C++: the step says when it begins to wait for that
 
-What runs within a compiled block is not seen. On a GPU a collective runs on a stream of its own, and the time that
-counts is how long the stream that computes stands still for it: events around each of its waits tell that.
+What runs within a compiled block is not seen: the compiler finds torch's own functions behind ours. On a GPU a
+collective runs on a stream of its own, and the time that counts is how long the stream that computes stands still for
+it: events around each of its waits tell that.
 """
 
 from __future__ import annotations
@@ -152,8 +153,8 @@ class Operations:
         self._replace(functional, "wait_tensor", self._wait_tensor)
         self._put(dist.Work, "wait", self._wait(dist.Work.wait))
         if self._clock.on_gpu:
-            for name in ("wait_event", "wait_stream"):
-                self._put(torch.cuda.Stream, name, self._stream_wait(getattr(torch.cuda.Stream, name)))
+            # `wait_stream` calls it too.
+            self._put(torch.cuda.Stream, "wait_event", self._stream_wait(torch.cuda.Stream.wait_event))
 
     def _replace(self, module: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
         function = getattr(module, name, None)
@@ -178,7 +179,7 @@ class Operations:
         )
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._inside.held:
+            if torch.compiler.is_compiling() or self._inside.held:
                 return function(*args, **kwargs)
             size = _UNKNOWN_SIZE if at_input is None else _size(_argument(args, kwargs, at_input, parameters))
             number = self._begin(plain, _argument(args, kwargs, at_group, parameters), size)
@@ -203,7 +204,7 @@ class Operations:
         places = [parameters.index(each) for each in ("tensor", "group", by_rank, by_group_rank)]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._inside.held:
+            if torch.compiler.is_compiling() or self._inside.held:
                 return function(*args, **kwargs)
             tensor, group, peer, group_peer = (_argument(args, kwargs, at, parameters) for at in places)
             number = self._begin(name, group, _size(tensor), peer=peer, group_peer=group_peer)
@@ -224,6 +225,8 @@ class Operations:
 
     def _batch(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(operations: list[dist.P2POp]) -> list[dist.Work]:
+            if torch.compiler.is_compiling():
+                return cast(list[dist.Work], function(operations))
             numbers = [
                 self._begin(each.op.__name__, each.group, _size(each.tensor), peer=each.peer) for each in operations
             ]
@@ -246,7 +249,7 @@ class Operations:
         at_group, plain = parameters.index("group"), _PLAIN_NAMES.get(name, name).removesuffix("_autograd")
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if self._inside.held or functional._are_we_tracing():
+            if torch.compiler.is_compiling() or self._inside.held or functional._are_we_tracing():
                 return function(*args, **kwargs)
             group = _argument(args, kwargs, at_group, parameters)
             number = self._begin(plain, _resolved(group), _size(_argument(args, kwargs, 0, parameters)))
@@ -263,7 +266,7 @@ class Operations:
 
     def _wait_tensor(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(tensor: Tensor) -> Any:
-            if self._inside.held or functional._are_we_tracing():
+            if torch.compiler.is_compiling() or self._inside.held or functional._are_we_tracing():
                 return function(tensor)
             waited = self._begin_wait()
             result = function(tensor)
@@ -276,7 +279,7 @@ class Operations:
 
     def _wait(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def wait(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
-            if self._inside.held:
+            if torch.compiler.is_compiling() or self._inside.held:
                 return function(work, *args, **kwargs)
             waited = self._begin_wait()
             result = function(work, *args, **kwargs)
@@ -290,23 +293,26 @@ class Operations:
     def _stream_wait(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def wait(stream: torch.cuda.Stream, other: Any) -> Any:
             # A rank's own batch is no other rank's doing.
-            if self._inside.held or not self._clock.computes_on(stream) or not self._clock.has_data:
+            counts = self._clock.has_data and self._is_of_the_step() and self._clock.computes_on(stream)
+            if self._inside.held or not counts:
                 return function(stream, other)
-            waited = self._begin_wait()
+            waited = self._clock.begin_wait()
             result = function(stream, other)
-            self._end_wait(waited)
+            self._clock.end_wait(waited)
             return result
 
         return wait
 
     def _begin_wait(self) -> Any:
-        return self._clock.begin_wait() if self._counts() else None
+        if not self._is_of_the_step() or (self._clock.on_gpu and not self._clock.computes_on()):
+            return None
+        return self._clock.begin_wait()
 
     def _end_wait(self, waited: Any) -> None:
         if waited is not None:
             self._clock.end_wait(waited)
 
-    def _counts(self) -> bool:
+    def _is_of_the_step(self) -> bool:
         """Whether this thread's waiting is the step's: that of its own thread, and of autograd's on a GPU, which no
         Python code has started."""
         thread = threading.get_ident()

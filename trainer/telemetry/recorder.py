@@ -126,7 +126,7 @@ class Recorder:
             return
         self._closed.set()
         if self._watch is not None:
-            self._watch.join()
+            self._watch.join(_PUBLISH_SECONDS)  # the storage may hang while it publishes
         faulthandler.unregister(signal.SIGUSR2)
         if self._in_time(self._publish):
             self._drop()
@@ -137,7 +137,8 @@ class Recorder:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.stat(folder).st_uid != os.getuid():
             raise PermissionError(f"{folder} belongs to another user")
-        publish_left_over(options.output, folder)
+        with self._storage_errors():
+            publish_left_over(options.output, folder)
         header = RingHeader(
             rank=options.rank,
             world_size=options.world_size,
@@ -204,8 +205,10 @@ class Recorder:
             os.close(self._stacks)
             os.unlink(self._stacks_path)
         if self._ring is not None:
-            self._ring.close()
+            # The map goes with the last thread that notes something in it: one that saves a checkpoint may.
             os.unlink(self._ring.path)
+            with contextlib.suppress(OSError):  # the last rank of the node takes the folder along
+                os.rmdir(os.path.dirname(self._ring.path))
         self._ring = self._stacks = None
 
     @contextlib.contextmanager

@@ -171,10 +171,6 @@ class Ring:
         """The file as it is now."""
         return self._map[:]
 
-    def close(self) -> None:
-        """Unmap the file, which stays."""
-        self._map.close()
-
 
 def read_ring(data: bytes) -> RingContent:
     """What a ring's file holds, however its process ended. RingError where it is none."""

@@ -1,6 +1,6 @@
 """Finds ranks that are slower than others at the same work: medians of their own time over windows of steps.
 
-A rank is suspect in a phase where its median is beyond `ratio` times the median of all that do the same work, beyond
+A rank is suspect in a phase where its median is beyond `factor` times the median of all that do the same work, beyond
 `deviations` times the median of their absolute deviations from it, and costs at least `least_share` of a step. Twice
 in a row, it is named; twice in a row not, it is let go. Mean and standard deviation would not do: of N values none is
 further than sqrt(N - 1) standard deviations from their mean, so that among 8 ranks nothing is ever beyond 3.
@@ -28,7 +28,7 @@ class StragglerLimits(Protocol):
     """Beyond which a rank is suspect: see the module. `[train.stragglers]` has them."""
 
     @property
-    def ratio(self) -> float: ...
+    def factor(self) -> float: ...
 
     @property
     def deviations(self) -> float: ...
@@ -89,7 +89,7 @@ def suspects(
             usual = median(of_phase)
             deviation = median(abs(seconds - usual) for seconds in of_phase)
             beyond = max(
-                limits.ratio * usual, usual + limits.deviations * deviation, usual + limits.least_share * step_seconds
+                limits.factor * usual, usual + limits.deviations * deviation, usual + limits.least_share * step_seconds
             )
             found += [
                 Suspect(rank=rank, phase=phase, seconds=seconds, usual=usual)

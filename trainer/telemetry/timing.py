@@ -84,9 +84,9 @@ class StepTiming:
             self._end.synchronize()
 
 
-def _event(*, timed: bool) -> torch.cuda.Event:
+def _event(*, timed: bool, stream: torch.cuda.Stream | None = None) -> torch.cuda.Event:
     event = cast(Any, torch.cuda.Event)(enable_timing=timed)
-    event.record()
+    event.record(stream)
     return cast(torch.cuda.Event, event)
 
 
@@ -99,7 +99,7 @@ class PhaseClock:
     waiting included), by the processor's clock elsewhere."""
 
     def __init__(self, device: torch.device, watcher: Callable[[str], None] | None = None) -> None:
-        self.on_gpu = device.type == "cuda"
+        self._device, self.on_gpu = device, device.type == "cuda"
         self.phase: Phase | None = None
         self.has_data = False
         self._computing = torch.cuda.current_stream(device) if self.on_gpu else None
@@ -133,9 +133,10 @@ class PhaseClock:
         if self.phase is not None:
             self._waits.append((self.phase, begin, self.now()))
 
-    def computes_on(self, stream: torch.cuda.Stream) -> bool:
-        """Whether this is the stream that the phases are measured in."""
-        return stream == self._computing
+    def computes_on(self, stream: torch.cuda.Stream | None = None) -> bool:
+        """Whether this stream of a GPU, or the one that this thread works on, is the one that computes: what waits on
+        another, as fully_shard's own, keeps no step from going on."""
+        return (stream or torch.cuda.current_stream(self._device)) == self._computing
 
     @contextmanager
     def stage_pass(self) -> Iterator[None]:
@@ -158,10 +159,10 @@ class PhaseClock:
         return StepTiming(marks, self._data_came, self.now(), passes, waits)
 
     def now(self) -> Any:
-        """A mark of this instant: an event in the device's stream on a GPU, else the processor's clock."""
+        """A mark of this instant: an event in the stream that computes on a GPU, else the processor's clock."""
         if not self.on_gpu:
             return time.perf_counter()
-        return _event(timed=True)
+        return _event(timed=True, stream=self._computing)
 
 
 class Figures:

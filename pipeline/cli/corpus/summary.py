@@ -10,13 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.results.run_summary import RunSummary, limited, unlike_warnings
-from pipeline.terminal import visible
+from pipeline.terminal import counted, visible
 from stages.steps.catalogue import STAGES
 
 
 def show_summary(screen: Console, summary: RunSummary) -> None:
     """The table at the end of `sluice run`."""
-    title = Text(f"{visible(summary.name)}: what became of {summary.num_documents:,} documents")
+    title = Text(f"{visible(summary.name)}: what became of {counted(summary.num_documents, 'document')}")
     table = Table(box=None, title=title, title_justify="left", title_style="bold")
     table.add_column("stage")
     table.add_column("rule")
@@ -28,7 +28,7 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
     screen.print(table)
     unreadable = summary.num_unreadable
     screen.print(
-        f"\n{_counted(summary.num_records, 'record')} of {_counted(summary.num_files, 'file')} read,"
+        f"\n{counted(summary.num_records, 'record')} of {counted(summary.num_files, 'file')} read,"
         f" {summary.num_documents:,} of them documents"
         f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
         f" {_what_is_left(summary)}."
@@ -38,13 +38,13 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
     if summary.parsed_texts is not None:
         kept = summary.parsed_texts
         screen.print(
-            f"texts/ keeps the texts of {kept.num_documents:,} documents after parse, with all personal data in them:"
-            f" {decimal(kept.bytes)}.",
+            f"texts/ keeps the texts of {counted(kept.num_documents, 'document')} after parse, with all personal data"
+            f" in them: {decimal(kept.bytes)}.",
             soft_wrap=True,
         )
     if summary.num_without_page:
         screen.print(
-            f"{_counted(summary.num_without_page, 'document')} of no page (url empty, or it names none): no rule by"
+            f"{counted(summary.num_without_page, 'document')} of no page (url empty, or it names none): no rule by"
             " host or domain, no comparison by URL and no purge --host or --domain sees"
             f" {'it' if summary.num_without_page == 1 else 'them'}.",
             soft_wrap=True,
@@ -68,11 +68,7 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
 def _what_is_left(summary: RunSummary) -> str:
     if summary.identity["recipe"]["tokenize"].get("off"):
         return f"{summary.num_kept:,} texts, and no tokens (tokenize.off)"
-    return f"{_counted(summary.num_tokens, 'token')} in {_counted(summary.num_shards, 'shard')}"
-
-
-def _counted(num: int, what: str) -> str:
-    return f"{num:,} {what}{'' if num == 1 else 's'}"
+    return f"{counted(summary.num_tokens, 'token')} in {counted(summary.num_shards, 'shard')}"
 
 
 def _place(stage: str) -> float:

@@ -47,7 +47,7 @@ from pipeline.cli.arguments import add_json, doc_id, words
 from pipeline.cli.errors import FailedError
 from pipeline.cli.printing import print_json
 from pipeline.inspect.tracing import exposures_of
-from pipeline.terminal import visible, without_formula
+from pipeline.terminal import counted, visible, without_formula
 
 if TYPE_CHECKING:
     from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
@@ -266,18 +266,19 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
     is_printed = _print_unfinished(options, applied)
     if not plan.rows and plan.parsed_texts is None:
         if not is_printed:
-            done = "the parsed texts are" if options.parsed_texts else f"{len(plan.already):,} documents are"
+            done = "the parsed texts are" if options.parsed_texts else _are(len(plan.already))
             print(f"Nothing to purge: {done} purged already.")
         _print_without_page(options, plan)
         _print_elsewhere(plan)
         _print_exports(exports)
         return
     if plan.returned:
-        print(f"{len(plan.returned):,} documents were purged before and are there again, as out of a backup")
+        was = counted(len(plan.returned), "document was purged before and is", "documents were purged before and are")
+        print(f"{was} there again, as out of a backup")
     if plan.parsed_texts is not None:
         texts = plan.parsed_texts
         print(
-            f"the parsed texts of {texts.num_rows:,} documents, {decimal(texts.num_bytes)} with what goes with"
+            f"the parsed texts of {counted(texts.num_rows, 'document')}, {decimal(texts.num_bytes)} with what goes with"
             " them; no document, clean text or token"
         )
     else:
@@ -330,20 +331,25 @@ def _price(exposure: dict[str, Any]) -> str:
     return line
 
 
+def _are(num: int) -> str:
+    return counted(num, "document is", "documents are")
+
+
 def _print_documents(plan: PurgePlan) -> None:
     roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
     if plan.match.promote_duplicates:
         print(
-            f"{plan.num_documents:,} documents, and no copy of their texts: their suppressed duplicates stay suppressed"
-            " here, and the next run that honours this purge may keep one of each"
+            f"{counted(plan.num_documents, 'document')}, and no copy of the texts: suppressed duplicates stay so here,"
+            " and the next run that honours this purge may keep one of each"
         )
     else:
         print(
-            f"{plan.num_documents:,} documents: {roles['target']:,} targets, {roles['twin']:,} suppressed twins,"
-            f" {roles['kept_copy']:,} kept copies of suppressed targets"
+            f"{counted(plan.num_documents, 'document')}: {counted(roles['target'], 'target')},"
+            f" {counted(roles['twin'], 'suppressed twin')},"
+            f" {counted(roles['kept_copy'], 'kept copy', 'kept copies')} of suppressed targets"
         )
     print(
-        f"{plan.num_tokens:,} tokens in {len(plan.shards):,} shards:",
+        f"{counted(plan.num_tokens, 'token')} in {counted(len(plan.shards), 'shard')}:",
         *(f"{visible(s)}/{n:05d}" for s, n in plan.shards[:20]),
     )
 
@@ -400,8 +406,9 @@ def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
     """What no host or domain names, so that nobody takes the plan for all there is."""
     if plan.num_without_page:
         print(
-            f"{plan.num_without_page:,} documents of OUT are of no page (their url is empty or names none), so no host"
-            f" or domain takes them: look at them with sluice lineage {visible(shlex.quote(options.out))}"
+            f"{counted(plan.num_without_page, 'document of OUT is', 'documents of OUT are')} of no page (url empty, or"
+            " it names none), so no host or domain takes them: look at them with sluice lineage"
+            f" {visible(shlex.quote(options.out))}"
             ' "SELECT doc_id, url FROM documents WHERE host IS NULL", and name them with --doc or --where'
         )
 
@@ -418,7 +425,7 @@ def _print_unfinished(options: argparse.Namespace, applied: Applied | None) -> b
         row = next(purge for purge in Lookup(out).purges() if purge.purge_id == applied.finished)
         print(
             f"Finished purge {row.purge_id}, which an earlier call of {row.by!r} had begun ({row.reason!r}):"
-            f" {row.num_documents:,} documents, {row.num_tokens:,} tokens. Proof:"
+            f" {counted(row.num_documents, 'document')}, {counted(row.num_tokens, 'token')}. Proof:"
             f" sluice verify {visible(shlex.quote(options.out))}"
         )
     return applied.finished is not None and applied.purge_id == applied.finished

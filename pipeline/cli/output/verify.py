@@ -29,7 +29,7 @@ from lineage.store.rows import PurgeRow
 from pipeline.cli.arguments import add_json
 from pipeline.cli.printing import print_json
 from pipeline.phases.progress import ProgressReporter
-from pipeline.terminal import visible
+from pipeline.terminal import counted, visible
 
 if TYPE_CHECKING:
     from lineage.verify.problems import Problem, Verification
@@ -92,7 +92,13 @@ def run(options: argparse.Namespace) -> int:
         print(visible(str(problem)))
     for note in notes:
         print(visible(f"note: {note}"))
-    counts = f"{found.num_files:,} files, {found.num_documents:,} documents, {found.num_tokens:,} tokens"
+    counts = ", ".join(
+        (
+            counted(found.num_files, "file"),
+            counted(found.num_documents, "document"),
+            counted(found.num_tokens, "token"),
+        )
+    )
     if options.retokenize is not None:
         counts += f", {found.num_retokenized:,} texts encoded again"
     if found.has_more:
@@ -127,5 +133,5 @@ def _print_proved(purges: Sequence[PurgeRow]) -> None:
         return
     print("\nProved of each purge: all its tokens are end-of-text, and none of its documents has a text here any more.")
     for row in purges:
-        counts = f"{row.num_documents:,} documents, {row.num_tokens:,} tokens"
+        counts = f"{counted(row.num_documents, 'document')}, {counted(row.num_tokens, 'token')}"
         print(visible(f"  {row.at}  {row.purge_id}  {counts}  by {row.by}: {row.reason}"))

@@ -102,7 +102,7 @@ def plan_basket(out: Folder, index: Index, items: Sequence[BasketItem]) -> Baske
         num_documents=len(ids),
         num_already=len({doc_id for plan in plans for doc_id in plan.already} - ids),
         num_tokens=sum(row.num_tokens or 0 for row in planned),
-        num_shards=len({(row.source, row.shard) for row in planned if row.shard is not None}),
+        num_shards=len({(row.shard_source, row.shard) for row in planned if row.shard is not None}),
         by_role=tuple((role, roles[role]) for role in ("target", "kept_copy", "twin") if role in roles),
         elsewhere=tuple({entry.doc_id: entry for plan in plans for entry in plan.elsewhere}.values()),
         exposures=tuple(exposures_of(out.url, placed)),

@@ -28,7 +28,7 @@ class ShownToken:
 
 def tokens_of(out: Folder, index: Index, row: DocumentRow, first: int, tokenizer: Tokenizer | None) -> list[ShownToken]:
     """Some tokens of a placed document from its token `first` on. RecipeError for one that has none."""
-    shard = next((each for each in index.shards if (each.source, each.shard) == (row.source, row.shard)), None)
+    shard = next((each for each in index.shards if (each.source, each.shard) == (row.shard_source, row.shard)), None)
     if shard is None or row.start is None or row.num_tokens is None:
         raise RecipeError("this document lies in no shard")
     num = max(0, min(TOKENS_A_PAGE, row.num_tokens - first))

@@ -21,7 +21,8 @@ from fsspec.implementations.local import LocalFileSystem
 from lineage.recipe import RecipeError
 from lineage.storage import clients as storage
 from pipeline.inputs.files import COMMON_CRAWL, Input, list_inputs, open_input
-from pipeline.inputs.http_file import Retries, http_size, open_http
+from pipeline.inputs.http_file import http_size, open_http
+from pipeline.inputs.retries import Retries
 from pipeline.recipe import SourceTable
 from stages.document import Document
 from stages.reading.reader import ReadOptions, read_documents
@@ -217,7 +218,7 @@ def test_a_file_that_a_list_names_in_two_spellings_counts_once(crawl: Path) -> N
 
 
 def test_paths_of_a_copied_common_crawl_list_lie_on_its_server(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.inputs.files.http_size", lambda url, shown: len(url))
+    monkeypatch.setattr("pipeline.inputs.http_file.http_size", lambda url, shown: len(url))
     entry = "crawl-data/CC-MAIN-2026-01/segments/1/warc/x.warc.gz"
     (found,) = list_inputs(source(write_list(crawl / "warc.paths.gz", entry)))
     assert (found.name, found.url) == (entry, f"{COMMON_CRAWL}/{entry}")

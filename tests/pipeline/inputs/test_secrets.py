@@ -21,7 +21,8 @@ from lineage.storage.folder import Folder
 from pipeline import process
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
-from pipeline.inputs.http_file import Retries, http_facts, open_http
+from pipeline.inputs.http_file import http_facts, open_http
+from pipeline.inputs.retries import Retries
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
 from tests.support.outputs.byte_search import everything, of_folder

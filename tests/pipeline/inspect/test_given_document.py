@@ -67,6 +67,31 @@ def test_a_line_and_a_row_are_the_documents_of_a_run(answer: Answer, tmp_path: P
     assert (told["url"], told["text"][:1]) == ("https://example.org/2", "2")
 
 
+def test_an_offset_within_a_document_is_answered_with_the_nearest_ones(answer: Answer, tmp_path: Path) -> None:
+    lines = [json.dumps({"body": f"{n} {TEXT}"}) + "\n" for n in range(3)]
+    (tmp_path / "rows.jsonl").write_text("".join(lines))
+    first, second = len(lines[0].encode()), len("".join(lines[:2]).encode())
+    words = ("--file", str(tmp_path / "rows.jsonl"), "--source", "rows", "--offset")
+    for offset, nearest in (
+        (first + 1, f"offset {first} and offset {second}"),
+        (3, f"offset 0 and offset {first}"),
+        (9 * second, f"offset {second}"),
+    ):
+        code, _, complaint = answer(*words, str(offset))
+        assert code == 1
+        assert complaint.rstrip().endswith(f"; the nearest documents: {nearest}")
+    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + PAGE
+    head = (
+        b"WARC/1.0\r\nWARC-Type: response\r\nWARC-Record-ID: <urn:uuid:0>\r\nWARC-Target-URI: https://a.example/\r\n"
+        b"WARC-Date: 2026-01-01T00:00:00Z\r\nContent-Type: application/http; msgtype=response\r\n"
+    )
+    record = head + b"Content-Length: %d\r\n\r\n" % len(page) + page + b"\r\n\r\n"
+    (tmp_path / "two.warc").write_bytes(record * 2)
+    code, _, complaint = answer("--warc", str(tmp_path / "two.warc"), "--offset", "7", "--source", "web")
+    assert code == 1
+    assert complaint.rstrip().endswith(f"; the nearest documents: offset 0 and offset {len(record)}")
+
+
 def test_an_element_of_a_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = recipe(str(tmp_path / "out"), {"repos": ("nowhere/*",)})
     plain["source"][0]["text_field"] = "files[].content"

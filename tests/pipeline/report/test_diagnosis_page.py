@@ -92,7 +92,6 @@ def read_back(output: Path, rings: dict[int, RingContent]) -> None:
                 written.end(number)
         for step in content.steps:
             written.add_step(step.step, step.own, step.waiting)
-        written.close()
     (folder / "rank-00002.stacks").write_text(STACKS)
 
 

@@ -52,11 +52,11 @@ def test_a_page_is_looked_at_no_further_than_where_it_is_too_deep(monkeypatch: p
     monkeypatch.setattr("stages.html.markup.depth", counted)
     assert depth_where_above("<rp>x" * 90_000, 1_000) == 2 + 10_000
     assert looked_at == [10_000], "at 90,000 the parser would have looked through four billion elements"
-    monkeypatch.setattr("stages.html.markup._STRETCH", 100)
+    monkeypatch.setattr("stages.html.markup._BEGINNING", 100)
     assert depth_where_above("<p>x" * 250 + "<rp>x" * 30, 20) == 33
     assert looked_at[1:] == [100, 200, 280], "what began flat may be deep further on"
     assert depth_where_above("<p>x" * 2_000, 20) == 3
-    assert looked_at[4:] == [200 * number for number in range(1, 10)] + [2_000], "ten times at most"
+    assert looked_at[4:] == [100, 200, 400, 800, 1_600, 2_000], "together no more than the page twice"
 
 
 PARTS = [

@@ -123,7 +123,9 @@ def test_a_planted_sleep_is_own_time_of_its_rank_and_waiting_of_the_other_in_eve
         assert own_slow >= SLEEP > waiting_slow, way
         assert waiting > SLEEP / 2 > own, way
     recorders = read_recorders(Folder(str(tmp_path / "out")))
-    assert not os.listdir(node_folder(Folder(str(tmp_path / "out"))))  # published, so the node's memory is free again
+    assert not os.path.exists(
+        node_folder(Folder(str(tmp_path / "out")))
+    )  # published, so the node's memory is free again
     for rank, ring in recorders.rings.items():
         noted = [(each.site.name, each.size, each.peer) for each in ring.operations if each.site.phase]
         other, size = 1 - rank, 4 * ONES
@@ -177,7 +179,7 @@ def test_what_a_killed_process_knew_is_read_on_its_node_and_published_by_the_nex
     assert read_recorders(output).rings[0].header.rank == 0
     run_forked(tmp_path / "work", 1, partial(_each_alone, tmp_path / "out"))
     assert f"{attempt_folder(1)}/rank-00000.ring" in output.names("recorder")
-    assert not os.listdir(node_folder(output))
+    assert not os.path.exists(node_folder(output))
 
 
 def _each_alone(output: Path, process: Process) -> None:
@@ -202,7 +204,7 @@ class FakeClock:
         self._computing = computing
         self.num_waits = 0
 
-    def computes_on(self, stream: object) -> bool:
+    def computes_on(self, stream: object | None = None) -> bool:
         return stream is self._computing
 
     def begin_wait(self) -> int:
@@ -230,3 +232,23 @@ def test_on_a_gpu_the_waits_of_the_stream_that_computes_are_counted_once_its_dat
     finally:
         operations.close()
     assert torch.cuda.Stream.wait_event is before
+
+
+def _compiled(process: Process) -> list[float]:
+    def gathered(x: torch.Tensor) -> torch.Tensor:
+        every = [torch.empty_like(x)]
+        dist.all_gather(every, 2 * x)
+        return every[0] + 1
+
+    operations = Operations(PhaseClock(process.device), None)
+    try:
+        whole = torch.compile(gathered, backend="aot_eager", fullgraph=True)  # an error where it is broken up
+        found: list[float] = whole(torch.ones(2)).tolist()
+        return found
+    finally:
+        operations.close()
+
+
+@pytest.mark.slow
+def test_a_compiled_block_finds_torchs_own_collectives_and_stays_whole(tmp_path: Path) -> None:
+    assert run_forked(tmp_path / "work", 1, _compiled) == [[3.0, 3.0]]

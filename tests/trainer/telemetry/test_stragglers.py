@@ -109,5 +109,5 @@ def test_one_slow_step_in_a_window_does_not_move_its_median() -> None:
 
 
 def test_limits_are_those_of_the_recipe() -> None:
-    strict = dataclasses.replace(LIMITS, ratio=2.0)
+    strict = dataclasses.replace(LIMITS, factor=2.0)
     assert feed(StragglerDetector(strict, [[0, 1, 2, 3]], ["a"] * 4), [0.3, 0.3]) == [[], []]

@@ -198,7 +198,7 @@ def test_a_purge_stopped_by_a_full_disk_says_what_to_do_and_the_same_call_says_t
     assert f"Finished purge {purge_id}" in said and f"{documents} documents, {int(str(tokens)):,} tokens" in said
     assert "Nothing to purge" not in said
     assert purge(out, "--doc", doc_id, "--apply") == 0
-    assert "Nothing to purge: 1 documents are purged already." in capsys.readouterr().out
+    assert "Nothing to purge: 1 document is purged already." in capsys.readouterr().out
     assert main(["verify", out.url]) == 0
 
 
@@ -216,7 +216,7 @@ def test_a_backup_laid_over_a_purged_output_is_named_and_purged_again(
     assert f"purged.returned: document {doc_id}" in capsys.readouterr().out
     assert purge(out, "--doc", doc_id, "--apply") == 0
     said = capsys.readouterr().out
-    assert "1 documents were purged before and are there again" in said and "Purged as" in said
+    assert "1 document was purged before and is there again" in said and "Purged as" in said
     assert main(["verify", out.url]) == 0
     assert "Nothing was purged" not in words_of(out, "purges")
     assert tiles_of(out)["purged since"] == 1, "a document that was purged twice counts once"
