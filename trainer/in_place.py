@@ -84,14 +84,16 @@ _ENDING_THE_RUN: Final = (RecipeError, FencedOutError, StoreError, TrainingStopp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParticipantJob:
-    """What each process of a run gets. `launch` names this start of all of them."""
+    """What each process of a run gets. `launch` names this start of all of them, which began at `began_at`, seconds
+    since the epoch."""
 
     recipe: dict[str, Any]
     launch: str
+    began_at: float
 
     @staticmethod
-    def of(recipe: TrainRecipe, launch: str) -> ParticipantJob:
-        return ParticipantJob(recipe=as_plain(recipe), launch=launch)
+    def of(recipe: TrainRecipe, launch: str, began_at: float) -> ParticipantJob:
+        return ParticipantJob(recipe=as_plain(recipe), launch=launch, began_at=began_at)
 
 
 def participate(job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[], Sequence[Sink]] = tuple) -> int:
@@ -99,7 +101,7 @@ def participate(job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[],
     recipe = parse_table(TrainRecipe, job.recipe)
     participant = Participant(place, recipe.train.faults.watchdog_seconds)
     try:
-        result = _Survivor(recipe, participant, job.launch, more_sinks).run()
+        result = _Survivor(recipe, participant, job, more_sinks).run()
     except (*_ENDING_THE_RUN, CheckpointError) as error:
         participant.ended({"error": type(error).__name__, "message": str(error)})
     except BaseException as error:
@@ -171,9 +173,13 @@ class _Survivor:
     """A process of the run, from generation to generation."""
 
     def __init__(
-        self, recipe: TrainRecipe, participant: Participant, launch: str, more_sinks: Callable[[], Sequence[Sink]]
+        self,
+        recipe: TrainRecipe,
+        participant: Participant,
+        job: ParticipantJob,
+        more_sinks: Callable[[], Sequence[Sink]],
     ) -> None:
-        self._recipe, self._participant, self._launch = recipe, participant, launch
+        self._recipe, self._participant, self._launch = recipe, participant, job.launch
         self._more_sinks = more_sinks
         self._output = Folder(recipe.train.output)
         # Whatever does not hang on the rank is ready when a spare gets one.
@@ -192,7 +198,7 @@ class _Survivor:
         self._flushed = (-1, -1)
         # What has been imported by now stays: looking for the remains of a model need not go through it each time.
         gc.freeze()
-        self._began_at = 0.0
+        self._began_at = self._start_began_at = job.began_at
         self._in_place = False
         self._reports: list[StepReport] = []
 
@@ -233,7 +239,9 @@ class _Survivor:
 
     def _train(self) -> TrainingResult:
         participant, recipe = self._participant, self._recipe
-        self._num_neighbours_bytes, self._began_at = 0, time.time()
+        self._num_neighbours_bytes = 0
+        # A generation after a loss begins here; the first one with the start of its processes, whose imports count.
+        self._began_at = time.time() if participant.generation else self._start_began_at
         participant.at(0, "agreement of the ranks that are left")
         participant.tell(self._report())
         agreed = agree(participant.reports(), partial(recipe.train.mesh.replicas_of, shards=recipe.train.zero != 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,7 @@ from trainer.checkpoint.store import CheckpointError, complete_checkpoints
 from trainer.in_place import ParticipantJob, participate
 from trainer.options import TrainRecipe
 from trainer.processes.forked_processes import ForkedProcesses
+from trainer.processes.runtime import process_began
 from trainer.processes.supervisor import Processes, Supervisor, make_store
 from trainer.recovery.attempts import FencedOutError, attempts, failures
 from trainer.recovery.repeats import TrainingStoppedError
@@ -58,11 +60,14 @@ def train_on_this_machine(recipe: TrainRecipe, stop_requested: Callable[[], bool
     def begin(job: ParticipantJob, port: int) -> Processes:
         return ForkedProcesses(partial(participate, job), port, recipe.train.num_workers)
 
-    return train_supervised(recipe, begin, stop_requested)
+    return train_supervised(recipe, begin, stop_requested, began_at=process_began())
 
 
-def train_supervised(recipe: TrainRecipe, begin: Begin, stop_requested: Callable[[], bool]) -> TrainingResult:
-    """Start the processes, and start them again where a loss could not be met in place, as long as that gets on."""
+def train_supervised(
+    recipe: TrainRecipe, begin: Begin, stop_requested: Callable[[], bool], began_at: float | None = None
+) -> TrainingResult:
+    """Start the processes, and start them again where a loss could not be met in place, as long as that gets on.
+    `began_at`: when the first start began, seconds since the epoch; None: now."""
     output = Folder(recipe.train.output)
     steps: list[int] = []
     while True:
@@ -74,7 +79,8 @@ def train_supervised(recipe: TrainRecipe, begin: Begin, stop_requested: Callable
                 f" errors: {errors}"
             )
         store = make_store()
-        job = ParticipantJob.of(recipe, uuid.uuid4().hex)
+        job = ParticipantJob.of(recipe, uuid.uuid4().hex, time.time() if began_at is None else began_at)
+        began_at = None
         ended = Supervisor(
             begin(job, store.port),
             store,
