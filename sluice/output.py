@@ -172,7 +172,7 @@ class Output:
         begin, length = row.start * _TOKEN_BYTES, row.num_tokens * _TOKEN_BYTES
 
         def read(index: Index) -> tuple[str, bytes]:
-            (shard,) = (s for s in index.shards if (s.source, s.shard) == (row.source, row.shard))
+            (shard,) = (s for s in index.shards if (s.source, s.shard) == (row.shard_source, row.shard))
             with self._folder.open(shard.file) as stream:
                 stream.seek(begin)
                 return shard.file, stream.read(length)

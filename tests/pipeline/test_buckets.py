@@ -22,6 +22,7 @@ from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases import buckets as phase
 from pipeline.phases.buckets import part_unit
 from pipeline.recipe import check_steps_of, load
+from sluice.output import open_output
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, summary_of, write_recipe
@@ -153,12 +154,14 @@ def test_exposure_and_purge_know_the_part(out: Path, tmp_path: Path, capsys: pyt
     assert traced["placements"] == [{"source": source, "shard": shard, "start": start, "num_tokens": num}]
     assert main(["trace", str(here), "--shard", f"{source}/{shard}", "--offset", str(start), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["documents"][0]["doc_id"] == doc_id
+    tokens = open_output(str(here)).tokens(doc_id)
+    assert len(tokens) == num
     assert main(["purge", str(here), "--doc", doc_id, "--reason", "asked", "--by", "me", "--apply", "--json"]) == 0
     assert ask(here, "SELECT source, shard, start, num_tokens FROM purged") == [(source, shard, start, num)]
     assert verify(Folder(str(here)), verify_hooks(Folder(str(here)))).problems == ()
     name = next(s.file for s in read_index(Folder(str(here))).shards if (s.source, s.shard) == (source, shard))
-    tokens = np.frombuffer((here / name).read_bytes(), "<u4")[start : start + num]
-    assert set(tokens.tolist()) == {read_index(Folder(str(here))).tokenizer.eot_id}
+    purged = np.frombuffer((here / name).read_bytes(), "<u4")[start : start + num]
+    assert set(purged.tolist()) == {read_index(Folder(str(here))).tokenizer.eot_id}
 
 
 def test_a_mixture_weighs_parts(out: Path) -> None:

@@ -62,6 +62,7 @@ def test_a_key_has_help_and_the_default_that_a_recipe_gets(key: RecipeKey) -> No
     if key.is_required or key.table in (
         "source",
         "classifier",
+        "bucket",
         "step",
         "ray.stages.NAME",
         "quality.language.NAME",
