@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pipeline.recipe_help.keys import SHAPES, Kind, RecipeKey, RecipeTable, recipe_tables
-from pipeline.recipe_help.tables import EXAMPLES, PARAGRAPHS
+from pipeline.recipe_help.tables import example_of, paragraph_of
 
 _TITLES: Final[dict[Kind, str]] = {"data": "The data recipe", "train": "The training recipe"}
 _OPENING: Final = """# The recipe
@@ -43,7 +43,7 @@ def _of_recipe(kind: Kind) -> Iterator[str]:
 
 def _of_table(table: RecipeTable) -> Iterator[str]:
     place = (table.recipe, table.name)
-    yield f"\n### `{table.header}`\n\n{PARAGRAPHS[place]}\n\n```toml\n{EXAMPLES[place]}\n```\n"
+    yield f"\n### `{table.header}`\n\n{paragraph_of(*place)}\n\n```toml\n{example_of(*place)}\n```\n"
     yield "| key | type | default | meaning |\n| --- | --- | --- | --- |"
     for key in table.keys:
         cells = (f"`{key.own_name}`", _cell(key.type), _default(key), _cell(meaning(key)))

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from pipeline.recipe_help.keys import SHAPES, Kind, inner_table, recipe_tables
 from pipeline.recipe_help.page import meaning
-from pipeline.recipe_help.tables import PARAGRAPHS
+from pipeline.recipe_help.tables import paragraph_of
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _TITLES: Final[Mapping[Kind, str]] = {"data": "A data recipe of Sluice", "train": "A training recipe of Sluice"}
@@ -57,7 +57,7 @@ class _Schemas:
         ]
         return {
             "type": "object",
-            **({"description": PARAGRAPHS[self._kind, name]} if name else {}),
+            **({"description": paragraph_of(self._kind, name)} if name else {}),
             "properties": {field.name: self._field(field, hints[field.name], name) for field in fields},
             **({"required": required} if required else {}),
             "additionalProperties": False,

@@ -94,6 +94,8 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "train.recovery",
     ): "What follows when a process dies or hangs: all start again from the newest"
     " checkpoint, or the others go on with what they hold and a waiting process takes its place (docs/training.md).",
+    ("train", "train.health"): "How often the run looks whether its machines are sound: known products and sums whose"
+    " time and bits are compared, room, and what kernel and GPUs count.",
     ("train", "train.resources"): "What each training process reserves on a Ray cluster, and where it may lie. Nothing"
     " of it matters under torchrun.",
     ("train", "train.mixture"): "The share of each source, from a step on. Without such a table sources are read in"
@@ -157,6 +159,7 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
         "train",
         "train.recovery",
     ): '[train.recovery]\nmode = "in_place"\nspares = 1\n\n[train.parallel]\ndp_replicate = 2',
+    ("train", "train.health"): "[train.health]\nevery = 500",
     ("train", "train.resources"): '[train.resources]\ncpus = 4\nplacement = "SPREAD"',
     ("train", "train.mixture"): "[[train.mixture]]\nweights = { web = 0.8, books = 0.2 }\n\n[[train.mixture]]\n"
     "first_step = 15_000\nweights = { web = 0.5, books = 0.5 }",
@@ -167,3 +170,15 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ("train", "mix.doremi"): "[mix.doremi]\nstep_size = 1.0",
 }
 """A table of each kind as a recipe may hold it."""
+
+
+def paragraph_of(kind: Kind, table: str) -> str:
+    """What a table is, for its page and for editors. AssertionError names the table of which nothing is written here."""
+    assert (kind, table) in PARAGRAPHS, f"PARAGRAPHS of pipeline/recipe_help/tables.py: a paragraph of [{table}] lacks"
+    return PARAGRAPHS[kind, table]
+
+
+def example_of(kind: Kind, table: str) -> str:
+    """A table as a recipe has it. AssertionError as of `paragraph_of`."""
+    assert (kind, table) in EXAMPLES, f"EXAMPLES of pipeline/recipe_help/tables.py: an example of [{table}] lacks"
+    return EXAMPLES[kind, table]
