@@ -173,7 +173,7 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
 
 
 def paragraph_of(kind: Kind, table: str) -> str:
-    """What a table is, for its page and for editors. AssertionError names the table of which nothing is written here."""
+    """What a table is, for its page and for editors; AssertionError where nothing of it is written here."""
     assert (kind, table) in PARAGRAPHS, f"PARAGRAPHS of pipeline/recipe_help/tables.py: a paragraph of [{table}] lacks"
     return PARAGRAPHS[kind, table]
 
