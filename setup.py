@@ -9,7 +9,10 @@ SOURCES = sorted(Path("stages").rglob("*.pyx"))
 
 setup(
     ext_modules=cythonize(
-        [Extension(".".join(path.with_suffix("").parts), [str(path)], extra_compile_args=["-O3"]) for path in SOURCES],
+        [
+            Extension(".".join(path.with_suffix("").parts), [str(path)], extra_compile_args=["-O3"])
+            for path in SOURCES
+        ],
         build_dir="build",
     )
 )

@@ -1,8 +1,7 @@
 """`make bench`: every benchmark in turn, each a ratio against a named peer or bound in one run.
 
-The pipeline's own needs real pages: a folder of crawl files named by SLUICE_TEST_DATA or lying beside the checkout;
-without one it runs on the demo's crawl.
-"""
+The pipeline's own needs real pages: a folder of crawl files named by SLUICE_TEST_DATA or lying beside the
+checkout; without one it runs on the demo's crawl."""
 
 from __future__ import annotations
 
@@ -50,7 +49,10 @@ def main() -> int:
         for name, *arguments in commands:
             print(f"== {name}", flush=True)
             failed += (
-                subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *arguments], check=False).returncode != 0
+                subprocess.run(
+                    [sys.executable, "-m", f"benchmarks.{name}", *arguments], check=False
+                ).returncode
+                != 0
             )
     return failed
 

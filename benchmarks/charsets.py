@@ -1,21 +1,21 @@
-"""Pages in charsets that nobody names, or that a header misnames: how many are read wrongly, ours beside its peers.
+"""Pages in charsets that nobody names, or that a header misnames: how many are read wrongly, ours beside its
+peers.
 
     python -m benchmarks.charsets CRAWL [--labelled FOLDER] [--old CHECKOUT]
 
-CRAWL is a folder of WARC files. Of its pages those that are valid UTF-8 beyond ASCII are taken, whose text nobody
-doubts. A page is written in a charset if the letters of its main text fit; other characters that do not are written as
-numeric references, as publishing systems do. No <meta> and no XML declaration names a charset any more. Wrong is a page
-of which any character is read as another.
+CRAWL is a folder of WARC files. Of its pages those that are valid UTF-8 beyond ASCII are taken, whose text
+nobody doubts. A page is written in a charset if the letters of its main text fit; other characters that do
+not are written as numeric references, as publishing systems do. No <meta> and no XML declaration names a
+charset any more. Wrong is a page of which any character is read as another.
 
 `labelled` are files whose folder names their charset (`windows-1251-russian/…`), as in chardet's tests
-(https://github.com/chardet/chardet, folder tests); `made` are pages of one to four sentences of spaCy's examples, for
-scripts that a crawl has few pages of; `snippets` are the texts alone, cut to 30 and to 200 characters around one beyond
-ASCII.
+(https://github.com/chardet/chardet, folder tests); `made` are pages of one to four sentences of spaCy's
+examples, for scripts that a crawl has few pages of; `snippets` are the texts alone, cut to 30 and to 200
+characters around one beyond ASCII.
 
-resiliparse is its own `bytes_to_str(page, detect_encoding(page))`, datatrove what its WarcReader does. CHECKOUT is
-another checkout of this project, whose reading is told too. Then the crawl's own pages, as they are: on how many the
-sides agree, and the time of each side in turns.
-"""
+resiliparse is its own `bytes_to_str(page, detect_encoding(page))`, datatrove what its WarcReader does.
+CHECKOUT is another checkout of this project, whose reading is told too. Then the crawl's own pages, as they
+are: on how many the sides agree, and the time of each side in turns."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _BEYOND_ASCII = re.compile(r"[^\0-\x7f]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charset:
-    """A charset and whose texts are written in it: languages as lid.176 and spaCy name them (None: all that fit), and
-    the beginnings of the names of labelled folders."""
+    """A charset and whose texts are written in it: languages as lid.176 and spaCy name them (None: all that
+    fit), and the beginnings of the names of labelled folders."""
 
     name: str
     codec: str
@@ -62,18 +62,26 @@ _CENTRAL = ("pl", "cs", "sk", "hu", "hr", "sl")
 _CYRILLIC = ("ru", "uk", "bg", "mk")
 CHARSETS: Final = (
     Charset(name="windows-1252", codec="cp1252", languages=None),
-    Charset(name="ISO-8859-2", codec="iso8859_2", languages=_CENTRAL, labelled=("iso-8859-2-", "windows-1250-")),
-    Charset(name="windows-1250", codec="cp1250", languages=_CENTRAL, labelled=("iso-8859-2-", "windows-1250-")),
+    Charset(
+        name="ISO-8859-2", codec="iso8859_2", languages=_CENTRAL, labelled=("iso-8859-2-", "windows-1250-")
+    ),
+    Charset(
+        name="windows-1250", codec="cp1250", languages=_CENTRAL, labelled=("iso-8859-2-", "windows-1250-")
+    ),
     Charset(name="windows-1251", codec="cp1251", languages=_CYRILLIC, labelled=("windows-1251-", "KOI8-R")),
     Charset(name="KOI8-R", codec="koi8_r", languages=("ru",), labelled=("windows-1251-russian", "KOI8-R")),
     Charset(name="Shift_JIS", codec="cp932", languages=("ja",), labelled=("SHIFT_JIS", "CP932", "EUC-JP")),
     Charset(name="EUC-JP", codec="euc_jp", languages=("ja",), labelled=("SHIFT_JIS", "CP932", "EUC-JP")),
-    Charset(name="ISO-2022-JP", codec="iso2022_jp", languages=("ja",), labelled=("SHIFT_JIS", "CP932", "EUC-JP")),
+    Charset(
+        name="ISO-2022-JP", codec="iso2022_jp", languages=("ja",), labelled=("SHIFT_JIS", "CP932", "EUC-JP")
+    ),
     Charset(name="GB18030", codec="gb18030", languages=("zh",), labelled=("GB2312",)),
     Charset(name="Big5", codec="big5hkscs", languages=(), labelled=("Big5",)),
     Charset(name="EUC-KR", codec="cp949", languages=("ko",), labelled=("EUC-KR", "CP949")),
     Charset(name="windows-1253", codec="cp1253", languages=("el",), labelled=("iso-8859-7-",)),
-    Charset(name="windows-1254", codec="cp1254", languages=("tr",), labelled=("iso-8859-9-", "windows-1254-")),
+    Charset(
+        name="windows-1254", codec="cp1254", languages=("tr",), labelled=("iso-8859-9-", "windows-1254-")
+    ),
     Charset(name="windows-1255", codec="cp1255", languages=("he",), labelled=("windows-1255-",)),
     Charset(name="windows-1256", codec="cp1256", languages=("ar",), labelled=("windows-1256-",)),
     Charset(name="windows-1257", codec="cp1257", languages=("lt", "lv", "et")),
@@ -83,8 +91,8 @@ CHARSETS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of the crawl: its bytes (content encodings undone), the header's charset, and, where its bytes are valid
-    UTF-8 beyond ASCII, what they say, its main text and that text's language."""
+    """A page of the crawl: its bytes (content encodings undone), the header's charset, and, where its bytes
+    are valid UTF-8 beyond ASCII, what they say, its main text and that text's language."""
 
     payload: bytes
     hint: str | None
@@ -193,7 +201,8 @@ def resiliparse(page: bytes, hint: str | None) -> str:
 
 
 def datatrove(page: bytes, hint: str | None) -> str | None:
-    """The text as datatrove 0.10.1 decodes a page (process_record of its WARC reader), None where it drops it."""
+    """The text as datatrove 0.10.1 decodes a page (process_record of its WARC reader), None where it drops
+    it."""
     try:
         return page.decode("utf-8")
     except UnicodeDecodeError:
@@ -218,7 +227,9 @@ def of_checkout(folder: Path) -> Read:
     return lambda page, hint: str(theirs.decode_text(page, hint)[0])
 
 
-def tell(charset: Charset, kind: str, texts: Sequence[str], sides: Mapping[str, Read], hint: str | None = None) -> None:
+def tell(
+    charset: Charset, kind: str, texts: Sequence[str], sides: Mapping[str, Read], hint: str | None = None
+) -> None:
     """One line: wrong of all, by side."""
     if texts:
         found = {name: wrong(texts, charset.codec, read, hint) for name, read in sides.items()}
@@ -226,7 +237,8 @@ def tell(charset: Charset, kind: str, texts: Sequence[str], sides: Mapping[str, 
 
 
 def as_crawled(pages: Sequence[Page], sides: Mapping[str, Read], rounds: int) -> None:
-    """How the sides read the pages as they are: with how many of ours each agrees, and milliseconds a page."""
+    """How the sides read the pages as they are: with how many of ours each agrees, and milliseconds a
+    page."""
     texts = {name: [read(page.payload, page.hint) for page in pages] for name, read in sides.items()}
     best = dict.fromkeys(sides, float("inf"))
     for _ in range(rounds):
@@ -247,7 +259,9 @@ def as_crawled(pages: Sequence[Page], sides: Mapping[str, Read], rounds: int) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--labelled", type=Path)
     parser.add_argument("--old", type=Path)

@@ -1,8 +1,10 @@
-"""How long a checkpoint stops the training loop: written in the background, beside written while the loop waits.
+"""How long a checkpoint stops the training loop: written in the background, beside written while the loop
+waits.
 
-One process holds the weights and AdamW's moments of a model (at least 1 GB). Rounds alternate between the two ways and
-two bounds: copying the same bytes to other memory, and writing them to the same disk with one fsync. A stall: how long
-the loop is blocked; the price of the background is what a fixed work of matrix products takes longer beside it.
+One process holds the weights and AdamW's moments of a model (at least 1 GB). Rounds alternate between the two
+ways and two bounds: copying the same bytes to other memory, and writing them to the same disk with one fsync.
+A stall: how long the loop is blocked; the price of the background is what a fixed work of matrix products
+takes longer beside it.
 
     python -m benchmarks.checkpoint [--model 125M] [--rounds 5] [--scratch DIR]
 """
@@ -41,15 +43,24 @@ WORK_SECONDS = 4.0  # of matrix products, about as long as the writing in the ba
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="125M")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scratch", type=Path, help="a folder on the disk to measure; not given: a temporary one")
+    parser.add_argument(
+        "--scratch", type=Path, help="a folder on the disk to measure; not given: a temporary one"
+    )
     options = parser.parse_args()
     cast(Any, dist).init_process_group("gloo", store=cast(Any, dist).HashStore(), rank=0, world_size=1)
-    with tempfile.TemporaryDirectory(prefix="sluice-checkpoint-", dir=options.scratch) as scratch, torch.no_grad():
+    with (
+        tempfile.TemporaryDirectory(prefix="sluice-checkpoint-", dir=options.scratch) as scratch,
+        torch.no_grad(),
+    ):
         bench = Bench(state_of(options.model), Folder(scratch))
-        print(json.dumps({"state_gb": round(bench.num_bytes / 1e9, 2), "tensors": len(bench.state)}), flush=True)
+        print(
+            json.dumps({"state_gb": round(bench.num_bytes / 1e9, 2), "tensors": len(bench.state)}), flush=True
+        )
         bench.stall_in_background()
         bench.saver.wait()  # the first save makes its memory and its threads
         for _ in range(options.rounds):
@@ -63,7 +74,9 @@ def state_of(name: str) -> dict[str, Tensor]:
     """All that a run of this model saves, with memory of its own."""
     mesh = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
     config = model_config(name, VOCABULARY)
-    model = parallelise_model(config, ParallelLayout(mesh=mesh), torch.device("cpu"), datetime.timedelta(minutes=5))
+    model = parallelise_model(
+        config, ParallelLayout(mesh=mesh), torch.device("cpu"), datetime.timedelta(minutes=5)
+    )
     initialise(model, seed=0)
     optimizer = build_optimizer(model.parameters().values(), OptimizerTable())
     return training_state(model.parameters(), optimizer, {})
@@ -77,10 +90,14 @@ class Bench:
         self.pieces = [local_part(tensor) for tensor in state.values()]
         self.num_bytes = sum(piece.nbytes for piece in self.pieces)
         if self.num_bytes < LEAST_BYTES:
-            raise SystemExit(f"--model: {self.num_bytes} bytes of state, expected at least {LEAST_BYTES}: a larger one")
+            raise SystemExit(
+                f"--model: {self.num_bytes} bytes of state, expected at least {LEAST_BYTES}: a larger one"
+            )
         self.other = [piece.clone() for piece in self.pieces]
         table = CheckpointTable(every=1, keep=1)
-        self.saver = Saver(folder.folder("checkpoints"), folder, table, dist.new_group(backend="gloo"), steps=1)
+        self.saver = Saver(
+            folder.folder("checkpoints"), folder, table, dist.new_group(backend="gloo"), steps=1
+        )
         self.steps = itertools.count(1)
         self.num_products = 50
         self.num_products = round(50 * WORK_SECONDS / seconds_of(self.work))
@@ -133,8 +150,10 @@ class Bench:
         ratios = {
             "synchronous stall over asynchronous": medians["synchronous, stall"] / stall,
             "asynchronous stall over a plain copy": stall / medians["copied (bound)"],
-            "synchronous over writing plainly": medians["synchronous, stall"] / medians["written plainly (bound)"],
-            "work beside the background over alone": medians["work beside the background"] / medians["work alone"],
+            "synchronous over writing plainly": medians["synchronous, stall"]
+            / medians["written plainly (bound)"],
+            "work beside the background over alone": medians["work beside the background"]
+            / medians["work alone"],
         }
         return {name: round(value, 3) for name, value in (medians | ratios).items()}
 

@@ -1,13 +1,14 @@
-"""What each compiled module saves of a page's processor time, beside the numpy code that it took the place of.
+"""What each compiled module saves of a page's processor time, beside the numpy code that it took the place
+of.
 
     python -m benchmarks.compiled CRAWL.warc.gz… [--rounds 5]
 
-A chain of every step runs over the files' pages with each extractor, and what it asks of the modules is noted down. The
-same is then asked of them and of the earlier code (from the commit before they came, out of git's history), in turns,
-in one process; the answers are compared on the way, and the best of the rounds counts. The memo of words begins empty
-in each round, as in a new process, and is measured once more when it is full of the same texts' words (`words_warm`): a
-long run lies between the two. `words` is what memo.pyx and affix_loop.pyx save together.
-"""
+A chain of every step runs over the files' pages with each extractor, and what it asks of the modules is noted
+down. The same is then asked of them and of the earlier code (from the commit before they came, out of git's
+history), in turns, in one process; the answers are compared on the way, and the best of the rounds counts.
+The memo of words begins empty in each round, as in a new process, and is measured once more when it is full
+of the same texts' words (`words_warm`): a long run lies between the two. `words` is what memo.pyx and
+affix_loop.pyx save together."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ _RULES: Final = ("gopher_repetition", "gopher_quality", "c4", "fineweb")
 
 
 class Asked:
-    """What a run asked of the modules: pages for their markup, texts for their words, (letters, lengths, calls) for
-    their n-grams."""
+    """What a run asked of the modules: pages for their markup, texts for their words, (letters, lengths,
+    calls) for their n-grams."""
 
     def __init__(self) -> None:
         self.pages: list[bytes] = []
@@ -109,8 +110,8 @@ def documents_of(crawl: Path) -> list[Document]:
 
 
 def run(crawl: Sequence[Path], extractor: Any, *, prefilter: bool) -> int:
-    """What units of the read phase do but for writing their rows: read files, take their documents through every step
-    before those that compare documents, sign what stays. Gives the number of documents."""
+    """What units of the read phase do but for writing their rows: read files, take their documents through
+    every step before those that compare documents, sign what stays. Gives the number of documents."""
     tables = StepTables(
         max_document_bytes=_MAX_BYTES,
         parse=ParseTable(extractor=extractor),
@@ -129,8 +130,16 @@ def run(crawl: Sequence[Path], extractor: Any, *, prefilter: bool) -> int:
 def earlier(folder: Path) -> Any:
     """The earlier code's modules (markup, windows, words), as a package of another name."""
     (folder / "before").mkdir()
-    for name in ("markup.py", "quality/windows.py", "quality/words.py", "quality/tokens.py", "quality/spacy_tokens.py"):
-        shown = subprocess.run(["git", "show", f"{_BEFORE}:stages/{name}"], capture_output=True, text=True, check=True)
+    for name in (
+        "markup.py",
+        "quality/windows.py",
+        "quality/words.py",
+        "quality/tokens.py",
+        "quality/spacy_tokens.py",
+    ):
+        shown = subprocess.run(
+            ["git", "show", f"{_BEFORE}:stages/{name}"], capture_output=True, text=True, check=True
+        )
         for module in ("windows", "words", "tokens", "spacy_tokens"):
             shown.stdout = shown.stdout.replace(f"stages.quality.{module} ", f"before.{module} ")
         (folder / "before" / Path(name).name).write_text(shown.stdout)
@@ -139,7 +148,8 @@ def earlier(folder: Path) -> Any:
 
 
 def best(rounds: int, *sides: Callable[[], object]) -> list[float]:
-    """Processor seconds of each side's best round, the sides in turns; ValueError where they answer differently."""
+    """Processor seconds of each side's best round, the sides in turns; ValueError where they answer
+    differently."""
     seconds = [float("inf")] * len(sides)
     for _ in range(rounds):
         answers = []
@@ -153,8 +163,8 @@ def best(rounds: int, *sides: Callable[[], object]) -> list[float]:
 
 
 def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> dict[str, Any]:
-    """Milliseconds a page of a whole unit and, for each module, of itself, of the earlier code, and the share that it
-    saves of a unit with the earlier code."""
+    """Milliseconds a page of a whole unit and, for each module, of itself, of the earlier code, and the share
+    that it saves of a unit with the earlier code."""
     markup, old_windows, old_words = before
     asked, prefilter = Asked(), extractor == "trafilatura"
     with noting(asked):
@@ -203,7 +213,9 @@ def words(texts: Sequence[str], splitter: Any, lengths_of: Callable[[Any], Any])
     found: list[object] = []
     for text in texts:
         split = splitter.split(text)
-        found.append((split.counts.num_tokens, split.counts.word_chars, split.solid(), len(lengths_of(split))))
+        found.append(
+            (split.counts.num_tokens, split.counts.word_chars, split.solid(), len(lengths_of(split)))
+        )
     return found
 
 
@@ -239,11 +251,15 @@ def old_tokens(old_words: Any, solid: str, lengths: array[int]) -> Any:
         ends.append(ends[-1] + length)
     codes = [old_words.hash_of(solid[a:b]) for a, b in itertools.pairwise(ends)]
     numbers = old_words.np
-    return old_words.Tokens(lengths=numbers.array(lengths, numbers.int64), hashes=numbers.array(codes, numbers.uint64))
+    return old_words.Tokens(
+        lengths=numbers.array(lengths, numbers.int64), hashes=numbers.array(codes, numbers.uint64)
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path, nargs="+")
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()

@@ -1,12 +1,13 @@
-"""Which reformatted benchmark items a scan and `[decontaminate]` find, and how many clean pages they take for one.
+"""Which reformatted benchmark items a scan and `[decontaminate]` find, and how many clean pages they take for
+one.
 
 usage: python -m benchmarks.contamination CRAWL_DIR [--items 200] [--show]
 
-Items are questions of a few sentences with four answers to choose from; no two share 13 words in a row. Each is put, in
-each of eight ways, into the text of a real English page that holds none. `scan` takes a document for one that holds an
-item where they share any 13-gram of words, or 8-grams of tokens that cover more than half of the item; the step
-`decontaminate` where n-grams cover more than `decontaminate.ratio` (0.5) of it. Clean are the pages as they are.
-"""
+Items are questions of a few sentences with four answers to choose from; no two share 13 words in a row. Each
+is put, in each of eight ways, into the text of a real English page that holds none. `scan` takes a document
+for one that holds an item where they share any 13-gram of words, or 8-grams of tokens that cover more than
+half of the item; the step `decontaminate` where n-grams cover more than `decontaminate.ratio` (0.5) of it.
+Clean are the pages as they are."""
 
 from __future__ import annotations
 
@@ -27,7 +28,13 @@ from stages.steps.parse import clean_text
 from stages.tokens.tokenizer import load_tokenizer
 
 Ngram = Literal["13w", "8t"]
-_ANSWERS: Final = ("baskets of pears", "litres on Monday", "minutes past noon", "pages in a week", "trees in a row")
+_ANSWERS: Final = (
+    "baskets of pears",
+    "litres on Monday",
+    "minutes past noon",
+    "pages in a week",
+    "trees in a row",
+)
 _EVERY_TYPO: Final = 10  # words from one typo to the next
 
 
@@ -41,7 +48,9 @@ class Item:
     @property
     def text(self) -> str:
         letters = "ABCD"
-        return "\n".join([self.question, *(f"{letters[at]}. {answer}" for at, answer in enumerate(self.answers))])
+        return "\n".join(
+            [self.question, *(f"{letters[at]}. {answer}" for at, answer in enumerate(self.answers))]
+        )
 
 
 def _moved(item: Item) -> str:
@@ -97,7 +106,9 @@ def _within(text: str, filler: Sequence[str], times: int, rng: random.Random) ->
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path, help="a folder of WARC files")
     parser.add_argument("--items", type=int, default=200)
     parser.add_argument("--show", action="store_true", help="print what clean pages are taken for")

@@ -80,7 +80,9 @@ def write_corpus(root: Path, texts: Sequence[str], table: DedupTable) -> DedupJo
         ]
         part = [{"doc_id": b"", "text": text} for text in chosen]
         units.append(
-            write_unit(root, file, pa.Table.from_pylist(keys, schema=KEYS), pa.Table.from_pylist(part, schema=PART))
+            write_unit(
+                root, file, pa.Table.from_pylist(keys, schema=KEYS), pa.Table.from_pylist(part, schema=PART)
+            )
         )
     return job_of(root, units, len(texts), table)
 
@@ -116,7 +118,9 @@ def phases(job: DedupJob, engine: Engine | None = None) -> Iterator[tuple[str, f
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=int, default=2000)
     parser.add_argument("--corpus", type=int, default=20_000)
     options = parser.parse_args()
@@ -134,7 +138,10 @@ def main() -> None:
         },
     )
     peer = found["datasketch 2.0.0 update_batch"]
-    print(f"{options.documents:,} documents of {WORDS_A_PAGE} words, 128 permutations, 5-word shingles, one core:")
+    print(
+        f"{options.documents:,} documents of {WORDS_A_PAGE} words, 128 permutations, 5-word shingles, one"
+        f" core:"
+    )
     for name, rate in found.items():
         print(f"  {name:32}{rate:10,.0f} documents/s {rate / peer:6.1f} x datasketch")
     pages = make_texts(options.corpus * 3 // 4, seed=1)

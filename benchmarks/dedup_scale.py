@@ -1,21 +1,23 @@
-"""Deduplication of up to millions of synthetic documents: time, memory, disk, and what is found of what was planted.
+"""Deduplication of up to millions of synthetic documents: time, memory, disk, and what is found of what was
+planted.
 
     python -m benchmarks.dedup_scale --documents 1000000 10000000 [--engines local ray_data] [--longer 43]
         [--rounds-above 100000] [--peer 100000 [--rensa-python PYTHON]]
 
-A tenth of the documents stand in planted clusters: a base text of 24 words, exact copies of it, and copies whose last
-k words are others, so that k of 20 shingles differ and the Jaccard similarity is (20 - k) / (20 + k): .905, .818, .739
-and .667 for k of 1 to 4. Their signatures are those of their texts. The others resemble nothing: their signatures are
-random numbers, and they have no text, for none is compared. Members of a cluster lie in different files. `--longer 43`
-makes the planted texts as long as a web page, 864 words, with the same similarities; `--rounds-above 100000` finds
-components by rounds above so many edges, instead of the default.
+A tenth of the documents stand in planted clusters: a base text of 24 words, exact copies of it, and copies
+whose last k words are others, so that k of 20 shingles differ and the Jaccard similarity is (20 - k) / (20 +
+k): .905, .818, .739 and .667 for k of 1 to 4. Their signatures are those of their texts. The others resemble
+nothing: their signatures are random numbers, and they have no text, for none is compared. Members of a
+cluster lie in different files. `--longer 43` makes the planted texts as long as a web page, 864 words, with
+the same similarities; `--rounds-above 100000` finds components by rounds above so many edges, instead of the
+default.
 
-For each size and engine, in a process of its own: wall and processor time by phase, peak memory of all its processes,
-peak of temporary disk, and by Jaccard how many of the planted pairs at or above the threshold of .8 became near edges
-(recall, beside what the bands promise), and how many edges were planted (precision). `--peer N`: datatrove's MinHash
-stages on N documents of the same kind, each with a text of its own, beside ours on the same texts, and beside rensa's
-index in memory where `--rensa-python` names an interpreter that has it.
-"""
+For each size and engine, in a process of its own: wall and processor time by phase, peak memory of all its
+processes, peak of temporary disk, and by Jaccard how many of the planted pairs at or above the threshold of
+.8 became near edges (recall, beside what the bands promise), and how many edges were planted (precision).
+`--peer N`: datatrove's MinHash stages on N documents of the same kind, each with a text of its own, beside
+ours on the same texts, and beside rensa's index in memory where `--rensa-python` names an interpreter that
+has it."""
 
 from __future__ import annotations
 
@@ -61,14 +63,15 @@ SHINGLES: Final = 20
 PLANTED_SHARE: Final = 0.1
 DOCUMENTS_A_FILE: Final = 100_000
 CLUSTERS: Final = ((0, 0), (0, 1), (0, 2), (0, 3), (0, 4), (0, 1, 2, 3))
-"""The planted clusters, again and again: how many of the last words of each member are others than the base's."""
+"""The planted clusters, again and again: how many of the last words of each member are others than the
+base's."""
 _SIZES: Final = tuple(map(len, CLUSTERS))
 _STARTS: Final = np.cumsum((0, *_SIZES))
 
 
 class Plan:
-    """Which documents of a corpus are members of which cluster: member m lies in file m mod num_files, and there in row
-    (m div num_files) * stride."""
+    """Which documents of a corpus are members of which cluster: member m lies in file m mod num_files, and
+    there in row (m div num_files) * stride."""
 
     def __init__(self, num_documents: int, longer: int = 1) -> None:
         self.num_documents, self.longer = num_documents, longer
@@ -98,7 +101,8 @@ class Plan:
         return " ".join(words[: self.num_words - own] + _words(random.Random(f"own {member}"), own))
 
     def planted_pairs(self, threshold: float) -> Counter[float]:
-        """How many pairs of different texts were planted, by their Jaccard, where it reaches the threshold."""
+        """How many pairs of different texts were planted, by their Jaccard, where it reaches the
+        threshold."""
         found: Counter[float] = Counter()
         for cluster in CLUSTERS:
             for place, other in enumerate(cluster):
@@ -185,7 +189,10 @@ def _timed(job: DedupJob, engine: Engine) -> dict[str, Any]:
     seconds: dict[str, float] = {}
     for name, spent in phases(job, engine):
         seconds[name] = seconds.get(name, 0.0) + spent
-    return {"compare_s": round(time.perf_counter() - begun, 1), "phases": {k: round(v, 1) for k, v in seconds.items()}}
+    return {
+        "compare_s": round(time.perf_counter() - begun, 1),
+        "phases": {k: round(v, 1) for k, v in seconds.items()},
+    }
 
 
 def _found(job: DedupJob, plan: Plan) -> dict[str, Any]:
@@ -224,7 +231,8 @@ def compare_size(plan: Plan, engines: Sequence[str], rounds_above: int, scratch:
     made = time.process_time() - begun
     corpus = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
     print(
-        json.dumps({"documents": num_documents, "made_cpu_s": round(made, 1), "corpus_mb": corpus // 10**6}), flush=True
+        json.dumps({"documents": num_documents, "made_cpu_s": round(made, 1), "corpus_mb": corpus // 10**6}),
+        flush=True,
     )
     for engine in engines:
         shutil.rmtree(root / "work" / "dedup", ignore_errors=True)
@@ -245,8 +253,8 @@ def compare_size(plan: Plan, engines: Sequence[str], rounds_above: int, scratch:
 
 
 def compare_with_peers(plan: Plan, rensa: str | None, scratch: Path) -> None:
-    """datatrove's stages on texts, rensa where an interpreter has it, and ours on the same: processor seconds of
-    signing and of all the rest."""
+    """datatrove's stages on texts, rensa where an interpreter has it, and ours on the same: processor seconds
+    of signing and of all the rest."""
     from benchmarks.peers.datatrove import duplicate_stages
 
     num_documents, rng = plan.num_documents, random.Random(0)
@@ -272,7 +280,9 @@ def compare_with_peers(plan: Plan, rensa: str | None, scratch: Path) -> None:
     if rensa:
         command = [rensa, "-m", "benchmarks.peers.rensa", str(filtered / "00000.jsonl")]
         root = Path(__file__).parents[1]
-        told |= json.loads(subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout)
+        told |= json.loads(
+            subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+        )
     print(json.dumps(told), flush=True)
 
 
@@ -285,7 +295,12 @@ def _peer_seconds(stages: Sequence[tuple[list[Any], int]], scratch: Path) -> dic
     for name, (steps, tasks) in zip(("sign", "buckets", "cluster", "filter"), stages, strict=True):
         begun = time.process_time()
         logs = str(scratch / f"logs-{name}")
-        stats = LocalPipelineExecutor(pipeline=steps, tasks=tasks, workers=1, logging_dir=logs).run().stats[-1].stats
+        stats = (
+            LocalPipelineExecutor(pipeline=steps, tasks=tasks, workers=1, logging_dir=logs)
+            .run()
+            .stats[-1]
+            .stats
+        )
         told[f"datatrove_{name}_s"] = round(time.process_time() - begun, 1)
         if name == "filter":
             told["forwarded"] = int(stats["forwarded"].total)
@@ -293,12 +308,17 @@ def _peer_seconds(stages: Sequence[tuple[list[Any], int]], scratch: Path) -> dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=int, nargs="*", default=[1_000_000])
     parser.add_argument("--engines", nargs="*", default=["local", "ray_data"], choices=["local", "ray_data"])
     parser.add_argument("--longer", type=int, default=1, help="how many times as long the planted texts are")
     parser.add_argument(
-        "--rounds-above", type=int, default=IN_PROCESS_ROWS, help="edges above which components are found by rounds"
+        "--rounds-above",
+        type=int,
+        default=IN_PROCESS_ROWS,
+        help="edges above which components are found by rounds",
     )
     parser.add_argument("--peer", type=int, nargs="*", default=[], help="documents that datatrove gets too")
     parser.add_argument("--rensa-python", metavar="PYTHON", help="an interpreter that has rensa, for --peer")
@@ -310,7 +330,10 @@ def main() -> None:
     if asked.run:
         run_once(Path(asked.run[0]), Plan(asked.documents[0], asked.longer), asked.run[1], asked.rounds_above)
         return
-    for num_documents, with_peer in [*((n, False) for n in asked.documents), *((n, True) for n in asked.peer)]:
+    for num_documents, with_peer in [
+        *((n, False) for n in asked.documents),
+        *((n, True) for n in asked.peer),
+    ]:
         plan = Plan(num_documents, asked.longer)
         with tempfile.TemporaryDirectory(prefix="sluice-bench-", dir=asked.scratch) as scratch:
             # What spills counts as temporary disk. This process found its own folder with an earlier size.

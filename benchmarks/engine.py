@@ -2,10 +2,9 @@
 
     python -m benchmarks.engine CRAWL --other CHECKOUT [--times 1] [--rounds 3] [--extractor resiliparse]
 
-Both get the same files and two workers, the one that begins changing from round to round; given are wall and processor
-time of all processes, their ratios by round, and whether the bytes are equal. `resiliparse` makes pages cheap, and so
-the engine's share large. The other checkout must have its compiled modules.
-"""
+Both get the same files and two workers, the one that begins changing from round to round; given are wall and
+processor time of all processes, their ratios by round, and whether the bytes are equal. `resiliparse` makes
+pages cheap, and so the engine's share large. The other checkout must have its compiled modules."""
 
 from __future__ import annotations
 
@@ -25,7 +24,9 @@ _HERE = Path(__file__).resolve().parents[1]
 
 def main() -> None:
     """Print a line a run, then the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--other", type=Path, required=True, help="the checkout that this one is held to")
     parser.add_argument("--times", type=int, default=1, help="the crawl's pages so many times over")
@@ -45,7 +46,10 @@ def main() -> None:
                 cost = measure(_command(sides[name], crawl, out, options.extractor))
                 indexes.add((out / "index.json").read_bytes())
                 costs[name].append(cost)
-                print(f"{name:5} {num_pages:,} pages: {cost.wall_s:.1f} s, processor {cost.cpu_s:.1f} s", flush=True)
+                print(
+                    f"{name:5} {num_pages:,} pages: {cost.wall_s:.1f} s, processor {cost.cpu_s:.1f} s",
+                    flush=True,
+                )
             print("equal bytes" if len(indexes) == 1 else "THE BYTES DIFFER", flush=True)
     pairs = list(zip(costs["this"], costs["other"], strict=True))
     for what, ratios in (
@@ -65,7 +69,16 @@ def _command(checkout: Path, crawl: Path, out: Path, extractor: str) -> list[str
     }
     path = out.with_suffix(".toml")
     path.write_text(tomli_w.dumps(recipe))
-    return ["env", f"--chdir={checkout}", f"PYTHONPATH={checkout}", sys.executable, "-m", "pipeline", "run", str(path)]
+    return [
+        "env",
+        f"--chdir={checkout}",
+        f"PYTHONPATH={checkout}",
+        sys.executable,
+        "-m",
+        "pipeline",
+        "run",
+        str(path),
+    ]
 
 
 if __name__ == "__main__":

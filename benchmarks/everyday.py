@@ -2,10 +2,9 @@
 
     python -m benchmarks.everyday CRAWL [--old CHECKOUT] [--rounds 3] [--only ROW…] [--skip-old ROW…]
 
-A line a run with wall and processor time of all its processes, then the medians as a table. Both sides run on this
-environment's libraries with their own source, compiled ahead. A row whose command another checkout does not know, or
-refuses, is marked as such. `--only` and `--skip-old` take the beginnings of rows.
-"""
+A line a run with wall and processor time of all its processes, then the medians as a table. Both sides run on
+this environment's libraries with their own source, compiled ahead. A row whose command another checkout does
+not know, or refuses, is marked as such. `--only` and `--skip-old` take the beginnings of rows."""
 
 from __future__ import annotations
 
@@ -51,14 +50,21 @@ class Side:
         folder.mkdir()
         self.env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         self.env |= {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
-        subprocess.run([sys.executable, "-m", "compileall", "-q", *_PACKAGES], cwd=checkout, env=self.env, check=False)
+        subprocess.run(
+            [sys.executable, "-m", "compileall", "-q", *_PACKAGES], cwd=checkout, env=self.env, check=False
+        )
 
     def call(self, *words: str) -> Spent:
-        """Carry a command out to its end. Processor time is that of every process that was seen or waited for."""
+        """Carry a command out to its end. Processor time is that of every process that was seen or waited
+        for."""
         with tempfile.TemporaryFile("w+") as output:
             started = time.perf_counter()
             process = subprocess.Popen(
-                [sys.executable, "-m", *words], cwd=self.folder, env=self.env, stdout=output, stderr=subprocess.STDOUT
+                [sys.executable, "-m", *words],
+                cwd=self.folder,
+                env=self.env,
+                stdout=output,
+                stderr=subprocess.STDOUT,
             )
             seen: dict[tuple[int, float], float] = {}
             root = psutil.Process(process.pid)
@@ -73,7 +79,10 @@ class Side:
             output.seek(0)
             lines = output.read().strip().splitlines() or [""]
         waited = usage.ru_utime + usage.ru_stime
-        cpu = max(waited, sum(value for key, value in seen.items() if key[0] != process.pid) + _own(seen, process.pid))
+        cpu = max(
+            waited,
+            sum(value for key, value in seen.items() if key[0] != process.pid) + _own(seen, process.pid),
+        )
         return Spent(wall_s=wall, cpu_s=cpu, why_not=lines[-1][:100] if process.returncode else None)
 
     def made(self, *words: str) -> None:
@@ -147,7 +156,12 @@ def prepare(side: Side) -> None:
 
 def _ablation(side: Side) -> Spent:
     out = side.fresh("ablation")
-    place = ("--set", f"train.output={out}", "--set", f"run.name={Path(out).name}")  # a run's name has one output
+    place = (
+        "--set",
+        f"train.output={out}",
+        "--set",
+        f"run.name={Path(out).name}",
+    )  # a run's name has one output
     side.made("pipeline", "mix", "design", f"{side.folder}/mix.toml", *place)
     return side.call("pipeline", "mix", "run", f"{side.folder}/mix.toml", *place)
 
@@ -156,7 +170,9 @@ def _running(recipe: str, *words: str) -> Callable[[Side], Spent]:
     def row(side: Side) -> Spent:
         given = [word.format(folder=side.folder) for word in words]
         out = side.fresh(recipe)
-        return side.call("pipeline", "run", f"{side.folder}/{recipe}.toml", "--set", f"run.output={out}", *given)
+        return side.call(
+            "pipeline", "run", f"{side.folder}/{recipe}.toml", "--set", f"run.output={out}", *given
+        )
 
     return row
 
@@ -176,7 +192,9 @@ ROWS: dict[str, Callable[[Side], Spent]] = {
     "1,138 pages, Ray": _running("crawl"),
     "re-filter of 1,138 pages, without Ray": _running("crawl", *_IN_PROCESS, *_CHANGED),
     "re-filter of 1,138 pages, Ray": _running("crawl", *_CHANGED),
-    "tune": _calling("tune", "{folder}/pages/recipe.toml", "--from", "{folder}/pages", "--set", "quality.min_words=80"),
+    "tune": _calling(
+        "tune", "{folder}/pages/recipe.toml", "--from", "{folder}/pages", "--set", "quality.min_words=80"
+    ),
     "verify": _calling("verify", "{folder}/crawl"),
     "trace": _calling("trace", "{folder}/crawl", "--shard", "cc/0", "--offset", "1000"),
     "lineage": _calling("lineage", "{folder}/crawl", "SELECT rule, count(*) FROM documents GROUP BY rule"),
@@ -188,7 +206,9 @@ ROWS: dict[str, Callable[[Side], Spent]] = {
 
 def main() -> None:
     """Print a line a run, then the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--old", type=Path, metavar="CHECKOUT")
     parser.add_argument("--rounds", type=int, default=3)
@@ -198,7 +218,10 @@ def main() -> None:
     found: dict[tuple[str, str], list[Spent]] = {}
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
         checkouts = {"new": _ROOT} | ({"old": options.old.resolve()} if options.old else {})
-        sides = [Side(name, place, Path(scratch) / name, options.crawl.resolve()) for name, place in checkouts.items()]
+        sides = [
+            Side(name, place, Path(scratch) / name, options.crawl.resolve())
+            for name, place in checkouts.items()
+        ]
         for side in sides:
             prepare(side)
         for row, carry_out in ROWS.items():
@@ -213,7 +236,10 @@ def main() -> None:
                     print(f"{row}, {side.name}: {_shown(spent)}", flush=True)
                     if spent.why_not is not None:
                         break
-    print(f"\n| median of {options.rounds} | {' | '.join(f'{name}, wall | {name}, processor' for name in checkouts)} |")
+    print(
+        f"\n| median of {options.rounds} |"
+        f" {' | '.join(f'{name}, wall | {name}, processor' for name in checkouts)} |"
+    )
     print("| --- |" + " --- | --- |" * len(checkouts))
     for row in dict.fromkeys(row for row, _ in found):
         cells = [_cells(found.get((row, name), [])) for name in checkouts]
@@ -231,7 +257,9 @@ def _cells(runs: list[Spent]) -> str:
         return "not run | not run"
     if runs[-1].why_not is not None:
         return "refused | refused"
-    wall, cpu = (statistics.median(values) for values in zip(*((one.wall_s, one.cpu_s) for one in runs), strict=True))
+    wall, cpu = (
+        statistics.median(values) for values in zip(*((one.wall_s, one.cpu_s) for one in runs), strict=True)
+    )
     return f"{wall:.1f} s | {cpu:.1f} s"
 
 

@@ -1,16 +1,17 @@
-"""The order at full size, without processes: 16,384 ranks, 15 trillion tokens, 5 epochs, 20 world sizes with failures.
+"""The order at full size, without processes: 16,384 ranks, 15 trillion tokens, 5 epochs, 20 world sizes with
+failures.
 
-Every token is read exactly once an epoch if four things hold, each of which is an arithmetic of intervals or a
-bijection that is checked whole: the steps that attempts apply tile the run; the rows of a batch that ranks take tile
-the batch; windows tile an epoch of a source, and blocks lie in them in a permutation; a block's sequences tile its
-tokens. What is drawn within a window is looked at in windows drawn at random, and by way there and back of a million
-sequences an epoch. At a million sequences the same checks stand beside counting every token.
+Every token is read exactly once an epoch if four things hold, each of which is an arithmetic of intervals or
+a bijection that is checked whole: the steps that attempts apply tile the run; the rows of a batch that ranks
+take tile the batch; windows tile an epoch of a source, and blocks lie in them in a permutation; a block's
+sequences tile its tokens. What is drawn within a window is looked at in windows drawn at random, and by way
+there and back of a million sequences an epoch. At a million sequences the same checks stand beside counting
+every token.
 
     python -m benchmarks.fleet [--tokens 15e12] [--epochs 5] [--brute 1e6]
 
-Besides: processor time to plan a step for all ranks, and what nodes fetch for their rows (the cache's schedule), by
-number of ranks.
-"""
+Besides: processor time to plan a step for all ranks, and what nodes fetch for their rows (the cache's
+schedule), by number of ranks."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ _AT_ONCE: Final = 1 << 20
 _RANKS_A_NODE: Final = 8
 
 Bounds = Callable[[int, int, int], tuple[int, int]]
-"""(rank, number of ranks, rows of a batch) -> the first of the sorted rows that the rank takes, and the end."""
+"""(rank, number of ranks, rows of a batch) -> the first of the sorted rows that the rank takes, and the
+end."""
 
 
 def own_bounds(rank: int, num_ranks: int, num_rows: int) -> tuple[int, int]:
@@ -59,13 +61,15 @@ class Stretch:
 
 
 def with_failures(worlds: Sequence[int], steps: int, every: int, seed: int = 0) -> tuple[Stretch, ...]:
-    """An attempt for each number of ranks, each beginning at the newest checkpoint (one `every` steps) of the one
-    before, which failed at a step drawn at random; the last does the rest."""
+    """An attempt for each number of ranks, each beginning at the newest checkpoint (one `every` steps) of the
+    one before, which failed at a step drawn at random; the last does the rest."""
     generator = random.Random(seed)
     found, first = [], 0
     for number, ranks in enumerate(worlds):
         left = len(worlds) - number
-        reached = steps if left == 1 else min(steps, first + generator.randint(1, 2 * (steps - first) // left + 1))
+        reached = (
+            steps if left == 1 else min(steps, first + generator.randint(1, 2 * (steps - first) // left + 1))
+        )
         found.append(Stretch(num_ranks=ranks, first=first, reached=reached))
         first = max(first, reached // every * every)
     return tuple(found)
@@ -73,15 +77,26 @@ def with_failures(worlds: Sequence[int], steps: int, every: int, seed: int = 0) 
 
 def applied(stretches: Sequence[Stretch]) -> list[tuple[int, int, int]]:
     """(ranks, first step, end) of the steps that count: what a later attempt did again does not."""
-    ends = [min((later.first for later in stretches[place + 1 :]), default=10**18) for place in range(len(stretches))]
-    cut = [(each.num_ranks, each.first, min(each.reached, end)) for each, end in zip(stretches, ends, strict=True)]
+    ends = [
+        min((later.first for later in stretches[place + 1 :]), default=10**18)
+        for place in range(len(stretches))
+    ]
+    cut = [
+        (each.num_ranks, each.first, min(each.reached, end))
+        for each, end in zip(stretches, ends, strict=True)
+    ]
     return [(ranks, first, end) for ranks, first, end in cut if first < end]
 
 
 def steps_tile(stretches: Sequence[Stretch], steps: int) -> bool:
     """Whether the applied steps are each of the run's exactly once."""
     kept = sorted((first, end) for _, first, end in applied(stretches))
-    return bool(kept) and kept[0][0] == 0 and kept[-1][1] == steps and all(a[1] == b[0] for a, b in pairwise(kept))
+    return (
+        bool(kept)
+        and kept[0][0] == 0
+        and kept[-1][1] == steps
+        and all(a[1] == b[0] for a, b in pairwise(kept))
+    )
 
 
 def rows_tile(num_ranks: int, num_rows: int, bounds: Bounds = own_bounds) -> bool:
@@ -90,8 +105,11 @@ def rows_tile(num_ranks: int, num_rows: int, bounds: Bounds = own_bounds) -> boo
     return taken[0][0] == 0 and taken[-1][1] == num_rows and all(a[1] == b[0] for a, b in pairwise(taken))
 
 
-def epoch_tiles(order: Order, source: int, epoch: int, *, num_windows: int = 16, num_random: int = _AT_ONCE) -> bool:
-    """Whether an epoch of a source reads each of its training sequences exactly once: see the head of this file."""
+def epoch_tiles(
+    order: Order, source: int, epoch: int, *, num_windows: int = 16, num_random: int = _AT_ONCE
+) -> bool:
+    """Whether an epoch of a source reads each of its training sequences exactly once: see the head of this
+    file."""
     passes, slots = order._passes_for([(source, epoch)])
     pair, num = int(slots[0]), int(order.num_train[source])
     num_blocks = int(order._geometry.num_blocks[source])
@@ -113,7 +131,10 @@ def epoch_tiles(order: Order, source: int, epoch: int, *, num_windows: int = 16,
     return (
         sizes == num
         and bool(seen.all())
-        and all(_window_is_whole(passes, pair, int(window)) for window in generator.integers(0, windows, num_windows))
+        and all(
+            _window_is_whole(passes, pair, int(window))
+            for window in generator.integers(0, windows, num_windows)
+        )
         and _goes_and_returns(passes, pair, generator.integers(0, num, min(num, num_random)))
     )
 
@@ -128,7 +149,9 @@ def _window_is_whole(passes: Passes, pair: int, window: int) -> bool:
     first, size, _ = passes._window(one, np.array([window * passes._window_blocks], np.int64))
     index = np.arange(int(first[0]), int(first[0] + size[0]), dtype=np.int64)
     block, within = passes.locate(np.full(len(index), pair, np.int64), index)
-    inside = passes._position_of(np.full(len(index), pair, np.int64), block) // passes._window_blocks == window
+    inside = (
+        passes._position_of(np.full(len(index), pair, np.int64), block) // passes._window_blocks == window
+    )
     return bool(inside.all()) and len(np.unique(block * passes._geometry.per_block + within)) == len(index)
 
 
@@ -138,17 +161,24 @@ def _goes_and_returns(passes: Passes, pair: int, index: Int64s) -> bool:
 
 
 def tokens_tile(order: Order, source: int) -> bool:
-    """Whether the sequences of all full blocks of one shard tile it, and those of a ragged end: by shard lengths there
-    are few kinds, of each of which one is laid out whole."""
+    """Whether the sequences of all full blocks of one shard tile it, and those of a ragged end: by shard
+    lengths there are few kinds, of each of which one is laid out whole."""
     lengths = order.plan.lengths[source][1]
     for length in {*lengths}:
         shard = lengths.index(length)
         last = max(0, (length - 1) // BLOCK_TOKENS)
-        for begin, size in ((0, min(length, BLOCK_TOKENS)), (last * BLOCK_TOKENS, length - last * BLOCK_TOKENS)):
+        for begin, size in (
+            (0, min(length, BLOCK_TOKENS)),
+            (last * BLOCK_TOKENS, length - last * BLOCK_TOKENS),
+        ):
             first, count = begin // BLOCK_TOKENS, -(-size // order.plan.seq_len)
-            number = np.full(count, int(order._geometry.first_block[shard + order._geometry.first_shard[source]]))
+            number = np.full(
+                count, int(order._geometry.first_block[shard + order._geometry.first_shard[source]])
+            )
             block = number - int(order._geometry.source_first_block[source]) + first
-            _, start, num = order._geometry.place(np.full(count, source), block, np.arange(count, dtype=np.int64))
+            _, start, num = order._geometry.place(
+                np.full(count, source), block, np.arange(count, dtype=np.int64)
+            )
             edges = np.append(start, start[-1] + num[-1])
             if int(edges[0]) != begin or int(edges[-1]) != begin + size or np.any(np.diff(edges) != num):
                 return False
@@ -162,7 +192,11 @@ def holds(order: Order, stretches: Sequence[Stretch], epochs: int, bounds: Bound
     return (
         steps_tile(stretches, -(-total // size))
         and all(rows_tile(ranks, size, bounds) for ranks in {each.num_ranks for each in stretches})
-        and all(epoch_tiles(order, source, epoch) for source in range(len(order.num_train)) for epoch in range(epochs))
+        and all(
+            epoch_tiles(order, source, epoch)
+            for source in range(len(order.num_train))
+            for epoch in range(epochs)
+        )
         and all(tokens_tile(order, source) for source in range(len(order.num_train)))
     )
 
@@ -187,7 +221,9 @@ def counted(order: Order, stretches: Sequence[Stretch], epochs: int, bounds: Bou
     return bool(np.all(read == 1))
 
 
-def make_order(tokens: float, global_batch: int, *, seq_len: int = SEQ_LEN, shard_tokens: int = SHARD_TOKENS) -> Order:
+def make_order(
+    tokens: float, global_batch: int, *, seq_len: int = SEQ_LEN, shard_tokens: int = SHARD_TOKENS
+) -> Order:
     """Shards of one source, all but the last of them full."""
     whole, rest = divmod(int(tokens), shard_tokens)
     lengths = [shard_tokens] * whole + ([rest] if rest else [])
@@ -196,8 +232,8 @@ def make_order(tokens: float, global_batch: int, *, seq_len: int = SEQ_LEN, shar
 
 
 def fetched(order: Order, num_ranks: int, num_steps: int, first: int) -> dict[str, float]:
-    """What nodes of 8 data parallel ranks fetch for some steps, each block that it needs once and whole: blocks of the
-    busiest node and of all a step, and bytes fetched over bytes read."""
+    """What nodes of 8 data parallel ranks fetch for some steps, each block that it needs once and whole:
+    blocks of the busiest node and of all a step, and bytes fetched over bytes read."""
     size, nodes = order.plan.global_batch, max(1, num_ranks // _RANKS_A_NODE)
     rows = np.arange(size, dtype=np.int64)
     # The node of each sorted row: ranks take neighbouring rows, nodes neighbouring ranks.
@@ -232,7 +268,9 @@ def plan_seconds(order: Order, num_ranks: int, step: int) -> float:
 def figures(tokens: float, epochs: int, brute: float) -> Iterator[dict[str, object]]:
     """The rows of the output."""
     small = make_order(brute * 64, 512, seq_len=64, shard_tokens=1 << 22)
-    runs = with_failures([ranks for ranks in WORLDS if ranks <= 512] * 5, -(-int(small.num_train.sum()) // 512), 50)
+    runs = with_failures(
+        [ranks for ranks in WORLDS if ranks <= 512] * 5, -(-int(small.num_train.sum()) // 512), 50
+    )
     yield {
         "sequences": int(small.num_train.sum()),
         "by intervals": holds(small, runs, 1),
@@ -255,11 +293,17 @@ def figures(tokens: float, epochs: int, brute: float) -> Iterator[dict[str, obje
     for ranks in (16, 1_024, 16_384):
         planned = sorted(plan_seconds(order, ranks, step) for step in (steps // 3, steps // 2, steps - 1))[1]
         found = fetched(order, ranks, 32, steps // 2)
-        yield {"ranks": ranks, "plan a step, s": round(planned, 4), **{k: round(v, 3) for k, v in found.items()}}
+        yield {
+            "ranks": ranks,
+            "plan a step, s": round(planned, 4),
+            **{k: round(v, 3) for k, v in found.items()},
+        }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokens", type=float, default=15e12)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--brute", type=float, default=1e6, help="sequences that are counted token by token")

@@ -1,14 +1,14 @@
 """The loss of a run whose products are float8, emulated, beside bfloat16 and float32, on the demo's articles.
 
-Every side is a run of its own under torchrun with the same recipe, seed and batches, but for `dtype`. What is compared
-is the mean loss over stretches of 20 steps, which is as fine as the noise of single batches allows; a second bfloat16
-run with another seed, which draws other first weights and another order, says how far apart two good runs may be.
+Every side is a run of its own under torchrun with the same recipe, seed and batches, but for `dtype`. What is
+compared is the mean loss over stretches of 20 steps, which is as fine as the noise of single batches allows;
+a second bfloat16 run with another seed, which draws other first weights and another order, says how far apart
+two good runs may be.
 
     python -m benchmarks.float8 [--data OUT] [--model debug] [--steps 200] [--to FILE.csv]
 
-`OUT` is the output of a data run; without one the articles of which `sluice demo` makes its crawl are tokenized first.
-`FILE.csv` gets every step's losses.
-"""
+`OUT` is the output of a data run; without one the articles of which `sluice demo` makes its crawl are
+tokenized first. `FILE.csv` gets every step's losses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ SIDES: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", help="the output of a data run")
     parser.add_argument("--model", default="debug")
     parser.add_argument("--steps", type=int, default=200)
@@ -82,7 +84,15 @@ def train(scratch: Path, data: str, name: str, side: dict[str, Any]) -> list[flo
     }
     path = scratch / f"{name}.toml"
     path.write_text(as_toml(parse_table(TrainRecipe, {"run": {"name": name}, "train": table | side})))
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", "-m", "trainer", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=1",
+        "-m",
+        "trainer",
+        str(path),
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
     return [json.loads(line)["loss"] for line in (output / "metrics.jsonl").read_text().splitlines()]
 

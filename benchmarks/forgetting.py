@@ -1,17 +1,17 @@
-"""Exact unlearning by replay in each layout, under Ray and under torchrun: equal to runs that never read it, or not.
+"""Exact unlearning by replay in each layout, under Ray and under torchrun: equal to runs that never read it,
+or not.
 
-In each layout a run reads five documents, first in different steps. They are purged, and forgotten one after the other
-(or by one replay for all: `--together`). A SIGKILL meets each replay: the call with all its processes, or one rank.
-Then the run is certified, its certificate checked, and its weights and moments compared with those of a new run on the
-purged shards, by `sluice certify --check … --against …`. Validation, accumulation, a listed and a non-finite step and a
-mixture that changes are on. The run before and the new run are of plain processes on gloo, so that the bits of
-launchers are compared too.
+In each layout a run reads five documents, first in different steps. They are purged, and forgotten one after
+the other (or by one replay for all: `--together`). A SIGKILL meets each replay: the call with all its
+processes, or one rank. Then the run is certified, its certificate checked, and its weights and moments
+compared with those of a new run on the purged shards, by `sluice certify --check … --against …`. Validation,
+accumulation, a listed and a non-finite step and a mixture that changes are on. The run before and the new run
+are of plain processes on gloo, so that the bits of launchers are compared too.
 
     python -m benchmarks.forgetting [--launcher torchrun ray] [--only LAYOUT …] [--documents 5] [--together]
 
-A line for each layout and launcher: which steps the replays went back to, what was killed, and how many are equal to
-the last bit; exit code 1 unless all are.
-"""
+A line for each layout and launcher: which steps the replays went back to, what was killed, and how many are
+equal to the last bit; exit code 1 unless all are."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ FIRST_READ = range(EVERY, STEPS - 4 * EVERY)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--launcher", nargs="+", choices=LAUNCHERS, default=LAUNCHERS)
     parser.add_argument("--only", nargs="+", choices=LAYOUTS, default=list(LAYOUTS), metavar="LAYOUT")
     parser.add_argument("--documents", type=int, default=NUM_DOCUMENTS, choices=range(1, NUM_DOCUMENTS + 1))
@@ -106,7 +108,9 @@ def replays(
     records = trained.records_first_read_in(FIRST_READ)[:num_documents]
     for number, group in enumerate([records] if together else [[record] for record in records]):
         first = trained.first_steps()
-        after = min(first[record.doc_id] for record in group) + 1  # the replay begins at the first reading, or before
+        after = (
+            min(first[record.doc_id] for record in group) + 1
+        )  # the replay begins at the first reading, or before
         ids = [trained.purge(record) for record in group]
         victim = victims[number % 2]
         finish_killed(trained, command_line(trained, launcher, "--forget", *ids), victim, after)
@@ -116,12 +120,23 @@ def replays(
 
 
 def certified(trained: Trained, purge_ids: Sequence[str], fresh: Trained) -> tuple[bool, str]:
-    """Whether the certificate that the replay left names the purges, holds, and the bits are those of the other run."""
-    (newest,) = sorted((trained.run.output / "certificates").glob("*.json"), key=lambda path: path.stat().st_mtime)[-1:]
+    """Whether the certificate that the replay left names the purges, holds, and the bits are those of the
+    other run."""
+    (newest,) = sorted(
+        (trained.run.output / "certificates").glob("*.json"), key=lambda path: path.stat().st_mtime
+    )[-1:]
     named = [purge["purge_id"] for purge in json.loads(newest.read_text())["purges"]]
     with contextlib.redirect_stdout(io.StringIO()) as told:
         code = sluice(
-            ["certify", str(trained.run.output), "--check", str(newest), "--against", str(fresh.run.output), "--json"]
+            [
+                "certify",
+                str(trained.run.output),
+                "--check",
+                str(newest),
+                "--against",
+                str(fresh.run.output),
+                "--json",
+            ]
         )
     row = json.loads(told.getvalue())
     wrong = [f"{line['what']}: {line['why']}" for line in row["lines"] if not line["holds"]]

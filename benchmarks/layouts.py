@@ -1,8 +1,9 @@
-"""A training step in every layout beside a plain loop over the same sequences, on CPU processes: no layout is absurd.
+"""A training step in every layout beside a plain loop over the same sequences, on CPU processes: no layout is
+absurd.
 
-The plain loop is one process without a wrapper: model, cross entropy, backward, clipping, AdamW. Each side takes the
-same global batch in micro-batches of one sequence, one thread a process. All sides run once in each round, in turn, and
-a side's figure is its median over the rounds.
+The plain loop is one process without a wrapper: model, cross entropy, backward, clipping, AdamW. Each side
+takes the same global batch in micro-batches of one sequence, one thread a process. All sides run once in each
+round, in turn, and a side's figure is its median over the rounds.
 
     speed               tokens a second over those of the plain loop: 2 at most with two processors
     processor           processor time of all processes over the plain loop's: 1 in a perfect layout
@@ -99,7 +100,9 @@ class StepCost:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--only", nargs="+", choices=LAYOUTS, default=list(LAYOUTS), metavar="NAME")
@@ -112,14 +115,20 @@ def main() -> None:
             for kind in dict.fromkeys(kind for kind, _ in chosen.values())
         }
         for name, (kind, layout) in chosen.items():
-            sides[name] = (layout.mesh.num_workers, partial(our_step, url, layout, PLAIN[kind], options.steps))
+            sides[name] = (
+                layout.mesh.num_workers,
+                partial(our_step, url, layout, PLAIN[kind], options.steps),
+            )
         found: dict[str, list[StepCost]] = {name: [] for name in sides}
         for _ in range(options.rounds):
             for name, (num_processes, work) in sides.items():
                 found[name].append(whole(run_forked(Path(scratch) / "processes", num_processes, work)))
         costs = {name: medians(rounds) for name, rounds in found.items()}
         for name, cost in costs.items():
-            told = {"milliseconds": round(cost.wall * 1e3, 1), "processor_milliseconds": round(cost.processor * 1e3, 1)}
+            told = {
+                "milliseconds": round(cost.wall * 1e3, 1),
+                "processor_milliseconds": round(cost.processor * 1e3, 1),
+            }
             if name in chosen:
                 kind, layout = chosen[name]
                 plain = costs[f"plain {kind}"]
@@ -133,14 +142,19 @@ def main() -> None:
                     "allocated": round(allocated / 1e6, 1),
                 }
                 if cost.idle is not None:
-                    told |= {"bubble": bubble(twin_plan(layout, PLAIN[kind], BATCH)), "idle": round(cost.idle, 2)}
+                    told |= {
+                        "bubble": bubble(twin_plan(layout, PLAIN[kind], BATCH)),
+                        "idle": round(cost.idle, 2),
+                    }
             print(json.dumps({name: told}), flush=True)
 
 
 def whole(ranks: Sequence[StepCost]) -> StepCost:
     """A layout's cost, of its ranks'."""
     return StepCost(
-        wall=max(rank.wall for rank in ranks), processor=sum(rank.processor for rank in ranks), idle=ranks[0].idle
+        wall=max(rank.wall for rank in ranks),
+        processor=sum(rank.processor for rank in ranks),
+        idle=ranks[0].idle,
     )
 
 
@@ -154,7 +168,8 @@ def medians(rounds: Sequence[StepCost]) -> StepCost:
 
 
 def bubble(layout: PlannedLayout) -> float:
-    """The share of a pipeline's time in which a rank has nothing to do, every pass of a stage taking as long."""
+    """The share of a pipeline's time in which a rank has nothing to do, every pass of a stage taking as
+    long."""
     mesh, pipeline = layout.mesh, layout.pipeline
     num_stages = mesh.pp * pipeline.num_virtual
     plan = PipelinePlan(pipeline.schedule, mesh.pp, pipeline.num_virtual, layout.num_micro_batches)
@@ -185,7 +200,11 @@ def feed_of(url: str, part: Slice, layout: ParallelLayout | None) -> Feed:
     if layout is not None and layout.mesh.pp > 1:
         fill_up = partial(layout.pipeline.fill_up, pp=layout.mesh.pp)
     options = FeedOptions(
-        run="layouts", output=Folder(url), device=torch.device("cpu"), micro_batch=BATCH.micro_batch, fill_up=fill_up
+        run="layouts",
+        output=Folder(url),
+        device=torch.device("cpu"),
+        micro_batch=BATCH.micro_batch,
+        fill_up=fill_up,
     )
     return Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), options)
 

@@ -1,15 +1,15 @@
-"""Whether a step or reader costs more than linear time on hostile input: processor time at twice the length beside it.
+"""Whether a step or reader costs more than linear time on hostile input: processor time at twice the length
+beside it.
 
     python -m benchmarks.linearity [--only STEP…] [--family FAMILY…] [--characters 60000] [--to TABLE.jsonl]
 
-Every family of `benchmarks.support.hostile` goes through every step and reader that it makes sense for, at a length and
-at twice that. A factor above 2.6 is a fault, and ends this with exit 1; what costs less than 20 ms at twice the length
-is left out, since a clock says nothing of it. What seems to be one is measured at four times the length too: where the
-second doubling costs no more than that, it was a step at one length (another method, a tree that is made), and the
-smaller factor counts. A factor is the least times of up to four rounds, each on another text,
-so that no memory of ours helps. A family runs in a process of its own, which is ended where one text takes more than a
-minute: native code may not come back.
-"""
+Every family of `benchmarks.support.hostile` goes through every step and reader that it makes sense for, at a
+length and at twice that. A factor above 2.6 is a fault, and ends this with exit 1; what costs less than 20 ms
+at twice the length is left out, since a clock says nothing of it. What seems to be one is measured at four
+times the length too: where the second doubling costs no more than that, it was a step at one length (another
+method, a tree that is made), and the smaller factor counts. A factor is the least times of up to four rounds,
+each on another text, so that no memory of ours helps. A family runs in a process of its own, which is ended
+where one text takes more than a minute: native code may not come back."""
 
 from __future__ import annotations
 
@@ -62,15 +62,17 @@ _PLAIN_ENOUGH: Final = 2.2
 """A factor that needs no second look."""
 _PATIENCE_SECONDS: Final = 60
 _ALL_RULES: Final = ("gopher_quality", "gopher_repetition", "c4", "fineweb")
-_ENGLISH: Final = "The keeper of the harbour wrote that it was quiet and the boats came home before the rain. " * 300
+_ENGLISH: Final = (
+    "The keeper of the harbour wrote that it was quiet and the boats came home before the rain. " * 300
+)
 
 Work = Callable[[str], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """A family in a step: seconds at the length, at twice and at four times that. None: it was not measured; where
-    there are none at twice the length, it did not end in a minute."""
+    """A family in a step: seconds at the length, at twice and at four times that. None: it was not measured;
+    where there are none at twice the length, it did not end in a minute."""
 
     step: str
     family: str
@@ -86,7 +88,11 @@ class Measured:
         if self.seconds is None or self.seconds_twice < FLOOR_SECONDS:
             return None
         factor = self.seconds_twice / self.seconds
-        return factor if self.seconds_four_times is None else min(factor, self.seconds_four_times / self.seconds_twice)
+        return (
+            factor
+            if self.seconds_four_times is None
+            else min(factor, self.seconds_four_times / self.seconds_twice)
+        )
 
 
 def text_steps() -> dict[str, Work]:
@@ -121,7 +127,9 @@ def text_steps() -> dict[str, Work]:
             name = f"quality, {variant}" + (f", {language}" if language != "en" else "")
             works[name] = _in_step(quality_step(table), language=language)
     offending = rules_of(StepTables(max_document_bytes=1 << 30, quality=QualityTable(rules=_ALL_RULES)))
-    works["report, marked lines"] = lambda text: [offending_lines(offending, rule, text) for rule in _OFFENDING]
+    works["report, marked lines"] = lambda text: [
+        offending_lines(offending, rule, text) for rule in _OFFENDING
+    ]
     for normalise in ("none", "fineweb", "slimpajama"):
         dedup = DedupTable(normalise=normalise)
         works[f"near-duplicates, {normalise}"] = lambda text, dedup=dedup: (  # type: ignore[misc]
@@ -156,7 +164,9 @@ def page_steps() -> dict[str, Work]:
 
 def _document(text: str, **fields: Any) -> Document:
     place = Place(file="x", offset=0, length=0)
-    return Document(doc_id=b"", source="x", place=place, raw_hash=b"", url="https://example.org/", text=text, **fields)
+    return Document(
+        doc_id=b"", source="x", place=place, raw_hash=b"", url="https://example.org/", text=text, **fields
+    )
 
 
 def _in_step(step: Step, language: str = "en") -> Work:
@@ -176,7 +186,9 @@ def _through_chain(
 
     def work(text: str) -> object:
         payload = text.encode("utf-8", "surrogatepass")
-        document = _document("", payload=payload, num_bytes=len(payload), is_html=is_html, charset_hint=charset)
+        document = _document(
+            "", payload=payload, num_bytes=len(payload), is_html=is_html, charset_hint=charset
+        )
         return chain(document)
 
     return work
@@ -192,7 +204,13 @@ _URL_STEP: Final = UrlStep(UrlTable(), 20_000_000)
 def _as_url(text: str) -> object:
     """A text as each part of a URL, and as the whole."""
     found: list[object] = []
-    for url in (f"https://{text}", f"https://example.org/{text}", f"https://example.org/?{text}", f"urn:{text}", text):
+    for url in (
+        f"https://{text}",
+        f"https://example.org/{text}",
+        f"https://example.org/?{text}",
+        f"urn:{text}",
+        text,
+    ):
         found += [page_of(url), normalise_url(url, fragments=True)]
         found.append(_URL_STEP(Document(doc_id=b"", source="x", place=_PLACE, raw_hash=b"", url=url)))
     return found, named_host(text)
@@ -205,7 +223,12 @@ def _decontaminating(ngram: Any) -> Work:
     encode = load_tokenizer("cl100k_base").encode_batch if ngram == "8t" else None
 
     def work(text: str) -> object:
-        items = [_ENGLISH[:500], text[-1000:], text[-300:], text[-60:]]  # what the text holds, again and again
+        items = [
+            _ENGLISH[:500],
+            text[-1000:],
+            text[-300:],
+            text[-60:],
+        ]  # what the text holds, again and again
         return NgramIndex(items, ngram, encode).match(text)
 
     return work
@@ -247,12 +270,17 @@ def _jsonl_line(text: str) -> tuple[str, bytes]:
 
 
 def _jsonl_metadata(text: str) -> tuple[str, bytes]:
-    return "a.jsonl", json.dumps({"text": "a", "url": text, "date": text, "id": text, text[:1000]: text}).encode()
+    return "a.jsonl", json.dumps(
+        {"text": "a", "url": text, "date": text, "id": text, text[:1000]: text}
+    ).encode()
 
 
 def _warc(head: str, body: bytes) -> bytes:
     http = (
-        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n" + head.encode("utf-8", "surrogatepass") + b"\r\n\r\n" + body
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+        + head.encode("utf-8", "surrogatepass")
+        + b"\r\n\r\n"
+        + body
     )
     fields = f"WARC-Type: response\r\nWARC-Record-ID: <urn:uuid:1>\r\nContent-Length: {len(http)}\r\n"
     kind = "Content-Type: application/http; msgtype=response\r\nWARC-Target-URI: https://example.org/\r\n\r\n"
@@ -271,7 +299,9 @@ def _warc_headers(text: str) -> tuple[str, bytes]:
 
 def _warc_raw(text: str) -> tuple[str, bytes]:
     data = text.encode("utf-8", "surrogatepass")
-    return "a.warc", _warc("A: b", b"<p>word") + data + b"WARC/1.0\r\n" + data + b"\r\n\r\n" + _warc("A: b", b"<p>word")
+    return "a.warc", _warc("A: b", b"<p>word") + data + b"WARC/1.0\r\n" + data + b"\r\n\r\n" + _warc(
+        "A: b", b"<p>word"
+    )
 
 
 def _warc_gzip(text: str) -> tuple[str, bytes]:
@@ -312,7 +342,9 @@ def measured(step: str, work: Work, family: str, make: Make, length: int) -> Mea
     four_times = None
     if known is not None and MOST * known < least_twice < _PATIENCE_SECONDS / 6:
         four_times = min(_seconds(work, f"{number} {make(4 * length)}") for number in range(2))
-    return Measured(step=step, family=family, seconds=known, seconds_twice=least_twice, seconds_four_times=four_times)
+    return Measured(
+        step=step, family=family, seconds=known, seconds_twice=least_twice, seconds_four_times=four_times
+    )
 
 
 def _seconds(work: Work, text: str) -> float:
@@ -323,8 +355,8 @@ def _seconds(work: Work, text: str) -> float:
 
 
 def _processor_seconds() -> float:
-    """What this process has taken: by a finer clock than `time.process_time`, which goes by the kernel's ticks where
-    there is a limit on it."""
+    """What this process has taken: by a finer clock than `time.process_time`, which goes by the kernel's
+    ticks where there is a limit on it."""
     spent = resource.getrusage(resource.RUSAGE_SELF)
     return spent.ru_utime + spent.ru_stime
 
@@ -345,7 +377,9 @@ def measured_apart(works: Mapping[str, Work], family: str, make: Make, length: i
             except EOFError:
                 child.join()
                 if child.exitcode != -signal.SIGXCPU:
-                    raise RuntimeError(f"{names[0]} on {family} ended its process: {child.exitcode}") from None
+                    raise RuntimeError(
+                        f"{names[0]} on {family} ended its process: {child.exitcode}"
+                    ) from None
                 yield Measured(step=names[0], family=family, seconds=None, seconds_twice=None)
                 names.pop(0)
                 break
@@ -364,7 +398,9 @@ def _measure_all(pipe: Connection, works: Mapping[str, Work], family: str, make:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the worst factor of each step, and every fault."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", default=[""], metavar="STEP", help="steps whose name begins so")
     parser.add_argument("--family", nargs="+", metavar="FAMILY", help="these families alone")
     parser.add_argument("--characters", type=int, default=60_000, help="the length that is doubled (60000)")

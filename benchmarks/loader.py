@@ -1,7 +1,8 @@
 """How fast the loader makes batches, beside a bound and MosaicML Streaming, on the same tokens in one run.
 
-One process, no loader workers; batches are int64 inputs and labels. The bound copies random rows of a plain memmap to
-int64 inputs and labels and does nothing else. Rounds alternate between the contenders; medians are told.
+One process, no loader workers; batches are int64 inputs and labels. The bound copies random rows of a plain
+memmap to int64 inputs and labels and does nothing else. Rounds alternate between the contenders; medians are
+told.
 
     python benchmarks/loader.py --scratch /tmp/loader-benchmark [--streaming-python VENV/bin/python]
 
@@ -86,7 +87,8 @@ print(json.dumps({"wall": done / (time.perf_counter() - began), "processor": don
 
 
 class Speed(NamedTuple):
-    """Tokens for a second of the clock, and for a second of processor time: the latter holds on a busy machine."""
+    """Tokens for a second of the clock, and for a second of processor time: the latter holds on a busy
+    machine."""
 
     wall: float
     processor: float
@@ -114,7 +116,9 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, default=Path("/tmp/loader-benchmark"))
     parser.add_argument("--blocks", type=int, default=48)
     parser.add_argument("--seq-len", type=int, default=2048)
-    parser.add_argument("--batch", type=int, default=8, help="rows; 8 is the largest default micro-batch of a rank")
+    parser.add_argument(
+        "--batch", type=int, default=8, help="rows; 8 is the largest default micro-batch of a rank"
+    )
     parser.add_argument("--seconds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--streaming-python")
@@ -142,7 +146,11 @@ def main() -> None:
         "order": order_speed,
         "read amplification": amplification,
     }
-    print(json.dumps({name: part() for name, part in parts.items() if name in (options.only or parts)}, indent=1))
+    print(
+        json.dumps(
+            {name: part() for name, part in parts.items() if name in (options.only or parts)}, indent=1
+        )
+    )
 
 
 def dataset_of(setting: Setting) -> Dataset:
@@ -217,7 +225,9 @@ def warm(setting: Setting, rounds: int) -> dict[str, float]:
     told = {}
     for clock in Speed._fields:
         for name in contenders:
-            told[f"{name}: tokens a second ({clock})"] = statistics.median(getattr(r[name], clock) for r in speeds)
+            told[f"{name}: tokens a second ({clock})"] = statistics.median(
+                getattr(r[name], clock) for r in speeds
+            )
         for name in contenders.keys() - {"ours"}:
             ratios = [getattr(r["ours"], clock) / getattr(r[name], clock) for r in speeds]
             told[f"ours over {name} ({clock})"] = statistics.median(ratios)
@@ -279,7 +289,9 @@ def from_s3(setting: Setting) -> dict[str, float]:
         order = Order(plan_order(corpus.lengths, options))
         folder = setting.scratch / f"cache-{os.getpid()}"
         num_steps = int(order.num_train[0]) // setting.batch
-        cache = CacheOptions(folder=str(folder), max_bytes=32 * BLOCK_BYTES, prefetch_blocks=8, num_steps=num_steps)
+        cache = CacheOptions(
+            folder=str(folder), max_bytes=32 * BLOCK_BYTES, prefetch_blocks=8, num_steps=num_steps
+        )
         reader = CachedBlocks(corpus, order, WHOLE, cache)
         dataset = Dataset(corpus, order, reader, WHOLE)
         began = time.perf_counter()
@@ -288,14 +300,17 @@ def from_s3(setting: Setting) -> dict[str, float]:
         seconds = time.perf_counter() - began
         reader.close()
         num_tokens = num_steps * setting.batch * setting.seq_len
-        told = {"ours": num_tokens / seconds, "read_amplification": reader.figures.bytes_fetched / num_tokens / 4}
+        told = {
+            "ours": num_tokens / seconds,
+            "read_amplification": reader.figures.bytes_fetched / num_tokens / 4,
+        }
         told |= {"wait_share": reader.figures.wait_seconds / seconds}
     return told
 
 
 def resume(setting: Setting) -> dict[str, float]:
-    """Seconds from the lengths of 15 trillion tokens' shards and a step to the first batch; the shards are virtual:
-    each stands for the first blocks of a real one."""
+    """Seconds from the lengths of 15 trillion tokens' shards and a step to the first batch; the shards are
+    virtual: each stands for the first blocks of a real one."""
     real = open_corpus([DataTable(out=str(setting.out))]).sources["web"][0]
     num_shards = VIRTUAL_TOKENS // SHARD_TOKENS + 1
 
@@ -323,8 +338,11 @@ def resume(setting: Setting) -> dict[str, float]:
 
 
 def order_speed() -> dict[str, float]:
-    """Microseconds of processor time that a sequence costs, a thousand at once, of 15 trillion tokens in 12 sources."""
-    lengths = {f"source-{n:02d}": [SHARD_TOKENS - 12_345] * (VIRTUAL_TOKENS // SHARD_TOKENS // 12) for n in range(12)}
+    """Microseconds of processor time that a sequence costs, a thousand at once, of 15 trillion tokens in 12
+    sources."""
+    lengths = {
+        f"source-{n:02d}": [SHARD_TOKENS - 12_345] * (VIRTUAL_TOKENS // SHARD_TOKENS // 12) for n in range(12)
+    }
     order = Order(plan_order(lengths, OrderOptions(seed=1, seq_len=2048, global_batch=1024)))
     total = int(order.num_train.sum())
     numbers = {
@@ -345,8 +363,9 @@ def order_speed() -> dict[str, float]:
 
 
 def amplification() -> dict[str, float]:
-    """Blocks that nodes read, over blocks there are, while a window of 64 blocks is read: rows dealt by place, and
-    rows dealt as they come. 2 to 1,024 nodes of 8 ranks with a row each, at least 1,024 rows a batch."""
+    """Blocks that nodes read, over blocks there are, while a window of 64 blocks is read: rows dealt by
+    place, and rows dealt as they come. 2 to 1,024 nodes of 8 ranks with a row each, at least 1,024 rows a
+    batch."""
     told = {}
     for num_nodes in (2, 8, 32, 128, 1024):
         batch = max(1024, 8 * num_nodes)

@@ -1,7 +1,8 @@
 """How good the mixtures are that each model recommends, where the best mixture is known.
 
-Five bigram sources over 64 symbols, a target of .40/.25/.20/.10/.05 of them, proxies of 50,000 tokens; regret is the
-loss of the recommended mixture, with endless data, above that of the target's own shares. Means over worlds.
+Five bigram sources over 64 symbols, a target of .40/.25/.20/.10/.05 of them, proxies of 50,000 tokens; regret
+is the loss of the recommended mixture, with endless data, above that of the target's own shares. Means over
+worlds.
 
     python benchmarks/mix.py [--worlds 8]
 """

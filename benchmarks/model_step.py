@@ -2,11 +2,11 @@
 
     python -m benchmarks.model_step [--documents 20000] [--chars 600] [--width 128] [--files 8]
 
-A transformers encoder with random weights scores texts on one actor of one thread, while other workers read. The peer
-is the same encoder called by a loop over the same texts, 256 at a time, which does nothing else. Told are the documents
-a second of the loop and of the actor while it scores, the share of the phase in which it scores, how much of the scores
-was there before reading ended, the largest block in the object store, and the peak memory of all processes.
-"""
+A transformers encoder with random weights scores texts on one actor of one thread, while other workers read.
+The peer is the same encoder called by a loop over the same texts, 256 at a time, which does nothing else.
+Told are the documents a second of the loop and of the actor while it scores, the share of the phase in which
+it scores, how much of the scores was there before reading ended, the largest block in the object store, and
+the peak memory of all processes."""
 
 from __future__ import annotations
 
@@ -32,17 +32,25 @@ from tests.support.steps.tiny_encoder import make_encoder
 
 def main() -> None:
     """Print the figures of one run and one loop."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--documents", type=int, default=20_000)
     parser.add_argument("--chars", type=int, default=600, help="of each text")
-    parser.add_argument("--width", type=int, default=128, help="of the encoder; it has two layers and sees 128 tokens")
+    parser.add_argument(
+        "--width", type=int, default=128, help="of the encoder; it has two layers and sees 128 tokens"
+    )
     parser.add_argument("--files", type=int, default=8)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
         folder = Path(scratch)
         texts = _write_texts(folder, options.documents, options.chars, options.files)
         (folder / "encoder").mkdir()
-        table = {"name": "edu", "model": make_encoder(folder / "encoder", width=options.width), "label": "high"}
+        table = {
+            "name": "edu",
+            "model": make_encoder(folder / "encoder", width=options.width),
+            "label": "high",
+        }
         loop = _loop(table, texts)
         print(f"plain loop: {loop:,.0f} documents/s", flush=True)
         watch = _Watch(folder / "out")
@@ -56,12 +64,16 @@ def main() -> None:
     print(f"model step: {rate:,.0f} documents/s while it scores, {rate / loop:.3f} of the loop's", flush=True)
     print(f"  it scores for {scoring:.1f} s of the {phase:.1f} s in which files are read and scored")
     print(f"  {watch.early:,} of {watch.all:,} fragments were scored before the last file was read")
-    print(f"  largest block in the object store: {_largest_block(summary):,} bytes; peak memory {cost.peak_mb:,.0f} MB")
+    print(
+        f"  largest block in the object store: {_largest_block(summary):,} bytes; peak memory"
+        f" {cost.peak_mb:,.0f} MB"
+    )
     print(f"  the whole run: {cost.wall_s:.1f} s, processor {cost.cpu_s:.1f} s")
 
 
 def _write_texts(folder: Path, num: int, chars: int, num_files: int) -> list[str]:
-    """Texts of the crawl's kind of length, in files of JSONL; the texts in the order in which they are read."""
+    """Texts of the crawl's kind of length, in files of JSONL; the texts in the order in which they are
+    read."""
     rng = random.Random(0)
     texts = []
     for _ in range(num):
@@ -98,7 +110,8 @@ def _recipe(folder: Path, table: dict[str, Any]) -> Path:
 
 
 class _Watch(threading.Thread):
-    """Looks at a run's files as they come: `early` fragments were scored when the last file had been read, of `all`."""
+    """Looks at a run's files as they come: `early` fragments were scored when the last file had been read, of
+    `all`."""
 
     def __init__(self, out: Path) -> None:
         super().__init__(daemon=True)

@@ -1,15 +1,15 @@
-"""Which variants of a real page each way of `dedup.normalise` finds again, beside datatrove, and what it costs.
+"""Which variants of a real page each way of `dedup.normalise` finds again, beside datatrove, and what it
+costs.
 
 usage: python -m benchmarks.near_duplicates CRAWL_DIR [--each 24] (--help for all)
 
-Variants are planted: of each kind, of as many English pages, none of which is used twice. A pair is found where both
-texts share one of 14 bands of 8 values and, in the columns of a threshold, their Jaccard reaches it. datatrove signs
-with its own normalisation and spaCy's words, and cuts by bands alone.
+Variants are planted: of each kind, of as many English pages, none of which is used twice. A pair is found
+where both texts share one of 14 bands of 8 values and, in the columns of a threshold, their Jaccard reaches
+it. datatrove signs with its own normalisation and spaCy's words, and cuts by bands alone.
 
-Then all pairs of whole pages, and of paragraphs of at least 25 words, are compared by brute force: at or above .8 by
-each way, and what comes or goes beside `none`. `--show` prints the pairs that come or go, to be read. The last lines
-are processor time a page: signing and normalising.
-"""
+Then all pairs of whole pages, and of paragraphs of at least 25 words, are compared by brute force: at or
+above .8 by each way, and what comes or goes beside `none`. `--show` prints the pairs that come or go, to be
+read. The last lines are processor time a page: signing and normalising."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ LEAST_WORDS: Final = 120
 PARAGRAPH_WORDS: Final = 25
 THRESHOLD: Final = 0.8
 COMMON_IN: Final = 80
-"""A shingle of more texts than this proposes no pair to the brute force: boilerplate of one site in every page."""
+"""A shingle of more texts than this proposes no pair to the brute force: boilerplate of one site in every
+page."""
 WAYS: Final[tuple[Normalise, ...]] = get_args(Normalise)
 
 
@@ -102,7 +103,9 @@ def by_us(way: Normalise, threshold: float | None) -> Callable[[str, str], bool]
         signatures = [signer.signature(text) for text in (left, right)]
         bands = [bands_of(signature, table) for signature in signatures if signature is not None]
         share_band = len(bands) == 2 and any(one == other for one, other in zip(*bands, strict=True))
-        return share_band and (threshold is None or jaccard(shingles(left, table), shingles(right, table)) >= threshold)
+        return share_band and (
+            threshold is None or jaccard(shingles(left, table), shingles(right, table)) >= threshold
+        )
 
     return found
 
@@ -119,7 +122,9 @@ def resembling(texts: Sequence[str], way: Normalise) -> dict[tuple[int, int], fl
     for numbers in holders.values():
         if len(numbers) <= COMMON_IN:
             shared.update((one, other) for at, one in enumerate(numbers) for other in numbers[at + 1 :])
-    likely = (pair for pair, num in shared.items() if num >= 0.2 * max(len(sets[pair[0]]), len(sets[pair[1]])))
+    likely = (
+        pair for pair, num in shared.items() if num >= 0.2 * max(len(sets[pair[0]]), len(sets[pair[1]]))
+    )
     return {pair: found for pair in likely if (found := jaccard(sets[pair[0]], sets[pair[1]])) >= 0.3}
 
 
@@ -134,7 +139,10 @@ def print_natural_pairs(what: str, texts: Sequence[str], show: bool) -> None:
         table, come = DedupTable(normalise=way), near - near_plain
         spelled = [[shingles(_spelled(texts[number]), table) for number in pair] for pair in sorted(come)]
         by_numbers = sum(jaccard(*sets) < THRESHOLD for sets in spelled)
-        print(f"  {way:12}{len(near):6} pairs, {len(come)} come, {by_numbers} of them for numbers are alike;", end="")
+        print(
+            f"  {way:12}{len(near):6} pairs, {len(come)} come, {by_numbers} of them for numbers are alike;",
+            end="",
+        )
         print(f" {len(near_plain - near)} go")
         for one, other in sorted(near ^ near_plain) if show else ():
             change = f"{plain.get((one, other), 0):.3f} -> {found.get((one, other), 0):.3f}"
@@ -153,7 +161,10 @@ def print_variants(pairs: dict[str, list[tuple[str, str]]]) -> None:
         ways |= {f"{way} .75": by_us(way, 0.75), f"{way} bands": by_us(way, None)}
     ways["datatrove"] = by_datatrove()
     print(f"{'variants found':28}{'planted':>10}" + "".join(f"{name:>18}" for name in ways))
-    rows = {kind: [sum(way(*pair) for pair in of_kind) for way in ways.values()] for kind, of_kind in pairs.items()}
+    rows = {
+        kind: [sum(way(*pair) for pair in of_kind) for way in ways.values()]
+        for kind, of_kind in pairs.items()
+    }
     rows["together"] = [sum(column) for column in zip(*rows.values(), strict=True)]
     for kind, counts in rows.items():
         planned = len(pairs[kind]) if kind in pairs else sum(map(len, pairs.values()))
@@ -180,17 +191,27 @@ def _seconds(act: Callable[[str], object], texts: Iterable[str]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--each", type=int, default=24, help="pages of each kind of variant")
     parser.add_argument("--pages", type=int, default=10_000)
     parser.add_argument("--show", action="store_true", help="print the natural pairs that come and go")
     options = parser.parse_args()
     texts = [text for text in extracted(options.crawl, "trafilatura", options.pages) if text]
-    print_variants(planted([text for text in english(texts) if len(text.split()) >= LEAST_WORDS], options.each))
+    print_variants(
+        planted([text for text in english(texts) if len(text.split()) >= LEAST_WORDS], options.each)
+    )
     print_natural_pairs("whole pages", texts, options.show)
-    pages = [html for path in sorted(options.crawl.glob("*.warc.gz")) for html in pages_of(path)][: options.pages]
-    lines = [line.strip() for html in pages for line in str(extract_plain_text(html, main_content=False)).split("\n")]
+    pages = [html for path in sorted(options.crawl.glob("*.warc.gz")) for html in pages_of(path)][
+        : options.pages
+    ]
+    lines = [
+        line.strip()
+        for html in pages
+        for line in str(extract_plain_text(html, main_content=False)).split("\n")
+    ]
     paragraphs = list(dict.fromkeys(line for line in lines if len(line.split()) >= PARAGRAPH_WORDS))
     print_natural_pairs(f"paragraphs of {PARAGRAPH_WORDS} words and more", paragraphs, options.show)
     print_costs(texts)

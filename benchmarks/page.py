@@ -1,9 +1,10 @@
-"""How long the lineage page takes to answer, over many pages, and how its server's memory grows: a synthetic store.
+"""How long the lineage page takes to answer, over many pages, and how its server's memory grows: a synthetic
+store.
 
-One server is asked for pages of documents and for searches by each of their names. Told are the median, the 99th and
-the slowest answer by the clock, processor seconds of the server a page, and its memory before the first page and after
-the last. The bound beside them is a page that asks the store nothing (the SQL box, empty). With --s3 the store lies in
-a server that speaks S3, and the requests of a page to it are told.
+One server is asked for pages of documents and for searches by each of their names. Told are the median, the
+99th and the slowest answer by the clock, processor seconds of the server a page, and its memory before the
+first page and after the last. The bound beside them is a page that asks the store nothing (the SQL box,
+empty). With --s3 the store lies in a server that speaks S3, and the requests of a page to it are told.
 
     python -m benchmarks.page --rows 1000000 10000000 --pages 1000
     python -m benchmarks.page --rows 50000 500000 --pages 60 --s3
@@ -80,7 +81,10 @@ class Server:
     @property
     def mb(self) -> int:
         """Memory that it holds now."""
-        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
+        return (
+            int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+            >> 20
+        )
 
 
 def measure(server: Server, samples: list[dict[str, Any]], num_pages: int) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
     python -m benchmarks.pages CRAWL --old CHECKOUT [--rounds 5] [--extractors resiliparse trafilatura]
 
-CRAWL is a folder of WARC files, CHECKOUT another checkout of this project with its modules compiled. Each has a process
-of its own, which works while the other waits; the sides are measured in turns and the first round is not counted.
-`read` is records to documents, `parse` a page to its text, `chain` all steps with the default recipe. Each page counts
-with the fastest of its rounds, by the clock: nothing else ran in between then. (Processor time comes in steps of whole
-milliseconds on many machines, longer than a page takes.) Then the pages whose texts differ, with what differs.
-"""
+CRAWL is a folder of WARC files, CHECKOUT another checkout of this project with its modules compiled. Each has
+a process of its own, which works while the other waits; the sides are measured in turns and the first round
+is not counted. `read` is records to documents, `parse` a page to its text, `chain` all steps with the default
+recipe. Each page counts with the fastest of its rounds, by the clock: nothing else ran in between then.
+(Processor time comes in steps of whole milliseconds on many machines, longer than a page takes.) Then the
+pages whose texts differ, with what differs."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ class Side:
         self._line()
 
     def ask(self, part: str) -> list[Any]:
-        """Seconds of a part, for each page where it goes by pages, and for `texts` the texts and their URLs."""
+        """Seconds of a part, for each page where it goes by pages, and for `texts` the texts and their
+        URLs."""
         assert self._process.stdin is not None
         self._process.stdin.write(part + "\n")
         self._process.stdin.flush()
@@ -104,11 +105,15 @@ class Side:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--old", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--extractors", nargs="+", default=["resiliparse"], choices=["resiliparse", "trafilatura"])
+    parser.add_argument(
+        "--extractors", nargs="+", default=["resiliparse"], choices=["resiliparse", "trafilatura"]
+    )
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.serve:
@@ -131,7 +136,9 @@ def main() -> None:
     for part in parts:
         old, new = sum(fastest[part, "old"]), sum(fastest[part, "new"])
         print(
-            json.dumps({"part": part, "old_s": round(old, 3), "new_s": round(new, 3), "ratio": round(new / old, 3)}),
+            json.dumps(
+                {"part": part, "old_s": round(old, 3), "new_s": round(new, 3), "ratio": round(new / old, 3)}
+            ),
             flush=True,
         )
     for extractor in asked.extractors:
@@ -141,8 +148,15 @@ def main() -> None:
             if before != after:
                 differing += 1
                 words = [one for one in difflib.ndiff(before.split(), after.split()) if one[0] in "+-"]
-                print(json.dumps({"extractor": extractor, "url": url, "differs": " ".join(words)[:400]}), flush=True)
-        print(json.dumps({"extractor": extractor, "pages": len(texts["new"][1]), "texts_that_differ": differing}))
+                print(
+                    json.dumps({"extractor": extractor, "url": url, "differs": " ".join(words)[:400]}),
+                    flush=True,
+                )
+        print(
+            json.dumps(
+                {"extractor": extractor, "pages": len(texts["new"][1]), "texts_that_differ": differing}
+            )
+        )
 
 
 if __name__ == "__main__":

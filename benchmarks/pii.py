@@ -1,11 +1,12 @@
-"""What the personal-data rules find in labelled lines: recall by kind, and how many other lines they take for personal.
+"""What the personal-data rules find in labelled lines: recall by kind, and how many other lines they take for
+personal.
 
     python -m benchmarks.pii [LABELLED]
 
-A line of LABELLED is a JSON object: `kind` of personal data, `about` (what is special), `text`, and where a document
-has them `language` and `url`. In the text ⟦ and ⟧ stand around personal data; a line without them has none, and only
-looks like its kind. A ¦ is taken out: it keeps scanners of repositories from taking the lines' secrets for real ones.
-A line counts as found where each piece is replaced, and nothing else is."""
+A line of LABELLED is a JSON object: `kind` of personal data, `about` (what is special), `text`, and where a
+document has them `language` and `url`. In the text ⟦ and ⟧ stand around personal data; a line without them
+has none, and only looks like its kind. A ¦ is taken out: it keeps scanners of repositories from taking the
+lines' secrets for real ones. A line counts as found where each piece is replaced, and nothing else is."""
 
 from __future__ import annotations
 
@@ -93,7 +94,9 @@ def judge(lines: Iterable[LabelledLine]) -> Judged:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("labelled", type=Path, nargs="?", default=LABELLED)
     judged = judge(read_lines(parser.parse_args().labelled))
     print(f"{'kind':12} {'found':>9} {'recall':>7} {'left alone':>11}")

@@ -1,14 +1,14 @@
-"""The whole pipeline beside datatrove's FineWeb-like one: the same files, rules and extractor call, two workers each.
+"""The whole pipeline beside datatrove's FineWeb-like one: the same files, rules and extractor call, two
+workers each.
 
     python -m benchmarks.pipeline CRAWL [--times 1 9] [--rounds 1] [--english]
                                         [--sides datatrove trafilatura prefilter resiliparse plain bound]
 
-In each round the sides run in turn at both sizes, with one tokenizer; given are the whole and, from the two sizes, the
-cost of one more page beside the first side's, so that start-up is seen and not mistaken for work. Per step:
-milliseconds a page, and MB/s of compressed input on one core. `plain` is our `trafilatura` without Ray (and with its
-jemalloc), `bound` what the libraries of `resiliparse` take alone. Peak memory is that of all processes together; an
-idle Ray's own is measured first.
-"""
+In each round the sides run in turn at both sizes, with one tokenizer; given are the whole and, from the two
+sizes, the cost of one more page beside the first side's, so that start-up is seen and not mistaken for work.
+Per step: milliseconds a page, and MB/s of compressed input on one core. `plain` is our `trafilatura` without
+Ray (and with its jemalloc), `bound` what the libraries of `resiliparse` take alone. Peak memory is that of
+all processes together; an idle Ray's own is measured first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ from benchmarks.support.measure import Cost, measure
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "trafilatura": {"parse": {"extractor": "trafilatura", "favor": "precision"}},
-    "prefilter": {"parse": {"extractor": "trafilatura", "favor": "precision"}, "language": {"prefilter": True}},
+    "prefilter": {
+        "parse": {"extractor": "trafilatura", "favor": "precision"},
+        "language": {"prefilter": True},
+    },
     "resiliparse": {"parse": {"extractor": "resiliparse"}},
 }
 VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/peers/plain.py
@@ -54,12 +57,18 @@ with ray_session("local", num_cpus=2):
 
 def main() -> None:
     """Print a line a run, then the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path)
-    parser.add_argument("--times", type=int, nargs=2, default=[1, 9], help="the two sizes, as multiples of the crawl")
+    parser.add_argument(
+        "--times", type=int, nargs=2, default=[1, 9], help="the two sizes, as multiples of the crawl"
+    )
     parser.add_argument("--rounds", type=int, default=1)
     every = ["datatrove", *VARIANTS, "bound"]
-    parser.add_argument("--sides", nargs="+", choices=every, default=every, help="the first is what others are held to")
+    parser.add_argument(
+        "--sides", nargs="+", choices=every, default=every, help="the first is what others are held to"
+    )
     parser.add_argument("--english", action="store_true", help="only the pages that are in English")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
@@ -67,9 +76,12 @@ def main() -> None:
 
 
 def compare(options: argparse.Namespace, scratch: Path) -> None:
-    """Run every side at both sizes, in turn, `rounds` times over: a machine that slows down slows all of them."""
+    """Run every side at both sizes, in turn, `rounds` times over: a machine that slows down slows all of
+    them."""
     tokenizer = _tokenizer(scratch)
-    print(json.dumps({"side": "an idle Ray", "peak_mb": round(measure([sys.executable, "-c", _IDLE]).peak_mb)}))
+    print(
+        json.dumps({"side": "an idle Ray", "peak_mb": round(measure([sys.executable, "-c", _IDLE]).peak_mb)})
+    )
     crawls = {times: scratch / f"crawl-{times}" for times in options.times}
     wanted = is_english if options.english else None
     pages = {times: enlarge(options.crawl, crawl, times, wanted) for times, crawl in crawls.items()}
@@ -91,13 +103,17 @@ def _tell(rounds: Sequence[Round], first: str, side: str, what: str, num_pages: 
 
     def one_more(name: str) -> list[float]:
         """Milliseconds, round by round."""
-        return [1000 * (getattr(large[name], what) - getattr(small[name], what)) / num_pages for small, large in rounds]
+        return [
+            1000 * (getattr(large[name], what) - getattr(small[name], what)) / num_pages
+            for small, large in rounds
+        ]
 
     theirs, ours = one_more(first), one_more(side)
     median_theirs, median_ours = statistics.median(theirs), statistics.median(ours)
     each = ", ".join(f"{their / our:.2f}" for their, our in zip(theirs, ours, strict=True))
     print(
-        f"{side}: one more page costs {median_ours:.2f} ms of {what[:-2]} time, {first}'s {median_theirs:.2f}:"
+        f"{side}: one more page costs {median_ours:.2f} ms of {what[:-2]} time, {first}'s"
+        f" {median_theirs:.2f}:"
         f" {median_theirs / median_ours:.2f} times faster (round by round: {each})"
     )
 
@@ -117,8 +133,12 @@ def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path) -> Cost:
                 "wall_s": round(cost.wall_s, 1),
                 "cpu_s": round(cost.cpu_s, 1),
                 "peak_mb": round(cost.peak_mb),
-                "ms_per_page": {name: round(1000 * seconds / num_pages, 3) for name, seconds in steps.items()},
-                "mb_per_s": {name: round(megabytes / seconds, 1) for name, seconds in steps.items() if seconds >= 0.01},
+                "ms_per_page": {
+                    name: round(1000 * seconds / num_pages, 3) for name, seconds in steps.items()
+                },
+                "mb_per_s": {
+                    name: round(megabytes / seconds, 1) for name, seconds in steps.items() if seconds >= 0.01
+                },
             }
         ),
         flush=True,
@@ -149,10 +169,14 @@ def _tokenizer(scratch: Path) -> Path:
     tokenizer = Tokenizer(BPE())
     tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
     texts = [
-        Path(path).read_text(encoding="utf-8", errors="replace") for path in Path(__file__).parents[1].glob("*/*.py")
+        Path(path).read_text(encoding="utf-8", errors="replace")
+        for path in Path(__file__).parents[1].glob("*/*.py")
     ]
     trainer = BpeTrainer(
-        vocab_size=8000, special_tokens=["<|endoftext|>"], initial_alphabet=ByteLevel.alphabet(), show_progress=False
+        vocab_size=8000,
+        special_tokens=["<|endoftext|>"],
+        initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
     path = scratch / "tokenizer.json"
@@ -163,7 +187,15 @@ def _tokenizer(scratch: Path) -> Path:
 def _command(side: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
     match side:
         case "datatrove":
-            return [sys.executable, "-m", "benchmarks.peers.datatrove", str(crawl), str(out), str(tokenizer), "en"]
+            return [
+                sys.executable,
+                "-m",
+                "benchmarks.peers.datatrove",
+                str(crawl),
+                str(out),
+                str(tokenizer),
+                "en",
+            ]
         case "bound":
             return [sys.executable, "-m", "benchmarks.peers.bound", str(crawl), str(out)]
     return _ours(side, crawl, out, tokenizer)

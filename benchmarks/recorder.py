@@ -1,11 +1,12 @@
-"""What the recorder costs: processor time of a collective with and without it, in turns, as a share of a step.
+"""What the recorder costs: processor time of a collective with and without it, in turns, as a share of a
+step.
 
     python -m benchmarks.recorder [--calls 5000] [--rounds 15] [--depth 30]
 
-One process is its own group, so that a collective is next to nothing but the way there: what is left of the difference
-is timing and noting. The call lies `--depth` frames below the trainer's line, about as many as fully_shard has between.
-The share is that of a step of 100 ms with as many collectives and waits as fully_shard makes for so many layers.
-"""
+One process is its own group, so that a collective is next to nothing but the way there: what is left of the
+difference is timing and noting. The call lies `--depth` frames below the trainer's line, about as many as
+fully_shard has between. The share is that of a step of 100 ms with as many collectives and waits as
+fully_shard makes for so many layers."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ _COLLECTIVES_OF_A_LAYER: Final = 3
 
 def main() -> None:
     """Print the cost of a call and of a step."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--calls", type=int, default=5_000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--depth", type=int, default=30)
@@ -52,7 +55,9 @@ def main() -> None:
     # The least of each: another process can only make a round slower.
     more = {name: min(recorded[name]) - min(plain[name]) for name in _WAYS}
     for name, seconds in more.items():
-        print(f"{name}: {min(plain[name]) * 1e6:.1f} µs a call, {seconds * 1e6:.1f} µs more with the recorder")
+        print(
+            f"{name}: {min(plain[name]) * 1e6:.1f} µs a call, {seconds * 1e6:.1f} µs more with the recorder"
+        )
     for layers in _LAYERS:
         share = layers * _COLLECTIVES_OF_A_LAYER * more["asynchronous, waited for"] / _STEP_SECONDS
         print(f"{layers} layers of fully_shard: {share:.2%} of a step of {_STEP_SECONDS * 1e3:.0f} ms")

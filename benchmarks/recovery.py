@@ -1,10 +1,10 @@
-"""From the death of a process to the next step that had not been finished before: in place, beside a restart of all
-processes from the newest checkpoint (torchrun ends them, and the same call is made again at once), on the same recipe
-and machine.
+"""From the death of a process to the next step that had not been finished before: in place, beside a restart
+of all processes from the newest checkpoint (torchrun ends them, and the same call is made again at once), on
+the same recipe and machine.
 
-Each side is one run of four processes in which a process is killed again and again, another rank each time, once some
-steps are done; the sides take turns. What is lost by a restart hangs on `--every`, the steps between two checkpoints:
-those since the last one are done again. Step times of both sides stand beside it.
+Each side is one run of four processes in which a process is killed again and again, another rank each time,
+once some steps are done; the sides take turns. What is lost by a restart hangs on `--every`, the steps
+between two checkpoints: those since the last one are done again. Step times of both sides stand beside it.
 
     python -m benchmarks.recovery [--kills 5] [--rounds 1] [--every 20] [--workers 4]
 """
@@ -54,7 +54,9 @@ spares = 1
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=5, help="in each run")
     parser.add_argument("--rounds", type=int, default=1, help="runs of each side")
     parser.add_argument("--every", type=int, default=20, help="steps between checkpoints")
@@ -113,7 +115,9 @@ class _Run:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with open(self._log, "ab") as log:
             command = self._command()
-            self._run = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
+            self._run = subprocess.Popen(
+                command, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
 
     @property
     def _log(self) -> Path:

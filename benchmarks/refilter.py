@@ -2,10 +2,9 @@
 
     python -m benchmarks.refilter CRAWL [--times 1] [--rounds 1] [--set quality.min_words=80]
 
-Trafilatura, two workers. Given are wall and processor time of all processes of both commands, what a run over a single
-text costs (Ray's start, imports and tables: neither can do without), and whether the bytes are equal. Last come the
-units that read and judge alone, in this process, once its models are loaded.
-"""
+Trafilatura, two workers. Given are wall and processor time of all processes of both commands, what a run over
+a single text costs (Ray's start, imports and tables: neither can do without), and whether the bytes are
+equal. Last come the units that read and judge alone, in this process, once its models are loaded."""
 
 from __future__ import annotations
 
@@ -35,7 +34,9 @@ _COVERED = ("shards/", "documents/", "dedup/", "texts/", "index.json", "excerpts
 
 def main() -> None:
     """Print a line a run, then the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--times", type=int, default=1, help="the crawl's pages so many times over")
     parser.add_argument("--rounds", type=int, default=1)
@@ -48,7 +49,9 @@ def main() -> None:
         num_pages = enlarge(options.crawl, crawl, options.times)
         recipe = _recipe(folder / "recipe.toml", f"{crawl}/*.warc.gz")
         _say("keeps its texts", _run(recipe, folder / "kept"), num_pages)
-        (folder / "one.jsonl").write_text(json.dumps({"text": write_article("en", random.Random(0)).text}) + "\n")
+        (folder / "one.jsonl").write_text(
+            json.dumps({"text": write_article("en", random.Random(0)).text}) + "\n"
+        )
         least = _run(_recipe(folder / "one.toml", f"{folder}/one.jsonl"), folder / "one")
         _say("a single text", least, 1)
         pairs = []
@@ -83,7 +86,9 @@ def _print_units(path: Path, folder: Path, change: str) -> None:
     for item in phase.units:
         refilter_unit(phase.job, item)
     judging = time.process_time() - started
-    print(f"units alone: reading {reading:.2f} s, judging parsed texts {judging:.2f} s: {reading / judging:.1f}")
+    print(
+        f"units alone: reading {reading:.2f} s, judging parsed texts {judging:.2f} s: {reading / judging:.1f}"
+    )
 
 
 def _recipe(path: Path, inputs: str) -> Path:
@@ -97,7 +102,9 @@ def _recipe(path: Path, inputs: str) -> Path:
 
 
 def _run(recipe: Path, out: Path, *more: str) -> Cost:
-    return measure([sys.executable, "-m", "pipeline", "run", str(recipe), "--set", f"run.output={out}", *more])
+    return measure(
+        [sys.executable, "-m", "pipeline", "run", str(recipe), "--set", f"run.output={out}", *more]
+    )
 
 
 def _say(what: str, cost: Cost, num_pages: int) -> None:
@@ -108,7 +115,9 @@ def _bytes(out: Path) -> dict[str, bytes]:
     """Every file that the recipe and the pages decide; facts name the place of an input."""
     names = (str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
     chosen = [
-        name for name in names if name.startswith(_COVERED) and "/facts/" not in name and "texts.json" not in name
+        name
+        for name in names
+        if name.startswith(_COVERED) and "/facts/" not in name and "texts.json" not in name
     ]
     return {name: (out / name).read_bytes() for name in chosen}
 

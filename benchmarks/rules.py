@@ -1,20 +1,21 @@
-"""Processor time of the quality rules a page, ours against datatrove's filters, on the same texts in one process.
+"""Processor time of the quality rules a page, ours against datatrove's filters, on the same texts in one
+process.
 
-usage: python -m benchmarks.rules CRAWL_DIR [--extractor resiliparse|trafilatura] [--every-language] (--help for all)
+usage: python -m benchmarks.rules CRAWL_DIR [--extractor resiliparse|trafilatura] [--every-language] (--help
+for all)
 
-Both sides take turns, rule set by rule set and round by round, and the best of the rounds counts. Ours depends on which
-words its memo knows, so it is told four times:
+Both sides take turns, rule set by rule set and round by round, and the best of the rounds counts. Ours
+depends on which words its memo knows, so it is told four times:
 
   cold   the memo is empty (loading spaCy's tables is left out on both sides)
   new    the pages of one WARC file, never seen, after those of all the others; each file in its turn
   heaps  the same pages with their plain words drawn from a vocabulary that grows by Heaps' law, after three such copies
   seen   all pages once more
 
-`new_words` is the share of what stands between white space that the memo did not know. datatrove's cache of its last
-five splits is emptied before each page of a single rule set and left alone in "as one pipeline", where it lets the
-repetition and quality filters share a split. Verdicts are compared on the way, on every text of every kind; a
-disagreement ends the run with exit 1.
-"""
+`new_words` is the share of what stands between white space that the memo did not know. datatrove's cache of
+its last five splits is emptied before each page of a single rule set and left alone in "as one pipeline",
+where it lets the repetition and quality filters share a split. Verdicts are compared on the way, on every
+text of every kind; a disagreement ends the run with exit 1."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def ours(texts: Sequence[str], rules: tuple[str, ...]) -> list[bool]:
     judge = quality.quality_step(QualityTable(rules=rules, **KEYS))
     place = Place(file="x", offset=0, length=0)
     documents = [
-        Document(doc_id=b"", source="x", place=place, raw_hash=b"", text=text, language="en") for text in texts
+        Document(doc_id=b"", source="x", place=place, raw_hash=b"", text=text, language="en")
+        for text in texts
     ]
     return [not isinstance(judge(page), Rejection) for page in documents]
 
@@ -79,7 +81,8 @@ def seconds(work: Callable[[], list[bool]]) -> tuple[float, list[bool]]:
 
 
 class Best:
-    """The least processor seconds of each pass over texts, and one side's verdicts held against the other's."""
+    """The least processor seconds of each pass over texts, and one side's verdicts held against the
+    other's."""
 
     def __init__(self, rules: tuple[str, ...]) -> None:
         self.rules = rules
@@ -111,7 +114,8 @@ def forgotten(rules: tuple[str, ...], after: Sequence[str] = ()) -> None:
 
 
 def compare(name: str, files: Sequence[Sequence[str]], rules: tuple[str, ...], rounds: int) -> dict[str, Any]:
-    """Milliseconds a page of both sides for one list of rule sets, alternating; `files` are the texts of each file."""
+    """Milliseconds a page of both sides for one list of rule sets, alternating; `files` are the texts of each
+    file."""
     texts = [text for file in files for text in file]
     best = Best(rules)
     theirs(["Load the tables."], [peers()[rule] for rule in rules], forget=True)
@@ -157,7 +161,9 @@ def new_share(files: Sequence[Sequence[str]]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--extractor", choices=["resiliparse", "trafilatura"], default="resiliparse")
     parser.add_argument("--pages", type=int, default=1_000_000)

@@ -2,9 +2,9 @@
 
     python -m benchmarks.small_runs [--texts 20] [--rounds 3]
 
-Given are wall and processor time of all processes of `sluice run` with `ray.address` "local" and "none", in turns, and
-whether the bytes are equal. Last comes a run without Ray by what the processor worked on, in a process of its own.
-"""
+Given are wall and processor time of all processes of `sluice run` with `ray.address` "local" and "none", in
+turns, and whether the bytes are equal. Last comes a run without Ray by what the processor worked on, in a
+process of its own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ _PARTS = {
 
 def main() -> None:
     """Print a line a run, then the parts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--texts", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--parts-of", help=argparse.SUPPRESS)
@@ -56,7 +58,9 @@ def main() -> None:
         (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         recipe = folder / "recipe.toml"
         source = {"name": "texts", "inputs": [f"{folder}/texts.jsonl"]}
-        recipe.write_text(tomli_w.dumps({"run": {"name": "small", "output": f"{folder}/out"}, "source": [source]}))
+        recipe.write_text(
+            tomli_w.dumps({"run": {"name": "small", "output": f"{folder}/out"}, "source": [source]})
+        )
         for number in range(options.rounds):
             outs = []
             for address in ("local", "none"):

@@ -2,9 +2,10 @@
 
     python -m benchmarks.source_files --real DIR… --generated DIR… [--number 300]
 
-Files of equal text count once. Of each group so many are drawn, by the hash of their text, in turns by language so that
-no language fills the sample. What was kept of the generated ones and rejected of the real ones is listed, to be looked
-at: who wrote a file is not in its bytes, so the two groups are what the call says they are."""
+Files of equal text count once. Of each group so many are drawn, by the hash of their text, in turns by
+language so that no language fills the sample. What was kept of the generated ones and rejected of the real
+ones is listed, to be looked at: who wrote a file is not in its bytes, so the two groups are what the call
+says they are."""
 
 from __future__ import annotations
 
@@ -66,13 +67,20 @@ def verdicts(files: Sequence[Document], table: QualityTable) -> Iterator[str]:
 
 def _as_english(file: Document) -> Document:
     return Document(
-        doc_id=file.doc_id, source=file.source, place=file.place, raw_hash=file.raw_hash, text=file.text, language="en"
+        doc_id=file.doc_id,
+        source=file.source,
+        place=file.place,
+        raw_hash=file.raw_hash,
+        text=file.text,
+        language="en",
     )
 
 
 def main() -> None:
     """Prints the counts and the disagreements."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--real", nargs="+", required=True, metavar="DIR")
     parser.add_argument("--generated", nargs="+", required=True, metavar="DIR")
     parser.add_argument("--number", type=int, default=300)

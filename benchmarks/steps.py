@@ -1,12 +1,12 @@
-"""What lies between extraction and tokens, ours against datatrove's: processor time in one process, one core each.
+"""What lies between extraction and tokens, ours against datatrove's: processor time in one process, one core
+each.
 
     python -m benchmarks.steps CRAWL [--times 1 9] [--rounds 2]
 
-Both sides get the same English texts (trafilatura for precision) and go all the way from them to the list of documents
-that stay: Gopher repetition and quality, C4, FineWeb, MinHash signatures, buckets, clusters and removal, with the files
-that each writes in between. Languages are told before, so that neither side's time holds fastText's. Given are the
-whole and, from two sizes, the cost of one more page.
-"""
+Both sides get the same English texts (trafilatura for precision) and go all the way from them to the list of
+documents that stay: Gopher repetition and quality, C4, FineWeb, MinHash signatures, buckets, clusters and
+removal, with the files that each writes in between. Languages are told before, so that neither side's time
+holds fastText's. Given are the whole and, from two sizes, the cost of one more page."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from stages.dedup.options import DedupTable
 
 
 def altered(texts: Sequence[str], times: int) -> list[str]:
-    """The texts `times` over; in every copy but the first each third plain word is another one of the same text: no
-    copy is a near-duplicate of another, and what rules look at stays as it is."""
+    """The texts `times` over; in every copy but the first each third plain word is another one of the same
+    text: no copy is a near-duplicate of another, and what rules look at stays as it is."""
     return [_mixed(text, random.Random(copy)) if copy else text for copy in range(times) for text in texts]
 
 
@@ -47,12 +47,19 @@ def theirs(texts: Sequence[str], scratch: Path) -> tuple[int, int]:
     from loguru import logger
 
     logger.remove()  # it tells of every task
-    documents = [Document(text=text, id=str(number), metadata={"language": "en"}) for number, text in enumerate(texts)]
+    documents = [
+        Document(text=text, id=str(number), metadata={"language": "en"}) for number, text in enumerate(texts)
+    ]
     filtered = str(scratch / "filtered")
-    stages = [([documents, *quality_filters(), JsonlWriter(filtered)], 1), *duplicate_stages(filtered, scratch, 1)]
+    stages = [
+        ([documents, *quality_filters(), JsonlWriter(filtered)], 1),
+        *duplicate_stages(filtered, scratch, 1),
+    ]
     counts = []
     for number, (steps, tasks) in enumerate(stages):
-        executor = LocalPipelineExecutor(pipeline=steps, tasks=tasks, workers=1, logging_dir=str(scratch / f"{number}"))
+        executor = LocalPipelineExecutor(
+            pipeline=steps, tasks=tasks, workers=1, logging_dir=str(scratch / f"{number}")
+        )
         counts.append(executor.run().stats[-1].stats)
     return int(counts[0]["total"].total), int(counts[-1]["forwarded"].total)
 
@@ -75,9 +82,13 @@ def spent(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", type=Path)
-    parser.add_argument("--times", type=int, nargs=2, default=[1, 9], help="the two sizes, as multiples of the crawl")
+    parser.add_argument(
+        "--times", type=int, nargs=2, default=[1, 9], help="the two sizes, as multiples of the crawl"
+    )
     parser.add_argument("--rounds", type=int, default=2)
     asked = parser.parse_args()
     pages = english(extracted(asked.crawl, "trafilatura", 1_000_000))
@@ -107,7 +118,8 @@ def main() -> None:
     extra = len(pages) * (large - small)
     each = {name: 1000 * (best[name, large] - best[name, small]) / extra for name in sides}
     print(
-        f"one more English page costs {each['ours']:.2f} ms of processor time, datatrove's {each['datatrove']:.2f}:"
+        f"one more English page costs {each['ours']:.2f} ms of processor time, datatrove's"
+        f" {each['datatrove']:.2f}:"
         f" {each['datatrove'] / each['ours']:.1f} times less"
     )
 

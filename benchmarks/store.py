@@ -1,7 +1,8 @@
-"""How long the lineage store takes to answer, and how that grows: synthetic stores of several sizes, side by side.
+"""How long the lineage store takes to answer, and how that grows: synthetic stores of several sizes, side by
+side.
 
-Each question is asked by a fresh process (interpreter start, imports and all), in turns between the sizes, and medians
-are told beside a bound: a process that makes the same imports and asks nothing.
+Each question is asked by a fresh process (interpreter start, imports and all), in turns between the sizes,
+and medians are told beside a bound: a process that makes the same imports and asks nothing.
 
     python -m benchmarks.store --rows 1000000 10000000
 """
@@ -35,7 +36,12 @@ from lineage.store.write import add_documents, add_rows, placement_buckets, tabl
 PIECE = 250_000
 DOCUMENTS_A_SHARD = 300_000
 TOKENS_A_DOCUMENT = 800
-RULES = ("gopher_quality.too_few_words", "gopher_repetition.top_2_gram", "language.not_kept", "url.blocked_host")
+RULES = (
+    "gopher_quality.too_few_words",
+    "gopher_repetition.top_2_gram",
+    "language.not_kept",
+    "url.blocked_host",
+)
 KEPT = 0.3
 PURGED_AT_ONCE = 1000
 
@@ -74,8 +80,8 @@ print(time.process_time(), next(line.split()[1] for line in open("/proc/self/sta
 
 
 def synthetic(first: int, num: int, kept_before: int, rows: int) -> pa.Table:
-    """Documents `first` to `first + num` of `rows`: random ids and hashes, 30 to a host in no order of time; 30% are
-    kept in shards of 300,000, the others rejected."""
+    """Documents `first` to `first + num` of `rows`: random ids and hashes, 30 to a host in no order of time;
+    30% are kept in shards of 300,000, the others rejected."""
     rng = np.random.default_rng([rows, first])
     number = np.arange(first, first + num)
     kept = rng.random(num) < KEPT
@@ -86,7 +92,9 @@ def synthetic(first: int, num: int, kept_before: int, rows: int) -> pa.Table:
         "k": sort_keys(ids),
         "doc_id": pa.array(ids, pa.binary()),
         "source": ["web"] * num,
-        "url": [f"https://{host}/articles/{n}/a-title" for host, n in zip(hosts, number.tolist(), strict=True)],
+        "url": [
+            f"https://{host}/articles/{n}/a-title" for host, n in zip(hosts, number.tolist(), strict=True)
+        ],
         "host": hosts,
         "domain": hosts,
         "warc_file": [f"segments/crawl-{n // 50_000:05d}.warc.gz" for n in number.tolist()],
@@ -118,10 +126,12 @@ def synthetic(first: int, num: int, kept_before: int, rows: int) -> pa.Table:
         "num_tokens": np.full(num, TOKENS_A_DOCUMENT),
     }
     columns |= {
-        name: pa.array(values, SCHEMAS["documents"].field(name).type, mask=kept) for name, values in of_rejected.items()
+        name: pa.array(values, SCHEMAS["documents"].field(name).type, mask=kept)
+        for name, values in of_rejected.items()
     }
     columns |= {
-        name: pa.array(values, SCHEMAS["documents"].field(name).type, mask=~kept) for name, values in of_kept.items()
+        name: pa.array(values, SCHEMAS["documents"].field(name).type, mask=~kept)
+        for name, values in of_kept.items()
     }
     return pa.table(
         {
@@ -156,7 +166,9 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
             samples.extend(kept.take(np.linspace(0, kept.num_rows - 1, wanted).astype(int)).to_pylist())
         _add_placements(shuffle, placed)
         counts = {"num_in": [rows], "num_out": [kept_before], "num_rejected": [rows - kept_before]}
-        add_rows(shuffle, "steps", pa.table({"source": ["web"], "stage": ["quality"], "position": [0]} | counts))
+        add_rows(
+            shuffle, "steps", pa.table({"source": ["web"], "stage": ["quality"], "position": [0]} | counts)
+        )
         commit_tables(out, write_tables(out, shuffle))
     none = TokenizerIdentity(name="synthetic", hash="", vocab_size=1, eot_id=0)
     index = make_index(none, shards=(), documents=(), dedup=())
@@ -169,9 +181,16 @@ def _add_placements(shuffle: Shuffle, placed: list[pa.Table]) -> None:
     everything = pa.concat_tables(placed)
     shards = everything["shard"].to_numpy()
     counts = np.bincount(shards).tolist()
-    for bucket, places in enumerate(placement_buckets(("web", shard, num) for shard, num in enumerate(counts))):
+    for bucket, places in enumerate(
+        placement_buckets(("web", shard, num) for shard, num in enumerate(counts))
+    ):
         low, high = places[0][1], places[-1][1]
-        add_rows(shuffle, "placements", everything.filter(pa.array((shards >= low) & (shards <= high))), bucket=bucket)
+        add_rows(
+            shuffle,
+            "placements",
+            everything.filter(pa.array((shards >= low) & (shards <= high))),
+            bucket=bucket,
+        )
 
 
 def questions(row: dict[str, object]) -> dict[str, str]:
@@ -202,7 +221,9 @@ class Cost:
 def ask(script: str, *arguments: str) -> Cost:
     """The cost of a fresh process that runs `script`."""
     began = time.perf_counter()
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+    )
     took = time.perf_counter() - began
     processor, kib = done.stdout.split()[-2:]
     return Cost(took, float(processor), int(kib) / 1024)
@@ -235,8 +256,8 @@ def _summary(by_rows: dict[int, list[Cost]]) -> dict[str, object]:
 
 
 def purge(out: Folder, samples: list[dict[str, object]]) -> dict[str, float]:
-    """Seconds to plan a purge of documents that lie all over the store, and to record it there. (What it does to shards
-    and texts hangs on their number and not on the store's size.)"""
+    """Seconds to plan a purge of documents that lie all over the store, and to record it there. (What it does
+    to shards and texts hangs on their number and not on the store's size.)"""
     chosen = samples[:PURGED_AT_ONCE]
     rows = [row | {"purge_id": "p", "role": "target"} for row in chosen]
     purged = pa.Table.from_pylist(
@@ -256,7 +277,9 @@ def purge(out: Folder, samples: list[dict[str, object]]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="sizes to compare")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[1_000_000, 10_000_000], help="sizes to compare"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="fresh processes for each question and size")
     parser.add_argument(
         "--scratch", type=Path, help="where the stores go for the time of the run (the temporary folder)"
@@ -274,13 +297,25 @@ def compare(scratch: Path, sizes: list[int], rounds: int) -> None:
         began = time.perf_counter()
         stores[rows] = (out, build(out, rows, str(scratch)))
         size = sum(out.size(name) for name in out.names())
-        files = {name: len(state(out, name).files) for name in ("documents", "hash_index", "url_index", "placements")}
-        built[rows] = {"seconds": round(time.perf_counter() - began), "mb": round(size / 2**20), "files": files}
+        files = {
+            name: len(state(out, name).files)
+            for name in ("documents", "hash_index", "url_index", "placements")
+        }
+        built[rows] = {
+            "seconds": round(time.perf_counter() - began),
+            "mb": round(size / 2**20),
+            "files": files,
+        }
         print(f"{rows:,} documents: {built[rows]}", file=sys.stderr)
     answers = measure(stores, rounds)
     purges = {rows: purge(out, samples) for rows, (out, samples) in stores.items()}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    told = {"built": built, "builder_peak_mb": peak, "questions": answers, f"purge_of_{PURGED_AT_ONCE}": purges}
+    told = {
+        "built": built,
+        "builder_peak_mb": peak,
+        "questions": answers,
+        f"purge_of_{PURGED_AT_ONCE}": purges,
+    }
     print(json.dumps(told, indent=1))
 
 

@@ -1,7 +1,7 @@
 """How many requests to an object store one question costs, by kind, and how that grows with the store.
 
-A local server that speaks S3 logs every request; each question is asked by a fresh process. With a round trip of 20 to
-50 ms and a few of them in parallel, requests are what a question takes on a real object store.
+A local server that speaks S3 logs every request; each question is asked by a fresh process. With a round trip
+of 20 to 50 ms and a few of them in parallel, requests are what a question takes on a real object store.
 
     python -m benchmarks.store_requests --rows 50000 500000
 """
@@ -31,7 +31,9 @@ def serve(log: Path) -> subprocess.Popen[bytes]:
         port = free.getsockname()[1]
     with log.open("wb") as sink:
         server = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], stdout=sink, stderr=sink
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+            stdout=sink,
+            stderr=sink,
         )
     os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{port}"
     os.environ.update(dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), "any"))

@@ -1,11 +1,11 @@
-"""What durability costs a run: wall and processor time with its syncs, and with an fsync that does nothing, in turns.
+"""What durability costs a run: wall and processor time with its syncs, and with an fsync that does nothing,
+in turns.
 
     python -m benchmarks.syncs [--texts 20 5000] [--rounds 3] [--folder DIR]
 
-Each number of texts is a run without Ray over four files of them, in a folder of a real disk (--folder). The fsync that
-does nothing is tests/support/processes/faulty_disk.c, which stands before libc's calls in both: so it is the sync alone
-that differs.
-"""
+Each number of texts is a run without Ray over four files of them, in a folder of a real disk (--folder). The
+fsync that does nothing is tests/support/processes/faulty_disk.c, which stands before libc's calls in both: so
+it is the sync alone that differs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ _FILES = 4
 
 def main() -> None:
     """Print a line a run, then the medians."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--texts", type=int, nargs="+", default=[20, 5000])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="on the disk to measure (that of temporary files)")
@@ -44,12 +46,16 @@ def _measure_runs(folder: Path, library: Path, texts: int, rounds: int) -> None:
     rng, inputs = random.Random(0), folder / f"texts-{texts}"
     inputs.mkdir()
     for number in range(_FILES):
-        rows = [{"id": f"{number}-{n}", "text": write_article("en", rng).text} for n in range(texts // _FILES)]
+        rows = [
+            {"id": f"{number}-{n}", "text": write_article("en", rng).text} for n in range(texts // _FILES)
+        ]
         (inputs / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = {"name": "texts", "inputs": [f"{inputs}/*.jsonl"]}
     recipe = inputs / "recipe.toml"
     recipe.write_text(
-        tomli_w.dumps({"run": {"name": "syncs", "output": "-"}, "source": [source], "ray": {"address": "none"}})
+        tomli_w.dumps(
+            {"run": {"name": "syncs", "output": "-"}, "source": [source], "ray": {"address": "none"}}
+        )
     )
     costs: dict[str, list[Cost]] = {"synced": [], "not synced": []}
     acts = inputs / "acts"
@@ -60,7 +66,10 @@ def _measure_runs(folder: Path, library: Path, texts: int, rounds: int) -> None:
             own += [f"DISK_RECORD={acts}"] if number == 0 and kind == "synced" else []
             run = [sys.executable, "-m", "pipeline", "run", str(recipe), "--set", f"run.output={out}"]
             found.append(measure(["env", *own, *run]))
-            print(f"{texts} texts, {kind}: {found[-1].wall_s:.1f} s, processor {found[-1].cpu_s:.1f} s", flush=True)
+            print(
+                f"{texts} texts, {kind}: {found[-1].wall_s:.1f} s, processor {found[-1].cpu_s:.1f} s",
+                flush=True,
+            )
     recorded = read_record(acts)
     print(f"{texts} texts: {sum(act.kind == 'sync' for act in recorded)} syncs of {len(recorded)} calls")
     for kind, found in costs.items():

@@ -1,15 +1,16 @@
-"""Encoding by tiktoken and by the tokenizers library on the same texts; and faults of tokens, planted and looked for.
+"""Encoding by tiktoken and by the tokenizers library on the same texts; and faults of tokens, planted and
+looked for.
 
 usage: python -m benchmarks.tokens CRAWL_DIR [--pages N] [--only NAME…]     megabytes a second of each kind of tokenizer
        python -m benchmarks.tokens --planted [--num N]                      of N planted faults, how many verify names
 
-Speed: each tokenizer.json of tests/support/inputs/tokenizer_files.py (the families' own settings, small vocabularies),
-and cl100k_base's 100,256 ranks written as a tokenizer.json, with the encoder that a run takes and with the library
-alone, in turns, in processor time of one process. Ids are compared on the way; a difference ends it with exit 1.
+Speed: each tokenizer.json of tests/support/inputs/tokenizer_files.py (the families' own settings, small
+vocabularies), and cl100k_base's 100,256 ranks written as a tokenizer.json, with the encoder that a run takes
+and with the library alone, in turns, in processor time of one process. Ids are compared on the way; a
+difference ends it with exit 1.
 
-Planted faults: an output whose every checksum, length and hash is right, in which some documents' tokens are not those
-of their texts.
-"""
+Planted faults: an output whose every checksum, length and hash is right, in which some documents' tokens are
+not those of their texts."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ def seconds(encode: Callable[[str], object], texts: Sequence[str]) -> float:
 
 
 def large_file(folder: Path) -> str:
-    """cl100k_base's ranks as a tokenizer.json, split as `sluice tokenizer train` splits: each token is the merge of the
-    two into which the tokens before it cut it."""
+    """cl100k_base's ranks as a tokenizer.json, split as `sluice tokenizer train` splits: each token is the
+    merge of the two into which the tokens before it cut it."""
     ranks = load_vocabulary("cl100k_base").ranks
     letters = {byte: letter for letter, byte in byte_level_alphabet().items()}
 
@@ -85,14 +86,22 @@ def measure(texts: Sequence[str], folder: Path, only: Sequence[str]) -> bool:
     if "cl100k_base" in wanted:
         files["cl100k_base"] = large_file(folder), None
     size = sum(len(text.encode()) for text in texts) / 1e6
-    print(f"{len(texts):,} texts, {size:.1f} MB of UTF-8; MB/s of processor time, the best of {_ROUNDS} rounds\n")
-    print("| tokenizer | encoder of a run | MB/s | the library alone, MB/s | times |\n| --- | --- | --- | --- | --- |")
+    print(
+        f"{len(texts):,} texts, {size:.1f} MB of UTF-8; MB/s of processor time, the best of {_ROUNDS}"
+        f" rounds\n"
+    )
+    print(
+        "| tokenizer | encoder of a run | MB/s | the library alone, MB/s | times |\n| --- | --- | --- | --- |"
+        " --- |"
+    )
     equal = True
     for name, (path, end) in files.items():
         ours = load_tokenizer(path, end)
         library = LibraryEncoder(read_tokenizer_json(name, Path(path).read_bytes(), end))
         equal &= all(np.array_equal(ours.encode(text), library.encode_by_library(text)) for text in texts)
-        took = [(seconds(ours.encode, texts), seconds(library.encode_by_library, texts)) for _ in range(_ROUNDS)]
+        took = [
+            (seconds(ours.encode, texts), seconds(library.encode_by_library, texts)) for _ in range(_ROUNDS)
+        ]
         best, alone = (size / min(side) for side in zip(*took, strict=True))
         by = "tokenizers" if ours.why_slow else "tiktoken"
         print(f"| {name} | {by} | {best:.2f} | {alone:.2f} | {best / alone:.1f} |", flush=True)
@@ -121,10 +130,14 @@ def _retokenize(tokenizer: Tokenizer) -> Retokenize:
 
 def main() -> int:
     """See the top."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("crawl", nargs="?", type=Path, help="a folder of crawl files")
     parser.add_argument("--pages", type=int, default=400, help="pages to encode (400)")
-    parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="the tokenizers to measure (all)")
+    parser.add_argument(
+        "--only", nargs="+", default=(), metavar="NAME", help="the tokenizers to measure (all)"
+    )
     parser.add_argument("--planted", action="store_true", help="plant faults and look for them")
     parser.add_argument("--num", type=int, default=200, help="faults to plant (200)")
     options = parser.parse_args()
@@ -133,7 +146,11 @@ def main() -> int:
             return 0 if look_for_planted(options.num, Path(scratch)) else 1
         if options.crawl is None:
             parser.error("give a folder of crawl files, or --planted")
-        texts = [text for of_file in extracted_by_file(options.crawl, "resiliparse", options.pages) for text in of_file]
+        texts = [
+            text
+            for of_file in extracted_by_file(options.crawl, "resiliparse", options.pages)
+            for text in of_file
+        ]
         return 0 if measure(texts, Path(scratch), options.only) else 1
 
 

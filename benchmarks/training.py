@@ -1,8 +1,10 @@
-"""A training run as users start it, on made-up shards: tokens a second, MFU, and how much of a step waits for data.
+"""A training run as users start it, on made-up shards: tokens a second, MFU, and how much of a step waits for
+data.
 
-Each variant is a process of its own under torchrun, on all GPUs of this machine (else on one CPU process, with a small
-model); medians over the steps after the warm-up, from the run's own metrics.jsonl. Then attention alone, forward and
-backward: documents kept apart, beside one document as long as the sequence, and beside torch's causal attention.
+Each variant is a process of its own under torchrun, on all GPUs of this machine (else on one CPU process,
+with a small model); medians over the steps after the warm-up, from the run's own metrics.jsonl. Then
+attention alone, forward and backward: documents kept apart, beside one document as long as the sequence, and
+beside torch's causal attention.
 
     python -m benchmarks.training [--model 1B] [--seq-len 8192] [--steps 60] [--scratch DIR]
 """
@@ -44,7 +46,9 @@ HEADS, KV_HEADS, HEAD_DIM = 32, 8, 64
 
 def main() -> None:
     num_gpus = torch.cuda.device_count()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", default="1B" if num_gpus else "debug")
     parser.add_argument("--vocabulary", type=int, default=128_256 if num_gpus else EOT + 1)
     parser.add_argument("--seq-len", type=int, default=8192 if num_gpus else 512)
@@ -55,7 +59,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-training-", dir=options.scratch) as scratch:
         make_data(Folder(f"{scratch}/out"), options.vocabulary)
         for name, changes in variants(on_gpu=num_gpus > 0).items():
-            print(json.dumps({name: train(Path(scratch), name, options, max(num_gpus, 1), changes)}), flush=True)
+            print(
+                json.dumps({name: train(Path(scratch), name, options, max(num_gpus, 1), changes)}), flush=True
+            )
     print(json.dumps({"attention, milliseconds": attention(options.seq_len)}), flush=True)
 
 
@@ -94,15 +100,26 @@ def train(
     recipe = parse_table(TrainRecipe, {"run": {"name": name}, "train": table | changes})
     path = scratch / f"{name}.toml"
     path.write_text(as_toml(recipe))
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={workers}", "-m", "trainer", str(path)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc-per-node={workers}",
+        "-m",
+        "trainer",
+        str(path),
+    ]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"})
     rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()][WARM_UP:]
     told = {key: median_of(rows, key) for key in ("tokens_per_second", "mfu", "data_wait_share", "seconds")}
-    return told | {phase: statistics.median(row["phases"][phase] for row in rows) for phase in rows[0]["phases"]}
+    return told | {
+        phase: statistics.median(row["phases"][phase] for row in rows) for phase in rows[0]["phases"]
+    }
 
 
 def median_of(rows: list[dict[str, Any]], key: str) -> float:
-    """The median of a figure that every row has, or none (MFU, where the device's peak is unknown): then 0."""
+    """The median of a figure that every row has, or none (MFU, where the device's peak is unknown): then
+    0."""
     return statistics.median(row[key] or 0.0 for row in rows)
 
 

@@ -40,15 +40,19 @@ def length_prefixed(*parts: bytes) -> bytes:
 def warc_doc_id(record_id: str, target_uri: str, payload: bytes) -> bytes:
     """The id of a WARC record: BLAKE3-128 of the length-prefixed (WARC-Record-ID, target URI, payload)."""
     hasher = blake3()
-    for part in (record_id.encode("utf-8", "surrogateescape"), target_uri.encode("utf-8", "surrogateescape"), payload):
+    for part in (
+        record_id.encode("utf-8", "surrogateescape"),
+        target_uri.encode("utf-8", "surrogateescape"),
+        payload,
+    ):
         hasher.update(len(part).to_bytes(8, "little"))
         hasher.update(part)
     return hasher.digest(length=ID_BYTES)
 
 
 def row_doc_id(source: str, file: str, row: str, text: str | memoryview) -> bytes:
-    """The id of a JSONL or Parquet row: BLAKE3-128 of length-prefixed (source, file, given id or row number, text). A
-    text may be given as its UTF-8."""
+    """The id of a JSONL or Parquet row: BLAKE3-128 of length-prefixed (source, file, given id or row number,
+    text). A text may be given as its UTF-8."""
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     hasher = blake3(length_prefixed(*(part.encode("utf-8", "surrogatepass") for part in (source, file, row))))
     hasher.update(len(data).to_bytes(8, "little"))
@@ -80,7 +84,8 @@ def parse_id(text: str) -> bytes:
 
 
 def sort_key(doc_id: bytes) -> int:
-    """`k` of the lineage tables: the first 8 bytes of a doc_id, big-endian, shifted right by one (fits int64).
+    """`k` of the lineage tables: the first 8 bytes of a doc_id, big-endian, shifted right by one (fits
+    int64).
 
     Delta has no fixed-size binary, so this is the column whose minimum and maximum prune files."""
     return int.from_bytes(doc_id[:8], "big") >> 1

@@ -1,4 +1,5 @@
-"""Frozen dataclasses that are kept as JSON objects: markers, run.json, entries of index.json, evidence of a scan."""
+"""Frozen dataclasses that are kept as JSON objects: markers, run.json, entries of index.json, evidence of a
+scan."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ def json_name(name: str) -> Any:
 
 
 class JsonRecord:
-    """The base of a frozen dataclass whose fields are plain values, mappings of these, dataclasses, named tuples, or
-    tuples of any of these (`tuple[X, ...]`).
+    """The base of a frozen dataclass whose fields are plain values, mappings of these, dataclasses, named
+    tuples, or tuples of any of these (`tuple[X, ...]`).
 
-    `from_json` takes every key of `to_json` and no other: a key too many, or one missing whose field has no default,
-    raises TypeError, as a misspelt field does at construction. Types of plain values are not checked: the files are
-    our own, under checksums or in work/."""
+    `from_json` takes every key of `to_json` and no other: a key too many, or one missing whose field has no
+    default, raises TypeError, as a misspelt field does at construction. Types of plain values are not
+    checked: the files are our own, under checksums or in work/."""
 
     __slots__ = ()
 
@@ -55,7 +56,9 @@ def _from_plain(shape: Any, plain: Any) -> Any:
     if isinstance(shape, type) and issubclass(shape, tuple):
         return shape(*plain)
     is_optional = get_origin(shape) in (Union, UnionType)
-    optional = [one for one in get_args(shape) if is_optional and (is_dataclass(one) or get_origin(one) is tuple)]
+    optional = [
+        one for one in get_args(shape) if is_optional and (is_dataclass(one) or get_origin(one) is tuple)
+    ]
     return _from_plain(optional[0], plain) if optional and plain is not None else plain
 
 
@@ -68,7 +71,9 @@ def _dataclass_from_plain(shape: Any, plain: Mapping[str, Any]) -> Any:
 def _fields_by_key(shape: Any) -> tuple[dict[str, str], dict[str, Any]]:
     """The names and the types of a dataclass's fields, by their keys in JSON."""
     hints = get_type_hints(shape)
-    return {_key(one): one.name for one in fields(shape)}, {_key(one): hints[one.name] for one in fields(shape)}
+    return {_key(one): one.name for one in fields(shape)}, {
+        _key(one): hints[one.name] for one in fields(shape)
+    }
 
 
 def _key(one: Any) -> str:

@@ -1,10 +1,10 @@
 """Which page a document is of: what every rule, column, lookup and purge by URL, host or domain asks.
 
-`page_of` reads a document's URL, however it is spelt and whatever it is wrapped in. `normalise_url` gives the form
-under which two URLs are one, `registered_domain` what the Public Suffix List makes of a host.
+`page_of` reads a document's URL, however it is spelt and whatever it is wrapped in. `normalise_url` gives the
+form under which two URLs are one, `registered_domain` what the Public Suffix List makes of a host.
 
-URLs are hostile input: all of this is linear in them, and no codec of international names sees a name that is longer
-than a name can be (Python's punycode takes 28 s for a label of 8,000 characters)."""
+URLs are hostile input: all of this is linear in them, and no codec of international names sees a name that is
+longer than a name can be (Python's punycode takes 28 s for a label of 8,000 characters)."""
 
 from __future__ import annotations
 
@@ -36,17 +36,19 @@ _PLAIN = re.compile(
     r"(?:\?([\w.~-]+=[\w.~-]*(?:&[\w.~-]+=[\w.~-]*)*))?",
     re.ASCII,
 )
-"""Most addresses: a host of plain labels, path and query arguments of unreserved characters. No escapes come or go."""
+"""Most addresses: a host of plain labels, path and query arguments of unreserved characters. No escapes come
+or go."""
 
 _WRAPPED = re.compile(r"(?:[\w.+-]*+:(?://)?+\s*+)*?(?=https?(?::|%(?:25)*3a))", re.ASCII | re.IGNORECASE)
-"""Labels in front of a URL with its scheme: `urn:text:`, `view-source:`, `youtube-dl:00001:`, `metadata://`."""
+"""Labels in front of a URL with its scheme: `urn:text:`, `view-source:`, `youtube-dl:00001:`,
+`metadata://`."""
 _KNOWN_WRAPPERS = re.compile(
     r"(?:(?:urn:(?:text|view|fullpage|dom)(?:final)?|urn:(?:pageinfo|thumbnail|screenshot|pdf)|urn:fetch[\w-]*+"
     r"|onreadydom|view-source):(?://)?+\s*+)++",
     re.ASCII | re.IGNORECASE,
 )
-"""Names that crawlers (browsertrix, UKWA's webrender) and browsers give to what they derive from a page. Behind them a
-host stands also without a scheme."""
+"""Names that crawlers (browsertrix, UKWA's webrender) and browsers give to what they derive from a page.
+Behind them a host stands also without a scheme."""
 _REPEATED_SCHEME = re.compile(r"(?:https?:[/\\]++)+(?=https?:[/\\])", re.ASCII | re.IGNORECASE)
 _ESCAPED_COLON = re.compile(r"[\w.+-]+%(?:25)*3a", re.ASCII | re.IGNORECASE)
 """How a URL begins that was escaped as a whole."""
@@ -65,14 +67,18 @@ _LABELS = re.compile(r"[\w-]+(?:\.[\w-]+)+")
 _NO_HOST = re.compile(r"[\x00-\x20#/:<>?@\[\\\]^|%\x7f]")
 """Characters that no domain has (URL standard, "forbidden domain code point")."""
 _DOTS: Final = ".。．｡"  # IDNA takes each of them for a full stop
-_NO_PAGE_SCHEMES: Final = frozenset({"file", "filedesc", "data", "mailto", "about", "javascript", "dns", "warcinfo"})
+_NO_PAGE_SCHEMES: Final = frozenset(
+    {"file", "filedesc", "data", "mailto", "about", "javascript", "dns", "warcinfo"}
+)
 _FILE_ENDINGS: Final = frozenset({
     "am", "cab", "cc", "do", "la", "md", "mk", "ml", "mm", "mov", "pl", "pm", "ps", "pub", "py", "rs", "sh",
     "so", "zip",
 })  # fmt: skip
 """Top-level domains that are as well the endings of files."""
 _SPACES_AND_CONTROLS: Final = "".join(map(chr, range(0x21))) + "\x7f"
-_EDGES: Final = _SPACES_AND_CONTROLS + "".join(filter(str.isspace, map(chr, range(0x7F, 0x3001)))) + "\u200b\ufeff"
+_EDGES: Final = (
+    _SPACES_AND_CONTROLS + "".join(filter(str.isspace, map(chr, range(0x7F, 0x3001)))) + "\u200b\ufeff"
+)
 """What stands around a URL in tables: white space of all scripts, and marks that have no width."""
 _LINE_ENDS_AND_TABS: Final = str.maketrans("", "", "\t\n\r")
 _MOST_REMEMBERED: Final = 2000
@@ -86,9 +92,9 @@ _IN_FRAGMENTS: Final = "!$&'()*+,;=:@/?-._~"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: `url` is its normal form, without a fragment; `host` is in lower case and IDNA form, without port and
-    trailing dot, an address of IPv6 in its shortest form; `fragment` is what stands behind the `#`, "" for none;
-    `spelt` is the page's URL as the document's URL has it, out of what that is wrapped in."""
+    """A page: `url` is its normal form, without a fragment; `host` is in lower case and IDNA form, without
+    port and trailing dot, an address of IPv6 in its shortest form; `fragment` is what stands behind the `#`,
+    "" for none; `spelt` is the page's URL as the document's URL has it, out of what that is wrapped in."""
 
     url: str
     host: str
@@ -104,25 +110,26 @@ class Page:
 def page_of(url: str | None) -> Page | None:
     """The page that a document's URL names, None where it names none. It never raises.
 
-    A page has a host. That stands behind `http:` or `https:`, in any case, with any number of slashes or backslashes;
-    behind `//`; or behind another scheme and `://` (ftp, s3). Tabs, line ends, and white space at the ends count for
-    nothing, as in browsers. What is wrapped in labels (`urn:text:https://…`, `view-source:https://…`, one in another)
-    or escaped as a whole (`https%3A%2F%2F…`) is the page inside.
+    A page has a host. That stands behind `http:` or `https:`, in any case, with any number of slashes or
+    backslashes; behind `//`; or behind another scheme and `://` (ftp, s3). Tabs, line ends, and white space
+    at the ends count for nothing, as in browsers. What is wrapped in labels (`urn:text:https://…`,
+    `view-source:https://…`, one in another) or escaped as a whole (`https%3A%2F%2F…`) is the page inside.
 
-    Without a scheme a text begins with a host only where nothing else is likely: it has a dot, plain labels, and a last
-    label that the Public Suffix List has (or it is an address of IPv4, or of IPv6 in brackets), up to a port, a slash
-    or its end: `example.org/x` is a page; `part.txt`, `v1.2`, `localhost/a`, `N/A` and `user@example.org` are none. The
-    same holds where `http:` has not two slashes behind it. A name like `README.md` or `main.rs`, whose ending is a
-    domain too, is a page with a path, a port or `www.` only: taken for one, the files of that name in all repositories
-    would be one page. `mailto:`, `data:`, `dns:`, `urn:uuid:` and the like name no page.
+    Without a scheme a text begins with a host only where nothing else is likely: it has a dot, plain labels,
+    and a last label that the Public Suffix List has (or it is an address of IPv4, or of IPv6 in brackets), up
+    to a port, a slash or its end: `example.org/x` is a page; `part.txt`, `v1.2`, `localhost/a`, `N/A` and
+    `user@example.org` are none. The same holds where `http:` has not two slashes behind it. A name like
+    `README.md` or `main.rs`, whose ending is a domain too, is a page with a path, a port or `www.` only:
+    taken for one, the files of that name in all repositories would be one page. `mailto:`, `data:`, `dns:`,
+    `urn:uuid:` and the like name no page.
 
-    The normal form: RFC 3986, section 6.2 (scheme and host in lower case, no default port, percent escapes in one form,
-    dot segments resolved, an empty path is "/"); the host as IDNA by UTS #46; besides: no fragment, no user and
-    password, http counts as https, query arguments are sorted, and without those that only track where a visitor came
-    from (utm_*, gclid, fbclid, …) or name a session (phpsessid, jsessionid). Host prefixes (www.), letter case and
-    trailing slashes of the path stay: servers may serve different pages there, and a URL alone is enough to call a
-    document a duplicate. The normal form's own page is the same, so normalising twice changes nothing.
-    """
+    The normal form: RFC 3986, section 6.2 (scheme and host in lower case, no default port, percent escapes in
+    one form, dot segments resolved, an empty path is "/"); the host as IDNA by UTS #46; besides: no fragment,
+    no user and password, http counts as https, query arguments are sorted, and without those that only track
+    where a visitor came from (utm_*, gclid, fbclid, …) or name a session (phpsessid, jsessionid). Host
+    prefixes (www.), letter case and trailing slashes of the path stay: servers may serve different pages
+    there, and a URL alone is enough to call a document a duplicate. The normal form's own page is the same,
+    so normalising twice changes nothing."""
     if not url:
         return None
     return _remembered_page(url) if len(url) <= _MOST_REMEMBERED else _page_of(url)
@@ -147,8 +154,8 @@ def _page_of(url: str) -> Page | None:
 
 
 def normalise_url(url: str, *, fragments: bool = False) -> str:
-    """The form under which two URLs count as one: that of the page, with its fragment if `fragments`, and of what names
-    no page the URL itself, without white space and control codes at its ends."""
+    """The form under which two URLs count as one: that of the page, with its fragment if `fragments`, and of
+    what names no page the URL itself, without white space and control codes at its ends."""
     page = page_of(url)
     if page is not None:
         return f"{page.url}#{page.fragment}" if fragments and page.fragment else page.url
@@ -162,8 +169,9 @@ def url_key(url: str) -> bytes:
 
 
 def compared_key(url: str | None, *, fragments: bool = False) -> bytes | None:
-    """What documents are compared by as copies of one page: the BLAKE3-128 of the normal form, None where the URL names
-    neither a page nor anything else (" ", "#top", "N/A", "https://"). A name such as a URN is compared as it is."""
+    """What documents are compared by as copies of one page: the BLAKE3-128 of the normal form, None where the
+    URL names neither a page nor anything else (" ", "#top", "N/A", "https://"). A name such as a URN is
+    compared as it is."""
     if not url or not names_something(url):
         return None
     return _hashed(normalise_url(url, fragments=fragments))
@@ -175,8 +183,8 @@ def names_something(url: str) -> bool:
 
 
 def named_host(name: str) -> str | None:
-    """The host, as `Page.host` gives it, that a person names by `Example.com`, `example.com.`, an address (of IPv6 in
-    brackets or without) or the URL of a page; None where it is none."""
+    """The host, as `Page.host` gives it, that a person names by `Example.com`, `example.com.`, an address (of
+    IPv6 in brackets or without) or the URL of a page; None where it is none."""
     name = name.strip()
     if is_address(name) and ":" in name:
         name = f"[{name}]"  # as a URL must have an IPv6 address
@@ -185,9 +193,9 @@ def named_host(name: str) -> str | None:
 
 
 def registered_domain(host: str) -> str | None:
-    """The domain that a host's owner registered: the public suffix by the Public Suffix List (with the suffixes under
-    which companies let others register, such as github.io) and one more label. A last label that is not listed counts
-    as a suffix. None for addresses, suffixes themselves and single labels."""
+    """The domain that a host's owner registered: the public suffix by the Public Suffix List (with the
+    suffixes under which companies let others register, such as github.io) and one more label. A last label
+    that is not listed counts as a suffix. None for addresses, suffixes themselves and single labels."""
     if len(host) > MAX_HOST or ":" in host or _IPV4.fullmatch(host):
         return None
     return _listed_domain(host)
@@ -201,7 +209,8 @@ def is_public_suffix(host: str) -> bool:
 def with_parents(host: str) -> Iterator[str]:
     """A host, and every domain that it lies in: a.b.example.org, b.example.org, example.org, org."""
     yield host
-    # Only of names that can be: else a host of a million dots would have as many parents of as many characters.
+    # Only of names that can be: else a host of a million dots would have as many parents of as many
+    # characters.
     at = host.find(".", max(0, len(host) - MAX_HOST - 1))
     while at >= 0:
         yield host[at + 1 :]
@@ -326,8 +335,11 @@ def _path_and_query(rest: str) -> str:
 
 
 def _untracked(arguments: Iterable[str]) -> str:
-    """The query of these arguments but those that only track, with its question mark; nothing where none are left."""
-    kept = [argument for argument in arguments if argument and not _TRACKING.fullmatch(argument.partition("=")[0])]
+    """The query of these arguments but those that only track, with its question mark; nothing where none are
+    left."""
+    kept = [
+        argument for argument in arguments if argument and not _TRACKING.fullmatch(argument.partition("=")[0])
+    ]
     return "?" + "&".join(kept) if kept else ""
 
 
@@ -338,10 +350,11 @@ def _fragment(given: str) -> str:
 
 
 def _settled_host(name: str) -> str:
-    """`_ascii_host`, again and again until that changes nothing; a name for which it always does stays as it is.
+    """`_ascii_host`, again and again until that changes nothing; a name for which it always does stays as it
+    is.
 
-    For a few hosts the first pass only makes way for a second: what IDNA refuses for its two dots at the end, it takes
-    once they are gone."""
+    For a few hosts the first pass only makes way for a second: what IDNA refuses for its two dots at the end,
+    it takes once they are gone."""
     plain = unquote(name).lower().rstrip(_DOTS)
     form = plain
     for _ in range(_MAX_PASSES):
@@ -352,9 +365,10 @@ def _settled_host(name: str) -> str:
 
 
 def _ascii_host(host: str) -> str:
-    """A host as IDNA by UTS #46 without its transitional mappings, as browsers have it (URL standard, "domain to
-    ASCII"); as it is where it holds what no domain may, or is too long for one. Labels that the standard would turn
-    down for their length or mix of scripts keep their form: here hosts are compared, not looked up."""
+    """A host as IDNA by UTS #46 without its transitional mappings, as browsers have it (URL standard, "domain
+    to ASCII"); as it is where it holds what no domain may, or is too long for one. Labels that the standard
+    would turn down for their length or mix of scripts keep their form: here hosts are compared, not looked
+    up."""
     if host.isascii() or len(host) > MAX_HOST:
         return host
     try:
@@ -363,13 +377,16 @@ def _ascii_host(host: str) -> str:
         return host
     labels = mapped.rstrip(_DOTS).split(".")
     return ".".join(
-        label if label.isascii() or len(label) > _MAX_LABEL else "xn--" + label.encode("punycode").decode("ascii")
+        label
+        if label.isascii() or len(label) > _MAX_LABEL
+        else "xn--" + label.encode("punycode").decode("ascii")
         for label in labels
     )
 
 
 def _is_public(host: str) -> bool:
-    """Whether a host is one that the web at large can have, so that a text which begins with it names a page."""
+    """Whether a host is one that the web at large can have, so that a text which begins with it names a
+    page."""
     if ":" in host:
         return True
     if _IPV4.fullmatch(host):

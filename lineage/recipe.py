@@ -1,10 +1,9 @@
 """The recipe's reader: TOML tables into frozen dataclasses that each package declares for itself.
 
-A package declares a frozen, keyword-only dataclass, `class UrlTable: block_hosts: tuple[str, ...] = key((), help="…")`,
-and `load_recipe(path, PipelineRecipe)` gives the instance, or raises a RecipeError that names the key, the value
-and what is allowed. Supported field types: str, int, float, bool, `X | None`, Literal["a", "b"], tuple[X, ...],
-dict[str, X] and nested dataclasses (a table) or tuples of them (an array of tables).
-"""
+A package declares a frozen, keyword-only dataclass, `class UrlTable: block_hosts: tuple[str, ...] = key((),
+help="…")`, and `load_recipe(path, PipelineRecipe)` gives the instance, or raises a RecipeError that names the
+key, the value and what is allowed. Supported field types: str, int, float, bool, `X | None`, Literal["a",
+"b"], tuple[X, ...], dict[str, X] and nested dataclasses (a table) or tuples of them (an array of tables)."""
 
 from __future__ import annotations
 
@@ -38,8 +37,9 @@ _MAX_DEPTH: Final = 50
 class RecipeError(ValueError):
     """The recipe is wrong: the message names the key, the value and what is allowed (exit code 2).
 
-    `key` is the dotted name of the key, as in source[0].limit, where this reader found the fault; None where a check of
-    several keys together did. `others` are further faults that the reader found in the same recipe."""
+    `key` is the dotted name of the key, as in source[0].limit, where this reader found the fault; None where
+    a check of several keys together did. `others` are further faults that the reader found in the same
+    recipe."""
 
     def __init__(self, message: str, key: str | None = None) -> None:
         super().__init__(message)
@@ -93,9 +93,10 @@ def key(
 ) -> Any:
     """A field of a recipe table: its default (none: required), its bounds and one line of help.
 
-    `choices` bounds a str, or each member of a tuple[str, ...]; of a table of named tables it says which names there
-    are, and the shape itself refuses others. With `is_path` it is what `expanded_path` gives. `unit` is what a number
-    counts, where the key's name does not end in it; `source` is where a published threshold comes from."""
+    `choices` bounds a str, or each member of a tuple[str, ...]; of a table of named tables it says which
+    names there are, and the shape itself refuses others. With `is_path` it is what `expanded_path` gives.
+    `unit` is what a number counts, where the key's name does not end in it; `source` is where a published
+    threshold comes from."""
     metadata = {
         "at_least": at_least,
         "at_most": at_most,
@@ -120,7 +121,8 @@ def _same(value: Any) -> Any:
 def load_recipe(path: str | Path, shape: type[T], overrides: Sequence[str] = ()) -> T:
     """The recipe at `path` as a `shape`, after `--set key=value` overrides; RecipeError if it is wrong.
 
-    A shape may say in `mistaken_for` by which table a recipe of another kind is known, and what that one is."""
+    A shape may say in `mistaken_for` by which table a recipe of another kind is known, and what that one
+    is."""
     raw = read_toml(path)
     table, what = getattr(shape, "mistaken_for", ("", ""))
     if table in raw:
@@ -136,15 +138,17 @@ def read_toml(path: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]
     except FileNotFoundError as error:
         raise RecipeError(f"no recipe at {path}: give the path of a .toml file") from error
     except IsADirectoryError as error:
-        raise RecipeError(f"{path} is a folder: give a .toml file, such as an output's {path}/recipe.toml") from error
+        raise RecipeError(
+            f"{path} is a folder: give a .toml file, such as an output's {path}/recipe.toml"
+        ) from error
     except (OSError, tomllib.TOMLDecodeError, RecipeError) as error:
         raise RecipeError(f"{path} cannot be read as TOML: {error}") from error
     return with_overrides(raw, overrides)
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The tables of a TOML text; TOMLDecodeError where it is none, RecipeError for numbers and nesting beyond all
-    bounds."""
+    """The tables of a TOML text; TOMLDecodeError where it is none, RecipeError for numbers and nesting beyond
+    all bounds."""
     too_deep = f"its tables and lists are nested too deep: expected at most {_MAX_DEPTH} within each other"
     try:
         raw = tomllib.loads(text)
@@ -164,8 +168,8 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def utf8_text(data: bytes, what: str) -> str:
-    """The text of a file that a person wrote, in UTF-8 with a byte order mark or without; RecipeError names `what` and
-    the line where it is in another encoding."""
+    """The text of a file that a person wrote, in UTF-8 with a byte order mark or without; RecipeError names
+    `what` and the line where it is in another encoding."""
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -173,7 +177,8 @@ def utf8_text(data: bytes, what: str) -> str:
             raise RecipeError(f"{what} is UTF-16: save it as UTF-8") from error
         line = data.count(b"\n", 0, error.start) + 1
         raise RecipeError(
-            f"{what} is not UTF-8 (byte 0x{data[error.start]:02x} in line {line}), but perhaps Windows-1252 or Latin-1:"
+            f"{what} is not UTF-8 (byte 0x{data[error.start]:02x} in line {line}), but perhaps Windows-1252"
+            f" or Latin-1:"
             " save it as UTF-8"
         ) from error
 
@@ -200,7 +205,9 @@ def _override(raw: dict[str, Any], override: str) -> None:
         if isinstance(where, list):
             number = whole_number(part)
             if number is None or number >= len(where):
-                raise RecipeError(f"--set {override!r}: {part!r} is not an entry of the list (0 to {len(where) - 1})")
+                raise RecipeError(
+                    f"--set {override!r}: {part!r} is not an entry of the list (0 to {len(where) - 1})"
+                )
             where = where[number]
         else:
             where = where.setdefault(part, {})
@@ -214,8 +221,8 @@ def _override(raw: dict[str, Any], override: str) -> None:
 
 
 def whole_number(text: str) -> int | None:
-    """The number from 0 that a text gives in at most 18 digits, 0 to 9 (so that 64 bits hold it); None for another
-    text. `str.isdigit` alone takes ² too, which `int` refuses, and the digits of every script."""
+    """The number from 0 that a text gives in at most 18 digits, 0 to 9 (so that 64 bits hold it); None for
+    another text. `str.isdigit` alone takes ² too, which `int` refuses, and the digits of every script."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
@@ -247,11 +254,16 @@ def _keys_of(hint: Any) -> set[str]:
     return {field.name for field in dataclasses.fields(hint)} if dataclasses.is_dataclass(hint) else set()
 
 
-def _unknown_key(name: str, value: Any, known: Iterable[str], where: str, inner: Sequence[str]) -> RecipeError:
-    """`inner`: keys of that name in the tables within this one, of which a short name was likely meant to be one."""
+def _unknown_key(
+    name: str, value: Any, known: Iterable[str], where: str, inner: Sequence[str]
+) -> RecipeError:
+    """`inner`: keys of that name in the tables within this one, of which a short name was likely meant to be
+    one."""
     close = inner or difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {_dotted(where, close[0])!r}?" if close else "."
-    message = f"unknown key {_dotted(where, name)!r} (= {_shorten(value)}){hint} Known here: {', '.join(known)}"
+    message = (
+        f"unknown key {_dotted(where, name)!r} (= {_shorten(value)}){hint} Known here: {', '.join(known)}"
+    )
     return RecipeError(message, _dotted(where, name))
 
 
@@ -267,7 +279,9 @@ def _dotted(where: str, name: str) -> str:
 def _shorten(value: Any) -> str:
     try:
         text = redacted(repr(value))
-    except ValueError:  # a number that was written with 0x, 0o or 0b, and has too many digits to be written without
+    except (
+        ValueError
+    ):  # a number that was written with 0x, 0o or 0b, and has too many digits to be written without
         text = hex(value) if isinstance(value, int) else "a list or table of numbers of thousands of digits"
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -280,7 +294,9 @@ def _convert(hint: Any, value: Any, where: str, bounds: Mapping[str, Any]) -> An
         if value not in arguments or isinstance(value, bool) != any(
             isinstance(a, bool) and a == value for a in arguments
         ):
-            raise RecipeError(f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, arguments))}", where)
+            raise RecipeError(
+                f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, arguments))}", where
+            )
         return value
     if origin is tuple:
         return _convert_tuple(arguments, value, where, bounds)
@@ -305,7 +321,9 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str, bounds: M
     raise errors[-1]
 
 
-def _convert_tuple(arguments: tuple[Any, ...], value: Any, where: str, bounds: Mapping[str, Any]) -> tuple[Any, ...]:
+def _convert_tuple(
+    arguments: tuple[Any, ...], value: Any, where: str, bounds: Mapping[str, Any]
+) -> tuple[Any, ...]:
     if not isinstance(value, list):
         raise RecipeError(f"{where} = {_shorten(value)}: expected a list", where)
     if len(arguments) == 2 and arguments[1] is Ellipsis:
@@ -318,7 +336,8 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any, where: str, bounds: M
     if len(value) != len(arguments):
         raise RecipeError(f"{where} = {_shorten(value)}: expected a list of {len(arguments)}", where)
     return tuple(
-        _convert(a, item, f"{where}[{i}]", bounds) for i, (a, item) in enumerate(zip(arguments, value, strict=True))
+        _convert(a, item, f"{where}[{i}]", bounds)
+        for i, (a, item) in enumerate(zip(arguments, value, strict=True))
     )
 
 
@@ -336,13 +355,16 @@ def _convert_scalar(hint: Any, value: Any, where: str, bounds: Mapping[str, Any]
         _check_bounds(value, where, bounds)
     choices = bounds.get("choices")
     if choices is not None and value not in choices:
-        raise RecipeError(f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, choices))}", where)
+        raise RecipeError(
+            f"{where} = {_shorten(value)}: expected one of {', '.join(map(repr, choices))}", where
+        )
     return value
 
 
 def expanded_path(path: str, where: str) -> str:
-    """A path with `~`, `~user`, `$NAME` and `${NAME}` as a shell has them; a URL as it is. RecipeError, which names the
-    key or option `where` that gives the path, for a variable that is not set and a user that is not there."""
+    """A path with `~`, `~user`, `$NAME` and `${NAME}` as a shell has them; a URL as it is. RecipeError, which
+    names the key or option `where` that gives the path, for a variable that is not set and a user that is not
+    there."""
     scheme, found, rest = path.partition("://")
     if found and scheme != "file":
         return path
@@ -356,13 +378,16 @@ def expanded_path(path: str, where: str) -> str:
         return os.environ[name]
 
     if "\0" in path:
-        raise RecipeError(f"{where} = {path!r}: no file's name holds the character NUL: write it without", where)
+        raise RecipeError(
+            f"{where} = {path!r}: no file's name holds the character NUL: write it without", where
+        )
     filled = _PATH_VARIABLE.sub(value, rest if found else path)
     home = os.path.expanduser(filled)
     if home.startswith("~"):
         user = home.partition("/")[0]
         raise RecipeError(
-            f"{where} = {path!r}: there is no home of {user[1:]!r} here: write the path out, and ./{user} for a file"
+            f"{where} = {path!r}: there is no home of {user[1:]!r} here: write the path out, and ./{user} for"
+            f" a file"
             " of that name",
             where,
         )
@@ -382,7 +407,8 @@ def _check_bounds(value: float, where: str, bounds: Mapping[str, Any]) -> None:
 
 
 def as_plain(recipe: Any) -> Any:
-    """The recipe as plain dicts and lists, every default filled in, None left out: what TOML and JSON can hold."""
+    """The recipe as plain dicts and lists, every default filled in, None left out: what TOML and JSON can
+    hold."""
     if dataclasses.is_dataclass(recipe) and not isinstance(recipe, type):
         pairs = ((field.name, getattr(recipe, field.name)) for field in dataclasses.fields(recipe))
         return {name: as_plain(value) for name, value in pairs if value is not None}
@@ -405,8 +431,11 @@ def shown_value(where: str, value: Any) -> str:
     return "not given" if value is None else repr(value)
 
 
-def differing(ours: Any, theirs: Any, shown: Callable[[str, Any], str] = shown_value, where: str = "") -> list[str]:
-    """The dotted keys in which two plain recipes differ, with both values as `shown` gives them, a line each."""
+def differing(
+    ours: Any, theirs: Any, shown: Callable[[str, Any], str] = shown_value, where: str = ""
+) -> list[str]:
+    """The dotted keys in which two plain recipes differ, with both values as `shown` gives them, a line
+    each."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         names = sorted(ours.keys() | theirs.keys())
         pairs = [(_dotted(where, name), ours.get(name), theirs.get(name)) for name in names]
@@ -414,5 +443,7 @@ def differing(ours: Any, theirs: Any, shown: Callable[[str, Any], str] = shown_v
         both = zip(ours, theirs, strict=True)
         pairs = [(f"{where}[{position}]", one, other) for position, (one, other) in enumerate(both)]
     else:
-        return [f"{where} is {shown(where, ours)} now and was {shown(where, theirs)}"] if ours != theirs else []
+        return (
+            [f"{where} is {shown(where, ours)} now and was {shown(where, theirs)}"] if ours != theirs else []
+        )
     return [line for name, one, other in pairs for line in differing(one, other, shown, name)]

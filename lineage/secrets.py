@@ -1,9 +1,8 @@
 """Credentials in URLs: what is written down, printed or logged names a place, and never the keys to it.
 
-Taken out are `user:password@`, the parameters of presigned URLs (S3, CloudFront, Google, Azure), and any parameter
-whose name says that it holds a token, key, password or signature. What is left names the same file after the next
-signing.
-"""
+Taken out are `user:password@`, the parameters of presigned URLs (S3, CloudFront, Google, Azure), and any
+parameter whose name says that it holds a token, key, password or signature. What is left names the same file
+after the next signing."""
 
 from __future__ import annotations
 
@@ -49,7 +48,15 @@ def without_secrets(url: str) -> str:
     place, query_mark, query = before.partition("?")
     query, fragment = _without_secret_parameters(query), _without_secret_parameters(fragment)
     return "".join(
-        (scheme, found, place, query_mark if query else "", query, fragment_mark if fragment else "", fragment)
+        (
+            scheme,
+            found,
+            place,
+            query_mark if query else "",
+            query,
+            fragment_mark if fragment else "",
+            fragment,
+        )
     )
 
 
@@ -66,7 +73,9 @@ def _without_secret_parameters(query: str) -> str:
     return "&".join(
         parameter
         for name, parameter in zip(names, parameters, strict=True)
-        if not (("=" in parameter and is_secret(name)) or (signed and name in _SIGNED_WITH) or "${" in parameter)
+        if not (
+            ("=" in parameter and is_secret(name)) or (signed and name in _SIGNED_WITH) or "${" in parameter
+        )
     )
 
 
@@ -79,7 +88,9 @@ def holds_secrets(url: str) -> bool:
     if at and not _REFERENCE.fullmatch(user.rpartition(":")[2]):
         return True
     before, mark, query = f"{scheme}{found}{place}".partition("?")
-    kept = [parameter for parameter in query.split("&") if not _REFERENCE.fullmatch(parameter.rpartition("=")[2])]
+    kept = [
+        parameter for parameter in query.split("&") if not _REFERENCE.fullmatch(parameter.rpartition("=")[2])
+    ]
     left = before + (mark if any(kept) else "") + "&".join(kept)
     return without_secrets(left) != left
 
@@ -91,9 +102,12 @@ def is_secret(parameter: str) -> bool:
 
 
 def redacted(text: str) -> str:
-    """`text` with the credentials of every URL in it taken out, and of every query that stands there without one."""
+    """`text` with the credentials of every URL in it taken out, and of every query that stands there without
+    one."""
     text = _URL.sub(_redacted_url, text)
-    return _PARAMETER.sub(lambda found: f"{found[1]}=…" if is_secret(unquote_plus(found[1])) else found[0], text)
+    return _PARAMETER.sub(
+        lambda found: f"{found[1]}=…" if is_secret(unquote_plus(found[1])) else found[0], text
+    )
 
 
 def _redacted_url(found: re.Match[str]) -> str:
@@ -102,7 +116,8 @@ def _redacted_url(found: re.Match[str]) -> str:
 
 
 def redact_log(record: logging.LogRecord) -> bool:
-    """A filter for loggers of libraries, which write down whole addresses: lets every record pass, redacted."""
+    """A filter for loggers of libraries, which write down whole addresses: lets every record pass,
+    redacted."""
     record.msg, record.args = redacted(record.getMessage()), None
     if record.exc_info:
         record.exc_text = redacted(logging.Formatter().formatException(record.exc_info))

@@ -1,5 +1,5 @@
-"""A command inside a cluster job: takes the object store's settings out of what was shipped, connects to the cluster
-that the job runs on, whatever a recipe or an output's own recipe says, and is `sluice` from there on.
+"""A command inside a cluster job: takes the object store's settings out of what was shipped, connects to the
+cluster that the job runs on, whatever a recipe or an output's own recipe says, and is `sluice` from there on.
 
   python -m pipeline.on_cluster run recipe.toml
 """

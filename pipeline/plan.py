@@ -1,9 +1,8 @@
 """What a run is going to do, and the proof that a later call continues the same run.
 
-A run is a function of its recipe (less [ray]), its inputs, the files and earlier outputs that the recipe names, and the
-versions of the libraries that shape bytes. All are recorded in work/plan.json before the first unit and compared by
-every later call.
-"""
+A run is a function of its recipe (less [ray]), its inputs, the files and earlier outputs that the recipe
+names, and the versions of the libraries that shape bytes. All are recorded in work/plan.json before the first
+unit and compared by every later call."""
 
 from __future__ import annotations
 
@@ -28,7 +27,15 @@ from lineage.store.checksum_update import WORK
 from lineage.store.mend import mend_tables
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
 from pipeline.inputs.kinds import check_fields, check_kinds
-from pipeline.recipe import MAX_FILES, PipelineRecipe, check_output, comparing, differing_keys, recipe_of, tables_of
+from pipeline.recipe import (
+    MAX_FILES,
+    PipelineRecipe,
+    check_output,
+    comparing,
+    differing_keys,
+    recipe_of,
+    tables_of,
+)
 from pipeline.results.run_summary import read_summary
 from pipeline.terminal import counted
 from stages.dedup.minhash import scheme_name
@@ -74,8 +81,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """A whole run: its recipe, units in (source, file) order, and what it is a function of. `from_output` is the
-    earlier output whose parsed texts are read in place of the inputs."""
+    """A whole run: its recipe, units in (source, file) order, and what it is a function of. `from_output` is
+    the earlier output whose parsed texts are read in place of the inputs."""
 
     recipe: PipelineRecipe
     out: Folder
@@ -95,15 +102,16 @@ class RunPlan:
 
 
 def plan_run(recipe: PipelineRecipe) -> RunPlan:
-    """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is missing, and
-    inputs that no reader is for or that lack a field."""
+    """List and probe the inputs, hash the named files: the plan of this run. RecipeError names what is
+    missing, and inputs that no reader is for or that lack a field."""
     inputs = [list_inputs(source) for source in recipe.source]
     for source, of_source in zip(recipe.source, inputs, strict=True):
         check_kinds(of_source, recipe.limits.max_window_bytes, recipe.limits.max_bad_records)
         check_fields(of_source, source, recipe.limits)
     by_label = {_label(found): found for of_source in inputs for found in of_source}
     remote = {label: found for label, found in by_label.items() if is_remote(found.url)}
-    # Servers are asked of many files at once: one after the other, 90,000 of a crawl would take an hour at each call.
+    # Servers are asked of many files at once: one after the other, 90,000 of a crawl would take an hour at
+    # each call.
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         probes = dict(zip(remote, pool.map(_probed, remote.values()), strict=True))
     probes |= {label: _probed(found) for label, found in by_label.items() if label not in remote}
@@ -116,17 +124,22 @@ def make_plan(
     probes: Mapping[str, Any],
     from_output: str | None = None,
 ) -> RunPlan:
-    """The plan of a run over these inputs of each source, of which `probes` tell what they hold, by source and name.
+    """The plan of a run over these inputs of each source, of which `probes` tell what they hold, by source
+    and name.
 
-    RecipeError where there are too many, or where an earlier output is not there or cannot be compared with. The places
-    of `dedup.against` are absolute in the plan: purges and `verify` look there later, from any working folder."""
+    RecipeError where there are too many, or where an earlier output is not there or cannot be compared with.
+    The places of `dedup.against` are absolute in the plan: purges and `verify` look there later, from any
+    working folder."""
     for source, of_source in zip(recipe.source, inputs, strict=True):
         if len(of_source) > MAX_FILES:
             raise RecipeError(
-                f"source.inputs of {source.name!r}: {len(of_source):,} files, expected at most {MAX_FILES:,}: make"
+                f"source.inputs of {source.name!r}: {len(of_source):,} files, expected at most {MAX_FILES:,}:"
+                f" make"
                 " several sources, or several runs joined by dedup.against"
             )
-    check_output(Folder(recipe.run.output).url)  # with the working folder, where the recipe names a path from there
+    check_output(
+        Folder(recipe.run.output).url
+    )  # with the working folder, where the recipe names a path from there
     against = tuple(_absolute(url) for url in recipe.dedup.against)
     recipe = replace(recipe, dedup=replace(recipe.dedup, against=against))
     named = {_absolute(url): "purges.honour" for url in recipe.purges.honour}
@@ -148,9 +161,12 @@ def make_plan(
             *function_libraries([step for source in recipe.source for step in source.steps]),
         ),
     }
-    # What a run is called and where it writes change no byte of a unit; a unit's key adds what its own input holds.
+    # What a run is called and where it writes change no byte of a unit; a unit's key adds what its own input
+    # holds.
     shaping = {k: v for k, v in identity.items() if k != "inputs"}
-    shaping["recipe"] = {k: v for k, v in identity["recipe"].items() if k != "run"} | {"seed": recipe.run.seed}
+    shaping["recipe"] = {k: v for k, v in identity["recipe"].items() if k != "run"} | {
+        "seed": recipe.run.seed
+    }
     key = _digest(shaping)
     units = tuple(
         Unit(
@@ -173,14 +189,17 @@ def make_plan(
 
 
 def _check_comparable(recipe: PipelineRecipe) -> None:
-    """RecipeError where an earlier output was not signed as this run signs: no text of it would be found near."""
+    """RecipeError where an earlier output was not signed as this run signs: no text of it would be found
+    near."""
     ours = comparing(recipe)
     for url in ours.against:
         theirs = comparing(recipe_of(Folder(url)))
         if ours.near and not theirs.near:
             raise RecipeError(
-                f"dedup.against: {without_secrets(url)} was made without dedup.near, so it holds no signatures, and"
-                " this run compares near texts: set dedup.near = false, or name an output that was made with dedup.near"
+                f"dedup.against: {without_secrets(url)} was made without dedup.near, so it holds no"
+                f" signatures, and"
+                " this run compares near texts: set dedup.near = false, or name an output that was made with"
+                " dedup.near"
             )
         if ours.near and scheme_name(theirs) != scheme_name(ours):
             raise RecipeError(
@@ -197,7 +216,9 @@ def _shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
     """What a run is a function of: not where it and its models run, nor which engine compares."""
     dedup = {name: value for name, value in recipe["dedup"].items() if name != "engine"}
     models = {
-        table: [{name: value for name, value in one.items() if name not in WHERE_IT_RUNS} for one in recipe[table]]
+        table: [
+            {name: value for name, value in one.items() if name not in WHERE_IT_RUNS} for one in recipe[table]
+        ]
         for table in ("classifier", "step")
     }
     return {name: value for name, value in recipe.items() if name != "ray"} | {"dedup": dedup} | models
@@ -208,7 +229,8 @@ class InputChangedError(OSError):
 
 
 def check_unchanged(plan_key: str, unit: Unit) -> None:
-    """InputChangedError unless the unit's file is still what it was when the run was planned: its key says so.
+    """InputChangedError unless the unit's file is still what it was when the run was planned: its key says
+    so.
 
     Called when the file has been read, so that nothing is published of bytes that no plan and no later call
     describes."""
@@ -219,12 +241,18 @@ def check_unchanged(plan_key: str, unit: Unit) -> None:
         now = _unit_key(plan_key, unit.source_index, found.name, unit.file_index, probed)
     except FileNotFoundError as error:
         raise InputChangedError(
-            f"{shown} is gone: it was there when this run was planned. Put it back and make the same call again"
+            f"{shown} is gone: it was there when this run was planned. Put it back and make the same call"
+            f" again"
         ) from error
     if now != unit.key:
-        what = f"it had {found.size:,} bytes and has {size:,}" if size != found.size else "its content is another"
+        what = (
+            f"it had {found.size:,} bytes and has {size:,}"
+            if size != found.size
+            else "its content is another"
+        )
         raise InputChangedError(
-            f"{shown} changed after this run was planned: {what}. Put back what it held and make the same call again,"
+            f"{shown} changed after this run was planned: {what}. Put back what it held and make the same"
+            f" call again,"
             " or run into a new output"
         )
 
@@ -238,7 +266,8 @@ def _unit_key(plan_key: str, source_index: int, name: str, file_index: int, prob
 
 
 def named_files(recipe: PipelineRecipe) -> dict[str, str]:
-    """Every file that the recipe names besides its inputs, and the key that names it: lists, models, tokenizers."""
+    """Every file that the recipe names besides its inputs, and the key that names it: lists, models,
+    tokenizers."""
     encoding = recipe.tokenize.encoding
     tokenizer = {encoding: "tokenize.encoding"} if encoding.endswith(TOKENIZER_FILES) else {}
     return tokenizer | files_of(tables_of(recipe))
@@ -254,17 +283,24 @@ def _absolute(url: str) -> str:
 
 
 def _with_absolute_places(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier release recorded of a run, as it is recorded now. Relative places were relative to the working
-    folder, which is taken to be this one."""
+    """What an earlier release recorded of a run, as it is recorded now. Relative places were relative to the
+    working folder, which is taken to be this one."""
     recipe, outputs = identity["recipe"], identity["outputs"]
     against = [_absolute(url) for url in recipe["dedup"]["against"]]
     placed = {name if name.startswith("--from ") else _absolute(name): held for name, held in outputs.items()}
-    return {**identity, "recipe": recipe | {"dedup": recipe["dedup"] | {"against": against}}, "outputs": placed}
+    return {
+        **identity,
+        "recipe": recipe | {"dedup": recipe["dedup"] | {"against": against}},
+        "outputs": placed,
+    }
 
 
 def places_with_credentials(plan: RunPlan) -> list[str]:
-    """The URLs of the recipe, and the inputs that its lists name, that hold credentials: without them, sorted."""
-    places = {without_secrets(text) for text in _texts(as_plain(plan.recipe)) if without_secrets(text) != text}
+    """The URLs of the recipe, and the inputs that its lists name, that hold credentials: without them,
+    sorted."""
+    places = {
+        without_secrets(text) for text in _texts(as_plain(plan.recipe)) if without_secrets(text) != text
+    }
     return sorted(places | {unit.input.url for unit in plan.units if unit.input.secret_url is not None})
 
 
@@ -308,11 +344,11 @@ def _version(name: str) -> str:
 
 
 def probe(found: Input) -> str:
-    """A hash that changes when a file's content does: of the whole up to 64 MiB, of 16 spread windows beyond. A remote
-    file is named by its ETag where it has one, or else by the time of its last change."""
+    """A hash that changes when a file's content does: of the whole up to 64 MiB, of 16 spread windows beyond.
+    A remote file is named by its ETag where it has one, or else by the time of its last change."""
     if is_remote(found.url):
-        # The same bytes on disk and in S3 must give the same unit, so an ETag that is not a plain MD5 is not enough
-        # to tell them equal, but it is enough to tell that one URL still holds what it held.
+        # The same bytes on disk and in S3 must give the same unit, so an ETag that is not a plain MD5 is not
+        # enough to tell them equal, but it is enough to tell that one URL still holds what it held.
         return f"etag {input_version(found)}"
     size = found.size
     with open(local_path(found.url), "rb") as file:
@@ -332,17 +368,22 @@ def _file_hash(name: str, key: str) -> str:
         with filesystem(url).open(url if is_remote(url) else local_path(url), "rb") as file:
             return content_hash(file.read()).hex()
     except (OSError, ValueError) as error:
-        message = f"{key} names the file {without_secrets(name)!r}, which cannot be read: {redacted(str(error))}"
+        message = (
+            f"{key} names the file {without_secrets(name)!r}, which cannot be read: {redacted(str(error))}"
+        )
         raise RecipeError(message) from None
 
 
 def output_identity(url: str, key: str) -> str:
-    """What an output holds now, in a line; RecipeError, naming the `key` that names it, if it holds no finished run."""
+    """What an output holds now, in a line; RecipeError, naming the `key` that names it, if it holds no
+    finished run."""
     try:
         index = read_index(Folder(url))
     except (OSError, ValueError) as error:
         shown = without_secrets(url)
-        raise RecipeError(f"{key} names the output {shown!r}, which holds no finished run: {error}") from error
+        raise RecipeError(
+            f"{key} names the output {shown!r}, which holds no finished run: {error}"
+        ) from error
     return f"{index.order_fingerprint} {index.content_fingerprint} version {index.version}"
 
 
@@ -350,11 +391,13 @@ def _digest(value: Any) -> str:
     return content_hash(json.dumps(value, sort_keys=True, ensure_ascii=True).encode()).hex()
 
 
-def check_same_run(plan: RunPlan, say: Callable[[str], None] = lambda line: None, *, trial: bool = False) -> bool:
-    """Compare `plan` with what its output folder holds, and record it there if the folder is new. True if the run is
-    finished already. RecipeError names every difference; where the run that is there has read no document yet, nothing
-    can be lost: `plan` takes its place, which `say` is told. A `trial` takes the place of an earlier one that
-    differs."""
+def check_same_run(
+    plan: RunPlan, say: Callable[[str], None] = lambda line: None, *, trial: bool = False
+) -> bool:
+    """Compare `plan` with what its output folder holds, and record it there if the folder is new. True if the
+    run is finished already. RecipeError names every difference; where the run that is there has read no
+    document yet, nothing can be lost: `plan` takes its place, which `say` is told. A `trial` takes the place
+    of an earlier one that differs."""
     out = plan.out
     if trial:
         _clear_other_trial(plan)
@@ -362,7 +405,9 @@ def check_same_run(plan: RunPlan, say: Callable[[str], None] = lambda line: None
         if found := _differences(plan, read_summary(out).identity, compare_versions=False):
             raise RecipeError(_refusal(plan, "a finished run", found))
         mend_tables(out)
-        out.sync_all(WORK)  # what the index names is on the disk before the work that could make it again goes
+        out.sync_all(
+            WORK
+        )  # what the index names is on the disk before the work that could make it again goes
         clear_work(out)  # a kill after the index was published may have left some of it
         return True
     if out.exists(PLAN):
@@ -372,10 +417,15 @@ def check_same_run(plan: RunPlan, say: Callable[[str], None] = lambda line: None
             return False
         if _has_read(out, recorded["recipe"]):
             num_read = sum(name.endswith(f"/{UNIT_MARKER}") for name in out.names("work/units"))
-            there = f"a run that has read {num_read:,} of its {counted(len(recorded['inputs']), 'input file')}"
+            there = (
+                f"a run that has read {num_read:,} of its {counted(len(recorded['inputs']), 'input file')}"
+            )
             raise RecipeError(_refusal(plan, there, found))
         clear_work(out)
-        say(f"{out.url}: the run there had read no document, so it begins anew with other settings:{_listed(found)}")
+        say(
+            f"{out.url}: the run there had read no document, so it begins anew with other"
+            f" settings:{_listed(found)}"
+        )
     elif out.exists(RUN_FILE) and not _was_purged(out):
         # All was published and the index lost: the same run writes the same files.
         if found := _differences(plan, read_summary(out).identity, compare_versions=True):
@@ -393,8 +443,9 @@ def check_same_run(plan: RunPlan, say: Callable[[str], None] = lambda line: None
 
 
 def _clear_other_trial(plan: RunPlan) -> None:
-    """Remove what an earlier trial with other settings or inputs left, if every source of it was limited as one of a
-    trial is. Killed on the way it has no index, and a plan that differs still: the next call ends it."""
+    """Remove what an earlier trial with other settings or inputs left, if every source of it was limited as
+    one of a trial is. Killed on the way it has no index, and a plan that differs still: the next call ends
+    it."""
     out = plan.out
     is_finished = out.exists("index.json")
     if not is_finished and not out.exists(PLAN):
@@ -423,13 +474,15 @@ def _was_purged(out: Folder) -> bool:
 
 
 def _has_read(out: Folder, recipe: Mapping[str, Any]) -> bool:
-    """Whether an unfinished run of this plain recipe has anything that is worth keeping: a document of an input file
-    that was read whole, as its unit's marker counts them, or what models answered. (What a kill left of other files is
-    of no use to a later call.)"""
+    """Whether an unfinished run of this plain recipe has anything that is worth keeping: a document of an
+    input file that was read whole, as its unit's marker counts them, or what models answered. (What a kill
+    left of other files is of no use to a later call.)"""
     names = out.names("work/units")
     if recipe["classifier"] or recipe["step"]:
         return bool(names)
-    return any(json.loads(out.read(name))["num_documents"] for name in names if name.endswith(f"/{UNIT_MARKER}"))
+    return any(
+        json.loads(out.read(name))["num_documents"] for name in names if name.endswith(f"/{UNIT_MARKER}")
+    )
 
 
 def _refusal(plan: RunPlan, there: str, found: Sequence[str]) -> str:
@@ -445,8 +498,8 @@ def _listed(found: Sequence[str]) -> str:
 
 
 def _differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions: bool) -> list[str]:
-    """In what a plan and a recorded one differ, a line each. Without `compare_versions` the recorded one may be of an
-    earlier release: keys and steps that this had not count as its defaults."""
+    """In what a plan and a recorded one differ, a line each. Without `compare_versions` the recorded one may
+    be of an earlier release: keys and steps that this had not count as its defaults."""
     ours = json.loads(json.dumps(plan.identity))
     recorded = _with_absolute_places(recordable(recorded))  # an earlier release wrote credentials down
     recipes = ours["recipe"], recorded["recipe"]
@@ -460,13 +513,15 @@ def _differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions
 
 
 def _as_of_this_release(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recorded recipe with every key that this release has, and without steps that do nothing by it; RecipeError
-    where it has others."""
+    """A recorded recipe with every key that this release has, and without steps that do nothing by it;
+    RecipeError where it has others."""
     parsed = parse_table(PipelineRecipe, recipe)
     tables = tables_of(parsed)
     filled = _shaping_keys(recordable(as_plain(parsed)))
     for source in filled["source"]:
-        source["steps"] = [name for name in source["steps"] if name not in CATALOGUE or CATALOGUE[name].is_on(tables)]
+        source["steps"] = [
+            name for name in source["steps"] if name not in CATALOGUE or CATALOGUE[name].is_on(tables)
+        ]
     return filled
 
 
@@ -483,7 +538,8 @@ def _differing_entries(what: str, ours: Mapping[str, Any], theirs: Mapping[str, 
 
 
 def clear_work(out: Folder) -> None:
-    """Remove work/, the plan last (and never the lease of who holds the folder, which its holder gives back)."""
+    """Remove work/, the plan last (and never the lease of who holds the folder, which its holder gives
+    back)."""
     if not out.exists(PLAN):
         if not out.is_remote and not out.names("work"):
             out.remove_tree("work")  # a kill after the plan had gone may have left empty folders

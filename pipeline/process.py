@@ -9,9 +9,8 @@
     6. record     join all facts; write and commit the lineage tables
     7. publish    excerpts, report, checksums, and last index.json
 
-Every phase is made of units that publish their files whole and are skipped where they stand: the same call after a
-kill continues, and repeats no finished unit.
-"""
+Every phase is made of units that publish their files whole and are skipped where they stand: the same call
+after a kill continues, and repeats no finished unit."""
 
 from __future__ import annotations
 
@@ -62,12 +61,12 @@ def run(
     from_output: str | None = None,
     trial: bool = False,
 ) -> RunSummary:
-    """Carry a data recipe out, or continue it; what it came to, as OUT/run.json has it. With `from_output` the input is
-    the texts that this earlier output kept, and no step is run again that is as it was there. A
+    """Carry a data recipe out, or continue it; what it came to, as OUT/run.json has it. With `from_output`
+    the input is the texts that this earlier output kept, and no step is run again that is as it was there. A
     `trial` takes the place of an earlier one with other settings.
 
-    RecipeError if the recipe is wrong or the output holds another run; bad_records.TooManyBadRecordsError past
-    limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
+    RecipeError if the recipe is wrong or the output holds another run; bad_records.TooManyBadRecordsError
+    past limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
     faults.StrictError at the first record on which a reader or step raises."""
     table = recipe.tokenize
     if not table.off and not Folder(recipe.run.output).exists(INDEX_FILE):  # a finished run needs it no more
@@ -107,8 +106,8 @@ def run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Where a run's documents come from: its plan, what its units need, how they are read, and what is recorded of it
-    once the lineage tables are committed."""
+    """Where a run's documents come from: its plan, what its units need, how they are read, and what is
+    recorded of it once the lineage tables are committed."""
 
     plan: RunPlan
     job: ReadJob
@@ -117,7 +116,8 @@ class Reading:
 
 
 def from_inputs(recipe: PipelineRecipe) -> Reading:
-    """The documents of the recipe's input files. Models among the steps work on actors of their own meanwhile."""
+    """The documents of the recipe's input files. Models among the steps work on actors of their own
+    meanwhile."""
     job = read_job(recipe)
     models = models_of(job.steps, job.tables)
     check_can_work(models, recipe.ray)
@@ -139,13 +139,16 @@ def from_texts(recipe: PipelineRecipe, output: str) -> Reading:
     def read_texts(state: Run, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
         return run_phase(state, refilter_phase(plan, job, refiltering, watch.see))
 
-    return Reading(plan=plan, job=job, read=read_texts, check_and_record=lambda state: record_reuse(state, refiltering))
+    return Reading(
+        plan=plan, job=job, read=read_texts, check_and_record=lambda state: record_reuse(state, refiltering)
+    )
 
 
 def read(state: Run, job: ReadJob, reading: Reading) -> list[ReadResult]:
     """2. What came of every input file, in plan order.
 
-    TooManyBadRecordsError past the recipe's share, or as soon as a step raises on so many documents that it will be."""
+    TooManyBadRecordsError past the recipe's share, or as soon as a step raises on so many documents that it
+    will be."""
     allowed = state.recipe.limits.max_bad_records
     watch = BadRecordWatch(allowed=allowed, num_bytes=state.plan.num_bytes, strict=job.strict)
     read_results = reading.read(state, job, watch)

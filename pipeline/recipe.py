@@ -27,12 +27,23 @@ from stages.quality.options import (
     judges_code,
     threshold_defaults,
 )
-from stages.reading.options import DEFAULT_COMPRESSION_RATIO, DEFAULT_WINDOW_BYTES, MAX_WINDOW_BYTES, RowFields
+from stages.reading.options import (
+    DEFAULT_COMPRESSION_RATIO,
+    DEFAULT_WINDOW_BYTES,
+    MAX_WINDOW_BYTES,
+    RowFields,
+)
 from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.fasttext_model import BUNDLED
-from stages.steps.language import EXTENSION, LanguageTable, check_language_model, check_min_scores, known_labels
+from stages.steps.language import (
+    EXTENSION,
+    LanguageTable,
+    check_language_model,
+    check_min_scores,
+    known_labels,
+)
 from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
 from stages.steps.user_step import StepTable, check_step_tables
@@ -58,7 +69,8 @@ class RunTable:
     seed: int = key(0, at_least=0, at_most=2**63 - 1, help="of the order of documents in shards")
     keep_text: bool = key(
         False,
-        help="keep each page's text after parse, rejected ones too, with all personal data in it, under OUT/texts:"
+        help="keep each page's text after parse, rejected ones too, with all personal data in it, under"
+        " OUT/texts:"
         " other thresholds then need no parsing (sluice run --from OUT)",
     )
 
@@ -88,20 +100,27 @@ class SourceTable:
     )
     text_field: str = key(
         "text",
-        help="of JSONL and Parquet rows; a dot leads into a nested field (meta.body), [] into the elements of a list,"
+        help="of JSONL and Parquet rows; a dot leads into a nested field (meta.body), [] into the elements of"
+        " a list,"
         " each a document of its own (files[].content)",
     )
-    id_field: str | None = key(None, help="what names a row: a text or a whole number (id, or else the row's number)")
+    id_field: str | None = key(
+        None, help="what names a row: a text or a whole number (id, or else the row's number)"
+    )
     url_field: str | None = key(None, help="the page's address (url)")
-    date_field: str | None = key(None, help="when it was captured: an ISO date or a timestamp (captured_at, date)")
+    date_field: str | None = key(
+        None, help="when it was captured: an ISO date or a timestamp (captured_at, date)"
+    )
     fragments: bool = key(
         False,
-        help="URLs that differ in what stands behind # alone are different pages, as the posts of a thread are",
+        help="URLs that differ in what stands behind # alone are different pages, as the posts of a thread"
+        " are",
     )
 
     mime: tuple[str, ...] = key(
         (),
-        help="of WARC, ARC and WACZ records: types that are documents besides HTML and text, as application/json, or"
+        help="of WARC, ARC and WACZ records: types that are documents besides HTML and text, as"
+        " application/json, or"
         " text/css, which is none by itself; application/* is all that begin so",
     )
 
@@ -113,17 +132,22 @@ class SourceTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketTable:
-    """[[bucket]]: one way of parting sources by what classifiers gave. Each part is a source of its own for shards and
-    mixtures, <source>.<name>-<k>: k is the number of cuts that are no greater than a document's score, or its label."""
+    """[[bucket]]: one way of parting sources by what classifiers gave. Each part is a source of its own for
+    shards and mixtures, <source>.<name>-<k>: k is the number of cuts that are no greater than a document's
+    score, or its label."""
 
     name: str = key(help="letters, digits, '_' and '-'; the parts are <source>.<name>-0, -1, …")
     by: str | tuple[str, ...] = key(
-        help="score_NAME of a classifier with reject = 'never'; several: the highest number of all; or label_NAME of"
+        help="score_NAME of a classifier with reject = 'never'; several: the highest number of all; or"
+        " label_NAME of"
         " one with label = '*'"
     )
     cuts: tuple[float, ...] = key((), help="the scores that begin parts 1, 2, …, rising")
     percentiles: tuple[float, ...] = key(
-        (), above=0, at_most=100, help="the same at these percentiles of each score over all kept documents, exactly"
+        (),
+        above=0,
+        at_most=100,
+        help="the same at these percentiles of each score over all kept documents, exactly",
     )
     weigh: Literal["documents", "bytes", "tokens"] = key(
         "documents", help="what percentiles are shares of: documents, bytes of their UTF-8, or tokens"
@@ -149,19 +173,24 @@ class LimitsTable:
     """[limits]"""
 
     max_bad_records: float = key(
-        0.01, at_least=0, at_most=1, help="share of records that may be bad: unreadable, or turned down as <step>.error"
+        0.01,
+        at_least=0,
+        at_most=1,
+        help="share of records that may be bad: unreadable, or turned down as <step>.error",
     )
     max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
     max_window_bytes: int = key(
         DEFAULT_WINDOW_BYTES,
         at_least=1 << 10,
         at_most=MAX_WINDOW_BYTES,
-        help="memory that a file compressed with zstd or xz may take for its window (zstd --long=31: 2147483648)",
+        help="memory that a file compressed with zstd or xz may take for its window (zstd --long=31:"
+        " 2147483648)",
     )
     max_compression_ratio: int = key(
         DEFAULT_COMPRESSION_RATIO,
         at_least=1,
-        help="what the documents of an input file may unfold to, as a multiple of its size (256 MiB always may);"
+        help="what the documents of an input file may unfold to, as a multiple of its size (256 MiB always"
+        " may);"
         " the rest of the file is unreadable",
     )
 
@@ -170,7 +199,9 @@ class LimitsTable:
 class PurgesTable:
     """[purges]"""
 
-    honour: tuple[str, ...] = key((), is_path=True, help="earlier outputs: what was purged there stays out here")
+    honour: tuple[str, ...] = key(
+        (), is_path=True, help="earlier outputs: what was purged there stays out here"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +216,8 @@ class UnitKindTable:
 
 
 UNIT_KINDS: Final = ("read", "compare", "tokenize", "cut", "write", "join")
-"""What the units of phases do, by the names of [ray.stages]: read and filter inputs; find duplicates (dedup.engine =
-"ray_data"); tokenize; cut groups into shards; write shards; join and record the facts."""
+"""What the units of phases do, by the names of [ray.stages]: read and filter inputs; find duplicates
+(dedup.engine = "ray_data"); tokenize; cut groups into shards; write shards; join and record the facts."""
 
 
 TRIAL: Final = "-try"
@@ -201,7 +232,8 @@ class RayTable:
 
     address: str = key(
         "local",
-        help='"local", "auto" or "host:port"; "none": in this process, without Ray, a unit at a time: for small inputs',
+        help='"local", "auto" or "host:port"; "none": in this process, without Ray, a unit at a time: for'
+        " small inputs",
     )
     num_cpus: int | None = key(None, at_least=1, help="processors to use (all)")
     retries: int = key(2, at_least=0, help="how often a unit whose worker died is tried again")
@@ -209,8 +241,12 @@ class RayTable:
     unit_memory: int = key(0, at_least=0, help="bytes a unit of work reserves (0: none)")
     unit_resource: str = key("", help="a custom resource that units need, such as data")
     max_in_flight: int = key(0, at_least=0, help="units at work at once (0: as many as fit on the nodes)")
-    grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
-    stages: dict[str, UnitKindTable] = key({}, choices=UNIT_KINDS, help="stage = what its units reserve instead")
+    grows: bool = key(
+        False, help="nodes come when they are asked for: what none has yet is waited for, not refused"
+    )
+    stages: dict[str, UnitKindTable] = key(
+        {}, choices=UNIT_KINDS, help="stage = what its units reserve instead"
+    )
 
     @property
     def in_process(self) -> bool:
@@ -220,7 +256,8 @@ class RayTable:
     def __post_init__(self) -> None:
         if unknown := sorted(self.stages.keys() - set(UNIT_KINDS)):
             raise RecipeError(
-                f"ray.stages.{unknown[0]}: expected one of {', '.join(UNIT_KINDS)}; what a model's actors reserve"
+                f"ray.stages.{unknown[0]}: expected one of {', '.join(UNIT_KINDS)}; what a model's actors"
+                f" reserve"
                 " stands in its [[classifier]] or [[step]]"
             )
 
@@ -231,7 +268,8 @@ class PipelineRecipe:
 
     mistaken_for: ClassVar = (
         "train",
-        "is a training recipe (it has [train]), which `sluice train` carries out: name a data recipe, with [[source]]",
+        "is a training recipe (it has [train]), which `sluice train` carries out: name a data recipe, with"
+        " [[source]]",
     )
 
     run: RunTable
@@ -258,8 +296,8 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> PipelineRecipe:
 
 
 def trial_of(recipe: PipelineRecipe, num_documents: int) -> PipelineRecipe:
-    """The recipe over the first documents of each file, so many at most, into an output beside the recipe's own: the
-    whole run still finds its own empty."""
+    """The recipe over the first documents of each file, so many at most, into an output beside the recipe's
+    own: the whole run still finds its own empty."""
     sources = tuple(
         replace(source, limit_documents=min(source.limit_documents or num_documents, num_documents))
         for source in recipe.source
@@ -280,14 +318,19 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
         raise RecipeError("source: a data recipe needs at least one [[source]] with a name and inputs")
     if len(recipe.source) > MAX_SOURCES:
         raise RecipeError(
-            f"source: {len(recipe.source):,} [[source]] tables, expected at most {MAX_SOURCES:,}: put files of one kind"
+            f"source: {len(recipe.source):,} [[source]] tables, expected at most {MAX_SOURCES:,}: put files"
+            f" of one kind"
             " into one source, or make several runs joined by dedup.against"
         )
     for source in recipe.source:
         if not _NAME.fullmatch(source.name):
-            raise RecipeError(f"source.name = {source.name!r}: expected letters, digits, '.', '-' or '_', at most 100")
+            raise RecipeError(
+                f"source.name = {source.name!r}: expected letters, digits, '.', '-' or '_', at most 100"
+            )
         if not source.inputs:
-            raise RecipeError(f"source.inputs of {source.name!r} is empty: name at least one file, glob or URL")
+            raise RecipeError(
+                f"source.inputs of {source.name!r} is empty: name at least one file, glob or URL"
+            )
         _check_fields(source)
     for name, value in (("run.name", recipe.run.name), ("run.output", recipe.run.output)):
         if not value.strip():
@@ -300,13 +343,16 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
         for url in urls:
             if url.startswith("s3://") and "@" in url.removeprefix("s3://").partition("/")[0]:
                 raise RecipeError(
-                    f"{name} = {without_secrets(url)!r}: keys do not belong in an s3:// URL; set AWS_ACCESS_KEY_ID and"
+                    f"{name} = {without_secrets(url)!r}: keys do not belong in an s3:// URL; set"
+                    f" AWS_ACCESS_KEY_ID and"
                     " AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
                 )
     names = [source.name for source in recipe.source]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise RecipeError(f"source.name = {repeated[0]!r} is given twice: each source needs a name of its own")
+        raise RecipeError(
+            f"source.name = {repeated[0]!r} is given twice: each source needs a name of its own"
+        )
     return recipe
 
 
@@ -318,26 +364,31 @@ def check_output(output: str) -> None:
         raise RecipeError(f"run.output = {error}") from error
     if cannot_be:
         raise RecipeError(
-            f"run.output = {without_secrets(output)!r}: an output lies on disk or in s3://; gs:// and az:// hold inputs"
+            f"run.output = {without_secrets(output)!r}: an output lies on disk or in s3://; gs:// and az://"
+            f" hold inputs"
             " and exports, https:// inputs"
         )
     if mark := not_for_tables(output):
         raise RecipeError(
-            f"run.output = {without_secrets(output)!r}: lineage tables cannot lie there because of {mark!r}: name a"
+            f"run.output = {without_secrets(output)!r}: lineage tables cannot lie there because of {mark!r}:"
+            f" name a"
             " place without it"
         )
 
 
 def check_steps_of(recipe: PipelineRecipe) -> None:
-    """RecipeError where a source's steps cannot be: their names and order, the classifiers' names, thresholds that the
-    variant has no rule for or no page can meet, languages that the rules have no table for, texts without a language, a
-    phone region that is none, keys that no source has the step for. No file is opened."""
+    """RecipeError where a source's steps cannot be: their names and order, the classifiers' names, thresholds
+    that the variant has no rule for or no page can meet, languages that the rules have no table for, texts
+    without a language, a phone region that is none, keys that no source has the step for. No file is
+    opened."""
     for source in recipe.source:
         check_steps(source.steps)
         if source.language is not None and "language" in source.steps:
             raise RecipeError(
-                f"source.language of {source.name!r} is {source.language!r}, and its steps name 'language', which"
-                " identifies each text's own: leave 'language' out of source.steps, or leave source.language out",
+                f"source.language of {source.name!r} is {source.language!r}, and its steps name 'language',"
+                f" which"
+                " identifies each text's own: leave 'language' out of source.steps, or leave source.language"
+                " out",
                 "source.language",
             )
         if "quality" in source.steps and CATALOGUE["quality"].is_on(tables_of(recipe)):
@@ -355,7 +406,8 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
 
 
 def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
-    """RecipeError where the quality rules would meet a text without a language, or one that they have no table for."""
+    """RecipeError where the quality rules would meet a text without a language, or one that they have no
+    table for."""
     if "language" in source.steps:
         try:
             check_languages(recipe.quality, recipe.language.kept)
@@ -373,9 +425,14 @@ def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
         own = next((name for name in before if ":" in name), None)
         if own is not None and recipe.quality.no_table != "refuse":
             return  # it may name each document's language; what it names none for follows quality.no_table
-        also = f', or quality.no_table = "pass" or "reject" if {own} names each document\'s language' if own else ""
+        also = (
+            f', or quality.no_table = "pass" or "reject" if {own} names each document\'s language'
+            if own
+            else ""
+        )
         raise RecipeError(
-            f"source.steps of {source.name!r} has no 'language', and quality.rules judge a text by its language: add"
+            f"source.steps of {source.name!r} has no 'language', and quality.rules judge a text by its"
+            f" language: add"
             f" 'language' to source.steps before 'quality', or name the language of all its texts, as in"
             f' source.language = "en"{also}',
             "source.language",
@@ -406,27 +463,31 @@ def _check_are_read(recipe: PipelineRecipe) -> None:
         for name, value in spec.asks.items():
             if step not in named and value(tables):
                 raise RecipeError(
-                    f"{name} is given, and no source.steps names {step!r}, which reads it: add the step to a source, or"
+                    f"{name} is given, and no source.steps names {step!r}, which reads it: add the step to a"
+                    f" source, or"
                     " leave the key out",
                     name,
                 )
 
 
 def check_buckets(recipe: PipelineRecipe) -> None:
-    """RecipeError where a [[bucket]] cannot be: its name, what it parts by, its cuts; and where sources that are parted
-    have no shards, or could not be told from another source."""
+    """RecipeError where a [[bucket]] cannot be: its name, what it parts by, its cuts; and where sources that
+    are parted have no shards, or could not be told from another source."""
     names = [table.name for table in recipe.bucket]
     known = columns_added_by(recipe)
     for table in recipe.bucket:
         if not _BUCKET.fullmatch(table.name):
             raise RecipeError(
-                f"bucket.name = {table.name!r}: expected letters, digits, '_' and '-', at most 50", "bucket.name"
+                f"bucket.name = {table.name!r}: expected letters, digits, '_' and '-', at most 50",
+                "bucket.name",
             )
         if names.count(table.name) > 1:
             raise RecipeError(f"bucket.name = {table.name!r} is given twice: each names parts of its own")
         _check_bucket(table, known)
     if recipe.bucket and not any("classifier" in source.steps for source in recipe.source):
-        raise RecipeError("[[bucket]] is given, and no source.steps names 'classifier', which gives what it parts by")
+        raise RecipeError(
+            "[[bucket]] is given, and no source.steps names 'classifier', which gives what it parts by"
+        )
     parted = [source.name for source in recipe.source if recipe.bucket or recipe.language.keep == "all"]
     if parted and recipe.tokenize.off:
         why = "[[bucket]]" if recipe.bucket else 'language.keep = "all"'
@@ -435,7 +496,8 @@ def check_buckets(recipe: PipelineRecipe) -> None:
         like = next((other.name for other in recipe.source if other.name.startswith(f"{name}.")), None)
         if like is not None:
             raise RecipeError(
-                f"source.name = {like!r} reads as a part of the source {name!r}, which this recipe parts: give it"
+                f"source.name = {like!r} reads as a part of the source {name!r}, which this recipe parts:"
+                f" give it"
                 " another name"
             )
 
@@ -448,20 +510,24 @@ def _check_bucket(table: BucketTable, known: Sequence[str]) -> None:
         if column not in known or not column.startswith((SCORE, LABEL)):
             there = ", ".join(name for name in known if name != LICENSE) or "none"
             raise RecipeError(
-                f'{where} = {column!r}, and no step gives that column: a [[classifier]] with reject = "never" gives'
+                f'{where} = {column!r}, and no step gives that column: a [[classifier]] with reject = "never"'
+                f" gives"
                 f' score_<name>, and with label = "*" label_<name> (this recipe\'s: {there})',
                 "bucket.by",
             )
     if table.is_of_labels:
         if len(table.columns) > 1 or table.cuts or table.percentiles:
             raise RecipeError(
-                f"{where} is a label, whose classes are the parts: it goes with no other column, no cuts and no"
+                f"{where} is a label, whose classes are the parts: it goes with no other column, no cuts and"
+                f" no"
                 " percentiles",
                 "bucket.by",
             )
         return
     if any(column.startswith(LABEL) for column in table.columns):
-        raise RecipeError(f"{where} names scores and labels together: expected scores, or one label", "bucket.by")
+        raise RecipeError(
+            f"{where} names scores and labels together: expected scores, or one label", "bucket.by"
+        )
     if bool(table.cuts) == bool(table.percentiles):
         given = "both cuts and percentiles" if table.cuts else "neither cuts nor percentiles"
         raise RecipeError(f"bucket {table.name!r} has {given}: expected one of them", "bucket.cuts")
@@ -472,7 +538,8 @@ def _check_bucket(table: BucketTable, known: Sequence[str]) -> None:
             )
     if len(table.percentiles) > MOST_PERCENTILES:
         raise RecipeError(
-            f"bucket.percentiles of {table.name!r} are {len(table.percentiles)}: expected at most {MOST_PERCENTILES}",
+            f"bucket.percentiles of {table.name!r} are {len(table.percentiles)}: expected at most"
+            f" {MOST_PERCENTILES}",
             "bucket.percentiles",
         )
 
@@ -487,7 +554,9 @@ def columns_added_by(recipe: PipelineRecipe) -> tuple[str, ...]:
 
 def tables_of(recipe: PipelineRecipe) -> StepTables:
     """What the recipe says of the steps."""
-    same = {field.name: getattr(recipe, field.name) for field in fields(StepTables) if hasattr(recipe, field.name)}
+    same = {
+        field.name: getattr(recipe, field.name) for field in fields(StepTables) if hasattr(recipe, field.name)
+    }
     return StepTables(
         max_document_bytes=recipe.limits.max_document_bytes,
         encoding=recipe.tokenize.encoding,
@@ -501,7 +570,8 @@ def _check_fields(source: SourceTable) -> None:
     language = source.language
     if language is not None and not _LANGUAGE.fullmatch(language) and language not in LANGUAGES:
         raise RecipeError(
-            f"source.language of {source.name!r} = {source.language!r}: expected the label of a language, such as de",
+            f"source.language of {source.name!r} = {source.language!r}: expected the label of a language,"
+            f" such as de",
             "source.language",
         )
     named = {
@@ -513,35 +583,41 @@ def _check_fields(source: SourceTable) -> None:
     for name, field in named.items():
         if field is not None and not all(part.replace("[]", "") for part in field.split(".")):
             raise RecipeError(
-                f"source.{name} of {source.name!r} = {field!r}: expected the name of a field, or names joined by dots,"
+                f"source.{name} of {source.name!r} = {field!r}: expected the name of a field, or names joined"
+                f" by dots,"
                 " each with [] behind it where the elements of a list are meant"
             )
         lists = None if field is None else field.rpartition("[]")[0]
         if field is not None and lists and not f"{source.text_field}.".startswith(f"{lists}[]."):
             raise RecipeError(
-                f"source.{name} of {source.name!r} = {field!r} goes into the elements of a list, and text_field ="
-                f" {source.text_field!r} does not: expected a field of the row, or of elements that the text lies in"
+                f"source.{name} of {source.name!r} = {field!r} goes into the elements of a list, and"
+                f" text_field ="
+                f" {source.text_field!r} does not: expected a field of the row, or of elements that the text"
+                f" lies in"
             )
     if source.format in ("warc", "wet") and source.row_fields != RowFields():
         raise RecipeError(
-            f"source.format of {source.name!r} is {source.format!r}, whose records have no fields: text_field,"
+            f"source.format of {source.name!r} is {source.format!r}, whose records have no fields:"
+            f" text_field,"
             " id_field, url_field and date_field are for jsonl and parquet"
         )
     if source.format in ("jsonl", "parquet") and source.mime:
         raise RecipeError(
-            f"source.format of {source.name!r} is {source.format!r}, whose rows have no types: mime is for warc"
+            f"source.format of {source.name!r} is {source.format!r}, whose rows have no types: mime is for"
+            f" warc"
         )
     for mime in source.mime:
         if not _MIME.fullmatch(mime):
             raise RecipeError(
-                f"source.mime of {source.name!r} has {mime!r}: expected types in lower case without parameters, such as"
+                f"source.mime of {source.name!r} has {mime!r}: expected types in lower case without"
+                f" parameters, such as"
                 " 'application/json' or 'text/*'"
             )
 
 
 def comparing(recipe: PipelineRecipe) -> DedupTable:
-    """[dedup] as the sources' `steps` leave it: a stage that none of them names is off. One that any of them names
-    compares the documents of all: a corpus has one graph of duplicates."""
+    """[dedup] as the sources' `steps` leave it: a stage that none of them names is off. One that any of them
+    names compares the documents of all: a corpus has one graph of duplicates."""
     named, table = {step for source in recipe.source for step in source.steps}, recipe.dedup
     return replace(
         table,
@@ -552,15 +628,16 @@ def comparing(recipe: PipelineRecipe) -> DedupTable:
 
 
 def keeps_facts(recipe: PipelineRecipe) -> bool:
-    """Whether another run may start from this one's output: from its texts after parse, or where nothing was tokenized
-    from its clean texts."""
+    """Whether another run may start from this one's output: from its texts after parse, or where nothing was
+    tokenized from its clean texts."""
     return recipe.run.keep_text or recipe.tokenize.off
 
 
 def differing_keys(
     ours: dict[str, Any], theirs: dict[str, Any], ignore: frozenset[str] = frozenset({"ray"})
 ) -> list[str]:
-    """The dotted keys in which two plain recipes differ, with both values; top-level tables in `ignore` aside."""
+    """The dotted keys in which two plain recipes differ, with both values; top-level tables in `ignore`
+    aside."""
     mine, other = ({k: v for k, v in recipe.items() if k not in ignore} for recipe in (ours, theirs))
     return differing(mine, other, shown=_shown)
 

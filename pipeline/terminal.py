@@ -1,10 +1,10 @@
-"""What a terminal, a pipe or a spreadsheet may be given: text from the open web made harmless, and signs that its
-encoding has.
+"""What a terminal, a pipe or a spreadsheet may be given: text from the open web made harmless, and signs that
+its encoding has.
 
-Page text, titles, URLs and file names can hold escape sequences that recolour, move or retitle a terminal, and marks
-that turn the direction of writing. `visible` shows them as escapes. `prepare` has stdout and stderr write what their
-encoding lacks as escapes too: on an ASCII terminal or under PYTHONIOENCODING=ascii nothing may die at a check mark.
-"""
+Page text, titles, URLs and file names can hold escape sequences that recolour, move or retitle a terminal,
+and marks that turn the direction of writing. `visible` shows them as escapes. `prepare` has stdout and stderr
+write what their encoding lacks as escapes too: on an ASCII terminal or under PYTHONIOENCODING=ascii nothing
+may die at a check mark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import sys
 import unicodedata
 from typing import Final
 
-# Control, format (with what turns the direction of writing), surrogate, private, unassigned; line and paragraph ends.
+# Control, format (with what turns the direction of writing), surrogate, private, unassigned; line and
+# paragraph ends.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _PLAIN: Final = {
     "✓": "+", "✗": "x", "×": "x", "·": ".", "…": "...", "→": "->", "←": "<-", "⇄": "<->", "▹": ">", "–": "-", "—": "-",
@@ -68,14 +69,15 @@ def visible_lines(text: str) -> str:
 
 
 def harmless_json(document: str) -> str:
-    """The same JSON document with what could steer a terminal as JSON's own escapes, so that its values stay exact.
-    (JSON itself escapes the control characters below U+0020.)"""
+    """The same JSON document with what could steer a terminal as JSON's own escapes, so that its values stay
+    exact. (JSON itself escapes the control characters below U+0020.)"""
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def without_formula(text: str) -> str:
-    """A text that no spreadsheet carries out, with an apostrophe before what one would take for a formula: spreadsheets
-    take a cell that begins so for one (OWASP, CSV Injection), the full-width signs in some settings too."""
+    """A text that no spreadsheet carries out, with an apostrophe before what one would take for a formula:
+    spreadsheets take a cell that begins so for one (OWASP, CSV Injection), the full-width signs in some
+    settings too."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

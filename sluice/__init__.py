@@ -1,4 +1,5 @@
-"""Sluice as a library: run a recipe, apply its steps to texts, read an output, train on it. docs/api.md shows each.
+"""Sluice as a library: run a recipe, apply its steps to texts, read an output, train on it. docs/api.md shows
+each.
 
     import sluice
 

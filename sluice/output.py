@@ -40,9 +40,10 @@ def open_output(out: str) -> Output:
 
 
 class Output:
-    """A finished output, as it was when it was opened; `text` and `tokens` look up what a purge has moved since, and
-    `texts` and `placements` raise ChangedOutputError there. A source that it does not have is a ValueError. What is
-    read is compared with its checksums: a damaged file is an error that names it (DamagedFileError)."""
+    """A finished output, as it was when it was opened; `text` and `tokens` look up what a purge has moved
+    since, and `texts` and `placements` raise ChangedOutputError there. A source that it does not have is a
+    ValueError. What is read is compared with its checksums: a damaged file is an error that names it
+    (DamagedFileError)."""
 
     def __init__(self, out: str) -> None:
         self._folder = Folder(out)
@@ -74,8 +75,8 @@ class Output:
         return tuple(sorted({part.source for part in self._index.documents}))
 
     def document_files(self, source: str | None = None) -> list[str]:
-        """The Parquet files of clean texts, for DuckDB, Polars, pandas and `datasets`. They hold every text that
-        survived the filters, duplicates too: `texts` leaves these out."""
+        """The Parquet files of clean texts, for DuckDB, Polars, pandas and `datasets`. They hold every text
+        that survived the filters, duplicates too: `texts` leaves these out."""
         self._check_source(source)
         return [self._folder.at(part.file) for part in self._index.documents if source in (None, part.source)]
 
@@ -88,11 +89,12 @@ class Output:
         return self._folder.at(f"lineage/{name}")
 
     def texts(self, source: str | None = None) -> Iterator[pa.Table]:
-        """The texts that a training reads: kept, deduplicated and not purged, as tables of at most one row group.
+        """The texts that a training reads: kept, deduplicated and not purged, as tables of at most one row
+        group.
 
-        Columns: doc_id (16 bytes), source, text, url, captured_at, language, language_score, metadata (JSON), host,
-        record_id, rule_values (JSON; null unless the ledger is kept), and score_<name> for each classifier that turns
-        nothing down."""
+        Columns: doc_id (16 bytes), source, text, url, captured_at, language, language_score, metadata (JSON),
+        host, record_id, rule_values (JSON; null unless the ledger is kept), and score_<name> for each
+        classifier that turns nothing down."""
         self._check_source(source)
         kept_by = {(part.source, part.part): part for part in self._index.dedup}
         for part in self._index.documents:
@@ -100,7 +102,9 @@ class Output:
             if source not in (None, part.source) or kept is None:
                 continue
             with self._as_opened():
-                rows = np.sort(read_rows(self._folder, kept.file, ["part_row"], kept.hash)["part_row"].to_numpy())
+                rows = np.sort(
+                    read_rows(self._folder, kept.file, ["part_row"], kept.hash)["part_row"].to_numpy()
+                )
             with self._as_opened(), opened(self._folder, part.file, part.hash) as file:
                 first = 0
                 for group in range(file.num_row_groups):
@@ -114,15 +118,16 @@ class Output:
                         yield taken.select(["doc_id", *others]).add_column(1, "source", source_column)
 
     def sql(self, select: str) -> pa.Table:
-        """The answer to a SELECT over the lineage views (documents, placements, step_rules, …), as `sluice lineage`
-        gives it: ids as hex. QueryError where it is wrong or needs more than 4 GiB or 300 seconds."""
+        """The answer to a SELECT over the lineage views (documents, placements, step_rules, …), as `sluice
+        lineage` gives it: ids as hex. QueryError where it is wrong or needs more than 4 GiB or 300
+        seconds."""
         answer = query(self._folder, select)
         columns = list(zip(*answer.rows, strict=True)) or [()] * len(answer.columns)
         return pa.table([_array(column) for column in columns], names=list(answer.columns))
 
     def placements(self, source: str | None = None) -> Iterator[pa.Table]:
-        """Where the tokens of each kept document lie, a table for each shard in the shard's order. A purged one keeps
-        its place, in which all tokens are end-of-text; the view placements of `sql` says which.
+        """Where the tokens of each kept document lie, a table for each shard in the shard's order. A purged
+        one keeps its place, in which all tokens are end-of-text; the view placements of `sql` says which.
 
         Columns: doc_id, source, shard, start, num_tokens (in tokens, end-of-text included), tokens_hash."""
         self._check_source(source)
@@ -131,27 +136,31 @@ class Output:
                 with self._as_opened():
                     table = read_rows(self._folder, shard.index_file, None, shard.index_hash)
                 table = table.add_column(1, "source", pa.repeat(shard.source, table.num_rows))
-                yield table.add_column(2, "shard", pa.repeat(pa.scalar(shard.shard, pa.int64()), table.num_rows))
+                yield table.add_column(
+                    2, "shard", pa.repeat(pa.scalar(shard.shard, pa.int64()), table.num_rows)
+                )
 
     def trace(
         self, *, doc_id: str | bytes | None = None, url: str | None = None, runs: Sequence[str] = ()
     ) -> list[DocumentHistory]:
-        """The histories of a document by its id, or of all of a URL in any spelling: crawl record, decisions, cluster,
-        placement, and the training steps that read it.
+        """The histories of a document by its id, or of all of a URL in any spelling: crawl record, decisions,
+        cluster, placement, and the training steps that read it.
 
-        `runs` are training outputs whose facts the store has not got. UnknownError where there is none, ValueError
-        unless one of `doc_id` and `url` is given."""
+        `runs` are training outputs whose facts the store has not got. UnknownError where there is none,
+        ValueError unless one of `doc_id` and `url` is given."""
         tracer = make_tracer(self._folder.url, runs=runs)
         if (doc_id is None) == (url is None):
             raise ValueError("give doc_id or url, one of them")
         return tracer.by_url(url) if url is not None else [tracer.by_id(_id_of(doc_id or b""))]
 
     def text(self, doc_id: str | bytes) -> str:
-        """The clean text of a document that survived the filters. LookupError where none is kept of it, PurgedError
-        where it was purged."""
+        """The clean text of a document that survived the filters. LookupError where none is kept of it,
+        PurgedError where it was purged."""
         row = self._row(doc_id)
         if row.part is None or row.part_row is None:
-            raise LookupError(f"document {row.doc_id.hex()} was {row.status} by {row.rule}: no text of it is kept")
+            raise LookupError(
+                f"document {row.doc_id.hex()} was {row.status} by {row.rule}: no text of it is kept"
+            )
         part_row = row.part_row
 
         def read(index: Index) -> dict[int, str]:
@@ -164,8 +173,8 @@ class Output:
         return found[row.part_row]
 
     def tokens(self, doc_id: str | bytes) -> npt.NDArray[np.uint32]:
-        """The tokens of a kept document, shape (num_tokens,), the last one end-of-text. LookupError where it has none,
-        PurgedError where it was purged."""
+        """The tokens of a kept document, shape (num_tokens,), the last one end-of-text. LookupError where it
+        has none, PurgedError where it was purged."""
         row = self._row(doc_id)
         if row.shard is None or row.start is None or row.num_tokens is None:
             raise LookupError(f"document {row.doc_id.hex()} was {row.status} by {row.rule}: it has no tokens")
@@ -189,8 +198,8 @@ class Output:
         )
 
     def _at_last(self, read: Callable[[Index], _Read]) -> _Read:
-        """What `read` gives for the index as it was opened, or as it is now where a file of that one is gone: a purge
-        publishes what it has written anew under another name."""
+        """What `read` gives for the index as it was opened, or as it is now where a file of that one is gone:
+        a purge publishes what it has written anew under another name."""
         try:
             return read(self._index)
         except FileNotFoundError:
@@ -207,21 +216,25 @@ class Output:
             if version == self._index.version:
                 raise
             raise ChangedOutputError(
-                f"{self.url} was opened at version {self._index.version}, and a purge has made version {version} of it:"
+                f"{self.url} was opened at version {self._index.version}, and a purge has made version"
+                f" {version} of it:"
                 " open it again"
             ) from error
 
     def _row(self, doc_id: str | bytes) -> DocumentRow:
-        """The facts of a document. Of several records with its id, of the one that is kept, else of one that has a text
-        and is no repetition: another source may have turned the same record down."""
+        """The facts of a document. Of several records with its id, of the one that is kept, else of one that
+        has a text and is no repetition: another source may have turned the same record down."""
         found = Lookup(self._folder).documents([_id_of(doc_id)])
         if not found:
             raise LookupError(f"no document {_id_of(doc_id).hex()} in {self.url}")
-        return min(found, key=lambda row: (row.status != "kept", row.part_row is None, row.stage == "identity"))
+        return min(
+            found, key=lambda row: (row.status != "kept", row.part_row is None, row.stage == "identity")
+        )
 
 
 def _array(values: Sequence[object]) -> pa.Array:
-    """A column of an answer. Whole numbers beyond int64, as hash() and sum() give them, are uint64 or decimal."""
+    """A column of an answer. Whole numbers beyond int64, as hash() and sum() give them, are uint64 or
+    decimal."""
     try:
         return pa.array(values)
     except OverflowError:

@@ -14,12 +14,15 @@ if TYPE_CHECKING:
 
 
 def load_recipe(recipe: str | Path | PipelineRecipe, overrides: Sequence[str] = ()) -> PipelineRecipe:
-    """The data recipe of a .toml file with `overrides` ("run.seed=7") applied; RecipeError says what is wrong with it.
+    """The data recipe of a .toml file with `overrides` ("run.seed=7") applied; RecipeError says what is wrong
+    with it.
 
     A recipe that is loaded already is given back as it is; then there are no overrides."""
     if isinstance(recipe, PipelineRecipe):
         if overrides:
-            raise ValueError("overrides are for the path of a recipe: change a loaded one with dataclasses.replace")
+            raise ValueError(
+                "overrides are for the path of a recipe: change a loaded one with dataclasses.replace"
+            )
         return recipe
     loaded = load(recipe, overrides)
     check_steps_of(loaded)
@@ -36,12 +39,16 @@ def run(
 ) -> RunSummary:
     """Carry a data recipe out, or continue it, as `sluice run` does; the content of OUT/run.json.
 
-    With `strict` the run stops at the first record on which a reader or step raises. With `from_output` the input is
-    the texts that this finished output keeps (run.keep_text), as with `sluice run --from`. Progress goes to stderr. A
-    Ray that this process is connected to is used; else one is started, or joined, at `ray.address` and left at the end.
+    With `strict` the run stops at the first record on which a reader or step raises. With `from_output` the
+    input is the texts that this finished output keeps (run.keep_text), as with `sluice run --from`. Progress
+    goes to stderr. A Ray that this process is connected to is used; else one is started, or joined, at
+    `ray.address` and left at the end.
 
-    RecipeError if the recipe is wrong or its output holds another run; other errors as of `pipeline.process.run`."""
+    RecipeError if the recipe is wrong or its output holds another run; other errors as of
+    `pipeline.process.run`."""
     loaded = load_recipe(recipe, overrides)
     from pipeline import process  # with Ray, which a wrong recipe need not wait for
 
-    return process.run(loaded, ProgressReporter(quiet=not show_progress), strict=strict, from_output=from_output)
+    return process.run(
+        loaded, ProgressReporter(quiet=not show_progress), strict=strict, from_output=from_output
+    )

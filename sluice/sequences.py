@@ -27,15 +27,16 @@ class Sequences(TorchDataset[Item]):
     """The sequences that `sluice train` would read, by number: item n is row n % global_batch of step
     n // global_batch.
 
-    A DataLoader with `batch_size=global_batch` and no shuffling gives the batches of the run in their order; a rank of
-    several reads the numbers that it takes, as with any map-style Dataset. Each item has tensors of shape (seq_len,):
-    `input_ids`; `labels`, the next token, or -100 where it does not count (so they are not to be shifted again);
-    `position_ids`, which restart after each end-of-text, and `document_ids`, equal within a document. `sequence` is the
-    number.
+    A DataLoader with `batch_size=global_batch` and no shuffling gives the batches of the run in their order;
+    a rank of several reads the numbers that it takes, as with any map-style Dataset. Each item has tensors of
+    shape (seq_len,): `input_ids`; `labels`, the next token, or -100 where it does not count (so they are not
+    to be shifted again); `position_ids`, which restart after each end-of-text, and `document_ids`, equal
+    within a document. `sequence` is the number.
 
-    `mixture` gives sources their shares of every step; without it they are read in proportion to their tokens. Blocks
-    of remote shards are kept in `cache_dir` (a folder of the system's temporary one). RecipeError where sizes or
-    mixture do not fit the data, NotFinishedError where `data` is no finished output."""
+    `mixture` gives sources their shares of every step; without it they are read in proportion to their
+    tokens. Blocks of remote shards are kept in `cache_dir` (a folder of the system's temporary one).
+    RecipeError where sizes or mixture do not fit the data, NotFinishedError where `data` is no finished
+    output."""
 
     def __init__(
         self,
@@ -105,7 +106,8 @@ class Sequences(TorchDataset[Item]):
         return [{name: column[row] for name, column in tensors.items()} for row in range(len(wanted))]
 
     def _here(self) -> Dataset:
-        """The reader of this process: a forked worker of a DataLoader has none of the threads of its parent's."""
+        """The reader of this process: a forked worker of a DataLoader has none of the threads of its
+        parent's."""
         if self._opened is None or self._opened[0] != os.getpid():
             part = Slice()
             reader = open_reader(self.recipe, self.corpus, self.order, part)

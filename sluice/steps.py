@@ -31,8 +31,9 @@ _LANGUAGE_COLUMNS = pa.schema([("language", pa.string()), ("language_score", pa.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What the steps made of one text. `text` is as the last step left it. `decided_by` is the finding that turned the
-    text down, None where it is kept; `findings` are all others that the recipe keeps (quality.ledger = "all")."""
+    """What the steps made of one text. `text` is as the last step left it. `decided_by` is the finding that
+    turned the text down, None where it is kept; `findings` are all others that the recipe keeps
+    (quality.ledger = "all")."""
 
     text: str
     decided_by: Finding | None
@@ -48,12 +49,13 @@ class Judged:
 
 
 class Steps:
-    """The steps of a recipe's source, without those that compare documents with one another (identity and dedup).
+    """The steps of a recipe's source, without those that compare documents with one another (identity and
+    dedup).
 
     steps = Steps("recipes/crawl.toml"); steps("Some text.").is_kept
 
-    `source` names one of the recipe's sources (the first). Models and lists are loaded here; RecipeError where one
-    cannot be. Picklable: another process loads them again."""
+    `source` names one of the recipe's sources (the first). Models and lists are loaded here; RecipeError
+    where one cannot be. Picklable: another process loads them again."""
 
     def __init__(
         self, recipe: str | Path | PipelineRecipe, *, source: str | None = None, overrides: Sequence[str] = ()
@@ -82,7 +84,8 @@ class Steps:
         return _judged(self._chain(self._of_text(text, url, 0)))
 
     def judge(self, texts: Iterable[str], urls: Iterable[str | None] | None = None) -> Iterator[Judged]:
-        """What the steps make of each text, in order; faster than one by one, a few hundred are held at a time.
+        """What the steps make of each text, in order; faster than one by one, a few hundred are held at a
+        time.
 
         `urls` are those of the texts, as many. ValueError where there are fewer or more."""
         if urls is None:
@@ -93,9 +96,11 @@ class Steps:
         yield from map(_judged, self._chain.run(([document] for document in documents), {}))
 
     def judge_html(self, page: bytes, *, url: str | None = None, content_type: str = "text/html") -> Judged:
-        """What the steps make of a page as a server sent it: its main text is found first, by the recipe's [parse].
+        """What the steps make of a page as a server sent it: its main text is found first, by the recipe's
+        [parse].
 
-        `content_type` is the header, which may name the charset; what it calls text and not HTML is read as it is."""
+        `content_type` is the header, which may name the charset; what it calls text and not HTML is read as
+        it is."""
         mime, hint = mime_type(content_type) or "", charset_of(content_type)
         is_html = "html" in mime or not mime.startswith("text/")
         fits = len(page) <= self._max_bytes
@@ -120,13 +125,15 @@ class Steps:
     def on_batches(self, text: str = "text", url: str | None = None, *, rejected: bool = False) -> BatchSteps:
         """The steps as a function of Arrow tables, as `map_batches` of a Ray Dataset takes it.
 
-        `text` and `url` name the columns of texts (string) and addresses (none). The table comes back with the texts as
-        the steps leave them and the columns `language` and `language_score`. Rows that are turned down are left out;
-        with `rejected` they stay, and the columns kept, stage, rule, value and threshold say why."""
+        `text` and `url` name the columns of texts (string) and addresses (none). The table comes back with
+        the texts as the steps leave them and the columns `language` and `language_score`. Rows that are
+        turned down are left out; with `rejected` they stay, and the columns kept, stage, rule, value and
+        threshold say why."""
         return BatchSteps(self, text, url, rejected=rejected)
 
     def map(self, dataset: Any, text: str = "text", url: str | None = None, *, rejected: bool = False) -> Any:
-        """A Ray Dataset with the steps applied to its texts; arguments as of `on_batches`. Lazy, as all of Ray Data."""
+        """A Ray Dataset with the steps applied to its texts; arguments as of `on_batches`. Lazy, as all of
+        Ray Data."""
         return dataset.map_batches(self.on_batches(text, url, rejected=rejected), batch_format="pyarrow")
 
     def __reduce__(self) -> tuple[Callable[..., Steps], tuple[object, ...]]:
@@ -174,7 +181,9 @@ class BatchSteps:
         judged = list(self._steps.judge(texts, urls))
         column = batch.column_names.index(self._text)
         batch = batch.set_column(column, self._text, pa.array([found.text for found in judged], pa.string()))
-        batch = _with_columns(batch, _LANGUAGE_COLUMNS, [(found.language, found.language_score) for found in judged])
+        batch = _with_columns(
+            batch, _LANGUAGE_COLUMNS, [(found.language, found.language_score) for found in judged]
+        )
         if self._rejected:
             return _with_columns(batch, _FINDING_COLUMNS, [_reason(found) for found in judged])
         return batch.filter(pa.array([found.is_kept for found in judged], pa.bool_()))
@@ -193,7 +202,9 @@ def _with_columns(table: pa.Table, schema: pa.Schema, rows: list[tuple[Any, ...]
 
 def _reason(found: Judged) -> tuple[Any, ...]:
     by = found.decided_by
-    return (True, None, None, None, None) if by is None else (False, by.stage, by.rule, by.value, by.threshold)
+    return (
+        (True, None, None, None, None) if by is None else (False, by.stage, by.rule, by.value, by.threshold)
+    )
 
 
 def _judged(outcome: Outcome) -> Judged:

@@ -1,7 +1,7 @@
 """The steps of a source, in order, as one callable: `chain(document)` is a Document or a Rejection.
 
-`build_chain(steps, tables)` checks the list and makes the chain; models and lists load when they are first needed, so
-it is cheap, and a chain travels between processes as its specification."""
+`build_chain(steps, tables)` checks the list and makes the chain; models and lists load when they are first
+needed, so it is cheap, and a chain travels between processes as its specification."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from stages.steps.model_step import ModelStep
 from stages.steps.purged import PurgeFilter
 
 DEFAULT_STEPS: Final = STAGES
-"""What `steps` is where the recipe names none. A step that its table switches off (`language.prefilter = false`, no
-classifier, nothing to decontaminate against, no kinds of personal data) is left out of the chain and of lineage."""
+"""What `steps` is where the recipe names none. A step that its table switches off (`language.prefilter =
+false`, no classifier, nothing to decontaminate against, no kinds of personal data) is left out of the chain
+and of lineage."""
 
 _TOGETHER: Final = 256
 _MOST_CHARS: Final = 16 << 20
@@ -40,15 +41,17 @@ def build_chain(steps: Sequence[str], tables: StepTables) -> Chain:
 
 
 def check_steps(steps: Sequence[str]) -> None:
-    """RecipeError unless `steps` is a list that a source can have: known names, each once, in the order of STAGES,
-    user functions anywhere before the stages that compare documents, and `parse`, which gives a document its text."""
+    """RecipeError unless `steps` is a list that a source can have: known names, each once, in the order of
+    STAGES, user functions anywhere before the stages that compare documents, and `parse`, which gives a
+    document its text."""
     seen: list[str] = []
     for name in steps:
         if name in seen:
             raise RecipeError(f"source.steps names {name!r} twice: a step runs once")
         if name not in STAGES and ":" not in name:
             raise RecipeError(
-                f"source.steps: unknown step {name!r}; known are {', '.join(STAGES)}, or a function of yours as "
+                f"source.steps: unknown step {name!r}; known are {', '.join(STAGES)}, or a function of yours"
+                f" as "
                 "'package.module:function'"
             )
         seen.append(name)
@@ -59,9 +62,13 @@ def check_steps(steps: Sequence[str]) -> None:
         raise RecipeError(f"source.steps: {list(steps)} is out of order; built-in steps run as {right}")
     first_corpus = STAGES.index("identity")
     if any(place < 0 and max(places[:i], default=-1) >= first_corpus for i, place in enumerate(places)):
-        raise RecipeError("source.steps: a function of yours stands after 'identity': what compares documents is last")
+        raise RecipeError(
+            "source.steps: a function of yours stands after 'identity': what compares documents is last"
+        )
     if "parse" not in steps:
-        raise RecipeError(f"source.steps: {list(steps)} has no 'parse', and without it no document has a text")
+        raise RecipeError(
+            f"source.steps: {list(steps)} has no 'parse', and without it no document has a text"
+        )
 
 
 @runtime_checkable
@@ -105,13 +112,13 @@ class Chain:
         stop: int | None = None,
     ) -> Iterator[Outcome]:
         """What calling the chain gives for each document, in order; the time that each step took is added to
-        `seconds[stage]`. `payload` is empty in what comes out, unless a function of the user's stands after parse.
-        `parsed` sees each document that parse let pass, in order, before the steps after it. With `stop`, a position
-        after parse, only the steps before it are run.
+        `seconds[stage]`. `payload` is empty in what comes out, unless a function of the user's stands after
+        parse. `parsed` sees each document that parse let pass, in order, before the steps after it. With
+        `stop`, a position after parse, only the steps before it are run.
 
-        Each step sees many documents before the next step sees any, so that its tables stay in the processor's caches:
-        up to parse those of one batch, and no more pages are held than it has; after it, where texts are all there is,
-        those of several."""
+        Each step sees many documents before the next step sees any, so that its tables stay in the
+        processor's caches: up to parse those of one batch, and no more pages are held than it has; after it,
+        where texts are all there is, those of several."""
         read: list[Outcome] = []
         num_chars = 0
         judging = slice(self._judging.start, stop)
@@ -131,8 +138,8 @@ class Chain:
 
     @cached_property
     def models(self) -> tuple[ModelStep, ...]:
-        """The models of the chain that run apart from the other steps, in order. RecipeError where one stands before
-        parse, and so has no text to look at."""
+        """The models of the chain that run apart from the other steps, in order. RecipeError where one stands
+        before parse, and so has no text to look at."""
         found = [
             model
             for position, step in enumerate(self._plain_steps)
@@ -141,14 +148,17 @@ class Chain:
         ]
         for model in found:
             if model.position < self._judging.start:
-                raise RecipeError(f"source.steps: the class {model.name!r} stands before 'parse': it needs a text")
+                raise RecipeError(
+                    f"source.steps: the class {model.name!r} stands before 'parse': it needs a text"
+                )
         return tuple(found)
 
     def run_from(
         self, first: int, outcomes: Sequence[Outcome], seconds: dict[str, float], stop: int | None = None
     ) -> list[Outcome]:
-        """What comes of documents that have passed the steps before `stages[first]`, as these left them, with `stop` up
-        to before that position; rejections stay. Steps after parse are for documents without their `payload`."""
+        """What comes of documents that have passed the steps before `stages[first]`, as these left them, with
+        `stop` up to before that position; rejections stay. Steps after parse are for documents without their
+        `payload`."""
         return self._pass(slice(first, stop), list(outcomes), seconds)
 
     def _pass(self, part: slice, outcomes: list[Outcome], seconds: dict[str, float]) -> list[Outcome]:
@@ -185,8 +195,9 @@ class Chain:
 
     @contextmanager
     def isolation(self, wanted: bool = True) -> Iterator[None]:
-        """Within it, if `wanted`, extractors run in a child process, so that a page which hangs or kills its process
-        becomes `parse.timeout` or `parse.crashed`. The texts are the same; it costs half a millisecond a page."""
+        """Within it, if `wanted`, extractors run in a child process, so that a page which hangs or kills its
+        process becomes `parse.timeout` or `parse.crashed`. The texts are the same; it costs half a
+        millisecond a page."""
         if not wanted:
             yield
             return
@@ -206,21 +217,25 @@ class Chain:
             return made
         last = len(made) - 1
         return tuple(
-            PurgeFilter(step=step, purged=purged, origin=i == 0, parsed=step.stage == "parse", clean=i == last)
+            PurgeFilter(
+                step=step, purged=purged, origin=i == 0, parsed=step.stage == "parse", clean=i == last
+            )
             for i, step in enumerate(made)
         )
 
     @cached_property
     def _plain_steps(self) -> tuple[Step, ...]:
-        making = Making(tables=self.tables, pages=self._pages, has_user_steps=any(":" in name for name in self.stages))
+        making = Making(
+            tables=self.tables, pages=self._pages, has_user_steps=any(":" in name for name in self.stages)
+        )
         makers = [spec_of(name).make for name in self.stages]
         return tuple(make(making) for make in makers if make is not None)
 
 
 def attempt(step: Step, document: Document) -> Outcome:
-    """What the step says of the document; where it raises, a rejection by rule `<stage>.error` that bears the fault:
-    one page never stops a run. What is not about the page passes: a wrong recipe, a broken patch of ours, and memory
-    that is used up."""
+    """What the step says of the document; where it raises, a rejection by rule `<stage>.error` that bears the
+    fault: one page never stops a run. What is not about the page passes: a wrong recipe, a broken patch of
+    ours, and memory that is used up."""
     try:
         return step(document)
     except (RecipeError, BrokenPatchError, MemoryError):

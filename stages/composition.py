@@ -1,10 +1,10 @@
 """Unicode's normal forms NFC and NFD in linear time, and how many marks a text puts on one character.
 
-`unicodedata.normalize` sorts the marks behind a letter by insertion (Unicode, canonical ordering algorithm, D109). That
-takes the square of their number where they are out of order: 240 kB of U+0301 and U+0316 by turns take 14 s, and
-20 MB a day, in one call that no clock ends. Marks that are in order already cost it nothing. So of a long run they are
-put in order first, which changes no normal form: the two texts are canonically equivalent.
-"""
+`unicodedata.normalize` sorts the marks behind a letter by insertion (Unicode, canonical ordering algorithm,
+D109). That takes the square of their number where they are out of order: 240 kB of U+0301 and U+0316 by turns
+take 14 s, and 20 MB a day, in one call that no clock ends. Marks that are in order already cost it nothing.
+So of a long run they are put in order first, which changes no normal form: the two texts are canonically
+equivalent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Finding the texts of a benchmark in documents: equal, nearly equal, or sharing n-grams; with the evidence."""
+"""Finding the texts of a benchmark in documents: equal, nearly equal, or sharing n-grams; with the
+evidence."""
 
 from __future__ import annotations
 
@@ -25,8 +26,9 @@ from stages.steps.parse import clean_text
 Kind = Literal["exact", "near", "ngram"]
 
 LEAST_OVERLAP: Final = {"13w": 0.0, "8t": 0.5}
-"""A document counts as holding an item when their n-gram overlap is above this. A shared 13-gram of words is evidence
-by itself (GPT-3, 2005.14165, appendix C); of 8-grams of tokens more than half of the item (Tülu 3, 2411.15124, 3.2)."""
+"""A document counts as holding an item when their n-gram overlap is above this. A shared 13-gram of words is
+evidence by itself (GPT-3, 2005.14165, appendix C); of 8-grams of tokens more than half of the item (Tülu 3,
+2411.15124, 3.2)."""
 
 _STRENGTH: Final[dict[Kind, int]] = {"ngram": 0, "near": 1, "exact": 2}
 
@@ -35,9 +37,9 @@ SHOWN_SPANS: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One item found in one document. `overlap` is the share of the item that the document holds (its Jaccard where
-    `kind` is near); `longest` counts elements, which are words or tokens; `spans` are half-open ranges of characters of
-    the document's clean text, the longest first, `SHOWN_SPANS` of them at most."""
+    """One item found in one document. `overlap` is the share of the item that the document holds (its Jaccard
+    where `kind` is near); `longest` counts elements, which are words or tokens; `spans` are half-open ranges
+    of characters of the document's clean text, the longest first, `SHOWN_SPANS` of them at most."""
 
     item: int
     kind: Kind
@@ -48,8 +50,8 @@ class Evidence:
 
 
 class Finder:
-    """Looks for a list of items in texts. An item is looked for as it is and as our own steps would have left it:
-    normalised, and with personal data scrubbed."""
+    """Looks for a list of items in texts. An item is looked for as it is and as our own steps would have left
+    it: normalised, and with personal data scrubbed."""
 
     def __init__(
         self,
@@ -59,7 +61,9 @@ class Finder:
         pii: PiiTable,
         encode: Encode | None = None,
     ) -> None:
-        self._variants = [(number, text) for number, item in enumerate(items) for text in _variants(item, pii)]
+        self._variants = [
+            (number, text) for number, item in enumerate(items) for text in _variants(item, pii)
+        ]
         texts = [text for _, text in self._variants]
         self._index = NgramIndex(texts, ngram, encode)
         self._ngram, self._table = ngram, table
@@ -97,23 +101,28 @@ class Finder:
         return self._index.ngrams_in(text)
 
     def resembles(self, text: str) -> bool:
-        """Whether `find` finds anything in a text that holds none of the n-grams: an item shorter than an n-gram, or
-        one that the text is or nearly is."""
+        """Whether `find` finds anything in a text that holds none of the n-grams: an item shorter than an
+        n-gram, or one that the text is or nearly is."""
         return bool(self._index.match_short(text) or self._nearly_equal(text) or self._equal(text))
 
     def find(self, text: str, ignore: npt.NDArray[np.bool_] | None = None) -> list[Evidence]:
-        """The items that a clean text holds, each with its best evidence, in order of item; n-gram k is left out where
-        `ignore[k]`."""
+        """The items that a clean text holds, each with its best evidence, in order of item; n-gram k is left
+        out where `ignore[k]`."""
         best: dict[int, Evidence] = {}
         for found in (*self._by_ngram(text, ignore), *self._nearly_equal(text), *self._equal(text)):
             known = best.get(found.item)
-            if known is None or (_STRENGTH[found.kind], found.overlap) > (_STRENGTH[known.kind], known.overlap):
+            if known is None or (_STRENGTH[found.kind], found.overlap) > (
+                _STRENGTH[known.kind],
+                known.overlap,
+            ):
                 best[found.item] = found
         return [best[item] for item in sorted(best)]
 
     def _by_ngram(self, text: str, ignore: npt.NDArray[np.bool_] | None) -> list[Evidence]:
         found = []
-        matches = [match for match in self._index.match(text, ignore) if match.overlap > LEAST_OVERLAP[self._ngram]]
+        matches = [
+            match for match in self._index.match(text, ignore) if match.overlap > LEAST_OVERLAP[self._ngram]
+        ]
         words = word_places(text) if matches else []
         for match in matches:
             places = character_spans(words, match.spans[:SHOWN_SPANS])

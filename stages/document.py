@@ -1,8 +1,7 @@
 """What flows through the steps: a Document goes in, a Document or a Rejection comes out.
 
-A step is any callable `Document -> Document | Rejection` with a `stage` attribute. It is pure: it reads no clock,
-writes no file, counts no metric and remembers nothing of earlier documents.
-"""
+A step is any callable `Document -> Document | Rejection` with a `stage` attribute. It is pure: it reads no
+clock, writes no file, counts no metric and remembers nothing of earlier documents."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from stages.fault import Fault
 class Place:
     """Where a record lies: `file` relative to its input's fixed part, byte offset and length of its member.
 
-    For JSONL the offset and length are those of the line in the decompressed stream; for Parquet the offset is the
-    row number and the length 1."""
+    For JSONL the offset and length are those of the line in the decompressed stream; for Parquet the offset
+    is the row number and the length 1."""
 
     file: str
     offset: int
@@ -27,9 +26,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one rule measured: `value` against `threshold` (None where the rule has none). Never page text. `matched`
-    names what the value was measured against, where there are several: an item of a benchmark, as in
-    gsm8k.jsonl:17."""
+    """What one rule measured: `value` against `threshold` (None where the rule has none). Never page text.
+    `matched` names what the value was measured against, where there are several: an item of a benchmark, as
+    in gsm8k.jsonl:17."""
 
     stage: str
     rule: str
@@ -52,17 +51,17 @@ class Edit:
 class Document:
     """A document record on its way.
 
-    `payload` is what the crawler stored (an HTTP body, a text), `text` what is left of it after parse and each later
-    step. Readers of plain text (WET, JSONL, Parquet) set `text` and leave `is_html` false: parse then only normalises
-    it. A payload above `limits.max_document_bytes` is hashed but not held: `payload` is empty and `num_bytes`, the
-    payload's true length, says so. `decoded` is what a step before parse made of the payload for those behind it (see
-    `stages.html.page`); `answers` is what models that run apart from the other steps gave for it, by the model's name
-    (see `stages.steps.model_step`). Neither is any part of what the document is. `scores` is what classifiers that
-    turn nothing down gave for its text, as (name, score); `labels` what else steps found out about it that is a column
-    of its own, as (column, text). `measured` is what rules of the step quality measured of its text, as (rule, value),
-    where that is kept for a run from its text. `truncated` is why the record does not hold the whole payload, where it
-    says so: a reason of WARC-Truncated, or `segment` for the first of several records.
-    """
+    `payload` is what the crawler stored (an HTTP body, a text), `text` what is left of it after parse and
+    each later step. Readers of plain text (WET, JSONL, Parquet) set `text` and leave `is_html` false: parse
+    then only normalises it. A payload above `limits.max_document_bytes` is hashed but not held: `payload` is
+    empty and `num_bytes`, the payload's true length, says so. `decoded` is what a step before parse made of
+    the payload for those behind it (see `stages.html.page`); `answers` is what models that run apart from the
+    other steps gave for it, by the model's name (see `stages.steps.model_step`). Neither is any part of what
+    the document is. `scores` is what classifiers that turn nothing down gave for its text, as (name, score);
+    `labels` what else steps found out about it that is a column of its own, as (column, text). `measured` is
+    what rules of the step quality measured of its text, as (rule, value), where that is kept for a run from
+    its text. `truncated` is why the record does not hold the whole payload, where it says so: a reason of
+    WARC-Truncated, or `segment` for the first of several records."""
 
     doc_id: bytes
     source: str
@@ -105,9 +104,10 @@ class Document:
 class Rejection:
     """A document that a rule turned down: the document as it was then, and the deciding finding.
 
-    `document.findings` holds what earlier steps measured; `findings` what this step measured besides. A `fault` says
-    that no rule did, but an exception (rule `<stage>.error`). `judged_text` is what the step looked at where that is
-    not the document's own text: the beginning of the fast extractor's, for the prefilter."""
+    `document.findings` holds what earlier steps measured; `findings` what this step measured besides. A
+    `fault` says that no rule did, but an exception (rule `<stage>.error`). `judged_text` is what the step
+    looked at where that is not the document's own text: the beginning of the fast extractor's, for the
+    prefilter."""
 
     document: Document
     finding: Finding
@@ -145,8 +145,8 @@ class StepFindings:
 def weigh(findings: Iterable[Finding], *, ledger: bool) -> StepFindings:
     """The findings by which the first that rejects decides: the one way from findings to a step's outcome.
 
-    Without the ledger nothing after the deciding rule is evaluated (`findings` may be a generator) and no other finding
-    is kept; with it every finding is."""
+    Without the ledger nothing after the deciding rule is evaluated (`findings` may be a generator) and no
+    other finding is kept; with it every finding is."""
     others: list[Finding] = []
     rejected_by: Finding | None = None
     for finding in findings:
@@ -169,7 +169,8 @@ def reject(
 ) -> Rejection:
     """The rejection of `document` by one rule."""
     return Rejection(
-        document=document, finding=Finding(stage=stage, rule=rule, value=value, threshold=threshold, rejected=True)
+        document=document,
+        finding=Finding(stage=stage, rule=rule, value=value, threshold=threshold, rejected=True),
     )
 
 

@@ -1,4 +1,5 @@
-"""An exception that reading or a step raised on one record, as data: what it was and where in the code it arose."""
+"""An exception that reading or a step raised on one record, as data: what it was and where in the code it
+arose."""
 
 from __future__ import annotations
 
@@ -16,16 +17,18 @@ _CALLERS: Final = frozenset(
     {"stages.chain", "stages.steps.user_step", "stages.steps.model_step", "stages.steps.purged", "contextlib"}
 )
 """Modules that only call what raised: a traceback is about what they called."""
-_LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_LIBRARIES: Final = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """`error` is the exception's type and `where` the line, of code that is not a library's, that it passed last:
-    both are the same on every machine. `traceback` holds frames and types only.
+    """`error` is the exception's type and `where` the line, of code that is not a library's, that it passed
+    last: both are the same on every machine. `traceback` holds frames and types only.
 
-    `message` is what the exception says. It may quote the page, so it is shown to who waits for the run, and never
-    kept in a finished output."""
+    `message` is what the exception says. It may quote the page, so it is shown to who waits for the run, and
+    never kept in a finished output."""
 
     error: str
     where: str
@@ -70,7 +73,8 @@ def _where(error: BaseException) -> str:
 
 
 def _is_library(frame: FrameType) -> bool:
-    """Whether the frame is of an installed library; Cython names a file by its path below the library's folder."""
+    """Whether the frame is of an installed library; Cython names a file by its path below the library's
+    folder."""
     file = frame.f_code.co_filename
     ours = _module(frame).partition(".")[0] == __name__.partition(".")[0]
     return file.startswith((*_LIBRARIES, "<")) or not (ours or os.path.isabs(file))

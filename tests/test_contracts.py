@@ -26,7 +26,9 @@ pytestmark = pytest.mark.slow
 def copy(tmp_path: Path) -> Path:
     """The packages and pyproject.toml, to be changed."""
     for package in SETTINGS["root_packages"]:
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.so", "__pycache__"))
+        shutil.copytree(
+            ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("*.so", "__pycache__")
+        )
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
@@ -34,7 +36,8 @@ def copy(tmp_path: Path) -> Path:
 def lint(folder: Path) -> tuple[int, str]:
     """The exit code and output of import-linter on the packages in `folder`."""
     call = (
-        "import sys; sys.path.insert(0, '.'); from importlinter.cli import lint_imports_command as c; c(sys.argv[1:])"
+        "import sys; sys.path.insert(0, '.'); from importlinter.cli import"
+        " lint_imports_command as c; c(sys.argv[1:])"
     )
     ended = subprocess.run(
         [sys.executable, "-c", call, "--no-cache", "--no-logo"],
@@ -48,8 +51,8 @@ def lint(folder: Path) -> tuple[int, str]:
 
 
 def forbidden_imports(contract: Mapping[str, Any], folder: Path) -> Iterator[tuple[str, str]]:
-    """(importer, imported) for each boundary of the contract: an import of the layer above, of a sibling in the same
-    layer, or of a forbidden module."""
+    """(importer, imported) for each boundary of the contract: an import of the layer above, of a sibling in
+    the same layer, or of a forbidden module."""
     if contract["type"] == "forbidden":
         allowed = [line.split(" -> ")[0] for line in contract.get("ignore_imports", ())]
         for source in contract["source_modules"]:
@@ -98,12 +101,16 @@ def test_a_contract_fails_on_each_import_that_it_forbids(contract: Mapping[str, 
         plant(copy, importer, imported)
     code, output = lint(copy)
     _, _, details = output.partition("Broken contracts")
-    (section,) = re.findall(rf"^{re.escape(contract['name'])}\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", details, re.M | re.S)
+    (section,) = re.findall(
+        rf"^{re.escape(contract['name'])}\n-+\n(.*?)(?=^\S[^\n]*\n-+\n|\Z)", details, re.M | re.S
+    )
     assert code == 1
     assert [edge for edge in planted if not re.search(rf"-\s+{edge[0]} -> {edge[1]}\b", section)] == []
 
 
-@pytest.mark.parametrize("contract", [c for c in CONTRACTS if c.get("exhaustive")], ids=lambda c: str(c["name"]))
+@pytest.mark.parametrize(
+    "contract", [c for c in CONTRACTS if c.get("exhaustive")], ids=lambda c: str(c["name"])
+)
 def test_a_module_that_no_layer_names_breaks_the_contract(contract: Mapping[str, Any], copy: Path) -> None:
     (copy / contract["containers"][0].replace(".", "/") / "stray.py").write_text("")
     code, output = lint(copy)

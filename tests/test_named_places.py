@@ -1,4 +1,5 @@
-"""Files and names that README, CONTRIBUTING and the pages of docs point to are there: a reader finds what is named."""
+"""Files and names that README, CONTRIBUTING and the pages of docs point to are there: a reader finds what is
+named."""
 
 from __future__ import annotations
 
@@ -9,7 +10,11 @@ import pytest
 
 from tests.support.checkout import ROOT
 
-PAGES = ("README.md", "CONTRIBUTING.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")))
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
+)
 FOLDERS = "lineage|stages|trainer|pipeline|sluice|tests|benchmarks|recipes|deploy"
 FILE = re.compile(rf"(?<![\w./])(?:{FOLDERS})/[\w/-]*(?:\.\w+|\w/)(?!\w)")
 MODULE = re.compile(rf"python -m ((?:{FOLDERS})\.[a-z_.]+[a-z_])(?!\w)")
@@ -37,7 +42,9 @@ POINTERS = sorted(set(pointers()))
 def test_what_a_page_points_to_is_there(page: str, path: str, name: str) -> None:
     assert (ROOT / path).exists(), f"{page} points to {path}"
     if name:
-        assert re.search(rf"\b{name}\b", (ROOT / path).read_text(encoding="utf-8")), f"{page}: {path} has no {name}"
+        assert re.search(rf"\b{name}\b", (ROOT / path).read_text(encoding="utf-8")), (
+            f"{page}: {path} has no {name}"
+        )
 
 
 def test_the_pages_point_to_hundreds_of_places() -> None:

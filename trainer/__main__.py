@@ -1,5 +1,5 @@
-"""`python -m trainer RECIPE [--set key=value]… [--from-step T]`: train in this process, as one of torchrun's, or with
-processes that this one starts, where the recipe recovers in place (`[train.recovery]`)."""
+"""`python -m trainer RECIPE [--set key=value]… [--from-step T]`: train in this process, as one of torchrun's,
+or with processes that this one starts, where the recipe recovers in place (`[train.recovery]`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ from trainer.supervise import train_on_this_machine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: done or stopped by SIGTERM; 1: failed; 2: recipe or call is wrong. Rank 0 prints the result."""
+    """Exit code 0: done or stopped by SIGTERM; 1: failed; 2: recipe or call is wrong. Rank 0 prints the
+    result."""
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
     parser.add_argument("recipe", help="a training recipe (TOML)")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="change one key")
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = None
         if replay.trains:
             result = train(
-                recipe, LaunchContext(process=process, stop_requested=stop_requested, began_at=process_began())
+                recipe,
+                LaunchContext(process=process, stop_requested=stop_requested, began_at=process_began()),
             )
     except RecipeError as error:
         return _fail(str(error), 2)
@@ -64,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _in_place(recipe: TrainRecipe, options: argparse.Namespace, stop_requested: Callable[[], bool]) -> int:
-    """Train with processes that this one starts, and that go on when one of them dies. Errors as in `main`."""
+    """Train with processes that this one starts, and that go on when one of them dies. Errors as in
+    `main`."""
     check_replay(options)
     replay = prepare_replay(recipe, options)
     sys.stderr.writelines(f"{line}\n" for line in replay.lines)

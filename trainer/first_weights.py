@@ -16,7 +16,8 @@ from trainer.parallel.mesh import ParallelModel, initialise
 
 
 def load_first_weights(model: ParallelModel, recipe: TrainRecipe, group: dist.ProcessGroup) -> None:
-    """What the run of a recipe begins with: the weights that `init_from` names, or those of its seed. Collective."""
+    """What the run of a recipe begins with: the weights that `init_from` names, or those of its seed.
+    Collective."""
     if recipe.train.init_from is None:
         initialise(model, recipe.seed)
         return

@@ -1,7 +1,8 @@
 """A training run whose processes go on when one of them dies, read from top to bottom.
 
-A generation is one set of processes. It ends when one of them dies; those that are left keep their process and the
-pieces of weights and moments that they hold, and form the next one with a spare that takes the dead one's number:
+A generation is one set of processes. It ends when one of them dies; those that are left keep their process
+and the pieces of weights and moments that they hold, and form the next one with a spare that takes the dead
+one's number:
 
 1. leave   whatever waits for the dead rank is freed; the checkpoint under way is given up
 2. agree   each says what it holds; all draw the same conclusion (`recovery/agreement.py`)
@@ -10,10 +11,9 @@ pieces of weights and moments that they hold, and form the next one with a spare
 5. fill    each from its own memory, the new one from a rank that holds the same pieces
 6. go on   as another attempt of the run: with the progress, the reports and the account of those that are left
 
-Each rank sums in the place that it had, so what comes out is to the bit what it would have been. A death in the middle
-of this ends that generation too, and the next one begins with what is held by then. What cannot be filled so is told to
-the supervisor, which starts all processes again from the newest checkpoint.
-"""
+Each rank sums in the place that it had, so what comes out is to the bit what it would have been. A death in
+the middle of this ends that generation too, and the next one begins with what is held by then. What cannot be
+filled so is told to the supervisor, which starts all processes again from the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ _ENDING_THE_RUN: Final = (RecipeError, FencedOutError, StoreError, TrainingStopp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParticipantJob:
-    """What each process of a run gets. `launch` names this start of all of them, which began at `began_at`, seconds
-    since the epoch."""
+    """What each process of a run gets. `launch` names this start of all of them, which began at `began_at`,
+    seconds since the epoch."""
 
     recipe: dict[str, Any]
     launch: str
@@ -96,7 +96,9 @@ class ParticipantJob:
         return ParticipantJob(recipe=as_plain(recipe), launch=launch, began_at=began_at)
 
 
-def participate(job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[], Sequence[Sink]] = tuple) -> int:
+def participate(
+    job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[], Sequence[Sink]] = tuple
+) -> int:
     """What each process does, the spares too: returns 0 once it said how the run ended, or was not needed."""
     recipe = parse_table(TrainRecipe, job.recipe)
     participant = Participant(place, recipe.train.faults.watchdog_seconds)
@@ -106,7 +108,9 @@ def participate(job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[],
         participant.ended({"error": type(error).__name__, "message": str(error)})
     except BaseException as error:
         traceback.print_exc()
-        record_failure(Folder(recipe.train.output), max(participant.rank, 0), f"{type(error).__name__}: {error}")
+        record_failure(
+            Folder(recipe.train.output), max(participant.rank, 0), f"{type(error).__name__}: {error}"
+        )
         raise
     else:
         if result is None:
@@ -119,9 +123,9 @@ def participate(job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[],
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """The progress of a run, as all take it over from one rank. `attempt`: the one that ended; `step`: steps that are
-    done. `ends`: the report of step `step` where that is in the weights and its end is still to be done, without what
-    is evaluated there. `reports`: those since the last checkpoint but one."""
+    """The progress of a run, as all take it over from one rank. `attempt`: the one that ended; `step`: steps
+    that are done. `ends`: the report of step `step` where that is in the weights and its end is still to be
+    done, without what is evaluated there. `reports`: those since the last checkpoint but one."""
 
     attempt: int
     step: int
@@ -144,9 +148,9 @@ class _Told:
 
 @dataclass(slots=True, kw_only=True)
 class _Held:
-    """What a process holds of a run between two generations. `tensors`: its pieces of weights and moments, and whatever
-    else a checkpoint has, by name. `run`: the parts of the generation that ended, until the ranks have agreed: its
-    context may have the gradients of the step after those in the weights."""
+    """What a process holds of a run between two generations. `tensors`: its pieces of weights and moments,
+    and whatever else a checkpoint has, by name. `run`: the parts of the generation that ended, until the
+    ranks have agreed: its context may have the gradients of the step after those in the weights."""
 
     tensors: dict[str, Tensor]
     told: _Told
@@ -161,8 +165,9 @@ class _Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copies:
-    """At the beginning of a step: what this rank held and what the rank before it did, as bytes in the order of
-    `_Survivor._pieces`, and the progress. `neighbours`: None on a rank that took a lost one's place at that step."""
+    """At the beginning of a step: what this rank held and what the rank before it did, as bytes in the order
+    of `_Survivor._pieces`, and the progress. `neighbours`: None on a rank that took a lost one's place at
+    that step."""
 
     own: Tensor
     neighbours: Tensor | None
@@ -196,14 +201,16 @@ class _Survivor:
         self._num_neighbours_bytes = 0
         self._stepped_in = -1
         self._flushed = (-1, -1)
-        # What has been imported by now stays: looking for the remains of a model need not go through it each time.
+        # What has been imported by now stays: looking for the remains of a model need not go through it each
+        # time.
         gc.freeze()
         self._began_at = self._start_began_at = job.began_at
         self._in_place = False
         self._reports: list[StepReport] = []
 
     def run(self) -> TrainingResult | None:
-        """Train until the run ends; None where this process was not needed. Errors as of `trainer.loop.train`."""
+        """Train until the run ends; None where this process was not needed. Errors as of
+        `trainer.loop.train`."""
         try:
             while self._participant.await_rank():
                 result = self._generation()
@@ -240,11 +247,14 @@ class _Survivor:
     def _train(self) -> TrainingResult:
         participant, recipe = self._participant, self._recipe
         self._num_neighbours_bytes = 0
-        # A generation after a loss begins here; the first one with the start of its processes, whose imports count.
+        # A generation after a loss begins here; the first one with the start of its processes, whose imports
+        # count.
         self._began_at = time.time() if participant.generation else self._start_began_at
         participant.at(0, "agreement of the ranks that are left")
         participant.tell(self._report())
-        agreed = agree(participant.reports(), partial(recipe.train.mesh.replicas_of, shards=recipe.train.zero != 0))
+        agreed = agree(
+            participant.reports(), partial(recipe.train.mesh.replicas_of, shards=recipe.train.zero != 0)
+        )
         if agreed is not None and participant.rank in agreed.behind:
             self._catch_up()
         if self._held is not None:
@@ -269,7 +279,9 @@ class _Survivor:
         )
         if agreed is None:
             if participant.rank == 0 and participant.generation:
-                sys.stderr.write("no process holds weights and moments: they are read from the newest checkpoint\n")
+                sys.stderr.write(
+                    "no process holds weights and moments: they are read from the newest checkpoint\n"
+                )
             self._start(launch, words, of_feed)
         else:
             self._go_on(launch, words, of_feed, agreed)
@@ -318,7 +330,9 @@ class _Survivor:
         self._pieces = {name: local_part(tensor) for name, tensor in state_tensors(run.context).items()}
         self._run, self._progress, self._in_place = run, progress, False
 
-    def _go_on(self, launch: LaunchContext, words: Words, of_feed: dist.ProcessGroup | None, agreed: Agreement) -> None:
+    def _go_on(
+        self, launch: LaunchContext, words: Words, of_feed: dist.ProcessGroup | None, agreed: Agreement
+    ) -> None:
         """With what those that are left hold, as another attempt."""
         recipe, process, participant = self._recipe, launch.process, self._participant
         told = self._hear(agreed, words.control)
@@ -340,7 +354,9 @@ class _Survivor:
             loss=told.loss,
         )
         participant.at(told.step, "making of the model")
-        run = assemble(recipe, launch, self._feed, Joined(attempt=attempt), progress, words=words, watchdog=participant)
+        run = assemble(
+            recipe, launch, self._feed, Joined(attempt=attempt), progress, words=words, watchdog=participant
+        )
         self._assembled, participant.dump = run, run.recorder.dump
         run.context.vote = partial(vote, run)
         participant.at(told.step, "filling of the model")
@@ -349,7 +365,9 @@ class _Survivor:
         self._held = _Held(tensors=self._pieces, told=told)
         self._kept = {step: copies for step, copies in self._kept.items() if step <= agreed.step}
         if agreed.from_copies and not self._kept:
-            self._kept[agreed.step] = _Copies(own=_as_bytes(self._pieces.values()), neighbours=None, told=told)
+            self._kept[agreed.step] = _Copies(
+                own=_as_bytes(self._pieces.values()), neighbours=None, told=told
+            )
         self._run, self._progress, self._in_place = run, progress, True
         self._reports[:] = told.reports
         if process.rank == 0:
@@ -386,7 +404,8 @@ class _Survivor:
         settle_buckets(run.model, run.feed.num_rows, self._recipe.train.seq_len)
 
     def _copy(self, step: int) -> None:
-        """Keep what this rank holds at the beginning of a step, and what the rank before it does. Collective."""
+        """Keep what this rank holds at the beginning of a step, and what the rank before it does.
+        Collective."""
         if not self._recipe.train.recovery.neighbour_copy:
             return
         run, participant = self._run, self._participant
@@ -401,7 +420,8 @@ class _Survivor:
             self._num_neighbours_bytes = sizes[before]
             if rank == 0:
                 sys.stderr.write(
-                    f"copies on neighbours: each step sends {max(sizes):,} bytes from each process to the next, and"
+                    f"copies on neighbours: each step sends {max(sizes):,} bytes from each process to the"
+                    f" next, and"
                     f" keeps up to {4 * max(sizes):,} in the host memory of each\n"
                 )
         neighbours = torch.empty(self._num_neighbours_bytes, dtype=torch.uint8)
@@ -416,10 +436,12 @@ class _Survivor:
         self._kept[step] = _Copies(own=own, neighbours=neighbours, told=self._told())
 
     def _claim(self, told: _Told) -> tuple[Attempt, int, str]:
-        """The attempt that goes on, the steps in the newest complete checkpoint (-1: there is none) and its place. By
-        rank 0. FencedOutError where another start of the run has claimed one."""
+        """The attempt that goes on, the steps in the newest complete checkpoint (-1: there is none) and its
+        place. By rank 0. FencedOutError where another start of the run has claimed one."""
         number = claim_next(self._output, told.attempt, self._launch)
-        attempt = Attempt(number=number, first_step=told.applied, parent=told.attempt, began_at=self._began_at)
+        attempt = Attempt(
+            number=number, first_step=told.applied, parent=told.attempt, began_at=self._began_at
+        )
         setup = read_setup(self._output, told.attempt)
         assert setup is not None, "an attempt of this start wrote it"
         # Whatever the run began with, this attempt goes on from what it holds.
@@ -454,8 +476,8 @@ class _Survivor:
                     sink.write(report)
 
     def _after_report(self, report: StepReport) -> None:
-        """Keep it for those that may need it, and ask for another process where a rank is slower than its peers, or its
-        node shows a sign of failing."""
+        """Keep it for those that may need it, and ask for another process where a rank is slower than its
+        peers, or its node shows a sign of failing."""
         self._reports.append(report)
         slow = [each for each in report.stragglers if not each.ended]
         if slow and self._participant.rank == 0 and self._recipe.train.recovery.on_straggler == "replace":
@@ -466,8 +488,9 @@ class _Survivor:
             self._participant.replace(signs[0].rank, signs[0].text)
 
     def _after_step(self, step: int) -> None:
-        """Tell of the first step of a generation, and forget reports: those before a checkpoint are flushed with it. Of
-        the last one rank 0 may not have come so far: those before the last but one are known to be."""
+        """Tell of the first step of a generation, and forget reports: those before a checkpoint are flushed
+        with it. Of the last one rank 0 may not have come so far: those before the last but one are known to
+        be."""
         assert self._progress is not None
         if self._participant.rank == 0 and self._stepped_in < self._participant.generation:
             self._stepped_in = self._participant.generation
@@ -502,7 +525,9 @@ class _Survivor:
         assert held is not None
         assert held.run is not None
         assert held.ready is not None
-        sys.stderr.write(f"rank {self._participant.rank} brings step {held.ready.step} in, as the others have\n")
+        sys.stderr.write(
+            f"rank {self._participant.rank} brings step {held.ready.step} in, as the others have\n"
+        )
         outcome = apply_step(held.run.context, held.ready)
         read = held.run.reporter.report(outcome, held.run.context.clock.end_step(), None, alone=True)
         held.told = dataclasses.replace(held.told, ends=read.report, stop=held.told.stop or read.stop)

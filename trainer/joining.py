@@ -1,7 +1,9 @@
-"""How a start of the processes becomes an attempt of the run: find where it goes on from, claim the next number.
+"""How a start of the processes becomes an attempt of the run: find where it goes on from, claim the next
+number.
 
-That is the newest one, or the one that a rollback leads back to (`recovery/rollbacks.py`). Whatever is then no part of
-the run any more is set aside: after the claim, so that no older attempt publishes anything that counts."""
+That is the newest one, or the one that a rollback leads back to (`recovery/rollbacks.py`). Whatever is then
+no part of the run any more is set aside: after the claim, so that no older attempt publishes anything that
+counts."""
 
 from __future__ import annotations
 
@@ -52,8 +54,8 @@ def join(
     recipe: TrainRecipe,
     began_at: float,
 ) -> Joined:
-    """Claim the next attempt of the recipe's run on rank 0, unless output or checkpoints are another run's, and
-    broadcast it. `began_at`: when its processes began, seconds since the epoch.
+    """Claim the next attempt of the recipe's run on rank 0, unless output or checkpoints are another run's,
+    and broadcast it. `began_at`: when its processes began, seconds since the epoch.
 
     RecipeError where they are, or where the newest checkpoint was saved of another model or in another order,
     CheckpointError where the one to which the run is to go back is gone."""
@@ -73,12 +75,17 @@ def join(
             newest = found.checkpoint
             first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
             attempt = Attempt(
-                number=number, first_step=first_step, parent=parent, rollback=found.rollback, began_at=began_at
+                number=number,
+                first_step=first_step,
+                parent=parent,
+                rollback=found.rollback,
+                began_at=began_at,
             )
             begin(output, attempt)
             for undone in set_aside(checkpoints, attempts(output)):
                 sys.stderr.write(
-                    f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the run has"
+                    f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the"
+                    f" run has"
                     f" done step {undone.step} again\n"
                 )
             # Of files that have the number of an attempt in their name no later writer removes what is left.
@@ -96,8 +103,8 @@ def join(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Continued:
-    """What the next attempt goes on from: no checkpoint for the first weights; the number of the rollback that it
-    carries out."""
+    """What the next attempt goes on from: no checkpoint for the first weights; the number of the rollback
+    that it carries out."""
 
     checkpoint: Checkpoint | None = None
     position: Position | None = None
@@ -112,7 +119,8 @@ def _continued(output: Folder, checkpoints: Folder) -> _Continued:
         complete = tuple(entry for entry in complete if entry.name == rollback.checkpoint)
         if rollback.checkpoint is not None and not complete:
             raise CheckpointError(
-                f"checkpoint {checkpoints.at(rollback.checkpoint)}, to which the run is to go back, is there no more:"
+                f"checkpoint {checkpoints.at(rollback.checkpoint)}, to which the run is to go back, is there"
+                f" no more:"
                 " sluice train RECIPE --from-step T with an earlier step goes back further"
             )
     number = None if rollback is None else rollback.number
@@ -123,8 +131,8 @@ def _continued(output: Folder, checkpoints: Folder) -> _Continued:
 
 
 def _check_position(position: Position | None, output: Folder, data: Feed, config: ModelConfig) -> None:
-    """RecipeError where a checkpoint's model is not that of this recipe, or its order not the one that this recipe and
-    data give."""
+    """RecipeError where a checkpoint's model is not that of this recipe, or its order not the one that this
+    recipe and data give."""
     if position is None:
         return
     check_resumed(position, output, config)

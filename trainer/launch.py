@@ -1,8 +1,8 @@
-"""A training run on Ray Train: the same loop, started on the cluster's workers and started again when one is lost.
+"""A training run on Ray Train: the same loop, started on the cluster's workers and started again when one is
+lost.
 
-Nothing goes through Ray's own checkpoints: each start finds the newest complete one in storage, so a kill at any
-moment costs no more than the steps since. Failures are retried as long as the run gets on.
-"""
+Nothing goes through Ray's own checkpoints: each start finds the newest complete one in storage, so a kill at
+any moment costs no more than the steps since. Failures are retried as long as the run gets on."""
 
 from __future__ import annotations
 
@@ -80,12 +80,13 @@ class _WorkerJob:
 def train_on_ray(
     recipe: TrainRecipe, check_workers: Callable[[Workers], None] = lambda workers: None
 ) -> TrainingResult:
-    """Train on the Ray that this process is connected to, until the run is done, SIGTERM or SIGINT comes, or trying
-    again does not help. Call `check_training` first: a wrong recipe is found there before any worker is started.
+    """Train on the Ray that this process is connected to, until the run is done, SIGTERM or SIGINT comes, or
+    trying again does not help. Call `check_training` first: a wrong recipe is found there before any worker
+    is started.
 
     `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for.
-    CheckpointError, FencedOutError, StoreError and TrainingStoppedError as `trainer.loop.train`; the last also where
-    several starts in a row got nowhere."""
+    CheckpointError, FencedOutError, StoreError and TrainingStoppedError as `trainer.loop.train`; the last
+    also where several starts in a row got nowhere."""
     assert ray.is_initialized(), "train_on_ray runs on the Ray that its caller has connected this process to"
     logging.getLogger("ray.train").setLevel(logging.WARNING)
     output = Folder(recipe.train.output)
@@ -109,7 +110,8 @@ def train_on_ray(
 
 
 def _train_in_place(recipe: TrainRecipe, workers: Workers, output: Folder) -> TrainingResult:
-    """With actors of our own: whatever Ray Train does about a failure ends the processes that are left too."""
+    """With actors of our own: whatever Ray Train does about a failure ends the processes that are left
+    too."""
     if "GPU" in workers.each:
         raise RecipeError(NO_GPUS, "train.recovery.mode")
     with _stopping(output), following(output, recipe.train.steps):
@@ -119,8 +121,8 @@ def _train_in_place(recipe: TrainRecipe, workers: Workers, output: Folder) -> Tr
 
 
 class _ActorProcesses:
-    """The processes of a run that recovers in place, as actors. Those that take the place of spares lie where an ended
-    one lay."""
+    """The processes of a run that recovers in place, as actors. Those that take the place of spares lie where
+    an ended one lay."""
 
     def __init__(self, recipe: TrainRecipe, workers: Workers, job: ParticipantJob, port: int) -> None:
         self._recipe, self._job = recipe, job
@@ -147,11 +149,17 @@ class _ActorProcesses:
         bundle = self._bundles[process] = self._free.pop()
         where = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
         actor = (
-            ray.remote(max_restarts=0)(_ParticipantActor).options(scheduling_strategy=where, **self._options).remote()
+            ray.remote(max_restarts=0)(_ParticipantActor)
+            .options(scheduling_strategy=where, **self._options)
+            .remote()
         )
         place = Rendezvous(host=self._host, port=self._port, process=process)
         self._actors[process], self._places[process] = actor, actor.place.remote()
-        payload = {"job": dataclasses.asdict(self._job), "place": dataclasses.asdict(place), "folder": os.getcwd()}
+        payload = {
+            "job": dataclasses.asdict(self._job),
+            "place": dataclasses.asdict(place),
+            "folder": os.getcwd(),
+        }
         self._work[actor.work.remote(payload)] = process
         if process == self._recipe.train.num_workers - 1:
             self._check_peers()
@@ -200,7 +208,9 @@ class _ParticipantActor:
             os.chdir(payload["folder"])
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         job = ParticipantJob(**payload["job"])
-        return participate(job, Rendezvous(**payload["place"]), lambda: (RayMetrics(job.recipe["run"]["name"]),))
+        return participate(
+            job, Rendezvous(**payload["place"]), lambda: (RayMetrics(job.recipe["run"]["name"]),)
+        )
 
 
 def _kill_process(pid: int) -> None:
@@ -213,9 +223,12 @@ def observe_on_ray(
     request: ObserveRequest,
     check_workers: Callable[[Workers], None] = lambda workers: None,
 ) -> tuple[Observed, Hardware]:
-    """Do steps of a run again on its layout (`trainer.observe`), on the Ray that this process is connected to, and what
-    computed them. Errors as of `train_on_ray` before its first step; RuntimeError where a worker was lost."""
-    assert ray.is_initialized(), "observe_on_ray runs on the Ray that its caller has connected this process to"
+    """Do steps of a run again on its layout (`trainer.observe`), on the Ray that this process is connected
+    to, and what computed them. Errors as of `train_on_ray` before its first step; RuntimeError where a worker
+    was lost."""
+    assert ray.is_initialized(), (
+        "observe_on_ray runs on the Ray that its caller has connected this process to"
+    )
     logging.getLogger("ray.train").setLevel(logging.WARNING)
     output = Folder(recipe.train.output)
     workers = workers_of(recipe.train, ray.cluster_resources().get("GPU", 0.0))
@@ -250,7 +263,9 @@ def _observe(payload: dict[str, Any]) -> dict[str, Any]:
 def _job(recipe: TrainRecipe, workers: Workers) -> _WorkerJob:
     """A launch under a name of its own: Ray would otherwise take an earlier launch's end for this one's."""
     launch = f"{recipe.run.name.rsplit('/', 1)[-1]}-{uuid.uuid4().hex[:8]}"
-    return _WorkerJob(recipe=as_plain(recipe), launch=launch, folder=os.getcwd(), on_gpus="GPU" in workers.each)
+    return _WorkerJob(
+        recipe=as_plain(recipe), launch=launch, folder=os.getcwd(), on_gpus="GPU" in workers.each
+    )
 
 
 def _trainer(
@@ -281,22 +296,29 @@ def _trainer(
 
 
 class _Trainer(TorchTrainer):  # type: ignore[misc]
-    """TorchTrainer, which leaves SIGINT to `_stopping`: its own handler ends the workers without a checkpoint."""
+    """TorchTrainer, which leaves SIGINT to `_stopping`: its own handler ends the workers without a
+    checkpoint."""
 
     def _register_sigint_handler(self, controller: object) -> None:
         """Nothing."""
 
 
 def _selectors(label: str, workers: Workers) -> list[dict[str, str]] | None:
-    """Ray Train numbers nodes in the order of the workers that it asks for: what this gives for a rank holds for it."""
+    """Ray Train numbers nodes in the order of the workers that it asks for: what this gives for a rank holds
+    for it."""
     if not label:
         return None
-    nodes = [LabelledNode(labels=node["Labels"], resources=node["Resources"]) for node in ray.nodes() if node["Alive"]]
+    nodes = [
+        LabelledNode(labels=node["Labels"], resources=node["Resources"])
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
     return label_selectors(workers, nodes, label)
 
 
 def check_training(recipe: TrainRecipe) -> None:
-    """RecipeError now for what every worker would find out later: `preflight.check_recipe` finds the rest, sooner."""
+    """RecipeError now for what every worker would find out later: `preflight.check_recipe` finds the rest,
+    sooner."""
     corpus = open_corpus(recipe.train.outs)
     make_order(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
@@ -313,7 +335,8 @@ def _run_config(launch: str, output: Folder, folder: str, *, max_failures: int) 
 
 
 def _work(payload: dict[str, Any]) -> dict[str, Any]:
-    """What each worker runs. An error that a new start would meet again is returned: raised, Ray would try again."""
+    """What each worker runs. An error that a new start would meet again is returned: raised, Ray would try
+    again."""
     began_at = time.time()  # of the process itself no use: Ray may have kept it ready
     job = _WorkerJob(**payload)
     recipe, process = _joined(job)
@@ -332,7 +355,8 @@ def _work(payload: dict[str, Any]) -> dict[str, Any]:
     except tuple(FINAL_ERRORS.values()) as error:
         why = {"error": type(error).__name__, "message": str(error)}
         if isinstance(error, _ON_ONE_RANK) and not output.exists(_error_file(job.launch)):
-            # This worker's failure makes Ray end the others; the start that follows finds why, and ends on every rank.
+            # This worker's failure makes Ray end the others; the start that follows finds why, and ends on
+            # every rank.
             output.publish(_error_file(job.launch), json.dumps(why).encode())
             raise
         return why
@@ -360,8 +384,8 @@ def _check_peers(tp: int) -> None:
 
 
 def _check_progress(recipe: TrainRecipe, launch: str) -> None:
-    """On every rank: the error that ended this launch where one did; TrainingStoppedError where its last starts all
-    found the run at the same step, or where a stop was asked for between two starts."""
+    """On every rank: the error that ended this launch where one did; TrainingStoppedError where its last
+    starts all found the run at the same step, or where a stop was asked for between two starts."""
     shared: list[tuple[str, str] | None] = [None]
     if dist.get_rank() == 0:
         output = Folder(recipe.train.output)
@@ -383,7 +407,9 @@ def _error_file(launch: str) -> str:
 def _no_use_in_starting(recipe: TrainRecipe, output: Folder, launch: str) -> str | None:
     if output.exists(STOP):
         return "a stop was asked for while the workers were being started again; the same call goes on"
-    saved = complete_checkpoints(Folder(recipe.train.checkpoint.path or output.at("checkpoints")), attempts(output))
+    saved = complete_checkpoints(
+        Folder(recipe.train.checkpoint.path or output.at("checkpoints")), attempts(output)
+    )
     step = saved[-1].step if saved else 0
     starts = f"ray/starts/{launch}"
     before = [int(output.read(name)) for name in output.names(starts)]
@@ -392,7 +418,8 @@ def _no_use_in_starting(recipe: TrainRecipe, output: Folder, launch: str) -> str
         return None
     errors = "; ".join([*failures(output).values()][-3:]) or "none recorded: workers were killed"
     return (
-        f"{_STARTS_WITHOUT_PROGRESS} starts in a row got from step {step} to no new checkpoint. Last errors: {errors}"
+        f"{_STARTS_WITHOUT_PROGRESS} starts in a row got from step {step} to no new"
+        f" checkpoint. Last errors: {errors}"
     )
 
 
@@ -413,8 +440,8 @@ class _StopFile:
 
 @contextlib.contextmanager
 def _stopping(output: Folder) -> Iterator[None]:
-    """While this lasts, SIGTERM and SIGINT make the workers save and end. A second SIGINT is a KeyboardInterrupt: the
-    steps since the newest checkpoint are lost."""
+    """While this lasts, SIGTERM and SIGINT make the workers save and end. A second SIGINT is a
+    KeyboardInterrupt: the steps since the newest checkpoint are lost."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -422,7 +449,9 @@ def _stopping(output: Folder) -> Iterator[None]:
     def ask(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT:
             signal.signal(number, signal.default_int_handler)
-            print("Stopping: the workers save a checkpoint first. Ctrl-C again ends at once.", file=sys.stderr)
+            print(
+                "Stopping: the workers save a checkpoint first. Ctrl-C again ends at once.", file=sys.stderr
+            )
         output.publish(STOP, b"")
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -434,7 +463,8 @@ def _stopping(output: Folder) -> Iterator[None]:
 
 
 class RayMetrics:
-    """Gauges that Ray exports to Prometheus, named ray_sluice_train_*, with the run as a tag (see telemetry/gauges)."""
+    """Gauges that Ray exports to Prometheus, named ray_sluice_train_*, with the run as a tag (see
+    telemetry/gauges)."""
 
     def __init__(self, run: str) -> None:
         self._tags = {"run": run}

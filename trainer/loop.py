@@ -77,8 +77,8 @@ _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
-    """What differs between torchrun, Ray Train and tests. `began_at`: when this start of the processes began, seconds
-    since the epoch; `opening_groups` wraps what makes process groups."""
+    """What differs between torchrun, Ray Train and tests. `began_at`: when this start of the processes began,
+    seconds since the epoch; `opening_groups` wraps what makes process groups."""
 
     process: Process
     began_at: float = field(default_factory=time.time)
@@ -100,7 +100,8 @@ class Watching(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Words:
-    """gloo groups of all ranks: `control` for words between them, `saving` for the background writer's collectives."""
+    """gloo groups of all ranks: `control` for words between them, `saving` for the background writer's
+    collectives."""
 
     control: dist.ProcessGroup
     saving: dist.ProcessGroup
@@ -108,7 +109,8 @@ class Words:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunParts:
-    """What a run is made of, from its first step to its last. `control` is a gloo group for words between ranks."""
+    """What a run is made of, from its first step to its last. `control` is a gloo group for words between
+    ranks."""
 
     recipe: TrainRecipe
     launch: LaunchContext
@@ -143,9 +145,9 @@ class RunParts:
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """What changes from step to step, besides weights and moments. `step` is the next one; `pending` are steps whose
-    figures may still be on the device; `next_save`: steps done at the next checkpoint where the run finds its cadence
-    itself; `stall`: what the last reported step's checkpoint stopped it for."""
+    """What changes from step to step, besides weights and moments. `step` is the next one; `pending` are
+    steps whose figures may still be on the device; `next_save`: steps done at the next checkpoint where the
+    run finds its cadence itself; `stall`: what the last reported step's checkpoint stopped it for."""
 
     step: int
     last_saved: int
@@ -160,8 +162,8 @@ class Progress:
 
 
 def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
-    """Train until `train.steps` steps are done or a stop is requested; where batches are skipped in a row, and the
-    recipe says so, as several attempts. Collective.
+    """Train until `train.steps` steps are done or a stop is requested; where batches are skipped in a row,
+    and the recipe says so, as several attempts. Collective.
 
     RecipeError where the recipe cannot be met; CheckpointError where the newest checkpoint does not fit;
     TrainingStoppedError after too many skips; FencedOutError where a later attempt has begun."""
@@ -211,8 +213,8 @@ def saving_group() -> dist.ProcessGroup:
 
 
 def join_run(recipe: TrainRecipe, launch: LaunchContext, feed: Feed, control: dist.ProcessGroup) -> Joined:
-    """Refuse what the layout cannot hold, claim the next attempt, find where it begins, and record how it is set up.
-    Collective; errors as of `train`."""
+    """Refuse what the layout cannot hold, claim the next attempt, find where it begins, and record how it is
+    set up. Collective; errors as of `train`."""
     table, process, output = recipe.train, launch.process, Folder(recipe.train.output)
     config = model_config(table.model, feed.vocab_size)
     layout = parallel_layout(table, process.device)
@@ -220,7 +222,9 @@ def join_run(recipe: TrainRecipe, launch: LaunchContext, feed: Feed, control: di
     check_overlap(table.overlap, process.device.type)
     if layout.float8 is not None:
         check_float8(layout.float8, process.device)
-    joined = join(output, checkpoints_of(recipe), feed, config, control, recipe=recipe, began_at=launch.began_at)
+    joined = join(
+        output, checkpoints_of(recipe), feed, config, control, recipe=recipe, began_at=launch.began_at
+    )
     begins_with = None if joined.position is not None else table.init_from
     origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
     if process.rank == 0:
@@ -244,8 +248,8 @@ def assemble(
     words: Words,
     watchdog: Watching,
 ) -> RunParts:
-    """The model on its mesh, without weights, and the parts that run, watch and report its steps. Collective. What it
-    gives has a recorder to close."""
+    """The model on its mesh, without weights, and the parts that run, watch and report its steps. Collective.
+    What it gives has a recorder to close."""
     table, process = recipe.train, launch.process
     output, checkpoints = Folder(table.output), checkpoints_of(recipe)
     config = model_config(table.model, feed.vocab_size)
@@ -344,14 +348,18 @@ def _auto_cadence(recipe: TrainRecipe, goodput: LiveGoodput | None) -> AutoCaden
     nodes = -(-recipe.train.num_workers // machine_of(recipe.plan).gpus_per_node)
     past = goodput.until_now()
     return AutoCadence(
-        prior=mtbf_hours(recipe.plan, nodes) * 3600, run_seconds=past.wall_seconds, num_failures=past.num_failures
+        prior=mtbf_hours(recipe.plan, nodes) * 3600,
+        run_seconds=past.wall_seconds,
+        num_failures=past.num_failures,
     )
 
 
 def first_progress(joined: Joined, recipe: TrainRecipe) -> Progress:
     """That of a run which begins, or goes on from a checkpoint."""
     table = recipe.train
-    progress = Progress(step=0, last_saved=-1, next_save=None, skips=skip_counter(table.faults, joined.position))
+    progress = Progress(
+        step=0, last_saved=-1, next_save=None, skips=skip_counter(table.faults, joined.position)
+    )
     if joined.position is not None and joined.name is not None:
         progress.step = progress.last_saved = joined.position.step
         progress.checkpoint = checkpoints_of(recipe).folder(joined.name).url
@@ -380,7 +388,8 @@ def step_context(
 
 
 def load_state(run: RunParts) -> None:
-    """Weights and moments, from the newest checkpoint, from `init_from`, or from the seed; then the feed begins."""
+    """Weights and moments, from the newest checkpoint, from `init_from`, or from the seed; then the feed
+    begins."""
     joined = run.joined
     load_weights(
         run.context,
@@ -405,8 +414,8 @@ def load_weights(
     num_rows: int,
     control: dist.ProcessGroup,
 ) -> None:
-    """Weights, moments and the window of losses of a checkpoint; without one, the weights that the run begins with.
-    `num_rows`: of a step's first forward pass. Collective."""
+    """Weights, moments and the window of losses of a checkpoint; without one, the weights that the run begins
+    with. `num_rows`: of a step's first forward pass. Collective."""
     if checkpoint is not None:
         check_together(checkpoint, control)
         state, spikes = state_tensors(context), context.spikes
@@ -473,7 +482,9 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
             sink.close()
     if run.goodput is not None:
         how = AttemptEnd(
-            at=time.time(), how="finished" if progress.step >= steps else "stopped", saving_seconds=saving_seconds
+            at=time.time(),
+            how="finished" if progress.step >= steps else "stopped",
+            saving_seconds=saving_seconds,
         )
         end(run.output, run.joined.attempt.number, how)
         came_to = run.goodput.ended(run.joined.attempt.number, how)
@@ -530,14 +541,14 @@ def _computes_behind(device: torch.device) -> bool:
 
 
 def seed_step(seed: int, step: int, dp_rank: int) -> None:
-    """Give this process the random state of a step. It hangs on nothing else, so a checkpoint need not hold it and any
-    layout goes on with it; ranks that work on the same rows draw the same numbers."""
+    """Give this process the random state of a step. It hangs on nothing else, so a checkpoint need not hold
+    it and any layout goes on with it; ranks that work on the same rows draw the same numbers."""
     torch.manual_seed(int.from_bytes(content_hash(f"{seed}/{step}/{dp_rank}".encode())[:8], "little") >> 1)
 
 
 def _pass_over(run: RunParts, progress: Progress, step: int) -> None:
-    """A batch that the recipe's `skip` names consumes its step and its sequences, unseen. Steps before it are reported
-    first, so that reports stay in order."""
+    """A batch that the recipe's `skip` names consumes its step and its sequences, unseen. Steps before it are
+    reported first, so that reports stay in order."""
     _report_pending(run, progress, keep=0)
     run.feed.pass_over(step)
     _note_skip(run, progress, step, "listed")
@@ -559,7 +570,9 @@ def _validate(run: RunParts, progress: Progress, step: int) -> dict[str, float]:
     return {name: total / count for name, total, count in pairs if count}
 
 
-def _report_pending(run: RunParts, progress: Progress, keep: int, validation: dict[str, float] | None = None) -> None:
+def _report_pending(
+    run: RunParts, progress: Progress, keep: int, validation: dict[str, float] | None = None
+) -> None:
     """Read the figures of all steps but the last `keep`, write them to the sinks, count skips."""
     while len(progress.pending) > keep:
         outcome, timing = progress.pending[0]
@@ -572,13 +585,15 @@ def _report_pending(run: RunParts, progress: Progress, keep: int, validation: di
         _note_losses(run, outcome)
         if read.report.skipped is None:
             progress.loss = read.report.loss
-        publish_report(run, read.report if run.goodput is None else run.goodput.noted(read.report, time.time()))
+        publish_report(
+            run, read.report if run.goodput is None else run.goodput.noted(read.report, time.time())
+        )
         _note_skip(run, progress, outcome.step, read.report.skipped)
 
 
 def end_step(run: RunParts, progress: Progress, report: StepReport) -> None:
-    """The end of the step that `report` is of, which is in the weights of all already: evaluation, report, count.
-    Collective."""
+    """The end of the step that `report` is of, which is in the weights of all already: evaluation, report,
+    count. Collective."""
     publish_report(run, dataclasses.replace(report, validation_loss=_validate(run, progress, report.step)))
     if report.skipped is None:
         progress.loss = report.loss
@@ -606,7 +621,8 @@ def _note_skip(run: RunParts, progress: Progress, step: int, reason: str | None)
     lowered = progress.skips.note(step, reason)
     if lowered is not None and run.rank == 0:
         sys.stderr.write(
-            f"steps {', '.join(map(str, row))} were skipped in a row: the learning rate of steps {lowered.first_step}"
+            f"steps {', '.join(map(str, row))} were skipped in a row: the learning rate of steps"
+            f" {lowered.first_step}"
             f" to {lowered.end_step - 1} is {lowered.factor:g} of what it would be (train.faults.on_repeat)\n"
         )
         sys.stderr.writelines(f"{line}\n" for line in documents_of(run.recipe, row))
@@ -629,8 +645,8 @@ def _is_due(run: RunParts, progress: Progress, step: int) -> bool:
 
 
 def save_where_due(run: RunParts, progress: Progress, begun: int) -> None:
-    """A checkpoint of the steps that are done where that of `begun` steps was given up, or one is due now. Collective;
-    between two steps."""
+    """A checkpoint of the steps that are done where that of `begun` steps was given up, or one is due now.
+    Collective; between two steps."""
     step = progress.step
     if step == 0 or (
         progress.last_saved >= begun and (progress.last_saved == step or not _is_due(run, progress, step))
@@ -651,13 +667,18 @@ def _after_save(run: RunParts, progress: Progress) -> None:
 
 
 def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | None = None) -> None:
-    """Begin a checkpoint of `step` steps; `outcome` is that of the last one where its report is still to come, as that
-    of the one before it may be on a GPU."""
+    """Begin a checkpoint of `step` steps; `outcome` is that of the last one where its report is still to
+    come, as that of the one before it may be on a GPU."""
     skipped: list[int] = list(progress.skipped)
     verdicts: list[tuple[int, str | None]] = []
-    for unreported in (*(pending for pending, _ in progress.pending), *([] if outcome is None else [outcome])):
+    for unreported in (
+        *(pending for pending, _ in progress.pending),
+        *([] if outcome is None else [outcome]),
+    ):
         reason = run.reporter.reason(unreported)
-        _note_losses(run, unreported)  # rows are written before the checkpoint, and their report comes after it
+        _note_losses(
+            run, unreported
+        )  # rows are written before the checkpoint, and their report comes after it
         skipped += [unreported.step] if reason else []
         verdicts.append((unreported.step, reason))
     skips = progress.skips.after(verdicts)
@@ -683,8 +704,8 @@ def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | N
 
 
 def _wait_for_storage(run: RunParts, step: int) -> None:
-    """Until the checkpoint before is published. That may take longer than any step: its writers have a limit of their
-    own, and the watchdog rests."""
+    """Until the checkpoint before is published. That may take longer than any step: its writers have a limit
+    of their own, and the watchdog rests."""
     if run.rank == 0 and run.saver.is_writing:
         sys.stderr.write(
             f"step {step}: waits until the checkpoint before is written; its storage is slower than"

@@ -1,8 +1,8 @@
-"""Steps done once more to look at them: from a checkpoint (or the first weights) up to a step, and nothing is written.
+"""Steps done once more to look at them: from a checkpoint (or the first weights) up to a step, and nothing is
+written.
 
-No attempt is claimed and no fact recorded: the run stays as it is, and may even be training. What the last step did is
-kept by row, by document of each row and by layer.
-"""
+No attempt is claimed and no fact recorded: the run stays as it is, and may even be training. What the last
+step did is kept by row, by document of each row and by layer."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from trainer.telemetry.timing import PhaseClock
 
 
 def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> Observed:
-    """Do steps of a run again and say what they came to. Collective. Errors as of `trainer.loop.train` before its first
-    step."""
+    """Do steps of a run again and say what they came to. Collective. Errors as of `trainer.loop.train` before
+    its first step."""
     if request.num_threads and process.device.type == "cpu":
         torch.set_num_threads(request.num_threads)
     step = request.step
@@ -80,7 +80,9 @@ def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> O
                     skipped=reason,
                     losses_by_source={
                         name: total / count
-                        for name, total, count in zip(feed.sources, figures.losses, figures.counts, strict=True)
+                        for name, total, count in zip(
+                            feed.sources, figures.losses, figures.counts, strict=True
+                        )
                         if count
                     },
                     rows=figures.rows,

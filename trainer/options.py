@@ -1,4 +1,5 @@
-"""The training recipe: `[run]`, `[train]`, `[plan]` and `[ray]`; recipe_tables has those of parallelism and `[mix]`."""
+"""The training recipe: `[run]`, `[train]`, `[plan]` and `[ray]`; recipe_tables has those of parallelism and
+`[mix]`."""
 
 from __future__ import annotations
 
@@ -46,11 +47,15 @@ class OptimizerTable:
     """`[train.optimizer]`: AdamW and its schedule."""
 
     lr: float = key(3e-4, above=0, help="peak learning rate")
-    betas: tuple[float, float] = key((0.9, 0.95), at_least=0, at_most=0.9999999, help="AdamW's betas, below 1")
+    betas: tuple[float, float] = key(
+        (0.9, 0.95), at_least=0, at_most=0.9999999, help="AdamW's betas, below 1"
+    )
     weight_decay: float = key(0.1, at_least=0, help="none on norms")
     warmup_steps: int = key(100, at_least=0, help="steps of linear warm-up")
     schedule: Literal["cosine", "wsd"] = key("cosine", help="cosine, or warm-up, stable, decay")
-    min_lr_ratio: float = key(0.1, at_least=0, at_most=1, help="the last learning rate as a share of the peak")
+    min_lr_ratio: float = key(
+        0.1, at_least=0, at_most=1, help="the last learning rate as a share of the peak"
+    )
     clip: float = key(1.0, at_least=0, help="largest gradient norm; 0: no clipping")
 
 
@@ -61,19 +66,27 @@ class CheckpointTable:
     every: int | Literal["auto"] = key(
         100,
         at_least=1,
-        help='steps between checkpoints; "auto": by Daly\'s formula from what a save stops the loop for, the failures'
+        help='steps between checkpoints; "auto": by Daly\'s formula from what a save stops the loop for, the'
+        " failures"
         " of all attempts and, as a prior, those that [plan] expects",
     )
     keep: int = key(3, at_least=1, help="the newest ones that are kept")
-    keep_every: int = key(0, at_least=0, help="checkpoints of these multiples of steps are kept for ever; 0: none")
-    keep_spaced: int = key(
-        0, at_least=0, help="so many more, evenly spaced over the whole run, so that going back is never far; 0: none"
+    keep_every: int = key(
+        0, at_least=0, help="checkpoints of these multiples of steps are kept for ever; 0: none"
     )
-    path: str | None = key(None, is_path=True, help="folder or URL of the checkpoints; not given: <output>/checkpoints")
+    keep_spaced: int = key(
+        0,
+        at_least=0,
+        help="so many more, evenly spaced over the whole run, so that going back is never far; 0: none",
+    )
+    path: str | None = key(
+        None, is_path=True, help="folder or URL of the checkpoints; not given: <output>/checkpoints"
+    )
     local: str | None = key(
         None,
         is_path=True,
-        help="folder on each node's disk where large pieces of checkpoints lie on their way to an object store; not"
+        help="folder on each node's disk where large pieces of checkpoints lie on their way to an object"
+        " store; not"
         " given: the system's temporary folder. Without room there they go up at once",
     )
 
@@ -85,7 +98,8 @@ class CacheTable:
     dir: str | None = key(
         None,
         is_path=True,
-        help="not given: <output>/cache where shards are remote (sluice-cache in the system's temporary folder where "
+        help="not given: <output>/cache where shards are remote (sluice-cache in the system's temporary"
+        " folder where "
         "the output is remote too), none where they are local",
     )
     max_bytes: int = key(64 << 30, at_least=1, help="bound on that folder, partial downloads included")
@@ -97,22 +111,31 @@ class OrderTable:
     """`[train.order]`."""
 
     window_blocks: int = key(64, at_least=1, help="blocks whose sequences are shuffled together")
-    mixture_block: int = key(1000, at_least=1, help="sequences in which the shares of the mixture hold exactly")
+    mixture_block: int = key(
+        1000, at_least=1, help="sequences in which the shares of the mixture hold exactly"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsTable:
     """`[train.faults]`."""
 
-    spike_sigma: float = key(6.0, above=0, help="a loss this many standard deviations above the window is a spike")
+    spike_sigma: float = key(
+        6.0, above=0, help="a loss this many standard deviations above the window is a spike"
+    )
     spike_window: int = key(128, at_least=2, help="steps of that window")
-    max_skips: int = key(5, at_least=1, help="batches skipped in a row, upon which `on_repeat` says what follows")
+    max_skips: int = key(
+        5, at_least=1, help="batches skipped in a row, upon which `on_repeat` says what follows"
+    )
     on_repeat: Literal["stop", "rollback", "lower_lr"] = key(
         "stop",
-        help="the run stops; goes back before the first of these batches and leaves their sequences out; or lowers the"
+        help="the run stops; goes back before the first of these batches and leaves their sequences out; or"
+        " lowers the"
         " learning rate for some steps",
     )
-    lower_factor: float = key(0.5, above=0, at_most=1, help="lower_lr: what the learning rate is multiplied with")
+    lower_factor: float = key(
+        0.5, above=0, at_most=1, help="lower_lr: what the learning rate is multiplied with"
+    )
     lower_steps: int = key(100, at_least=1, help="lower_lr: for so many steps")
     watchdog_seconds: float = key(
         600.0, above=0, at_most=1e7, help="a step longer than this names the hung rank and stops"
@@ -132,19 +155,28 @@ class RecorderTable:
     """`[train.recorder]`: what each process keeps of what it did last, for `sluice train diagnose`."""
 
     operations: int = key(
-        2048, at_least=0, at_most=1 << 20, help="collectives and messages, 64 bytes each of its node's memory; 0: none"
+        2048,
+        at_least=0,
+        at_most=1 << 20,
+        help="collectives and messages, 64 bytes each of its node's memory; 0: none",
     )
-    steps: int = key(512, at_least=1, at_most=1 << 20, help="steps with their own and waiting times, 128 bytes each")
+    steps: int = key(
+        512, at_least=1, at_most=1 << 20, help="steps with their own and waiting times, 128 bytes each"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StragglersTable:
     """`[train.stragglers]`: when a rank is named as slower than others at the same work."""
 
-    window: int = key(20, at_least=5, help="steps of whose own times a rank's median is taken; two windows in a row")
+    window: int = key(
+        20, at_least=5, help="steps of whose own times a rank's median is taken; two windows in a row"
+    )
     factor: float = key(1.25, above=1, help="at least this many times the median of the ranks")
     deviations: float = key(
-        4.0, at_least=0, help="at least this many times the median absolute deviation of the ranks from their median"
+        4.0,
+        at_least=0,
+        help="at least this many times the median absolute deviation of the ranks from their median",
     )
     least_share: float = key(
         0.02, at_least=0, at_most=1, help="at least this share of a step is lost: short phases are all noise"
@@ -157,29 +189,34 @@ class RecoveryTable:
 
     mode: Literal["restart", "in_place"] = key(
         "restart",
-        help="restart: all processes begin again from the newest checkpoint; in_place: the others keep what they hold,"
+        help="restart: all processes begin again from the newest checkpoint; in_place: the others keep what"
+        " they hold,"
         " and a waiting process takes the place of the lost one",
     )
     spares: int = key(0, at_least=0, help="in_place: processes that have imported everything and wait")
     neighbour_copy: bool = key(
         False,
-        help="in_place: each process keeps its weights and moments and its neighbour's in host memory, of two steps,"
+        help="in_place: each process keeps its weights and moments and its neighbour's in host memory, of two"
+        " steps,"
         " where no replica holds them (dp_replicate = 1)",
     )
     on_straggler: Literal["tell", "replace"] = key(
         "tell",
-        help="a rank that is slower than others at the same work is told of; in_place: a waiting process takes its"
+        help="a rank that is slower than others at the same work is told of; in_place: a waiting process"
+        " takes its"
         " place",
     )
     on_sign: Literal["tell", "drain"] = key(
         "tell",
-        help="a sign that a node is about to fail (train.health) is told; drain, in_place: a waiting process takes the"
+        help="a sign that a node is about to fail (train.health) is told; drain, in_place: a waiting process"
+        " takes the"
         " rank's place before it does",
     )
     check_replicas_every: int = key(
         0,
         at_least=0,
-        help="steps between two comparisons of weights and moments over the replicas; the odd one is mended from the"
+        help="steps between two comparisons of weights and moments over the replicas; the odd one is mended"
+        " from the"
         " others. 0: none",
     )
 
@@ -191,25 +228,30 @@ class HealthTable:
     every: int = key(
         1000,
         at_least=0,
-        help="steps between two looks at the machines (and one before the first step): a known product and a known"
+        help="steps between two looks at the machines (and one before the first step): a known product and a"
+        " known"
         " all-reduce on each device, disk, memory, and what kernel and GPUs count. 0: none",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcesTable:
-    """`[train.resources]`: what a process reserves on a Ray cluster, and where it may lie; nothing of it under
-    torchrun."""
+    """`[train.resources]`: what a process reserves on a Ray cluster, and where it may lie; nothing of it
+    under torchrun."""
 
     cpus: float = key(1.0, at_least=0, help="processors that a worker reserves")
-    gpus: int | None = key(None, at_least=0, help="GPUs that a worker reserves; not given: 1 if all can have one")
+    gpus: int | None = key(
+        None, at_least=0, help="GPUs that a worker reserves; not given: 1 if all can have one"
+    )
     memory: int = key(0, at_least=0, help="bytes that a worker reserves (0: none)")
     resource: str = key("", help="a custom resource that its node must have, such as gpu_node")
     placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = key(
         "PACK", help="few nodes or many, if possible or strictly; tensor-parallel peers always share a node"
     )
     near: str = key(
-        "", help="a node label such as topology.kubernetes.io/rack: ranks fill the nodes of one value, then of the next"
+        "",
+        help="a node label such as topology.kubernetes.io/rack: ranks fill the nodes of one value, then of"
+        " the next",
     )
 
 
@@ -227,7 +269,9 @@ class TrainTable:
 
     data: str | tuple[DataTable, ...] = key(is_path=True, help="OUT, or a list of {out, prefix}")
     output: str = key(is_path=True, help="folder or URL of what the run leaves")
-    model: str = key(is_path=True, help="debug, moe-debug, 125M, 1B, 8B, 70B, 405B, or the path of a config.json")
+    model: str = key(
+        is_path=True, help="debug, moe-debug, 125M, 1B, 8B, 70B, 405B, or the path of a config.json"
+    )
     seq_len: int = key(at_least=2, at_most=1 << 21, help="tokens of a sequence")
     global_batch: int = key(at_least=1, help="sequences of a step, over all processes; fixed for a run")
     steps: int = key(at_least=1, help="the last step's number plus one")
@@ -235,13 +279,18 @@ class TrainTable:
         None, at_least=1, help="sequences of one forward pass; not given: a rank's slice, at most 8"
     )
     prefetch_batches: int = key(
-        2, at_least=1, help="batches in the making on each process: the next step's, and further ones against jitter"
+        2,
+        at_least=1,
+        help="batches in the making on each process: the next step's, and further ones against jitter",
     )
     seed: int | None = key(None, at_least=0, help="not given: run.seed")
     workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
-    dtype: Literal["auto", "bfloat16", "float32", "float64", "float8", "bf16", "fp32", "fp64", "mxfp8", "nvfp4"] = key(
+    dtype: Literal[
+        "auto", "bfloat16", "float32", "float64", "float8", "bf16", "fp32", "fp64", "mxfp8", "nvfp4"
+    ] = key(
         "auto",
-        help="of forward and backward; auto: bfloat16 on a GPU, else float32; float8: products in it, the rest auto",
+        help="of forward and backward; auto: bfloat16 on a GPU, else float32; float8: products in it, the"
+        " rest auto",
     )
     compile: bool = key(False, help="torch.compile for each block")
     activation_checkpointing: Literal["none", "selective", "full"] = key("none", help="what is recomputed")
@@ -249,19 +298,28 @@ class TrainTable:
         None, above=0, help="peak of one device, dense bfloat16, for MFU; not given: by the GPU's name"
     )
     zero: Literal[3, 2, 1, 0] = key(
-        3, help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 1 states, 0 nothing (DDP)"
+        3,
+        help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 1 states, 0 nothing"
+        " (DDP)",
     )
     init_from: str | None = key(None, is_path=True, help="a folder of Llama safetensors, or a checkpoint")
-    profile: tuple[int, int] | None = key(None, at_least=0, help="first and last step of a torch profiler trace")
+    profile: tuple[int, int] | None = key(
+        None, at_least=0, help="first and last step of a torch profiler trace"
+    )
     validation: float = key(0.0, at_least=0, at_most=0.5, help="share of each source's sequences held out")
     validation_tokens: int | None = key(
-        None, at_least=1, help="most held-out tokens of each source that an evaluation reads, evenly spaced; none: all"
+        None,
+        at_least=1,
+        help="most held-out tokens of each source that an evaluation reads, evenly spaced; none: all",
     )
-    eval_every: int = key(0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end")
+    eval_every: int = key(
+        0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end"
+    )
     record_batches: bool = key(False, help="write what was fed, a row for each sequence")
     record_losses: bool = key(
         False,
-        help="the same with each sequence's loss: `sluice train why RUN_OUTPUT --step T` can then name a rank that"
+        help="the same with each sequence's loss: `sluice train why RUN_OUTPUT --step T` can then name a rank"
+        " that"
         " computed wrongly",
     )
     skip: tuple[tuple[int, int], ...] = key(
@@ -288,9 +346,13 @@ class TrainTable:
     def __post_init__(self) -> None:
         for first, last in self.skip:
             if first > last:
-                raise RecipeError(f"train.skip = [{first}, {last}]: expected [first, last] with first <= last")
+                raise RecipeError(
+                    f"train.skip = [{first}, {last}]: expected [first, last] with first <= last"
+                )
         if self.profile is not None and self.profile[0] > self.profile[1]:
-            raise RecipeError(f"train.profile = {list(self.profile)}: expected [first, last] with first <= last")
+            raise RecipeError(
+                f"train.profile = {list(self.profile)}: expected [first, last] with first <= last"
+            )
         steps = [entry.first_step for entry in self.mixture]
         if steps and (steps[0] != 0 or sorted(set(steps)) != steps):
             raise RecipeError(f"train.mixture: first_step = {steps}: expected 0 first, then rising numbers")
@@ -300,7 +362,8 @@ class TrainTable:
             raise RecipeError("train.data = []: expected at least one output of a data run")
         if self.mesh.tp > 1 and "SPREAD" in self.resources.placement:
             raise RecipeError(
-                f'train.resources.placement = "{self.resources.placement}": expected "PACK" or "STRICT_PACK" where '
+                f'train.resources.placement = "{self.resources.placement}": expected "PACK" or "STRICT_PACK"'
+                f" where "
                 f"train.parallel.tp > 1 ({self.mesh.tp}): tensor-parallel peers share a node"
             )
         self._check_recovery()
@@ -311,43 +374,52 @@ class TrainTable:
             for name, value in (("spares", asked.spares), ("neighbour_copy", asked.neighbour_copy)):
                 if value:
                     raise RecipeError(
-                        f'train.recovery.{name} = {str(value).lower()}: expected train.recovery.mode = "in_place",'
+                        f"train.recovery.{name} = {str(value).lower()}: expected train.recovery.mode ="
+                        f' "in_place",'
                         " which alone uses it"
                     )
             if asked.on_straggler == "replace":
                 raise RecipeError(
-                    'train.recovery.on_straggler = "replace": expected train.recovery.mode = "in_place": a waiting'
+                    'train.recovery.on_straggler = "replace": expected train.recovery.mode = "in_place": a'
+                    " waiting"
                     " process takes the place of the slow one"
                 )
             if asked.on_sign == "drain":
                 raise RecipeError(
-                    'train.recovery.on_sign = "drain": expected train.recovery.mode = "in_place": a waiting process'
+                    'train.recovery.on_sign = "drain": expected train.recovery.mode = "in_place": a waiting'
+                    " process"
                     " takes the place of the one whose node shows a sign"
                 )
             return
         if asked.spares == 0:
             raise RecipeError(
-                'train.recovery.spares = 0: expected at least 1 with train.recovery.mode = "in_place": a waiting'
+                'train.recovery.spares = 0: expected at least 1 with train.recovery.mode = "in_place": a'
+                " waiting"
                 " process takes the place of the one that is lost"
             )
         mesh = self.mesh
         if mesh.num_workers == 1:
             raise RecipeError(
-                'train.recovery.mode = "in_place": expected at least 2 workers: nothing is left of a run whose one'
+                'train.recovery.mode = "in_place": expected at least 2 workers: nothing is left of a run'
+                " whose one"
                 " process is lost",
                 "train.recovery.mode",
             )
         if not asked.neighbour_copy and not mesh.replicas_of(0, shards=self.zero != 0):
             raise RecipeError(
-                f'train.recovery.mode = "in_place": with zero = {self.zero} and dp_replicate = {mesh.dp_replicate} no'
+                f'train.recovery.mode = "in_place": with zero = {self.zero} and dp_replicate ='
+                f" {mesh.dp_replicate} no"
                 " other process holds the weights and moments of one that is lost; expected"
-                " train.recovery.neighbour_copy = true, or zero = 0, or train.parallel.dp_replicate of at least 2",
+                " train.recovery.neighbour_copy = true, or zero = 0, or train.parallel.dp_replicate of at"
+                " least 2",
                 "train.recovery.mode",
             )
         if self.record_losses:
             raise RecipeError(
-                'train.record_losses = true: expected false with train.recovery.mode = "in_place": the losses that a'
-                " lost process had recorded since the last checkpoint are not made again; record_batches can be had"
+                'train.record_losses = true: expected false with train.recovery.mode = "in_place": the losses'
+                " that a"
+                " lost process had recorded since the last checkpoint are not made again; record_batches can"
+                " be had"
             )
 
     @property
@@ -369,7 +441,12 @@ class TrainTable:
             elif replicate is None and self.zero == 0:
                 replicate = left
         mesh = Mesh(
-            dp_replicate=replicate or 1, dp_shard=shard or 1, tp=asked.tp, pp=asked.pp, cp=asked.cp, ep=asked.ep
+            dp_replicate=replicate or 1,
+            dp_shard=shard or 1,
+            tp=asked.tp,
+            pp=asked.pp,
+            cp=asked.cp,
+            ep=asked.ep,
         )
         if self.workers is not None and mesh.num_workers != self.workers:
             names = (field.name for field in dataclasses.fields(mesh) if field.name != "ep")
@@ -381,7 +458,8 @@ class TrainTable:
         spread = mesh.dp_shard * mesh.cp * mesh.tp
         if spread % mesh.ep:
             raise RecipeError(
-                f"train.parallel.ep = {mesh.ep}: expected a divisor of dp_shard x cp x tp = {mesh.dp_shard} x {mesh.cp}"
+                f"train.parallel.ep = {mesh.ep}: expected a divisor of dp_shard x cp x tp = {mesh.dp_shard} x"
+                f" {mesh.cp}"
                 f" x {mesh.tp} = {spread}"
             )
         return mesh
@@ -401,9 +479,13 @@ class PlanTable:
         None,
         help="a file of `sluice plan --measure --to FILE`: that device in the GPU's place, at its own speed",
     )
-    gpus_per_node: int | None = key(None, at_least=1, help="GPUs of a node; not given: those of the GPU's machines")
+    gpus_per_node: int | None = key(
+        None, at_least=1, help="GPUs of a node; not given: those of the GPU's machines"
+    )
     gpu_domain: int | None = key(
-        None, at_least=1, help="GPUs that share the fast link; not given: gpus_per_node, or those of the GPU's machines"
+        None,
+        at_least=1,
+        help="GPUs that share the fast link; not given: gpus_per_node, or those of the GPU's machines",
     )
     intra_gbps: float | None = key(
         None, above=0, help="gigabits a second and GPU over the fast link, one way; not given: the GPU's"
@@ -414,20 +496,28 @@ class PlanTable:
     near_gpus: int = key(3072, at_least=1, help="GPUs whose nodes lie near each other: a pod of the network")
     far_gbps: float = key(57.0, above=0, help="gigabits a second and GPU between pods, one way")
     latency_us: tuple[float, float, float] = key(
-        (3.4, 14.0, 28.0), at_least=0, help="microseconds of a hop within a node, between near and between far nodes"
+        (3.4, 14.0, 28.0),
+        at_least=0,
+        help="microseconds of a hop within a node, between near and between far nodes",
     )
     headroom: float = key(
         0.12,
         at_least=0,
         at_most=0.9,
         help="share of the GPU's memory that the driver, the communication library and fragmentation take",
-        source="torchtitan, 8B on 8 H100, table 1: 77.0 GiB reserved where the buckets of what it keeps make 67.6",
+        source="torchtitan, 8B on 8 H100, table 1: 77.0 GiB reserved where the buckets of what it keeps make"
+        " 67.6",
     )
     failures_per_node_day: float = key(
-        6.5e-3, above=0, help="failures of a node a day that stop the job", source="2410.21680, section III: RSC-1"
+        6.5e-3,
+        above=0,
+        help="failures of a node a day that stop the job",
+        source="2410.21680, section III: RSC-1",
     )
     mtbf_hours: float | None = key(
-        None, above=0, help="mean hours between failures of the job; not given: 24 / (rate of a node and day x nodes)"
+        None,
+        above=0,
+        help="mean hours between failures of the job; not given: 24 / (rate of a node and day x nodes)",
     )
     price: float = key(2.5, at_least=0, help="price of a GPU hour")
     rails: int = key(
@@ -444,16 +534,19 @@ class PlanTable:
         source="fitted to 2104.04473, table 2; 0: nothing is hidden",
     )
     fused_attention: bool = key(
-        True, help="attention writes no scores; false: as Megatron-LM did until 2023, to compare with its runs"
+        True,
+        help="attention writes no scores; false: as Megatron-LM did until 2023, to compare with its runs",
     )
     fused_gradients: bool = key(
-        False, help="products add weights' gradients up themselves, as Megatron-LM's do and this trainer's do not"
+        False,
+        help="products add weights' gradients up themselves, as Megatron-LM's do and this trainer's do not",
     )
     efficiency: float | None = key(
         None,
         above=0,
         at_most=1,
-        help="share of the GPU's peak that all its kernels reach; not given: reckoned from the shape of each product",
+        help="share of the GPU's peak that all its kernels reach; not given: reckoned from the shape of each"
+        " product",
     )
     float8_efficiency: float | None = key(
         None, above=0, at_most=1, help="the same of the float8 peak, for float8 products"
@@ -464,11 +557,15 @@ class PlanTable:
         30.0, at_least=0, help="the same where the other ranks go on and a spare takes the place; assumed"
     )
     host_gbps: float = key(
-        100.0, above=0, help="gigabits a second from a GPU to host memory: what a save stops the loop for; assumed"
+        100.0,
+        above=0,
+        help="gigabits a second from a GPU to host memory: what a save stops the loop for; assumed",
     )
     repair_hours: float = key(48.0, at_least=0, help="mean hours until a node that failed is back; assumed")
     spare_nodes: int | None = key(
-        None, at_least=0, help="nodes that wait for a failure; not given: as many as are worth their price, and fewer"
+        None,
+        at_least=0,
+        help="nodes that wait for a failure; not given: as many as are worth their price, and fewer",
     )
 
 
@@ -478,7 +575,9 @@ class TrainRayTable:
 
     address: str = key("local", help='"local", "auto" or "ray://…"')
     num_cpus: int | None = key(None, at_least=1, help="not given: all")
-    grows: bool = key(False, help="nodes come when they are asked for: what none has yet is waited for, not refused")
+    grows: bool = key(
+        False, help="nodes come when they are asked for: what none has yet is waited for, not refused"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -487,14 +586,17 @@ class TrainRecipe:
 
     mistaken_for: ClassVar = (
         "source",
-        "is a data recipe (it has [[source]]), which `sluice run` carries out: name a training recipe, with [train]",
+        "is a data recipe (it has [[source]]), which `sluice run` carries out: name a training recipe, with"
+        " [train]",
     )
 
     run: TrainRunTable
     train: TrainTable
     plan: PlanTable = key(PlanTable())
     ray: TrainRayTable = key(TrainRayTable())
-    mix: MixTable | None = key(None, help="the ablation that decides train.mixture; a training run ignores it")
+    mix: MixTable | None = key(
+        None, help="the ablation that decides train.mixture; a training run ignores it"
+    )
 
     @property
     def seed(self) -> int:

@@ -1,12 +1,13 @@
 """The order of training: sequence number <-> (source, shard, start), a pure function with a pure inverse.
 
 1. Shards are cut into blocks of 8 MiB and these into sequences (`geometry`).
-2. For each source and epoch a keyed permutation orders the blocks, another the sequences of a window of blocks.
-3. The mixture says which source the n-th sequence of a run is, and how many of that source came before (`mixture`).
+2. For each source and epoch a keyed permutation orders the blocks, another the sequences of a window of
+  blocks.
+3. The mixture says which source the n-th sequence of a run is, and how many of that source came before
+  (`mixture`).
 
-Nothing here depends on how many processes train, nor on how long; memory is in the number of shards. Changing what any
-of the three gives for the same plan needs a new ORDER_VERSION.
-"""
+Nothing here depends on how many processes train, nor on how long; memory is in the number of shards. Changing
+what any of the three gives for the same plan needs a new ORDER_VERSION."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ _MAX_RAGGED: Final = 1 << 20  # ragged blocks held at once: about 24 MB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderPlan:
-    """Everything that the order depends on. `lengths`: tokens of each shard (by number) of each source, by name."""
+    """Everything that the order depends on. `lengths`: tokens of each shard (by number) of each source, by
+    name."""
 
     lengths: tuple[tuple[str, tuple[int, ...]], ...]
     seed: int
@@ -71,9 +73,11 @@ class OrderPlan:
         )
 
     def fingerprint(self, up_to_sequence: int) -> str:
-        """32 hex digits over all that decided the sequences before `up_to_sequence`: later segments are left out, so
-        they may be edited. The segment at step 0 always counts."""
-        reached = [s for s in self.segments if s.first_step == 0 or s.first_step * self.global_batch < up_to_sequence]
+        """32 hex digits over all that decided the sequences before `up_to_sequence`: later segments are left
+        out, so they may be edited. The segment at step 0 always counts."""
+        reached = [
+            s for s in self.segments if s.first_step == 0 or s.first_step * self.global_batch < up_to_sequence
+        ]
         return content_hash(_canonical(self._as_plain(reached)).encode()).hex()
 
     def _as_plain(self, segments: Sequence[Segment]) -> dict[str, object]:
@@ -95,7 +99,8 @@ def _canonical(plain: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderOptions:
-    """What a recipe says about the order. `mixture`: (first_step, shares by source); none: in proportion to tokens."""
+    """What a recipe says about the order. `mixture`: (first_step, shares by source); none: in proportion to
+    tokens."""
 
     seed: int
     seq_len: int
@@ -108,7 +113,9 @@ class OrderOptions:
 
 def plan_order(lengths: Mapping[str, Sequence[int]], options: OrderOptions) -> OrderPlan:
     """The plan over shards of these lengths. ValueError says what is wrong with lengths, sizes or shares."""
-    named = tuple(sorted((source, tuple(int(length) for length in shards)) for source, shards in lengths.items()))
+    named = tuple(
+        sorted((source, tuple(int(length) for length in shards)) for source, shards in lengths.items())
+    )
     _check_sizes(options)
     for source, shards in named:
         if any(length < 0 for length in shards):
@@ -116,7 +123,9 @@ def plan_order(lengths: Mapping[str, Sequence[int]], options: OrderOptions) -> O
     counts = Geometry([shards for _, shards in named], options.seq_len, options.validation).num_train
     empty = {source for (source, _), num_train in zip(named, counts, strict=True) if num_train == 0}
     if len(empty) == len(named):
-        raise ValueError("no source has a sequence to train on: give shards with tokens, and validation below 1")
+        raise ValueError(
+            "no source has a sequence to train on: give shards with tokens, and validation below 1"
+        )
     tokens = {source: float(sum(shards)) if source not in empty else 0.0 for source, shards in named}
     segments = []
     for first_step, shares in options.mixture or ((0, tokens),):
@@ -151,18 +160,23 @@ def _check_shares(shares: Mapping[str, float], sources: set[str], empty: set[str
     known = ", ".join(map(repr, sorted(sources)))
     for source in sorted(shares):
         if source not in sources:
-            raise ValueError(f"the mixture names source {source!r}, which the data do not have: expected {known}")
+            raise ValueError(
+                f"the mixture names source {source!r}, which the data do not have: expected {known}"
+            )
         if source in empty and shares[source] > 0:
             raise ValueError(
                 f"the mixture gives source {source!r} {shares[source]}, but it has no sequence to train on"
             )
     missing = sorted(sources - empty - set(shares))
     if missing:
-        raise ValueError(f"the mixture does not name source {missing[0]!r}: give each of {known} a share (0: left out)")
+        raise ValueError(
+            f"the mixture does not name source {missing[0]!r}: give each of {known} a share (0: left out)"
+        )
 
 
 class Places(NamedTuple):
-    """Where sequences lie: arrays of one shape. `source` is a place in `OrderPlan.sources`, `start` counts tokens."""
+    """Where sequences lie: arrays of one shape. `source` is a place in `OrderPlan.sources`, `start` counts
+    tokens."""
 
     source: Int64s
     epoch: Int64s
@@ -188,7 +202,9 @@ class Order:
         self._geometry = Geometry([shards for _, shards in plan.lengths], plan.seq_len, plan.validation)
         keys = [_key(plan.seed, "mixture", str(segment.first_step)) for segment in plan.segments]
         self._mixture = Mixture(plan.segments, plan.global_batch, keys)
-        self._source_key: Keys = np.array([_key(plan.seed, "source", name) for name in plan.sources], np.uint64)
+        self._source_key: Keys = np.array(
+            [_key(plan.seed, "source", name) for name in plan.sources], np.uint64
+        )
         self._passes_at_once = max(1, _MAX_RAGGED // max(1, *np.diff(self._geometry.first_shard).tolist()))
         self._memo: tuple[dict[tuple[int, int], int], Passes | None] = ({}, None)
 
@@ -203,7 +219,8 @@ class Order:
         return self._geometry.num_validation
 
     def locate(self, n: Int64s) -> Places:
-        """Where each sequence number lies, shape (num,); numbers are at least 0 and have no upper bound but int64."""
+        """Where each sequence number lies, shape (num,); numbers are at least 0 and have no upper bound but
+        int64."""
         n = np.asarray(n, np.int64)
         if n.size and int(n.min()) < 0:
             raise ValueError(f"sequence number {int(n.min())}: expected at least 0")
@@ -215,15 +232,18 @@ class Order:
         return Places(source, epoch, *self._geometry.place(source, block, within))
 
     def find(self, source: str, shard: int, start: int, num_tokens: int, up_to: int) -> Readings:
-        """Every sequence below `up_to` that reads any of the tokens, each epoch, by rising number: the inverse of
-        `locate`. Held-out tokens give none. ValueError for a source or shard that the plan does not have."""
+        """Every sequence below `up_to` that reads any of the tokens, each epoch, by rising number: the
+        inverse of `locate`. Held-out tokens give none. ValueError for a source or shard that the plan does
+        not have."""
         number = self._number_of(source, shard)
         block, within = self._geometry.covering(number, shard, start, num_tokens)
         read = int(self._mixture.counts_before(up_to)[number])
         num_train = int(self._geometry.num_train[number])
         num_epochs = -(-read // num_train) if num_train else 0
         found = [
-            self._find_in(number, np.arange(first, min(first + self._passes_at_once, num_epochs)), block, within)
+            self._find_in(
+                number, np.arange(first, min(first + self._passes_at_once, num_epochs)), block, within
+            )
             for first in range(0, num_epochs, self._passes_at_once)
         ]
         sequence = np.concatenate(found) if found else np.empty(0, np.int64)
@@ -240,12 +260,15 @@ class Order:
         index = self._number_of(source)
         held = int(self._geometry.num_validation[index])
         if number.size and (int(number.min()) < 0 or int(number.max()) >= held):
-            raise ValueError(f"validation sequence {int(number.max())} of {source!r}: expected 0 to {held - 1}")
+            raise ValueError(
+                f"validation sequence {int(number.max())} of {source!r}: expected 0 to {held - 1}"
+            )
         places = self._geometry.in_shard_order(index, number + self._geometry.num_train[index])
         return Places(np.full(len(number), index, np.int64), np.full(len(number), -1, np.int64), *places)
 
     def epochs(self, num_sequences: int) -> dict[str, float]:
-        """How often each source has been read once the run has read `num_sequences`; 0 for a source without any."""
+        """How often each source has been read once the run has read `num_sequences`; 0 for a source without
+        any."""
         read = self._mixture.counts_before(num_sequences)
         return {
             source: int(read[i]) / max(int(self._geometry.num_train[i]), 1)
@@ -262,15 +285,16 @@ class Order:
         return number
 
     def _find_in(self, source: int, epochs: Int64s, block: Int64s, within: Int64s) -> Int64s:
-        """The sequence number of each (block, within) in each of `epochs`, epoch after epoch; -1: never read."""
+        """The sequence number of each (block, within) in each of `epochs`, epoch after epoch; -1: never
+        read."""
         passes, slots = self._passes_for([(source, epoch) for epoch in epochs.tolist()])
         num = len(epochs)
         index = passes.find(np.repeat(slots, len(block)), np.tile(block, num), np.tile(within, num))
         return self._mixture.number_of(source, index + np.repeat(epochs, len(block)) * self.num_train[source])
 
     def _grouped(self, source: Int64s, epoch: Int64s) -> list[tuple[Int64s | slice, Passes, Int64s]]:
-        """The rows to look up together, with their passes and each row's pair. One group, but where a call asks for
-        more epochs than memory should hold at once."""
+        """The rows to look up together, with their passes and each row's pair. One group, but where a call
+        asks for more epochs than memory should hold at once."""
         num_sources = len(self.plan.sources)
         joined = epoch * num_sources + source
         distinct, which = np.unique(joined, return_inverse=True)

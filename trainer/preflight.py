@@ -1,4 +1,5 @@
-"""What is wrong with a training recipe, found before Ray or a process starts: model, data, name, order, processors.
+"""What is wrong with a training recipe, found before Ray or a process starts: model, data, name, order,
+processors.
 
 No torch here: importing it takes seconds, and a wrong name should not wait for it.
 """
@@ -32,8 +33,8 @@ from trainer.result import TrainingResult
 from trainer.telemetry.metrics_file import last_reports
 
 _USEFUL_EPOCHS: Final = 16
-"""Passes beyond which repeated data adds almost nothing: Muennighoff et al. 2023 (2305.16264), section 6: the fit has
-a half-life of about 15 repetitions."""
+"""Passes beyond which repeated data adds almost nothing: Muennighoff et al. 2023 (2305.16264), section 6: the
+fit has a half-life of about 15 repetitions."""
 _CHECKPOINT_BYTES: Final = 12
 """Of a parameter: its weight and AdamW's two moments, in float32."""
 _MOST_SHARING: Final = 8
@@ -47,10 +48,11 @@ class MissingShardError(FileNotFoundError):
 def check_recipe(recipe: TrainRecipe) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
 
-    RecipeError for a model that is none, a place to write within the output of a data run, a layout that does not fit
-    the model, a checkpoint of another model or order, a run.name that belongs to another output, an output or
-    checkpoints of another run, sizes or a mixture that do not fit the data, and far more workers than this machine has
-    processors; NotFinishedError where train.data is no output, MissingShardError where a shard of it is gone."""
+    RecipeError for a model that is none, a place to write within the output of a data run, a layout that does
+    not fit the model, a checkpoint of another model or order, a run.name that belongs to another output, an
+    output or checkpoints of another run, sizes or a mixture that do not fit the data, and far more workers
+    than this machine has processors; NotFinishedError where train.data is no output, MissingShardError where
+    a shard of it is gone."""
     check_model_name(recipe.train.model)
     for name, place in _written(recipe.train).items():
         if place is not None:
@@ -98,7 +100,8 @@ def _check_newest(recipe: TrainRecipe, config: ModelConfig, order: Order) -> Non
 
 
 def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
-    """DiskFullError where the disk of the checkpoints cannot take one more. A run that is finished saves none."""
+    """DiskFullError where the disk of the checkpoints cannot take one more. A run that is finished saves
+    none."""
     found = _newest(recipe)
     if found is not None and found[1].step >= recipe.train.steps:
         return
@@ -108,8 +111,8 @@ def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
 
 
 def finished(recipe: TrainRecipe) -> TrainingResult | None:
-    """What a run came to that has done all its steps: nothing has to be started for it. None where steps are left.
-    Facts that a store of the data has not taken yet are committed, as each start does."""
+    """What a run came to that has done all its steps: nothing has to be started for it. None where steps are
+    left. Facts that a store of the data has not taken yet are committed, as each start does."""
     found, output = _newest(recipe), Folder(recipe.train.output)
     if found is None or found[1].step < recipe.train.steps:
         return None
@@ -137,16 +140,21 @@ def _written(table: TrainTable) -> dict[str, str | None]:
 
 
 def _check_shards(corpus: Corpus) -> None:
-    """MissingShardError where a file that the indexes name is not there: by one listing of each output, so that a run
-    does not begin that must fail at the step which reads it."""
+    """MissingShardError where a file that the indexes name is not there: by one listing of each output, so
+    that a run does not begin that must fail at the step which reads it."""
     for output in corpus.outputs:
         there = set(Folder(output.url).names("shards"))
-        named = [shard for shards in corpus.sources.values() for shard in shards if shard.folder == output.url]
-        gone = sorted(file for shard in named for file in (shard.file, shard.blocks_file) if file not in there)
+        named = [
+            shard for shards in corpus.sources.values() for shard in shards if shard.folder == output.url
+        ]
+        gone = sorted(
+            file for shard in named for file in (shard.file, shard.blocks_file) if file not in there
+        )
         if gone:
             more = f" and {len(gone) - 1:,} more files" if len(gone) > 1 else ""
             raise MissingShardError(
-                f"{output.url} lacks {gone[0]}{more}: sluice verify {shlex.quote(output.url)} lists what does not hold;"
+                f"{output.url} lacks {gone[0]}{more}: sluice verify {shlex.quote(output.url)} lists what does"
+                f" not hold;"
                 " restore it, or run the pipeline again into a new output"
             )
 
@@ -170,23 +178,28 @@ def _epochs(order: Order, steps: int) -> Iterator[str]:
         yield f"source {source}: {epochs:.2f} epochs in {steps} steps"
         if epochs > _USEFUL_EPOCHS:
             yield (
-                f"warning: source {source} is read {epochs:,.0f} times; past {_USEFUL_EPOCHS} epochs further ones add"
+                f"warning: source {source} is read {epochs:,.0f} times; past {_USEFUL_EPOCHS} epochs further"
+                f" ones add"
                 " almost nothing (2305.16264): take fewer train.steps, another mixture, or more data"
             )
 
 
 def _sharing(recipe: TrainRecipe) -> Iterator[str]:
-    """What a local Ray would make of more workers than processors: it is told that it has as many as they reserve."""
+    """What a local Ray would make of more workers than processors: it is told that it has as many as they
+    reserve."""
     wanted, there = local_cpus(recipe.train), os.cpu_count() or 1
     if recipe.ray.address != "local" or recipe.ray.num_cpus is not None or wanted <= there:
         return
     if wanted > _MOST_SHARING * there:
         raise RecipeError(
-            f"train.workers = {recipe.train.num_workers}: they reserve {wanted} processors and this machine has"
-            f" {there}: ask for {there} workers, name a cluster in ray.address, or insist with ray.num_cpus = {wanted}",
+            f"train.workers = {recipe.train.num_workers}: they reserve {wanted} processors and this machine"
+            f" has"
+            f" {there}: ask for {there} workers, name a cluster in ray.address, or insist with ray.num_cpus ="
+            f" {wanted}",
             "train.workers",
         )
     yield (
-        f"warning: {recipe.train.num_workers} workers reserve {wanted} processors and this machine has {there}: they"
+        f"warning: {recipe.train.num_workers} workers reserve {wanted} processors and this machine has"
+        f" {there}: they"
         " take turns, so fewer workers are faster"
     )

@@ -25,7 +25,8 @@ from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import StepTiming
 
 RANKS_EVERY: Final = 10
-"""Steps between two comparisons of the ranks' times and sums of their loading (an all-gather of 24 numbers)."""
+"""Steps between two comparisons of the ranks' times and sums of their loading (an all-gather of 24
+numbers)."""
 DATA_WAIT: Final = "data wait"
 """What `StepReport.ranks` calls the wait for data, beside the seven phases."""
 
@@ -34,8 +35,8 @@ _READING: Final = "data loading"
 
 
 class Loading(Protocol):
-    """What a report says of the data: names of the sources, this rank's counts (see `load_figures`), and what of its
-    reading takes longest."""
+    """What a report says of the data: names of the sources, this rank's counts (see `load_figures`), and what
+    of its reading takes longest."""
 
     @property
     def sources(self) -> tuple[str, ...]: ...
@@ -96,10 +97,15 @@ class StepReporter:
         return STEP_VERDICTS[outcome.figures.read().verdict]
 
     def report(
-        self, outcome: StepOutcome, timing: StepTiming, validation: dict[str, float] | None, *, alone: bool = False
+        self,
+        outcome: StepOutcome,
+        timing: StepTiming,
+        validation: dict[str, float] | None,
+        *,
+        alone: bool = False,
     ) -> ReadOutcome:
-        """The report of a step. Collective at every RANKS_EVERY-th step, the last, and a skipped one; `alone`: without
-        what other ranks would add. Waits for the device."""
+        """The report of a step. Collective at every RANKS_EVERY-th step, the last, and a skipped one;
+        `alone`: without what other ranks would add. Waits for the device."""
         figures = outcome.figures.read()
         phases, waiting, waited = timing.seconds(), timing.waiting_seconds(), timing.data_wait_seconds()
         self._recorder.add_step(outcome.step, phases, waiting)
@@ -141,7 +147,9 @@ class StepReporter:
             checkpoint_age_seconds=self._checkpoint_age(),
             validation_loss=validation or {},
             # Every rank has the same verdict, so all of them come here.
-            gradient_norm_by_layer=self._model.layer_norms(outcome.layers) if figures.verdict and not alone else {},
+            gradient_norm_by_layer=self._model.layer_norms(outcome.layers)
+            if figures.verdict and not alone
+            else {},
             max_memory_bytes=torch.cuda.max_memory_allocated() if self._device.type == "cuda" else 0,
             at=timing.ended_at,
             evaluation_seconds=timing.evaluation_seconds(),
@@ -151,7 +159,8 @@ class StepReporter:
         return ReadOutcome(report=report, stop=figures.stop)
 
     def listed(self, step: int, validation: dict[str, float]) -> StepReport:
-        """The report of a batch that the recipe leaves out; `validation`: losses, where evaluated after it."""
+        """The report of a batch that the recipe leaves out; `validation`: losses, where evaluated after
+        it."""
         size = self._table.global_batch
         return StepReport(
             step=step,
@@ -166,10 +175,14 @@ class StepReporter:
     def _over_ranks(
         self, times: dict[str, float], own: dict[str, float]
     ) -> tuple[dict[str, OverRanks], dict[str, OverRanks], LoadFigures]:
-        columns = list(zip(*self._of_every_rank([*times.values(), *own.values(), *self._data.counted()]), strict=True))
+        columns = list(
+            zip(*self._of_every_rank([*times.values(), *own.values(), *self._data.counted()]), strict=True)
+        )
         end, own_end = len(times), len(times) + len(own)
         ranks = {phase: OverRanks.of(seconds) for phase, seconds in zip(times, columns[:end], strict=True)}
-        own_ranks = {phase: OverRanks.of(seconds) for phase, seconds in zip(own, columns[end:own_end], strict=True)}
+        own_ranks = {
+            phase: OverRanks.of(seconds) for phase, seconds in zip(own, columns[end:own_end], strict=True)
+        }
         return ranks, own_ranks, load_figures([sum(column) for column in columns[own_end:]], self._num_peers)
 
     def _of_every_rank(self, numbers: Sequence[float]) -> list[list[float]]:
@@ -181,8 +194,8 @@ class StepReporter:
         return found
 
     def _stragglers(self, step: int, own: dict[str, float], seconds: float) -> list[Straggler]:
-        """Who is slower than others at the same work, where a window ends with this step: equal on every rank.
-        Collective there."""
+        """Who is slower than others at the same work, where a window ends with this step: equal on every
+        rank. Collective there."""
         ended = self._window.add(step, own, seconds)
         if ended is None:
             return []
@@ -197,7 +210,9 @@ class StepReporter:
             # A slow reader knows what it reads from; the others need its word for it.
             told = [""] * dist.get_world_size()
             dist.all_gather_object(told, self._data.slowest_reading(), group=self._control)
-            found = [replace(each, detail=told[each.rank]) if each.phase == _READING else each for each in found]
+            found = [
+                replace(each, detail=told[each.rank]) if each.phase == _READING else each for each in found
+            ]
         return found
 
 

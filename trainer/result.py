@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingResult:
-    """`loss`: of the last step that counted, None where none is known; `checkpoint`: the folder of the newest one."""
+    """`loss`: of the last step that counted, None where none is known; `checkpoint`: the folder of the newest
+    one."""
 
     step: int
     attempt: int

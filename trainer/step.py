@@ -1,5 +1,5 @@
-"""One training step in its seven phases: data loading, forward, loss, backward, gradient synchronisation, optimizer,
-checkpoint."""
+"""One training step in its seven phases: data loading, forward, loss, backward, gradient synchronisation,
+optimizer, checkpoint."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ class Batches(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class StepContext:
-    """All that a step touches. `vote`: called once gradients are clipped; where it returns on one rank, all have come
-    so far. `ready`: the step that has come there and is not in the weights yet; `applied`: the last one that is."""
+    """All that a step touches. `vote`: called once gradients are clipped; where it returns on one rank, all
+    have come so far. `ready`: the step that has come there and is not in the weights yet; `applied`: the last
+    one that is."""
 
     model: ParallelModel
     batches: Batches
@@ -85,8 +86,8 @@ class ReadyStep:
 
 
 class TokenLosses:
-    """The losses of a step by row of the global batch and document in that row, (G + 1, T) float64: what a step is
-    looked at for once more. The last row takes rows that only fill up."""
+    """The losses of a step by row of the global batch and document in that row, (G + 1, T) float64: what a
+    step is looked at for once more. The last row takes rows that only fill up."""
 
     def __init__(self, global_batch: int, seq_len: int, device: torch.device) -> None:
         self.sums = torch.zeros(global_batch + 1, seq_len, dtype=torch.float64, device=device)
@@ -94,7 +95,9 @@ class TokenLosses:
     def add(self, rows: DeviceRows, losses_BT: Tensor) -> None:
         """Take what a rank has computed of some rows."""
         places = rows.rows_B[:, None] * self.sums.shape[1] + rows.documents_BT
-        self.sums.view(-1).index_add_(0, places.flatten().long(), losses_BT.detach().flatten().to(torch.float64))
+        self.sums.view(-1).index_add_(
+            0, places.flatten().long(), losses_BT.detach().flatten().to(torch.float64)
+        )
 
 
 def train_step(
@@ -104,7 +107,8 @@ def train_step(
 
     `save_if_due(t, outcome)` saves a checkpoint of t steps where one is due.
 
-    Loss = sum over counted labels of the global batch ÷ their number over all ranks and micro-batches (0 labels: 0)."""
+    Loss = sum over counted labels of the global batch ÷ their number over all ranks and micro-batches (0
+    labels: 0)."""
     model, clock = context.model, context.clock
 
     clock.enter("data loading")
@@ -124,7 +128,8 @@ def train_step(
                 with model.computing_loss():
                     clock.enter("loss")
                     loss = losses.scaled(micro, logits_BTV)
-                    # In backward the loss needs what it has kept of the logits, and that is as large as they are.
+                    # In backward the loss needs what it has kept of the logits, and that is as large as they
+                    # are.
                     del logits_BTV
                     clock.enter("backward")
                     torch.autograd.backward(loss)
@@ -155,8 +160,8 @@ def train_step(
 
 
 def apply_step(context: StepContext, ready: ReadyStep) -> StepOutcome:
-    """Judge a step and bring it into weights and moments. No other rank is asked: one whose peers have done so may do
-    it when the group that reduced its gradients is gone."""
+    """Judge a step and bring it into weights and moments. No other rank is asked: one whose peers have done
+    so may do it when the group that reduced its gradients is gone."""
     model, losses = context.model, ready.losses
     verdict = context.spikes.judge(ready.loss, ready.norms.whole)
     lr = learning_rate(ready.step, context.steps, context.table) * context.rate_factor(ready.step)
@@ -188,7 +193,8 @@ def _backward_ended(context: StepContext) -> None:
 
 
 class _StepLosses:
-    """The losses of a step, micro-batch by micro-batch; `counts_S`: its counted labels by source over all ranks."""
+    """The losses of a step, micro-batch by micro-batch; `counts_S`: its counted labels by source over all
+    ranks."""
 
     def __init__(self, context: StepContext, step: int, counts_S: Tensor) -> None:
         self._model, self._clock = context.model, context.clock
@@ -202,7 +208,9 @@ class _StepLosses:
         self._tokens = context.token_losses
         self._rows = None
         if context.keeps_rows:
-            self._rows = torch.zeros(2, context.batches.global_batch + 1, dtype=torch.float64, device=self._work.device)
+            self._rows = torch.zeros(
+                2, context.batches.global_batch + 1, dtype=torch.float64, device=self._work.device
+            )
 
     def share_of(self, rows: DeviceRows) -> MicroBatch:
         """This rank's share of the rows of a micro-batch."""
@@ -212,7 +220,8 @@ class _StepLosses:
         return micro
 
     def scaled(self, micro: MicroBatch, logits_BTV: Tensor) -> Tensor:
-        """The micro-batch's part of the step's loss, a scalar to go backward from; its rows' losses are added up."""
+        """The micro-batch's part of the step's loss, a scalar to go backward from; its rows' losses are added
+        up."""
         losses_BT = token_losses(logits_BTV, micro.rows.labels_BT)
         loss_B = losses_BT.sum(-1)
         if self._is_nan:
@@ -232,8 +241,8 @@ class _StepLosses:
         summed = torch.cat([self.sums_S, self._work])
         dist.all_reduce(summed, group=self._model.groups.loss)
         self.sums_S, self._work = summed[:-2], summed[-2:]
-        # By themselves: in what order ranks are added up hangs on a number's place in the buffer, and the loss must be
-        # the same to the bit whether rows are kept or not.
+        # By themselves: in what order ranks are added up hangs on a number's place in the buffer, and the
+        # loss must be the same to the bit whether rows are kept or not.
         if self._rows is not None:
             dist.all_reduce(self._rows, group=self._model.groups.loss)
         if self._tokens is not None:
@@ -241,7 +250,8 @@ class _StepLosses:
 
     @property
     def by_row(self) -> Tensor | None:
-        """The losses of the global batch's rows and the numbers of their counted labels, (2, G), summed over ranks."""
+        """The losses of the global batch's rows and the numbers of their counted labels, (2, G), summed over
+        ranks."""
         return None if self._rows is None else self._rows[:, :-1]
 
     @property
@@ -256,25 +266,29 @@ class _StepLosses:
 
 
 def _count_labels(context: StepContext, micro_batches: Sequence[DeviceRows]) -> tuple[Tensor, Tensor]:
-    """Counted labels of each source over the global batch, and whether any rank was asked to stop; float64."""
+    """Counted labels of each source over the global batch, and whether any rank was asked to stop;
+    float64."""
     counts = torch.zeros(context.batches.num_sources + 1, dtype=torch.float64, device=context.model.device)
     for micro in micro_batches:
         counts.index_add_(0, micro.sources_B, (micro.labels_BT != IGNORED).sum(-1).to(counts.dtype))
     if context.stop_requested():
         counts[-1] = 1.0
     context.clock.waiting("all-reduce of label counts")
-    # Over all ranks, so that each one hears of a stop. Peers count the same rows: the division leaves whole numbers.
+    # Over all ranks, so that each one hears of a stop. Peers count the same rows: the division leaves whole
+    # numbers.
     dist.all_reduce(counts)
     return counts[:-1] / context.model.layout.mesh.num_peers, counts[-1]
 
 
 def row_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """The sum of each row's counted losses, shape (B,), at least float32; under tensor parallel equal on all peers."""
+    """The sum of each row's counted losses, shape (B,), at least float32; under tensor parallel equal on all
+    peers."""
     return token_losses(logits_BTV, labels_BT).sum(-1)
 
 
 def token_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
-    """The loss of each position, shape (B, T), 0 where its label does not count; otherwise as `row_losses`."""
+    """The loss of each position, shape (B, T), 0 where its label does not count; otherwise as
+    `row_losses`."""
     wide = logits_BTV.to(torch.promote_types(logits_BTV.dtype, torch.float32))
     loss_N = F.cross_entropy(wide.flatten(0, 1), labels_BT.flatten(), reduction="none", ignore_index=IGNORED)
     if isinstance(loss_N, DTensor):
@@ -285,7 +299,8 @@ def token_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
 def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor) -> None:
     for group in optimizer.param_groups:
         group["lr"] = lr
-    # The fused kernel reads this on the device and leaves weights, moments and step counts alone where it is 1.
+    # The fused kernel reads this on the device and leaves weights, moments and step counts alone where it is
+    # 1.
     optimizer.found_inf = (verdict != 0).to(torch.float32)  # type: ignore[attr-defined]
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
@@ -293,7 +308,8 @@ def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor) -> Non
 
 @torch.no_grad()
 def evaluate(context: StepContext, batches: Iterable[Sequence[DeviceRows]]) -> tuple[Tensor, Tensor]:
-    """Sums of losses and numbers of labels of each source over `batches`, summed over ranks, float64. Collective."""
+    """Sums of losses and numbers of labels of each source over `batches`, summed over ranks, float64.
+    Collective."""
     model = context.model
     totals = torch.zeros(2, context.batches.num_sources, dtype=torch.float64, device=model.device)
     model.when_backward_ends(None)

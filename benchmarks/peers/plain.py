@@ -1,4 +1,5 @@
-"""`sluice run` with its units in a plain pool of processes instead of Ray Data: what Ray costs is the difference.
+"""`sluice run` with its units in a plain pool of processes instead of Ray Data: what Ray costs is the
+difference.
 
 python -m benchmarks.peers.plain RECIPE
 """

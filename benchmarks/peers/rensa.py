@@ -2,10 +2,10 @@
 
     PYTHON -m benchmarks.peers.rensa TEXTS.jsonl
 
-Run by an interpreter that has rensa, which the project does not need; `benchmarks.dedup_scale --rensa-python` does. It
-prints one line of JSON: processor seconds, memory in megabytes, and how many texts were dropped. 128 values in 16
-bands, shingles of 5 words, threshold .8 of the estimated similarity: rensa verifies no pair by its texts.
-"""
+Run by an interpreter that has rensa, which the project does not need; `benchmarks.dedup_scale --rensa-python`
+does. It prints one line of JSON: processor seconds, memory in megabytes, and how many texts were dropped. 128
+values in 16 bands, shingles of 5 words, threshold .8 of the estimated similarity: rensa verifies no pair by
+its texts."""
 
 from __future__ import annotations
 

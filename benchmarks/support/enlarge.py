@@ -24,16 +24,19 @@ Page = tuple[str, str, str | None, bytes]
 
 
 def enlarge(crawl: Path, target: Path, times: int, wanted: Callable[[bytes], bool] | None = None) -> int:
-    """Write to `target` each `*.warc.gz` of `crawl` with its pages, or the `wanted` of them, `times` over; gives their
-    number. There are as many files at every size: what a file costs is no part of what one more page does.
+    """Write to `target` each `*.warc.gz` of `crawl` with its pages, or the `wanted` of them, `times` over;
+    gives their number. There are as many files at every size: what a file costs is no part of what one more
+    page does.
 
-    In every copy but the first the plain words are mixed within each page: no copy is a near-duplicate of another, and
-    what rules look at (lines, punctuation, stop words, vocabulary) stays as it is."""
+    In every copy but the first the plain words are mixed within each page: no copy is a near-duplicate of
+    another, and what rules look at (lines, punctuation, stop words, vocabulary) stays as it is."""
     target.mkdir(parents=True, exist_ok=True)
     num = 0
     for path in sorted(crawl.glob("*.warc.gz")):
         with open(path, "rb") as stream:
-            pages = [_read(record) for record in ArchiveIterator(stream, record_types=WarcRecordType.response)]
+            pages = [
+                _read(record) for record in ArchiveIterator(stream, record_types=WarcRecordType.response)
+            ]
         pages = [page for page in pages if wanted is None or wanted(page[3])]
         with open(target / path.name, "wb") as file:
             for copy, (url, kind, charset, html) in itertools.product(range(times), pages):
@@ -55,7 +58,8 @@ def _read(record: Any) -> Page:
 
 
 def _altered(html: bytes, copy: int) -> bytes:
-    """The page with each third plain word of its stretches of text replaced by another one of the same page."""
+    """The page with each third plain word of its stretches of text replaced by another one of the same
+    page."""
     if not copy:
         return html
     rng = random.Random(copy)

@@ -1,4 +1,5 @@
-"""Families of hostile texts and pages: what repeats without end, as functions from a length to so much of it."""
+"""Families of hostile texts and pages: what repeats without end, as functions from a length to so much of
+it."""
 
 from __future__ import annotations
 
@@ -227,7 +228,8 @@ def _numbered(form: str) -> Make:
 
 def _nested(opening: str, closing: str) -> Make:
     return lambda length: (
-        opening * (length // (len(opening) + len(closing))) + closing * (length // (len(opening) + len(closing)))
+        opening * (length // (len(opening) + len(closing)))
+        + closing * (length // (len(opening) + len(closing)))
     )
 
 
@@ -482,7 +484,9 @@ _HTML_UNITS_OF_SEVERAL: Final[dict[str, str]] = {
     "words and bold": "word <b>word</b> ",
 }
 
-_WORDS: Final = "<p>Some words that stand at the page's beginning, so that there is a text to extract from it.</p>"
+_WORDS: Final = (
+    "<p>Some words that stand at the page's beginning, so that there is a text to extract from it.</p>"
+)
 
 _AROUND: Final[dict[str, tuple[str, str, str]]] = {
     "options in a select": ("<select>", "<option>x", "</select>"),

@@ -19,8 +19,8 @@ _DISK_POLL_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """`cpu_s` is user and system time of every process seen; `peak_mb` the largest sum of their unique memory;
-    `peak_disk_mb` the most that the files of a folder took."""
+    """`cpu_s` is user and system time of every process seen; `peak_mb` the largest sum of their unique
+    memory; `peak_disk_mb` the most that the files of a folder took."""
 
     wall_s: float
     cpu_s: float
@@ -29,21 +29,26 @@ class Cost:
 
 
 def measure(command: Sequence[str], folder: Path | None = None) -> Cost:
-    """Run a command to its end; RuntimeError with its output if it fails. `folder`: whose files are watched."""
-    with tempfile.TemporaryFile("w+") as output:  # a pipe that nobody reads would stop the command when it is full
+    """Run a command to its end; RuntimeError with its output if it fails. `folder`: whose files are
+    watched."""
+    with tempfile.TemporaryFile(
+        "w+"
+    ) as output:  # a pipe that nobody reads would stop the command when it is full
         started = time.perf_counter()
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, text=True)
         cpu, peak, disk = _watch(process, folder)
         wall = time.perf_counter() - started
         if process.returncode:
             output.seek(0)
-            raise RuntimeError(f"{' '.join(command)} failed with {process.returncode}:\n{output.read()[-4000:]}")
+            raise RuntimeError(
+                f"{' '.join(command)} failed with {process.returncode}:\n{output.read()[-4000:]}"
+            )
     return Cost(wall_s=wall, cpu_s=cpu, peak_mb=peak / 1e6, peak_disk_mb=disk / 1e6)
 
 
 def _watch(process: subprocess.Popen[str], folder: Path | None) -> tuple[float, float, float]:
-    """Processor seconds and largest memory in bytes of a process and its descendants, and the largest size in bytes of
-    a folder, until it ends."""
+    """Processor seconds and largest memory in bytes of a process and its descendants, and the largest size in
+    bytes of a folder, until it ends."""
     root = psutil.Process(process.pid)
     seen: dict[tuple[int, float], float] = {}
     peak = disk = last_look = 0.0

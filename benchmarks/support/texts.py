@@ -1,4 +1,5 @@
-"""Texts of real pages for the benchmarks: out of WARC files, by the named extractor, English ones alone if wanted."""
+"""Texts of real pages for the benchmarks: out of WARC files, by the named extractor, English ones alone if
+wanted."""
 
 from __future__ import annotations
 
@@ -48,9 +49,9 @@ def _text_of(html: str, extractor: str) -> str:
 class GrowingVocabulary:
     """Words of which some are always new: after n of them K * n**BETA are different (Heaps' law).
 
-    K and BETA are those of Manning, Raghavan and Schütze, Introduction to Information Retrieval, section 5.1.1, for
-    Reuters' RCV1. A word that is no new one is one of the earlier draws, each as likely as another, so that words'
-    frequencies have the long tail of text (Simon 1955)."""
+    K and BETA are those of Manning, Raghavan and Schütze, Introduction to Information Retrieval, section
+    5.1.1, for Reuters' RCV1. A word that is no new one is one of the earlier draws, each as likely as
+    another, so that words' frequencies have the long tail of text (Simon 1955)."""
 
     K: Final = 44.0
     BETA: Final = 0.49
@@ -76,7 +77,8 @@ PLAIN_WORD: Final = re.compile(r"(?<!\S)[a-z]{4,}(?![^\s,.])")
 
 
 def with_new_words(texts: Sequence[str], times: int) -> list[list[str]]:
-    """The texts `times` over, each plain word replaced by one of a vocabulary that grows on from copy to copy."""
+    """The texts `times` over, each plain word replaced by one of a vocabulary that grows on from copy to
+    copy."""
     vocabulary = GrowingVocabulary()
     return [[PLAIN_WORD.sub(lambda _: vocabulary.draw(), text) for text in texts] for _ in range(times)]
 

@@ -1,2 +1,2 @@
-"""Copies of the corpus in other formats, as facts: records.py is what the store says of them, manifest.py what lies in
-the folder of each."""
+"""Copies of the corpus in other formats, as facts: records.py is what the store says of them, manifest.py
+what lies in the folder of each."""

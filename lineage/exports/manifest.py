@@ -1,8 +1,9 @@
-"""The manifest of an export: every file that it wrote, and what each was made from. It lies in the export's folder.
+"""The manifest of an export: every file that it wrote, and what each was made from. It lies in the export's
+folder.
 
-A unit is what is written, retried and cleaned as a whole: the texts of a few parts, or the tokens of a shard. `inputs`
-names its input files in their generation, so a unit whose inputs a purge rewrote is known without reading it.
-"""
+A unit is what is written, retried and cleaned as a whole: the texts of a few parts, or the tokens of a shard.
+`inputs` names its input files in their generation, so a unit whose inputs a purge rewrote is known without
+reading it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFile:
-    """A file of an export: its name in the export's folder, its BLAKE3-128 in hex, its bytes, and what it holds."""
+    """A file of an export: its name in the export's folder, its BLAKE3-128 in hex, its bytes, and what it
+    holds."""
 
     file: str
     hash: str
@@ -34,8 +36,8 @@ class ExportedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedUnit(JsonRecord):
-    """The files of one unit. `inputs`: BLAKE3-128 (hex) of the names and hashes of what they were made from, and of the
-    options."""
+    """The files of one unit. `inputs`: BLAKE3-128 (hex) of the names and hashes of what they were made from,
+    and of the options."""
 
     unit: str
     inputs: str
@@ -44,8 +46,8 @@ class ExportedUnit(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest(JsonRecord):
-    """A whole export. `corpus` is what its OUT is known by, which outlives purges; `version` that of the corpus which
-    it holds; `index_files` are what the format needs besides the units' files."""
+    """A whole export. `corpus` is what its OUT is known by, which outlives purges; `version` that of the
+    corpus which it holds; `index_files` are what the format needs besides the units' files."""
 
     name: str
     format: str
@@ -77,12 +79,15 @@ class Manifest(JsonRecord):
 def is_of_units(name: str, sources: Iterable[str]) -> bool:
     """Whether `name` is one that a unit of these sources may have written, in any format and split."""
     of_source = "|".join(map(re.escape, sorted(sources)))
-    return re.search(rf"(^|/|shard-|validation-)({of_source})[/_-]([a-z][a-z0-9_]*[_-])?\d{{5,}}\D", name) is not None
+    return (
+        re.search(rf"(^|/|shard-|validation-)({of_source})[/_-]([a-z][a-z0-9_]*[_-])?\d{{5,}}\D", name)
+        is not None
+    )
 
 
 def strays(folder: Folder, manifest: Manifest) -> list[str]:
-    """Files of units in the export's folder that its manifest does not name, such as the last chunk of a unit before a
-    purge made it smaller. They may hold texts."""
+    """Files of units in the export's folder that its manifest does not name, such as the last chunk of a unit
+    before a purge made it smaller. They may hold texts."""
     named, sources = manifest.files(), {unit.unit.rpartition("/")[0] for unit in manifest.units}
     found = (name for name in folder.names() if name not in named and not name.startswith("work/"))
     return [name for name in found if is_of_units(name, sources)]
@@ -94,8 +99,8 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def read_manifest(folder: Folder) -> Manifest | None:
-    """The manifest of the export in `folder`; None if no export was finished there. DamagedFileError if a byte of it is
-    not as written, StorageError for a manifest of a later version."""
+    """The manifest of the export in `folder`; None if no export was finished there. DamagedFileError if a
+    byte of it is not as written, StorageError for a manifest of a later version."""
     try:
         data = folder.read(MANIFEST)
     except FileNotFoundError:

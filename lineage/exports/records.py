@@ -1,9 +1,9 @@
-"""What the store says of exports: each has a name, a place, and the version of the corpus that its files hold.
+"""What the store says of exports: each has a name, a place, and the version of the corpus that its files
+hold.
 
-An export is recorded before its first byte is written (`begun`), so that no purge misses a copy, and again when it is
-whole (`finished`). A purge records it again when it has cleaned it, or when a person says that the copy is none of ours
-any more (`forgotten`). One that never finished is removed by a purge (`removed`).
-"""
+An export is recorded before its first byte is written (`begun`), so that no purge misses a copy, and again
+when it is whole (`finished`). A purge records it again when it has cleaned it, or when a person says that the
+copy is none of ours any more (`forgotten`). One that never finished is removed by a purge (`removed`)."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def now() -> str:
 
 
 def read_exports(out: Folder) -> list[ExportRow]:
-    """What is known last of every export of the OUT, in order of name. None for an OUT of an earlier release, which has
-    no such table."""
+    """What is known last of every export of the OUT, in order of name. None for an OUT of an earlier release,
+    which has no such table."""
     if not has_table(out, TABLE):
         return []
     last: dict[str, ExportRow] = {}
@@ -59,19 +59,21 @@ def check_name(rows: list[ExportRow], name: str, place: str) -> None:
                 f"an export named {name!r} is recorded already, at {row.place}: give this one another --name"
             )
         if is_live(row) and row.place == place and row.name != name:
-            raise RecipeError(f"{place} holds the export {row.name!r}: give --name {row.name}, or another --to")
+            raise RecipeError(
+                f"{place} holds the export {row.name!r}: give --name {row.name}, or another --to"
+            )
 
 
 def cover_exports(out: Folder) -> None:
-    """Bring checksums.json up to date where a call that recorded an export failed before it did. The caller holds the
-    OUT."""
+    """Bring checksums.json up to date where a call that recorded an export failed before it did. The caller
+    holds the OUT."""
     if not is_covered(out, (TABLE,)):
         update_table_checksums(out, (TABLE,))
 
 
 def record_export(out: Folder, row: ExportRow) -> ExportRow:
-    """Append `row` as the last fact on its export and bring checksums.json up to date; the row as it was written. The
-    caller holds the OUT."""
+    """Append `row` as the last fact on its export and bring checksums.json up to date; the row as it was
+    written. The caller holds the OUT."""
     if not has_table(out, TABLE):
         commit_tables(out, {}, only=(TABLE,))
     known = [plain["fact"] for plain in read_table(out, TABLE).to_pylist() if plain["name"] == row.name]

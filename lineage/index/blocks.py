@@ -1,4 +1,5 @@
-"""Token shards as bytes: uint32 little-endian, guarded by a digest of each 8 MiB block and named by one BLAKE3.
+"""Token shards as bytes: uint32 little-endian, guarded by a digest of each 8 MiB block and named by one
+BLAKE3.
 
 A block is what the trainer reads, caches and checks at once; xxh3 guards it against corruption only.
 """
@@ -35,8 +36,8 @@ def as_bytes(tokens: npt.NDArray[np.uint32]) -> memoryview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardDigests:
-    """`hash`: BLAKE3-128 of the whole file, hex. `blocks`: the digests of its blocks in order, 16 bytes each (this is
-    the content of the .blocks file)."""
+    """`hash`: BLAKE3-128 of the whole file, hex. `blocks`: the digests of its blocks in order, 16 bytes each
+    (this is the content of the .blocks file)."""
 
     hash: str
     blocks: bytes

@@ -1,5 +1,5 @@
-"""Against which benchmarks the data of an output was checked: what `[decontaminate]` of its recipe named, with the
-hashes of these files as the run recorded them (run.json)."""
+"""Against which benchmarks the data of an output was checked: what `[decontaminate]` of its recipe named,
+with the hashes of these files as the run recorded them (run.json)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _RUN_FILE = "run.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedAgainst:
-    """A benchmark that the step `decontaminate` of a data run looked for. `digest`: BLAKE3-128 (hex) of the file's
-    bytes; `sources`: those whose steps have it."""
+    """A benchmark that the step `decontaminate` of a data run looked for. `digest`: BLAKE3-128 (hex) of the
+    file's bytes; `sources`: those whose steps have it."""
 
     file: str
     digest: str
@@ -25,7 +25,8 @@ class CheckedAgainst:
 
 
 def checked_against(out: Folder) -> tuple[CheckedAgainst, ...]:
-    """The benchmarks of an output, in its recipe's order; none where it has no run.json (one made by other tools)."""
+    """The benchmarks of an output, in its recipe's order; none where it has no run.json (one made by other
+    tools)."""
     if not out.exists(_RUN_FILE):
         return ()
     identity = json.loads(out.read(_RUN_FILE)).get("identity")

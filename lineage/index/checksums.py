@@ -1,8 +1,8 @@
-"""Files that end with a checksum of their own bytes, and checksums.json, which covers what index.json does not.
+"""Files that end with a checksum of their own bytes, and checksums.json, which covers what index.json does
+not.
 
-A sealed file is JSON, one key a line and one list item a line. Its last key is `checksum`: the BLAKE3-128 of every byte
-before the comma in front of it.
-"""
+A sealed file is JSON, one key a line and one list item a line. Its last key is `checksum`: the BLAKE3-128 of
+every byte before the comma in front of it."""
 
 from __future__ import annotations
 
@@ -32,10 +32,13 @@ def seal(fields: Mapping[str, Any]) -> bytes:
 
 
 def unseal(data: bytes, where: str) -> dict[str, Any]:
-    """The fields of a sealed file without its checksum; DamagedFileError if a byte of it is not as written."""
+    """The fields of a sealed file without its checksum; DamagedFileError if a byte of it is not as
+    written."""
     at = data.rfind(b',\n "checksum": ')
     if at < 0:
-        raise DamagedFileError(f"{where} is damaged: it does not end with its checksum; restore it from a copy")
+        raise DamagedFileError(
+            f"{where} is damaged: it does not end with its checksum; restore it from a copy"
+        )
     body = data[:at]
     if data[at:] != _tail(body):
         raise DamagedFileError(
@@ -50,7 +53,9 @@ def unseal_format(data: bytes, where: str, version: int, *, key: str = "format")
     """The same of a file whose `key` says in which format it is; StorageError for another than `version`."""
     fields = unseal(data, where)
     if fields[key] != version:
-        raise StorageError(f"{where} has format {fields[key]}, this version reads {version}: use the one that wrote it")
+        raise StorageError(
+            f"{where} has format {fields[key]}, this version reads {version}: use the one that wrote it"
+        )
     return fields
 
 
@@ -82,7 +87,8 @@ def check_file(folder: Folder, name: str, digest: str) -> None:
     found = hash_file(folder, name)
     if found != digest:
         raise DamagedFileError(
-            f"{folder.at(name)} is damaged: its hash is {found}, expected {digest}. Run sluice verify, and restore the "
+            f"{folder.at(name)} is damaged: its hash is {found}, expected {digest}. Run sluice verify, and"
+            f" restore the "
             "file from a copy"
         )
 
@@ -107,7 +113,8 @@ class TableSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checksums:
-    """checksums.json: every file under OUT that index.json does not name, and each table's version and row count.
+    """checksums.json: every file under OUT that index.json does not name, and each table's version and row
+    count.
 
     A table that facts are appended to may be newer than `tables` says (see lineage.store.checksum_update)."""
 
@@ -122,7 +129,9 @@ def sum_file(folder: Folder, name: str) -> FileSum:
 
 def encode_checksums(sums: Checksums) -> bytes:
     """The bytes of checksums.json."""
-    return seal({"format": 1, "tables": [asdict(t) for t in sums.tables], "files": [asdict(f) for f in sums.files]})
+    return seal(
+        {"format": 1, "tables": [asdict(t) for t in sums.tables], "files": [asdict(f) for f in sums.files]}
+    )
 
 
 def read_checksums(folder: Folder) -> Checksums:
@@ -130,7 +139,9 @@ def read_checksums(folder: Folder) -> Checksums:
     try:
         data = folder.read(CHECKSUMS_FILE)
     except FileNotFoundError as error:
-        raise StorageError(f"no {CHECKSUMS_FILE} in {folder.url}: the run is not finished; run it again") from error
+        raise StorageError(
+            f"no {CHECKSUMS_FILE} in {folder.url}: the run is not finished; run it again"
+        ) from error
     fields = unseal(data, folder.at(CHECKSUMS_FILE))
     return Checksums(
         files=tuple(FileSum(**entry) for entry in fields["files"]),

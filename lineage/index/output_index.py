@@ -1,8 +1,8 @@
 """index.json: names every file that a reader may open, and is published last (readers never list a folder).
 
-`order_fingerprint` covers what the training order depends on (sources, shard numbers, lengths) and outlives purges;
-`content_fingerprint` covers the tokens themselves. No time, no absolute path and nothing of the cluster is in it.
-"""
+`order_fingerprint` covers what the training order depends on (sources, shard numbers, lengths) and outlives
+purges; `content_fingerprint` covers the tokens themselves. No time, no absolute path and nothing of the
+cluster is in it."""
 
 from __future__ import annotations
 
@@ -101,12 +101,15 @@ class Index:
 
     @property
     def content_fingerprint(self) -> str:
-        """BLAKE3-128 (hex) of the tokenizer's hash and the (source, shard, hash) of every shard, in order; without
-        tokens of the (source, part, hash) of every part of texts and of what later runs compare with."""
+        """BLAKE3-128 (hex) of the tokenizer's hash and the (source, shard, hash) of every shard, in order;
+        without tokens of the (source, part, hash) of every part of texts and of what later runs compare
+        with."""
         if not self.has_tokens:
             parts = [[p.source, p.part, p.hash] for p in (*self.documents, *self.dedup)]
             return _fingerprint("contents of texts", parts)
-        return _fingerprint("content", [self.tokenizer.hash, [[s.source, s.shard, s.hash] for s in self.shards]])
+        return _fingerprint(
+            "content", [self.tokenizer.hash, [[s.source, s.shard, s.hash] for s in self.shards]]
+        )
 
     @property
     def num_tokens(self) -> int:
@@ -155,7 +158,8 @@ def encode_index(index: Index) -> bytes:
 
 
 def decode_index(data: bytes, where: str) -> Index:
-    """The index that `data` holds; DamagedFileError if a byte of it is wrong, StorageError for another format."""
+    """The index that `data` holds; DamagedFileError if a byte of it is wrong, StorageError for another
+    format."""
     fields = unseal_format(data, where, FORMAT)
     return make_index(
         tokenizer=TokenizerIdentity.from_json(fields["tokenizer"]) if fields["tokenizer"] else NO_TOKENIZER,
@@ -172,7 +176,8 @@ def publish_index(folder: Folder, index: Index) -> None:
 
 
 def read_index(out: Folder | str) -> Index:
-    """The index of an OUT; NotFinishedError if it has none, DamagedFileError if a byte of it is not as written."""
+    """The index of an OUT; NotFinishedError if it has none, DamagedFileError if a byte of it is not as
+    written."""
     folder = out if isinstance(out, Folder) else Folder(out)
     try:
         data = folder.read(INDEX_FILE)
@@ -190,15 +195,17 @@ def check_finished(out: Folder) -> None:
 def _without_index(out: Folder) -> NotFinishedError:
     why = "the path is wrong, or the run is not finished (the same `sluice run` continues it)"
     if out.url.startswith("s3://"):
-        from lineage.storage.objects import why_no_bucket  # imports botocore, for which a folder on disk need not wait
+        from lineage.storage.objects import (
+            why_no_bucket,
+        )  # imports botocore, for which a folder on disk need not wait
 
         why = why_no_bucket(out) or why
     return NotFinishedError(f"no {INDEX_FILE} in {out.url}: {why}")
 
 
 def check_outside(flag: str, target: str, *, is_folder: bool = False) -> None:
-    """RecipeError if `target`, which the option or key `flag` names to be written, lies under a finished output, or is
-    one itself where it `is_folder`."""
+    """RecipeError if `target`, which the option or key `flag` names to be written, lies under a finished
+    output, or is one itself where it `is_folder`."""
     folder = Folder(target) if is_folder else split(target)[0]
     while not (folder.exists(INDEX_FILE) and folder.exists("checksums.json")):
         parent, name = split(folder.url)
@@ -206,12 +213,14 @@ def check_outside(flag: str, target: str, *, is_folder: bool = False) -> None:
             return
         folder = parent
     raise RecipeError(
-        f"{flag} {target} lies under {folder.url}, a finished output, to which nothing is added: it must lie elsewhere"
+        f"{flag} {target} lies under {folder.url}, a finished output, to which nothing is added: it must lie"
+        f" elsewhere"
     )
 
 
 def shard_names(source: str, shard: int, generation: int = 0) -> tuple[str, str, str]:
-    """The names of a shard's tokens, blocks and index files; `generation` counts the purges that rewrote it."""
+    """The names of a shard's tokens, blocks and index files; `generation` counts the purges that rewrote
+    it."""
     stem = f"shards/{source}/{shard:05d}"
     mark = f".r{generation}" if generation else ""
     return f"{stem}{mark}.bin", f"{stem}{mark}.blocks", f"{stem}.idx.parquet"
@@ -224,19 +233,26 @@ def part_name(folder: str, source: str, part: int, generation: int = 0) -> str:
 
 
 def shard_of(file: str) -> tuple[str, int] | None:
-    """The (source, shard) whose tokens a file's name says it holds, in whatever generation; None for another file."""
+    """The (source, shard) whose tokens a file's name says it holds, in whatever generation; None for another
+    file."""
     found = _SHARD_FILE.fullmatch(file)
     return None if found is None else (found["source"], int(found["shard"]))
 
 
 def generation_of(file: str) -> int:
     """The generation in a file's name: k of `.r<k>.`, else 0."""
-    marks = [piece for piece in file.rsplit("/", 1)[-1].split(".")[1:-1] if piece[:1] == "r" and piece[1:].isdigit()]
+    marks = [
+        piece
+        for piece in file.rsplit("/", 1)[-1].split(".")[1:-1]
+        if piece[:1] == "r" and piece[1:].isdigit()
+    ]
     return int(marks[-1][1:]) if marks else 0
 
 
 def _fingerprint(kind: str, value: Any) -> str:
-    return content_hash(json.dumps([kind, FORMAT, value], ensure_ascii=True, separators=(",", ":")).encode()).hex()
+    return content_hash(
+        json.dumps([kind, FORMAT, value], ensure_ascii=True, separators=(",", ":")).encode()
+    ).hex()
 
 
 def _number(entry: Shard | PartFile) -> int:

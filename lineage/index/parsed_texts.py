@@ -3,8 +3,8 @@
 texts/<source>/part-NNNNN.parquet              tables.PARSED_TEXTS: a row for each document of a unit that had a text
 texts/facts/<source>/part-NNNNN.zip            what became of each document of the unit, and of its records; no text
 
-They are apart from what is kept for good: a purge cleans them, or removes them as a whole. checksums.json covers them.
-"""
+They are apart from what is kept for good: a purge cleans them, or removes them as a whole. checksums.json
+covers them."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedPart(JsonRecord):
-    """The parsed texts of one input file. `name` and `input_bytes` are those of the input; `hash` and `facts_hash` are
-    the BLAKE3-128 (hex) of `file` and of `facts`, `bytes` and `facts_bytes` their lengths."""
+    """The parsed texts of one input file. `name` and `input_bytes` are those of the input; `hash` and
+    `facts_hash` are the BLAKE3-128 (hex) of `file` and of `facts`, `bytes` and `facts_bytes` their
+    lengths."""
 
     source: str
     part: int
@@ -42,8 +43,9 @@ class ParsedPart(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedTexts:
-    """The parsed texts of a run, in order of (source, part). `removed` names the purge that took them all away. Where
-    they are not `kept`, the parts have facts alone (`tokenize.off` without run.keep_text), and `file` is empty."""
+    """The parsed texts of a run, in order of (source, part). `removed` names the purge that took them all
+    away. Where they are not `kept`, the parts have facts alone (`tokenize.off` without run.keep_text), and
+    `file` is empty."""
 
     parts: tuple[ParsedPart, ...]
     kept: bool = True
@@ -55,8 +57,12 @@ class ParsedTexts:
 
     def sums(self) -> list[FileSum]:
         """The sum of every file of texts and facts, as it was written."""
-        texts = [FileSum(file=part.file, hash=part.hash, bytes=part.bytes) for part in self.parts if self.kept]
-        return texts + [FileSum(file=part.facts, hash=part.facts_hash, bytes=part.facts_bytes) for part in self.parts]
+        texts = [
+            FileSum(file=part.file, hash=part.hash, bytes=part.bytes) for part in self.parts if self.kept
+        ]
+        return texts + [
+            FileSum(file=part.facts, hash=part.facts_hash, bytes=part.facts_bytes) for part in self.parts
+        ]
 
     @property
     def num_rows(self) -> int:
@@ -83,7 +89,9 @@ def facts_name(source: str, part: int) -> str:
     return f"{FOLDER}/facts/{source}/part-{part:05d}.zip"
 
 
-def publish_texts(out: Folder, parts: Iterable[ParsedPart], *, kept: bool = True, removed: str | None = None) -> None:
+def publish_texts(
+    out: Folder, parts: Iterable[ParsedPart], *, kept: bool = True, removed: str | None = None
+) -> None:
     """Make these the parsed texts of `out`, atomically. Every file that is named must be there already."""
     ordered = sorted(parts, key=lambda part: (part.source, part.part))
     plain = [part.to_json() for part in ordered]
@@ -91,8 +99,8 @@ def publish_texts(out: Folder, parts: Iterable[ParsedPart], *, kept: bool = True
 
 
 def read_parsed_texts(out: Folder) -> ParsedTexts | None:
-    """The parsed texts of an output, None if its run kept neither them nor facts. DamagedFileError if a byte of
-    texts.json is not as written, StorageError for one of a later version."""
+    """The parsed texts of an output, None if its run kept neither them nor facts. DamagedFileError if a byte
+    of texts.json is not as written, StorageError for one of a later version."""
     try:
         data = out.read(TEXTS_FILE)
     except FileNotFoundError:

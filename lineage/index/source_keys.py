@@ -17,6 +17,8 @@ def sources_with_fragments(out: Folder) -> frozenset[str]:
         return frozenset()
     try:
         recipe = tomllib.loads(out.read(RECIPE_FILE).decode())
-        return frozenset(source["name"] for source in recipe.get("source", ()) if source.get("fragments", False))
+        return frozenset(
+            source["name"] for source in recipe.get("source", ()) if source.get("fragments", False)
+        )
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise DamagedFileError(f"{out.at(RECIPE_FILE)} is damaged: {error}. Run sluice verify") from error

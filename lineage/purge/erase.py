@@ -1,4 +1,5 @@
-"""Leaving no bytes behind: temporary files of writers that died, and in a versioned bucket every old version."""
+"""Leaving no bytes behind: temporary files of writers that died, and in a versioned bucket every old
+version."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def refuse_if_bytes_would_stay(out: Folder) -> None:
             return
     except OSError as error:
         raise PurgeError(
-            f"whether the bucket of {out.url} keeps old versions is unknown ({error}), so the purge does not begin: "
+            f"whether the bucket of {out.url} keeps old versions is unknown ({error}), so the purge does not"
+            f" begin: "
             "give this identity s3:GetBucketVersioning"
         ) from error
     out.publish(_PROBE, b"a purge tries whether versions can be deleted")
@@ -36,20 +38,23 @@ def refuse_if_bytes_would_stay(out: Folder) -> None:
         objects.delete_versions(out, found)
     except OSError as error:
         raise PurgeError(
-            f"the bucket of {out.url} keeps old versions and they cannot be deleted ({error}): the purge would leave "
-            "the texts there, so it does not begin. Give this identity s3:DeleteObjectVersion, or lift the object lock"
+            f"the bucket of {out.url} keeps old versions and they cannot be deleted ({error}): the purge"
+            f" would leave "
+            "the texts there, so it does not begin. Give this identity s3:DeleteObjectVersion, or lift the"
+            " object lock"
         ) from error
     if not any(version.name == _PROBE for version in found):
         raise PurgeError(
-            f"the bucket of {out.url} keeps old versions and does not list them: the purge would leave the texts "
+            f"the bucket of {out.url} keeps old versions and does not list them: the purge would leave the"
+            f" texts "
             "there, so it does not begin. Give this identity s3:ListBucketVersions"
         )
 
 
 def erase_old_versions(out: Folder, text_bearing: Sequence[str] = _TEXT_BEARING) -> None:
-    """Delete every version that is not the current one, and every part of an upload that never ended, of all that may
-    hold text: names beginning with one of `text_bearing`. Nothing to do on disk or in a bucket that keeps no
-    versions."""
+    """Delete every version that is not the current one, and every part of an upload that never ended, of all
+    that may hold text: names beginning with one of `text_bearing`. Nothing to do on disk or in a bucket that
+    keeps no versions."""
     if not objects.is_s3(out.url):
         return
     for under in text_bearing:
@@ -62,8 +67,8 @@ def erase_old_versions(out: Folder, text_bearing: Sequence[str] = _TEXT_BEARING)
 
 
 def remove_leftovers(out: Folder, also: Sequence[str] = ()) -> None:
-    """Remove temporary files that writers of text left when they died, and those of other folders, `also`. The
-    caller holds the OUT."""
+    """Remove temporary files that writers of text left when they died, and those of other folders, `also`.
+    The caller holds the OUT."""
     if out.is_remote:
         return
     _remove_temporaries(out.url, os.listdir(out.url))
@@ -73,7 +78,8 @@ def remove_leftovers(out: Folder, also: Sequence[str] = ()) -> None:
 
 
 def remove_all_leftovers(top: Folder) -> None:
-    """Remove every temporary file at and below a local folder; nothing to do in an object store, which has none."""
+    """Remove every temporary file at and below a local folder; nothing to do in an object store, which has
+    none."""
     if top.is_remote:
         return
     for folder, folders, files in os.walk(top.url):

@@ -9,11 +9,10 @@
     complete  `purges` gains its row; the report is rendered from it; checksums; work/purge/ goes
     exports   each recorded copy in another format is cleaned, or named as out of reach
 
-Every act can be repeated, and what is done shows in what it left: so a purge killed anywhere, or cut off with the
-machine's power, is finished by the next call. What an act rests on is on the disk before it: new files before the index
-that names them, the index before the old files go, their removal before the row of `purges` says so. What is taken out
-of a corpus is accounted for and rolled back to; it is never "unlearnt".
-"""
+Every act can be repeated, and what is done shows in what it left: so a purge killed anywhere, or cut off with
+the machine's power, is finished by the next call. What an act rests on is on the disk before it: new files
+before the index that names them, the index before the old files go, their removal before the row of `purges`
+says so. What is taken out of a corpus is accounted for and rolled back to; it is never "unlearnt"."""
 
 from __future__ import annotations
 
@@ -62,8 +61,9 @@ _PLANNED: Final = pa.schema([
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyHooks:
-    """What applying needs from higher layers: the report of an OUT as HTML, to drop from a cache of this host what the
-    new index no longer names, and to clean an export. `notify` is told what was done, a line each."""
+    """What applying needs from higher layers: the report of an OUT as HTML, to drop from a cache of this host
+    what the new index no longer names, and to clean an export. `notify` is told what was done, a line
+    each."""
 
     render: Callable[[Folder], bytes]
     drop_cached: DropCached
@@ -73,7 +73,8 @@ class ApplyHooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeRequest:
-    """What is to be purged, by whom, and why. `forget_exports` names copies that are none of ours any more."""
+    """What is to be purged, by whom, and why. `forget_exports` names copies that are none of ours any
+    more."""
 
     match: PurgeMatch
     by: str
@@ -83,8 +84,8 @@ class PurgeRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What a call of `apply` did. `purge_id` is None where all was purged already (`plan.already`); `finished` names a
-    purge that an earlier call had begun and this one ended first."""
+    """What a call of `apply` did. `purge_id` is None where all was purged already (`plan.already`);
+    `finished` names a purge that an earlier call had begun and this one ended first."""
 
     plan: PurgePlan
     purge_id: str | None
@@ -94,9 +95,9 @@ class Applied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Intent:
-    """A purge that has begun. `old_files` are those that the rewritten ones replace, and those of other generations
-    that a backup brought back. `version_before` is that of the index that it found, and `version_after` of the one that
-    it leaves: one more, unless that index came from a backup."""
+    """A purge that has begun. `old_files` are those that the rewritten ones replace, and those of other
+    generations that a backup brought back. `version_before` is that of the index that it found, and
+    `version_after` of the one that it leaves: one more, unless that index came from a backup."""
 
     purge_id: str
     at: str
@@ -119,8 +120,8 @@ def apply(
 ) -> Applied:
     """Carry a purge out, after ending one that was killed. Purging what is purged changes nothing.
 
-    HeldError if the OUT stays held by another for `wait_seconds`; PurgeError if nothing has a given name, or if bytes
-    would stay behind in a bucket's old versions: both before anything is changed."""
+    HeldError if the OUT stays held by another for `wait_seconds`; PurgeError if nothing has a given name, or
+    if bytes would stay behind in a bucket's old versions: both before anything is changed."""
     with hold(out, "sluice purge", wait_seconds) as held:
         mend_tables(out)
         check_forgotten(out, order.forget_exports)
@@ -147,7 +148,9 @@ def apply(
         )
 
 
-def clean_only(out: Folder, forget: Collection[str], hooks: ApplyHooks, wait_seconds: float = 0.0) -> CleanedExports:
+def clean_only(
+    out: Folder, forget: Collection[str], hooks: ApplyHooks, wait_seconds: float = 0.0
+) -> CleanedExports:
     """What `apply` does to exports, and nothing else but ending a purge that was killed."""
     with hold(out, "sluice purge", wait_seconds) as held:
         mend_tables(out)
@@ -168,13 +171,19 @@ def _read_intent(out: Folder) -> _Intent | None:
         fields: dict[str, Any] = json.loads(out.read(_INTENT))
     except FileNotFoundError:
         return None
-    fields = {"version_after": fields["version_before"] + 1, **fields}  # an intent of an earlier release has none
+    fields = {
+        "version_after": fields["version_before"] + 1,
+        **fields,
+    }  # an intent of an earlier release has none
     return _Intent(**{**fields, "old_files": tuple(fields["old_files"])})
 
 
 def _refuse_unfinished(out: Folder) -> None:
-    """PurgeError if a run's unit files are still there: they hold texts, and the run would bring them back."""
-    left = [name for name in out.names(WORK) if name != LEASE_FILE and not name.startswith(f"{PURGE_FOLDER}/")]
+    """PurgeError if a run's unit files are still there: they hold texts, and the run would bring them
+    back."""
+    left = [
+        name for name in out.names(WORK) if name != LEASE_FILE and not name.startswith(f"{PURGE_FOLDER}/")
+    ]
     if left:
         raise PurgeError(
             f"{out.url} holds the work of a run that did not end ({left[0]}): "
@@ -222,8 +231,8 @@ class _Purge:
         return intent
 
     def finish(self, intent: _Intent, *, resumed: bool = False) -> None:
-        """Do all that is left to do; doing it again is harmless. What an earlier call may have rewritten counts as
-        rewritten where it is `resumed`."""
+        """Do all that is left to do; doing it again is harmless. What an earlier call may have rewritten
+        counts as rewritten where it is `resumed`."""
         with self._out.open(_ROWS) as file:
             rows = pq.read_table(file, schema=_PLANNED)
         doc_ids = set(rows["doc_id"].to_pylist())
@@ -241,13 +250,15 @@ class _Purge:
             texts_changed = clean_parsed_texts(self._out, rows.to_pylist())
         notify("shards and texts are written again without them, and the index names the new ones")
         # A generation that a backup left behind may have been written anew under its name.
-        for name in sorted(set(intent.old_files) - index.files().keys() - parsed_text_files(self._out).keys()):
+        for name in sorted(
+            set(intent.old_files) - index.files().keys() - parsed_text_files(self._out).keys()
+        ):
             self._out.remove(name)
         excerpts_changed = drop_excerpts(self._out, EXCERPTS_FILE, doc_ids)
         caches_swept = sweep_own_caches(self._out, index, self._hooks.drop_cached, f"purge:{intent.purge_id}")
         notify("the old files are deleted, excerpts and caches of this host cleaned")
-        # The new report lists this purge, so it is rendered after the row of `purges`. That row states that every text
-        # is gone, so the old report, which shows some, is removed before it.
+        # The new report lists this purge, so it is rendered after the row of `purges`. That row states that
+        # every text is gone, so the old report, which shows some, is removed before it.
         self._out.remove(REPORT_FILE)
         remove_leftovers(self._out)
         erase_old_versions(self._out)
@@ -267,13 +278,17 @@ class _Purge:
     def _clear_work(self) -> None:
         """Remove what a purge that ended, or never began, left in work/."""
         self._out.remove_tree(PURGE_FOLDER)
-        if not self._out.is_remote and os.path.isdir(self._out.at(WORK)) and not os.listdir(self._out.at(WORK)):
+        if (
+            not self._out.is_remote
+            and os.path.isdir(self._out.at(WORK))
+            and not os.listdir(self._out.at(WORK))
+        ):
             self._out.remove_tree(WORK)
         self._out.sync()
 
     def _update_checksums(self, intent: _Intent, changed: list[str], appended: list[str]) -> None:
-        """Cover what the purge wrote: the `changed` files, its rows and those of the tables `appended` to, and parsed
-        texts as texts.json names them."""
+        """Cover what the purge wrote: the `changed` files, its rows and those of the tables `appended` to,
+        and parsed texts as texts.json names them."""
         if not self._out.exists(CHECKSUMS_FILE):
             return  # sums taken now of what was lost would vouch for any damage
         written, removed = [sum_file(self._out, name) for name in changed], set(intent.old_files)
@@ -288,7 +303,9 @@ class _Purge:
         """Bring every recorded copy to the corpus as it is now."""
         self._held.check()
         cleaned = clean_exports(self._out, read_index(self._out), self._hooks.clean_export, forget)
-        self._hooks.notify(f"{len(cleaned.cleaned):,} exports cleaned, {len(cleaned.out_of_reach):,} out of reach")
+        self._hooks.notify(
+            f"{len(cleaned.cleaned):,} exports cleaned, {len(cleaned.out_of_reach):,} out of reach"
+        )
         return cleaned
 
     def _rewrite(self, index: Index, rows: pa.Table, version: int) -> Index:
@@ -298,10 +315,16 @@ class _Purge:
         with ThreadPoolExecutor(_WRITERS) as pool:
             eot_id = index.tokenizer.eot_id
             shards = [pool.submit(rewrite_shard, self._out, s, spans, eot_id) for s, spans in affected.shards]
-            parts = [pool.submit(rewrite_part, self._out, part, part_rows) for part, part_rows in affected.parts]
+            parts = [
+                pool.submit(rewrite_part, self._out, part, part_rows) for part, part_rows in affected.parts
+            ]
             dedup = [pool.submit(rewrite_dedup, self._out, entry, doc_ids) for entry in affected.dedup]
             new = _replaced(
-                index, [f.result() for f in shards], [f.result() for f in parts], [f.result() for f in dedup], version
+                index,
+                [f.result() for f in shards],
+                [f.result() for f in parts],
+                [f.result() for f in dedup],
+                version,
             )
         self._held.check()
         publish_index(self._out, new)
@@ -331,7 +354,9 @@ class _Affected:
                 kept_in.add((row["source"], row["part"]))
         return cls(
             shards=tuple((s, spans[s.source, s.shard]) for s in index.shards if (s.source, s.shard) in spans),
-            parts=tuple((p, part_rows[p.source, p.part]) for p in index.documents if (p.source, p.part) in part_rows),
+            parts=tuple(
+                (p, part_rows[p.source, p.part]) for p in index.documents if (p.source, p.part) in part_rows
+            ),
             dedup=tuple(entry for entry in index.dedup if (entry.source, entry.part) in kept_in),
         )
 
@@ -341,7 +366,9 @@ class _Affected:
         return [*shards, *(part.file for part, _ in self.parts), *(entry.file for entry in self.dedup)]
 
 
-def _replaced(index: Index, shards: list[Shard], parts: list[PartFile], dedup: list[PartFile], version: int) -> Index:
+def _replaced(
+    index: Index, shards: list[Shard], parts: list[PartFile], dedup: list[PartFile], version: int
+) -> Index:
     new_shards = {(s.source, s.shard): s for s in (*index.shards, *shards)}
     new_parts = {(p.source, p.part): p for p in (*index.documents, *parts)}
     new_dedup = {(d.source, d.part): d for d in (*index.dedup, *dedup)}

@@ -1,9 +1,8 @@
-"""What a purge does to the recorded exports of an OUT: it cleans each, forgets it by a person's word, or names it as
-out of reach.
+"""What a purge does to the recorded exports of an OUT: it cleans each, forgets it by a person's word, or
+names it as out of reach.
 
-An export whose version is not that of the corpus has not been cleaned yet. So a purge that was killed here, or that
-could not reach a copy, leaves that to the next call.
-"""
+An export whose version is not that of the corpus has not been cleaned yet. So a purge that was killed here,
+or that could not reach a copy, leaves that to the next call."""
 
 from __future__ import annotations
 
@@ -17,8 +16,8 @@ from lineage.storage.folder import Folder
 from lineage.store.rows import ExportRow
 
 CleanExport = Callable[[Folder, Index, ExportRow], ExportRow]
-"""Brings the copy that a row names to what the index of the OUT says: the row as it is to be recorded then. OSError or
-ValueError where it cannot, with what it is still lacking."""
+"""Brings the copy that a row names to what the index of the OUT says: the row as it is to be recorded then.
+OSError or ValueError where it cannot, with what it is still lacking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +31,8 @@ class OutOfReach:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanedExports:
-    """What became of the recorded exports, by name. Those that hold this version of the corpus already are in none."""
+    """What became of the recorded exports, by name. Those that hold this version of the corpus already are in
+    none."""
 
     cleaned: tuple[str, ...] = ()
     forgotten: tuple[str, ...] = ()
@@ -60,20 +60,26 @@ def check_forgotten(out: Folder, forget: Collection[str]) -> None:
         raise RecipeError(f"--forget-export {name}: no export of that name is recorded (there are: {shown})")
 
 
-def plan_exports(out: Folder, index: Index, forget: Collection[str], *, changes_corpus: bool) -> PlannedExports:
-    """What `clean_exports` will do after a purge that changes the corpus or, as one of what is purged already, leaves
-    it as `index` says. RecipeError as of `check_forgotten`."""
+def plan_exports(
+    out: Folder, index: Index, forget: Collection[str], *, changes_corpus: bool
+) -> PlannedExports:
+    """What `clean_exports` will do after a purge that changes the corpus or, as one of what is purged
+    already, leaves it as `index` says. RecipeError as of `check_forgotten`."""
     check_forgotten(out, forget)
     live = live_exports(out)
     return PlannedExports(
-        to_clean=tuple(row for row in live if row.name not in forget and (changes_corpus or _is_behind(row, index))),
+        to_clean=tuple(
+            row for row in live if row.name not in forget and (changes_corpus or _is_behind(row, index))
+        ),
         to_forget=tuple(row for row in live if row.name in forget),
     )
 
 
-def clean_exports(out: Folder, index: Index, clean: CleanExport, forget: Collection[str] = ()) -> CleanedExports:
-    """Clean every live export that does not hold this version of the corpus yet, but for those to `forget`. The caller
-    holds the OUT."""
+def clean_exports(
+    out: Folder, index: Index, clean: CleanExport, forget: Collection[str] = ()
+) -> CleanedExports:
+    """Clean every live export that does not hold this version of the corpus yet, but for those to `forget`.
+    The caller holds the OUT."""
     cleaned, forgotten, out_of_reach = [], [], []
     for row in live_exports(out):
         if row.name in forget:
@@ -87,7 +93,9 @@ def clean_exports(out: Folder, index: Index, clean: CleanExport, forget: Collect
                 continue
             record_export(out, left)
             cleaned.append(row.name)
-    return CleanedExports(cleaned=tuple(cleaned), forgotten=tuple(forgotten), out_of_reach=tuple(out_of_reach))
+    return CleanedExports(
+        cleaned=tuple(cleaned), forgotten=tuple(forgotten), out_of_reach=tuple(out_of_reach)
+    )
 
 
 def _is_behind(row: ExportRow, index: Index) -> bool:

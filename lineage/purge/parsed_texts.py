@@ -11,8 +11,8 @@ from lineage.storage.folder import Folder
 
 
 def clean_parsed_texts(out: Folder, rows: Iterable[Mapping[str, Any]]) -> bool:
-    """Take the planned rows of `documents` out of the parsed texts, rejected ones too; then no other generation is
-    left. Doing it again is harmless. False if texts.json names the same files as before."""
+    """Take the planned rows of `documents` out of the parsed texts, rejected ones too; then no other
+    generation is left. Doing it again is harmless. False if texts.json names the same files as before."""
     texts = read_parsed_texts(out)
     if texts is None or not texts.kept:
         return False
@@ -20,7 +20,9 @@ def clean_parsed_texts(out: Folder, rows: Iterable[Mapping[str, Any]]) -> bool:
     for row in rows:
         wanted.setdefault((row["source"], row["warc_file"]), set()).add(row["doc_id"])
     parts = [
-        rewrite_parsed_texts(out, part, wanted[part.source, part.name]) if (part.source, part.name) in wanted else part
+        rewrite_parsed_texts(out, part, wanted[part.source, part.name])
+        if (part.source, part.name) in wanted
+        else part
         for part in texts.parts
     ]
     is_changed = tuple(parts) != texts.parts
@@ -31,7 +33,8 @@ def clean_parsed_texts(out: Folder, rows: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def remove_parsed_texts(out: Folder, purge_id: str) -> None:
-    """Remove all parsed texts and their facts; texts.json stays and names the purge. Doing it again is harmless."""
+    """Remove all parsed texts and their facts; texts.json stays and names the purge. Doing it again is
+    harmless."""
     publish_texts(out, (), removed=purge_id)
     _remove_all_but(out, ())
 

@@ -1,4 +1,5 @@
-"""What a purge would take: the documents that are named, those that repeat them, and where all of them lie."""
+"""What a purge would take: the documents that are named, those that repeat them, and where all of them
+lie."""
 
 from __future__ import annotations
 
@@ -37,11 +38,12 @@ class PurgeError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeMatch:
-    """How the targets were named: ids in hex for `doc` and `scan`, URLs, hosts or domains as given. `named_by` says
-    what was resolved into these values, as a condition or a list; it is part of the audit row.
+    """How the targets were named: ids in hex for `doc` and `scan`, URLs, hosts or domains as given.
+    `named_by` says what was resolved into these values, as a condition or a list; it is part of the audit
+    row.
 
-    `promote_duplicates`: these copies alone go. What repeats them stays as it is, and later runs that honour the purge
-    keep these records out and not their text."""
+    `promote_duplicates`: these copies alone go. What repeats them stays as it is, and later runs that honour
+    the purge keep these records out and not their text."""
 
     kind: Literal["doc", "url", "host", "domain", "scan", "parsed_texts"]
     values: tuple[str, ...]
@@ -58,7 +60,8 @@ class PurgeMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRow:
-    """A row of `documents` that is to be purged, and where its text and tokens lie (None where it has none)."""
+    """A row of `documents` that is to be purged, and where its text and tokens lie (None where it has
+    none)."""
 
     doc_id: bytes
     role: Role
@@ -80,8 +83,8 @@ class PlannedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Elsewhere:
-    """A document that lies in an earlier output, the first found that repeats it, and where; `out` is None where it was
-    not found. It may then lie in one that is `not_opened`."""
+    """A document that lies in an earlier output, the first found that repeats it, and where; `out` is None
+    where it was not found. It may then lie in one that is `not_opened`."""
 
     doc_id: bytes
     repeated_by: bytes
@@ -94,8 +97,8 @@ class PurgePlan:
     """What would be purged, in order of doc_id and place; what is purged already; what lies in other outputs.
 
     `returned` are documents of earlier purges whose text is there again: they are among `rows`, named or not.
-    `parsed_texts` are all texts kept after parse, where the match takes these away. `num_without_page`: of the output's
-    documents those that no host or domain can name, where the match does so; else None."""
+    `parsed_texts` are all texts kept after parse, where the match takes these away. `num_without_page`: of
+    the output's documents those that no host or domain can name, where the match does so; else None."""
 
     match: PurgeMatch
     rows: tuple[PlannedRow, ...]
@@ -121,8 +124,8 @@ class PurgePlan:
         return tuple(sorted({(row.shard_source, row.shard) for row in self.rows if row.shard is not None}))
 
     def purge_id(self, index: Index, version: int) -> str:
-        """The name of this purge of this state: BLAKE3-128 (hex) of match, documents, version and content. `version` is
-        that of the corpus: an index from a backup may give one that was purged from before."""
+        """The name of this purge of this state: BLAKE3-128 (hex) of match, documents, version and content.
+        `version` is that of the corpus: an index from a backup may give one that was purged from before."""
         taken = sorted({(row.doc_id.hex(), row.role) for row in self.rows})
         state = [version, index.content_fingerprint, self.match.as_json(), taken]
         return content_hash(json.dumps(state, ensure_ascii=True).encode()).hex()
@@ -134,15 +137,16 @@ def _nowhere(_doc_id: bytes) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHooks:
-    """What planning needs from higher layers: whether two clean texts count as near copies; which earlier output holds
-    a document (NotOpenedError: none that could be opened)."""
+    """What planning needs from higher layers: whether two clean texts count as near copies; which earlier
+    output holds a document (NotOpenedError: none that could be opened)."""
 
     resembles: Callable[[str, str], bool]
     find_elsewhere: Callable[[bytes], str | None] = _nowhere
 
 
 def plan_purge(out: Folder, match: PurgeMatch, hooks: PlanHooks) -> PurgePlan:
-    """Plan a purge of the finished OUT; nothing is written. PurgeError if nothing is known by a given name."""
+    """Plan a purge of the finished OUT; nothing is written. PurgeError if nothing is known by a given
+    name."""
     if match.kind == PARSED_TEXTS_KIND:
         texts = read_parsed_texts(out)
         if texts is None or not texts.kept:
@@ -225,11 +229,13 @@ class _Planner:
         if name is None or registered_domain(name) is None:
             if name is not None and is_public_suffix(name):
                 raise PurgeError(
-                    f"domain {domain!r} is a public suffix, below which others register theirs: name these, or take all"
+                    f"domain {domain!r} is a public suffix, below which others register theirs: name these,"
+                    f" or take all"
                     f" with --where \"host = '{name}' OR host LIKE '%.{name}'\""
                 )
             raise PurgeError(
-                f"domain {domain!r}: expected a registered domain such as example.org, or one below it; --host takes"
+                f"domain {domain!r}: expected a registered domain such as example.org, or one below it;"
+                f" --host takes"
                 " addresses and hosts without a dot"
             )
         return self.lookup.ids_of_domain(name)
@@ -245,8 +251,9 @@ class _Planner:
             raise PurgeError(f"{self._out.url} has no {what} {unknown[0]!r}{more}: nothing was planned{near}")
 
     def copies(self, targets: Sequence[DocumentRow]) -> Iterable[tuple[bytes, Role]]:
-        """Suppressed duplicates of the targets, and where a target is one itself the kept copy and its others. With
-        them goes whatever has the very text of any: one that was dropped for its URL is a duplicate of another page."""
+        """Suppressed duplicates of the targets, and where a target is one itself the kept copy and its
+        others. With them goes whatever has the very text of any: one that was dropped for its URL is a
+        duplicate of another page."""
         named = {row.doc_id for row in targets}
         originals = [*targets, *(row for row in self._of_same_text(targets) if row.doc_id not in named)]
         repeating = list(self._in_clusters(originals))
@@ -255,7 +262,9 @@ class _Planner:
 
     def _of_same_text(self, rows: Sequence[DocumentRow]) -> list[DocumentRow]:
         """Every document whose text is that of one of these, before the steps changed it or after."""
-        texts = {row.text_hash for row in rows if row.text_hash} | {row.clean_hash for row in rows if row.clean_hash}
+        texts = {row.text_hash for row in rows if row.text_hash} | {
+            row.clean_hash for row in rows if row.clean_hash
+        }
         return [row for row in self.lookup.by_hashes(texts) if texts & {row.text_hash, row.clean_hash}]
 
     def _in_clusters(self, originals: Iterable[DocumentRow]) -> Iterator[DocumentRow]:
@@ -265,7 +274,8 @@ class _Planner:
         rows = {
             row.doc_id: row
             for row in self.lookup.documents(sorted({member.doc_id for member in members}))
-            if row.cluster_id is not None  # else a repeated record, or what another source's steps turned down
+            if row.cluster_id
+            is not None  # else a repeated record, or what another source's steps turned down
         }
         repeating: dict[bytes, list[DocumentRow]] = {}
         for row in rows.values():
@@ -273,10 +283,16 @@ class _Planner:
                 repeating.setdefault(row.duplicate_of, []).append(row)
         for original in clustered:
             yield from (row for row in repeating.get(original.doc_id, []) if self._copies(row, original))
-            if original.status != "duplicate" or original.duplicate_of is None or original.stage == "identity":
+            if (
+                original.status != "duplicate"
+                or original.duplicate_of is None
+                or original.stage == "identity"
+            ):
                 continue
             kept = rows.get(original.duplicate_of)
-            if kept is None or kept.status != "kept":  # in an earlier output, this run may have met its record too
+            if (
+                kept is None or kept.status != "kept"
+            ):  # in an earlier output, this run may have met its record too
                 self._name_elsewhere(original.duplicate_of, original.doc_id)
             others = repeating.get(original.duplicate_of, [])
             if kept is None:  # what repeats its text with this one is known without it
@@ -288,8 +304,8 @@ class _Planner:
     def returned(self, already: Collection[bytes]) -> dict[bytes, Role]:
         """The documents of ended purges whose text is there again, and the role in which they went.
 
-        Files that no index names are always looked into, and all that the index names if a backup brought it; else only
-        where the `already` purged documents lay, unless one is found there."""
+        Files that no index names are always looked into, and all that the index names if a backup brought it;
+        else only where the `already` purged documents lay, unless one is found there."""
         out, index, eot_id = self._out, self._index, self._index.tokenizer.eot_id
         if not state(out, "purged").num_rows:
             return {}
@@ -300,7 +316,9 @@ class _Planner:
         if is_as_purges_left_it(out, index):
             own = files_of(index, texts, self.lookup.documents(sorted(already)))
             found = any(True for _ in find_returned(out, eot_id, purged, own, already))
-            if not found and not any(True for _ in find_returned(out, eot_id, purged, set(everything) - shown)):
+            if not found and not any(
+                True for _ in find_returned(out, eot_id, purged, set(everything) - shown)
+            ):
                 return {}
         ids = sorted({entry.doc_id for entry in find_returned(out, eot_id, purged, everything)})
         return {row.doc_id: cast(Role, row.role) for row in self.lookup.purged(ids)}
@@ -314,7 +332,9 @@ class _Planner:
             found = self._hooks.find_elsewhere(doc_id)
         except NotOpenedError as error:
             not_opened = tuple(error.reasons)
-        self.elsewhere[doc_id] = Elsewhere(doc_id=doc_id, repeated_by=repeated_by, out=found, not_opened=not_opened)
+        self.elsewhere[doc_id] = Elsewhere(
+            doc_id=doc_id, repeated_by=repeated_by, out=found, not_opened=not_opened
+        )
 
     def _copies(self, row: DocumentRow, kept: DocumentRow) -> bool:
         """Whether `row` repeats `kept` by text; by URL alone counts only where the purge names URLs."""
@@ -346,7 +366,9 @@ def read_text(out: Folder, part: str, part_row: int) -> str | None:
         for group in range(file.num_row_groups):
             size = file.metadata.row_group(group).num_rows
             if part_row < first + size:
-                text: str | None = file.read_row_group(group, columns=["text"])["text"][part_row - first].as_py()
+                text: str | None = file.read_row_group(group, columns=["text"])["text"][
+                    part_row - first
+                ].as_py()
                 return text
             first += size
     raise PurgeError(f"{out.at(part)} has no row {part_row}: run sluice verify")

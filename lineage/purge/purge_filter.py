@@ -16,18 +16,19 @@ from lineage.store.lookup import Lookup
 from lineage.store.purged_spans import purges_of_single_copies
 
 BY_ADDRESS: Final = ("doc", "url")
-"""Kinds of `match` whose targets stay out by URL too, so that a page that changed does not come back. What a scan, a
-condition, a source or an input file names is of kind `scan`; before that, all but a scan were of kind `doc`, and such
-rows are honoured by URL as ever."""
+"""Kinds of `match` whose targets stay out by URL too, so that a page that changed does not come back. What a
+scan, a condition, a source or an input file names is of kind `scan`; before that, all but a scan were of kind
+`doc`, and such rows are honoured by URL as ever."""
 
 _EMPTY: Final = text_hash("")
 _LOOKED_UP_AT_ONCE: Final = 1024
 
 
 def read_purged_sets(outs: Sequence[str]) -> PurgedSets:
-    """What was purged from all these outputs: targets, their twins and kept copies by id and hash (by id alone where a
-    purge took single copies and promotes their duplicates), and what the targets were named by. A URL that names
-    nothing keeps nothing out but where a purge named it. StoreError if an output has no store."""
+    """What was purged from all these outputs: targets, their twins and kept copies by id and hash (by id
+    alone where a purge took single copies and promotes their duplicates), and what the targets were named by.
+    A URL that names nothing keeps nothing out but where a purge named it. StoreError if an output has no
+    store."""
     together = PurgedSets()
     for out in outs:
         together |= _purged_from(Folder(out))
@@ -56,7 +57,9 @@ def _purged_from(out: Folder) -> PurgedSets:
     for first in range(0, len(doc_ids), _LOOKED_UP_AT_ONCE):
         for row in lookup.documents(doc_ids[first : first + _LOOKED_UP_AT_ONCE]):
             if row.doc_id in with_text:
-                hashes |= {digest for digest in (row.raw_hash, row.text_hash, row.clean_hash) if digest is not None}
+                hashes |= {
+                    digest for digest in (row.raw_hash, row.text_hash, row.clean_hash) if digest is not None
+                }
             if row.url is not None and row.doc_id in by_address and names_something(row.url):
                 urls.add(normalise_url(row.url, fragments=row.source in apart))
     # The hash of nothing would keep out every page without text.

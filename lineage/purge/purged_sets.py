@@ -1,4 +1,5 @@
-"""What identifies purged documents in a new run. It loads nothing of the store, because every worker holds one."""
+"""What identifies purged documents in a new run. It loads nothing of the store, because every worker holds
+one."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ PURGED_RULE: Final = "purged"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgedSets:
     """A record is purged if its doc_id is in `doc_ids`; if its raw, text or clean hash is in `hashes`; if its
-    normalised URL, with its fragment or without, is in `urls`; if the host of its page is in `hosts`, or it or a
-    domain that it lies in is in `domains`."""
+    normalised URL, with its fragment or without, is in `urls`; if the host of its page is in `hosts`, or it
+    or a domain that it lies in is in `domains`."""
 
     doc_ids: frozenset[bytes] = frozenset()
     hashes: frozenset[bytes] = frozenset()

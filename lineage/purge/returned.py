@@ -1,8 +1,8 @@
-"""Purged text that is there again: files of a backup laid over an output, with their index or beside the new one.
+"""Purged text that is there again: files of a backup laid over an output, with their index or beside the new
+one.
 
-What was purged is known from the audit rows, which no old file contradicts. So a purge takes out again what is there
-again, and `verify` names the documents.
-"""
+What was purged is known from the audit rows, which no old file contradicts. So a purge takes out again what
+is there again, and `verify` names the documents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Returned:
 
 
 def is_as_purges_left_it(out: Folder, index: Index) -> bool:
-    """Whether `index` is what the last purge published (or the run, without one), and not one from a backup."""
+    """Whether `index` is what the last purge published (or the run, without one), and not one from a
+    backup."""
     after = read_table(out, "purges")["content_fingerprint_after"].to_pylist()
     left = not after or index.content_fingerprint in after
     return left and index.version == corpus_version(out)
@@ -75,8 +76,8 @@ def find_returned(
 ) -> Iterator[Returned]:
     """Which purged documents (of `only`, or all) these `files` hold text, tokens or signatures of.
 
-    A file that is damaged is passed over: `verify` names it. UnreachableError and ForbiddenError where the store does
-    not let the file be read: nobody may conclude that nothing is there."""
+    A file that is damaged is passed over: `verify` names it. UnreachableError and ForbiddenError where the
+    store does not let the file be read: nobody may conclude that nothing is there."""
     wanted = purged.doc_ids if only is None else purged.doc_ids & frozenset(only)
     ids = pa.array(sorted(wanted), pa.binary())
     for name in files:
@@ -116,7 +117,8 @@ def _is_blank(file: IO[bytes], start: int, num_tokens: int, eot_id: int) -> bool
 
 
 def _in_rows(out: Folder, name: str, ids: pa.Array, erased: tuple[str, ...]) -> Iterator[Returned]:
-    """The documents that have a row here; where columns are `erased` by a purge, one in which any of them is left."""
+    """The documents that have a row here; where columns are `erased` by a purge, one in which any of them is
+    left."""
     with out.open(name) as stream:
         file = pq.ParquetFile(stream)
         for group in range(file.num_row_groups):

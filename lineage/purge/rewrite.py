@@ -1,8 +1,7 @@
 """The files of an OUT written again without purged documents: lengths, order and all else stay as they are.
 
-A new file has the next generation's name, so the old one serves readers until the index names the new one. Writing it
-twice gives the same bytes.
-"""
+A new file has the next generation's name, so the old one serves readers until the index names the new one.
+Writing it twice gives the same bytes."""
 
 from __future__ import annotations
 
@@ -75,11 +74,13 @@ def rewrite_part(out: Folder, part: PartFile, rows: Collection[int]) -> PartFile
 
 
 def rewrite_parsed_texts(out: Folder, part: ParsedPart, doc_ids: Collection[bytes]) -> ParsedPart:
-    """Publish the next generation of a file of parsed texts with `text` and `metadata` of these documents null; the
-    part itself where they are null already."""
+    """Publish the next generation of a file of parsed texts with `text` and `metadata` of these documents
+    null; the part itself where they are null already."""
     name = texts_name(part.source, part.part, generation_of(part.file) + 1)
     erased = erase_parsed_texts(out, part.file, name, doc_ids)
-    assert erased.num_rows == part.num_rows, f"{part.file} has {erased.num_rows} rows, texts.json says {part.num_rows}"
+    assert erased.num_rows == part.num_rows, (
+        f"{part.file} has {erased.num_rows} rows, texts.json says {part.num_rows}"
+    )
     if not erased.found:
         out.remove(name)
         return part
@@ -87,7 +88,8 @@ def rewrite_parsed_texts(out: Folder, part: ParsedPart, doc_ids: Collection[byte
 
 
 class Erased(NamedTuple):
-    """A file of parsed texts that was written again: its BLAKE3-128 in hex, its rows, and whether any row changed."""
+    """A file of parsed texts that was written again: its BLAKE3-128 in hex, its rows, and whether any row
+    changed."""
 
     hash: str
     num_rows: int
@@ -95,7 +97,8 @@ class Erased(NamedTuple):
 
 
 def erase_parsed_texts(out: Folder, old: str, new: str, doc_ids: Collection[bytes]) -> Erased:
-    """Publish `new` with the rows of `old`, `text` and `metadata` of these documents null. Both may be one name."""
+    """Publish `new` with the rows of `old`, `text` and `metadata` of these documents null. Both may be one
+    name."""
     purged = pa.array(sorted(doc_ids), pa.binary())
     found = False
 

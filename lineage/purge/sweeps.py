@@ -1,5 +1,5 @@
-"""The block caches that training runs recorded: a purge cleans those of its own host, and names those that still hold
-what it took out."""
+"""The block caches that training runs recorded: a purge cleans those of its own host, and names those that
+still hold what it took out."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from lineage.store.delta import append, read_table
 from lineage.store.tables import SCHEMAS
 
 DropCached = Callable[[str, Collection[str]], bool]
-"""(a cache folder of this host, hashes of shards): drops the blocks of all other shards; False if its disk does not let
-it."""
+"""(a cache folder of this host, hashes of shards): drops the blocks of all other shards; False if its disk
+does not let it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +46,9 @@ def unswept(out: Folder, index: Index) -> tuple[UnsweptCache, ...]:
 def sweep_own_caches(out: Folder, index: Index, drop: DropCached, transaction_id: str) -> bool:
     """Drop from this host's caches what `index` does not name, and record each as cleaned; whether any was.
 
-    The row comes after the blocks are gone, once under the transaction: so a call that was killed is made again. A
-    folder that is not there, as of a disk that is not mounted, or cannot be cleaned stays unswept. The caller holds the
-    OUT and updates the checksums of `cache_sweeps`."""
+    The row comes after the blocks are gone, once under the transaction: so a call that was killed is made
+    again. A folder that is not there, as of a disk that is not mounted, or cannot be cleaned stays unswept.
+    The caller holds the OUT and updates the checksums of `cache_sweeps`."""
     hashes = {shard.hash for shard in index.shards}
     swept = False
     for (host, folder), last in sorted(_last_sweeps(out, index).items()):
@@ -58,7 +58,9 @@ def sweep_own_caches(out: Folder, index: Index, drop: DropCached, transaction_id
             continue
         row = last | {
             "content_fingerprint": index.content_fingerprint,
-            "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),  # as training writes it: they are compared
+            "at": datetime.now(UTC).strftime(
+                "%Y-%m-%dT%H:%M:%SZ"
+            ),  # as training writes it: they are compared
         }
         append(
             out,
@@ -71,7 +73,8 @@ def sweep_own_caches(out: Folder, index: Index, drop: DropCached, transaction_id
 
 
 def _last_sweeps(out: Folder, index: Index) -> dict[tuple[str, str], dict[str, Any]]:
-    """The last cleaning of each cache, by (host, folder); of two in one second that for the content of `index`."""
+    """The last cleaning of each cache, by (host, folder); of two in one second that for the content of
+    `index`."""
 
     def rank(row: dict[str, Any]) -> tuple[str, bool]:
         return row["at"], row["content_fingerprint"] == index.content_fingerprint

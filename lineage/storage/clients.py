@@ -22,29 +22,33 @@ for _name in ("fsspec", "fsspec.http", "fsspec.generic"):
 
 
 def is_remote(url: str) -> bool:
-    """Whether `url` lies in an object store or on a web server; RecipeError for a scheme that we do not read."""
+    """Whether `url` lies in an object store or on a web server; RecipeError for a scheme that we do not
+    read."""
     scheme, found, _ = url.partition("://")
     if found and scheme not in (*REMOTE_SCHEMES, "file"):
-        raise RecipeError(f"{url!r}: expected a path, file://, s3://, gs://, az:// or https://, not {scheme}://")
+        raise RecipeError(
+            f"{url!r}: expected a path, file://, s3://, gs://, az:// or https://, not {scheme}://"
+        )
     return found != "" and scheme in REMOTE_SCHEMES
 
 
 def object_store_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The AWS_*, AZURE_STORAGE_* and SLUICE_SECRET_* variables of an environment, by name: the settings for object
-    stores, and the credentials for web servers."""
+    """The AWS_*, AZURE_STORAGE_* and SLUICE_SECRET_* variables of an environment, by name: the settings for
+    object stores, and the credentials for web servers."""
     prefixes = ("AWS_", "AZURE_STORAGE_", SECRET_PREFIX)
     return {name: value for name, value in sorted(environment.items()) if name.startswith(prefixes)}
 
 
 def filesystem(url: str) -> Any:
-    """The fsspec file system that `url` belongs to. S3 takes its endpoint, region and keys from the usual AWS_*
-    variables and goes anonymous where there are no keys (or with AWS_NO_SIGN_REQUEST=1). The role of an EC2 instance is
-    asked for with AWS_EC2_METADATA_DISABLED=false. gs:// and az:// take what gcsfs and adlfs find in the environment;
-    RecipeError where that package is not installed."""
+    """The fsspec file system that `url` belongs to. S3 takes its endpoint, region and keys from the usual
+    AWS_* variables and goes anonymous where there are no keys (or with AWS_NO_SIGN_REQUEST=1). The role of an
+    EC2 instance is asked for with AWS_EC2_METADATA_DISABLED=false. gs:// and az:// take what gcsfs and adlfs
+    find in the environment; RecipeError where that package is not installed."""
     scheme = urlsplit(url).scheme if is_remote(url) else "file"
     if scheme not in ("s3", "gs", "az"):
         return _filesystem(scheme, os.getpid(), False, ())
-    # A process may come to other settings (a worker that serves one job after another): they get a client of their own.
+    # A process may come to other settings (a worker that serves one job after another): they get a client of
+    # their own.
     settings = tuple(object_store_settings().items())
     return _filesystem(scheme, os.getpid(), _s3_anonymous(), settings)
 
@@ -71,7 +75,9 @@ def _filesystem(scheme: str, process: int, anonymous: bool, settings: tuple[tupl
     if scheme == "s3":
         from lineage.storage.s3_client import S3Client
 
-        return S3Client(anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20)
+        return S3Client(
+            anon=anonymous, use_listings_cache=False, skip_instance_cache=True, default_block_size=16 << 20
+        )
     if scheme in ("gs", "az"):
         from lineage.storage.google_azure_clients import azure_store, google_store
 

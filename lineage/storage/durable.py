@@ -1,12 +1,11 @@
 """When a name is on the disk: the folders of this process whose entries are not synced yet.
 
-A rename, link or removal is on the disk once its folder is synced (fsync(2): syncing a file does not sync its entry).
-Syncing a folder for each file would cost as much as the files do. So a process notes the folders that it changed, and
-syncs each once before it publishes what vouches for their files.
+A rename, link or removal is on the disk once its folder is synced (fsync(2): syncing a file does not sync its
+entry). Syncing a folder for each file would cost as much as the files do. So a process notes the folders that
+it changed, and syncs each once before it publishes what vouches for their files.
 
-A folder that this process meets for the first time is synced with all above it, up to the entry of its root in the
-root's parent: a process that made them may have died before it synced them.
-"""
+A folder that this process meets for the first time is synced with all above it, up to the entry of its root
+in the root's parent: a process that made them may have died before it synced them."""
 
 from __future__ import annotations
 
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import Final
 
 _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
-"""What opening or syncing a folder gives where the file system cannot do it, or where it is another user's."""
+"""What opening or syncing a folder gives where the file system cannot do it, or where it is another
+user's."""
 
 
 class _Unsynced:
@@ -61,8 +61,8 @@ _unsynced = _Unsynced()
 
 
 def entry_changed(path: str, root: str) -> None:
-    """Note that the entry of `path` in its folder is new, another or gone. `root` is the folder up to which the folders
-    above may be new too."""
+    """Note that the entry of `path` in its folder is new, another or gone. `root` is the folder up to which
+    the folders above may be new too."""
     _unsynced.add(os.path.dirname(path), root)
 
 
@@ -79,14 +79,14 @@ def sync_folders() -> None:
 
 
 def sync_file(path: str) -> None:
-    """Return when the content of a file that a library wrote is on the disk; OSError names it. One that is gone is
-    passed over."""
+    """Return when the content of a file that a library wrote is on the disk; OSError names it. One that is
+    gone is passed over."""
     _sync(path, os.O_RDONLY)
 
 
 def sync_tree(top: str, without: str) -> None:
-    """Return when the entries of all folders at and below `top` are on the disk, and that of `top` itself: of those
-    too that another process changed. `without` is a folder in `top` that is left out."""
+    """Return when the entries of all folders at and below `top` are on the disk, and that of `top` itself: of
+    those too that another process changed. `without` is a folder in `top` that is left out."""
     for folder, folders, _ in os.walk(top):
         if folder == top and without in folders:
             folders.remove(without)

@@ -31,7 +31,8 @@ class NoBucketError(StorageError, FileNotFoundError):
 
 @contextmanager
 def naming_path(path: str) -> Iterator[None]:
-    """An error of the disk as a StorageError that names `path`: the system's error on an open file names none."""
+    """An error of the disk as a StorageError that names `path`: the system's error on an open file names
+    none."""
     try:
         yield
     except OSError as error:
@@ -42,8 +43,9 @@ def naming_path(path: str) -> Iterator[None]:
 
 
 def what_to_do(message: str) -> str | None:
-    """What to do about the failing disk that the message of an error tells of, in a sentence; None if it tells of
-    none. (The error itself may have passed through libraries that keep no more of it than its text.)"""
+    """What to do about the failing disk that the message of an error tells of, in a sentence; None if it
+    tells of none. (The error itself may have passed through libraries that keep no more of it than its
+    text.)"""
     if any(os.strerror(number) in message for number in FULL):
         return "Free some room and make the same call again: it continues where this one stopped."
     if any(os.strerror(number) in message for number in _BROKEN):

@@ -1,15 +1,17 @@
-"""Folders on disk or in an object store, with the one promise everything rests on: a file appears whole or not at all.
+"""Folders on disk or in an object store, with the one promise everything rests on: a file appears whole or
+not at all.
 
-Names inside a Folder are relative and use "/". On disk a file is written under a temporary name that is unique to
-the attempt, synced and renamed; in an object store it is spooled to local disk and put in one request.
+Names inside a Folder are relative and use "/". On disk a file is written under a temporary name that is
+unique to the attempt, synced and renamed; in an object store it is spooled to local disk and put in one
+request.
 
-What `publish`, `publish_new` and `mark` write vouches for what the process wrote before: that is on the disk, with its
-folders, before the name appears, and the name is when the first two return. What `write`, `writing`, `publish_link` and
-the removals do is on the disk when the next of these, or `sync`, returns (see `durable`).
+What `publish`, `publish_new` and `mark` write vouches for what the process wrote before: that is on the disk,
+with its folders, before the name appears, and the name is when the first two return. What `write`, `writing`,
+`publish_link` and the removals do is on the disk when the next of these, or `sync`, returns (see `durable`).
 
-The temporary files of `name` lie in a folder `.tmp-name` beside it, each locked (flock) by its writer for as long as
-that lives. So the next writer of `name` finds what dead writers left without listing a large folder, and removes it.
-"""
+The temporary files of `name` lie in a folder `.tmp-name` beside it, each locked (flock) by its writer for as
+long as that lives. So the next writer of `name` finds what dead writers left without listing a large folder,
+and removes it."""
 
 from __future__ import annotations
 
@@ -37,7 +39,14 @@ from lineage.storage.clients import (
     is_remote,
     object_store_settings,
 )
-from lineage.storage.durable import entry_changed, make_folder, sync_file, sync_folders, sync_tree, tree_removed
+from lineage.storage.durable import (
+    entry_changed,
+    make_folder,
+    sync_file,
+    sync_folders,
+    sync_tree,
+    tree_removed,
+)
 from lineage.storage.errors import FULL, ForbiddenError, StorageError, UnreachableError
 
 __all__ = (
@@ -55,24 +64,29 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def with_environment(url: str, environment: Mapping[str, str] = os.environ) -> str:
-    """`url` with every `${SLUICE_SECRET_…}` in its user part or query replaced by that variable: so credentials need
-    not stand in a recipe. RecipeError if a variable is not set or has another name, or stands elsewhere in the URL,
-    where it would be recorded."""
+    """`url` with every `${SLUICE_SECRET_…}` in its user part or query replaced by that variable: so
+    credentials need not stand in a recipe. RecipeError if a variable is not set or has another name, or
+    stands elsewhere in the URL, where it would be recorded."""
     scheme, found, rest = url.partition("://")
     if not found or "${" not in rest:
         return url
     user, at, host_and_path = rest.rpartition("@") if "@" in rest.partition("?")[0] else ("", "", rest)
     place, mark, query = host_and_path.partition("?")
     if "${" in place:
-        raise RecipeError(f"{without_secrets(url)}: a variable can stand for credentials only, before @ or behind ?")
+        raise RecipeError(
+            f"{without_secrets(url)}: a variable can stand for credentials only, before @ or behind ?"
+        )
 
     def value(name: re.Match[str]) -> str:
         if not name[1].startswith(SECRET_PREFIX):
             raise RecipeError(
-                f"{without_secrets(url)}: {name[1]!r}: expected a variable whose name begins with {SECRET_PREFIX}"
+                f"{without_secrets(url)}: {name[1]!r}: expected a variable whose name begins with"
+                f" {SECRET_PREFIX}"
             )
         if name[1] not in environment:
-            raise RecipeError(f"{without_secrets(url)}: the variable {name[1]} is not set; it holds the credentials")
+            raise RecipeError(
+                f"{without_secrets(url)}: the variable {name[1]} is not set; it holds the credentials"
+            )
         return environment[name[1]]
 
     filled = [_VARIABLE.sub(value, part) for part in (user, query)]
@@ -98,8 +112,8 @@ def not_for_tables(url: str) -> str | None:
 
 
 def kind_of(url: str) -> str | None:
-    """What lies at a path or URL: "file" or "directory", None if nothing does. A store that fails or refuses raises
-    its error: fsspec's own isfile takes that for "no such file"."""
+    """What lies at a path or URL: "file" or "directory", None if nothing does. A store that fails or refuses
+    raises its error: fsspec's own isfile takes that for "no such file"."""
     if not is_remote(url):
         path = local_path(url)
         return "file" if os.path.isfile(path) else "directory" if os.path.isdir(path) else None
@@ -155,26 +169,27 @@ class Folder:
         return cast(bytes, filesystem(self.url).cat_file(self.at(name), start=start, end=start + length))
 
     def publish(self, name: str, data: bytes) -> None:
-        """`data` as the content of `name`, whole or not at all; what stood there before is replaced. It is on the disk
-        after all that this process wrote before, and before this returns."""
+        """`data` as the content of `name`, whole or not at all; what stood there before is replaced. It is on
+        the disk after all that this process wrote before, and before this returns."""
         self.sync()
         self.write(name, data)
         self.sync()
 
     def write(self, name: str, data: bytes) -> None:
-        """The same of a file that vouches for nothing: it is on the disk when the next that does is published."""
+        """The same of a file that vouches for nothing: it is on the disk when the next that does is
+        published."""
         with self.writing(name) as file:
             file.write(data)
 
     def mark(self, name: str, data: bytes) -> None:
-        """`write` a file that says that work is done, once all that this process wrote is on the disk. Its own name may
-        be lost with the power: the work is done again then."""
+        """`write` a file that says that work is done, once all that this process wrote is on the disk. Its
+        own name may be lost with the power: the work is done again then."""
         self.sync()
         self.write(name, data)
 
     def publish_link(self, name: str, path: str) -> bool:
-        """The local file `path` under another name here, at no cost in bytes; False, and nothing is done, where the two
-        do not lie on one local file system. What stood there before is replaced."""
+        """The local file `path` under another name here, at no cost in bytes; False, and nothing is done,
+        where the two do not lie on one local file system. What stood there before is replaced."""
         if self.is_remote or is_remote(path):
             return False
         target = Path(self.at(name))
@@ -221,7 +236,8 @@ class Folder:
     def writing(self, name: str) -> Iterator[IO[bytes]]:
         """A binary file to write; it becomes `name` when the block ends, and vanishes if the block raises."""
         if self.is_remote:
-            # The spool has no name, so that a killed process leaves none behind; the client opens it by its descriptor.
+            # The spool has no name, so that a killed process leaves none behind; the client opens it by its
+            # descriptor.
             with tempfile.TemporaryFile() as spool:
                 with _naming_full_disks(tempfile.gettempdir()):
                     yield cast(IO[bytes], spool)
@@ -239,8 +255,8 @@ class Folder:
         entry_changed(str(target), self._root)
 
     def sync(self) -> None:
-        """Return when all that this process published and removed is on the disk. In an object store each is durable
-        when its request is answered."""
+        """Return when all that this process published and removed is on the disk. In an object store each is
+        durable when its request is answered."""
         if not self.is_remote:
             sync_folders()
 
@@ -267,8 +283,8 @@ class Folder:
         return int(filesystem(self.url).size(self.at(name)))
 
     def names(self, under: str = "") -> list[str]:
-        """Every file below `under`, relative to this folder, sorted; none if there is no such folder. Temporary
-        files of attempts under way are left out."""
+        """Every file below `under`, relative to this folder, sorted; none if there is no such folder.
+        Temporary files of attempts under way are left out."""
         if not self.is_remote:
             return sorted(_walk_local(Path(self.at(under)), Path(self.url)))
         prefix = self.at("").split("://", 1)[1].rstrip("/") + "/"
@@ -279,12 +295,15 @@ class Folder:
         return sorted(path.split("://", 1)[-1].removeprefix(prefix) for path in found)
 
     def folders(self) -> list[str]:
-        """The folders right below this one, sorted; on a disk the empty ones too, but none of temporary files."""
+        """The folders right below this one, sorted; on a disk the empty ones too, but none of temporary
+        files."""
         if self.is_remote:
             return sorted({name.partition("/")[0] for name in self.names() if "/" in name})
         try:
             with os.scandir(self.url) as entries:
-                return sorted(entry.name for entry in entries if entry.is_dir() and not is_temporary(entry.name))
+                return sorted(
+                    entry.name for entry in entries if entry.is_dir() and not is_temporary(entry.name)
+                )
         except FileNotFoundError:
             return []
 
@@ -298,10 +317,13 @@ class Folder:
 
     def is_begun(self, name: str) -> bool:
         """Whether a writer is at `name`, or died at it or failed; never in an object store."""
-        return not self.is_remote and os.path.exists(Path(self.at(name)).with_name(_TEMPORARY + os.path.basename(name)))
+        return not self.is_remote and os.path.exists(
+            Path(self.at(name)).with_name(_TEMPORARY + os.path.basename(name))
+        )
 
     def drop_dead(self, prefix: str) -> None:
-        """Remove what dead writers left of files whose path here begins with `prefix`; an object store keeps none."""
+        """Remove what dead writers left of files whose path here begins with `prefix`; an object store keeps
+        none."""
         if not self.is_remote:
             start = Path(self.at(prefix))
             for folder in start.parent.glob(f"{_TEMPORARY}{glob.escape(start.name)}*"):
@@ -317,8 +339,9 @@ class Folder:
                 folders[:] = [name for name in folders if not name.startswith(_TEMPORARY)]
 
     def move(self, name: str, to: str, *, last: str) -> None:
-        """Move the folder `name` to `to`, which is not there. At once on a disk. An object store copies each file, the
-        one called `last` at the end, and deletes that one first: so a folder that has it is whole, here and there."""
+        """Move the folder `name` to `to`, which is not there. At once on a disk. An object store copies each
+        file, the one called `last` at the end, and deletes that one first: so a folder that has it is whole,
+        here and there."""
         if not self.is_remote:
             make_folder(os.path.dirname(self.at(to)), self._root)
             os.replace(self.at(name), self.at(to))
@@ -332,8 +355,8 @@ class Folder:
         self.remove_tree(name)
 
     def remove_tree(self, name: str) -> None:
-        """Delete everything below `name`; nothing happens if it is gone already. OSError names the first that cannot be
-        deleted: the same call again goes on."""
+        """Delete everything below `name`; nothing happens if it is gone already. OSError names the first that
+        cannot be deleted: the same call again goes on."""
         if not self.is_remote:
             remove_local_tree(self.at(name))
             tree_removed(self.at(name), self._root)
@@ -343,8 +366,8 @@ class Folder:
 
 
 def remove_local_tree(path: str) -> None:
-    """Delete a local folder and all below it; nothing happens if it is gone already. OSError names the first path that
-    cannot be deleted."""
+    """Delete a local folder and all below it; nothing happens if it is gone already. OSError names the first
+    path that cannot be deleted."""
 
     def refuse(_act: object, name: str, raised: tuple[type[BaseException], BaseException, object]) -> None:
         error = raised[1]
@@ -365,7 +388,8 @@ def _remove_empty(folder: Path) -> None:
 
 @contextmanager
 def _naming_full_disks(path: str) -> Iterator[None]:
-    """A full disk, or a quota that is used up, as a StorageError that names the file: the system's error does not."""
+    """A full disk, or a quota that is used up, as a StorageError that names the file: the system's error does
+    not."""
     try:
         yield
     except OSError as error:
@@ -376,8 +400,8 @@ def _naming_full_disks(path: str) -> Iterator[None]:
 
 @contextmanager
 def _temporary(target: Path) -> Iterator[tuple[_NewFile, Path]]:
-    """A locked, empty file to write in, and its path; gone at the end unless it was renamed. What dead writers of
-    `target` left is removed."""
+    """A locked, empty file to write in, and its path; gone at the end unless it was renamed. What dead
+    writers of `target` left is removed."""
     folder = target.with_name(_TEMPORARY + target.name)
     file = None
     while file is None:
@@ -396,8 +420,8 @@ def _temporary(target: Path) -> Iterator[tuple[_NewFile, Path]]:
 
 
 def _locked_file(path: Path, target: Path) -> _NewFile | None:
-    """A new file at `path` that others can see to have a live writer; None if one of them took it for dead before, and
-    removes it."""
+    """A new file at `path` that others can see to have a live writer; None if one of them took it for dead
+    before, and removes it."""
     file = _NewFile(path, target)
     if _lock(file.fileno()) is not False and os.fstat(file.fileno()).st_nlink:
         return file
@@ -406,7 +430,8 @@ def _locked_file(path: Path, target: Path) -> _NewFile | None:
 
 
 class _RawFile(io.FileIO):
-    """A file whose errors name `target`, which it is written for: the system's error on an open file names none."""
+    """A file whose errors name `target`, which it is written for: the system's error on an open file names
+    none."""
 
     def __init__(self, path: Path, target: Path) -> None:
         super().__init__(os.fspath(path), "xb")  # as an error is to name it
@@ -454,7 +479,8 @@ def _remove_dead(folder: Path) -> None:
     for name in os.listdir(folder):
         with contextlib.suppress(FileNotFoundError), open(folder / name, "rb") as file:
             if _lock(file.fileno()):
-                # Under the lock: a writer that has made the file and not yet locked it will see that it is gone.
+                # Under the lock: a writer that has made the file and not yet locked it will see that it is
+                # gone.
                 (folder / name).unlink(missing_ok=True)
 
 

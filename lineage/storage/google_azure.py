@@ -1,8 +1,8 @@
 """Google Cloud Storage (gs://) and Azure Blob Storage (az://), through fsspec: for inputs and exports.
 
-Both come with packages of their own, gcsfs and adlfs, which are extras. Credentials are what these find in the
-environment. No output lies there: its lock and its lineage tables need what is written for disks and S3 alone.
-"""
+Both come with packages of their own, gcsfs and adlfs, which are extras. Credentials are what these find in
+the environment. No output lies there: its lock and its lineage tables need what is written for disks and S3
+alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _WORK: Final = "work/"
 
 @contextmanager
 def clear_errors(folder: Folder) -> Iterator[None]:
-    """While the block runs, errors of a Google or Azure store become StorageErrors, as those of S3 and disks are."""
+    """While the block runs, errors of a Google or Azure store become StorageErrors, as those of S3 and disks
+    are."""
     try:
         yield
     except _errors_of(folder) as error:
@@ -32,7 +33,8 @@ def clear_errors(folder: Folder) -> Iterator[None]:
 
 
 def _errors_of(folder: Folder) -> tuple[type[Exception], ...]:
-    """What the packages of the folder's store raise besides OSError; none for other stores, or without the package."""
+    """What the packages of the folder's store raise besides OSError; none for other stores, or without the
+    package."""
     scheme = _scheme(folder)
     with suppress(ImportError):
         if scheme == "gs":
@@ -52,13 +54,16 @@ def _scheme(folder: Folder) -> str:
 
 
 def erase(folder: Folder) -> None:
-    """Delete what a Google or Azure store still keeps of objects of `folder` that were deleted or written again.
-    StorageError where it keeps some for a time (soft delete). Nothing to do elsewhere."""
+    """Delete what a Google or Azure store still keeps of objects of `folder` that were deleted or written
+    again. StorageError where it keeps some for a time (soft delete). Nothing to do elsewhere."""
     scheme = _scheme(folder)
-    num_kept = _erase_google(folder.url) if scheme == "gs" else _erase_azure(folder.url) if scheme == "az" else 0
+    num_kept = (
+        _erase_google(folder.url) if scheme == "gs" else _erase_azure(folder.url) if scheme == "az" else 0
+    )
     if num_kept:
         raise StorageError(
-            f"the store still keeps {num_kept:,} deleted objects of {folder.url} (soft delete): switch that off for"
+            f"the store still keeps {num_kept:,} deleted objects of {folder.url} (soft delete): switch that"
+            f" off for"
             " this bucket or account; what is kept already goes when its time is over"
         )
 
@@ -82,7 +87,9 @@ def _google_objects(url: str, **which: str) -> Iterator[dict[str, Any]]:
                 "GET", "b/{}/o", urlsplit(url).netloc, prefix=_prefix(url), json_out=True, **which, **more
             )
         except ValueError as error:  # gcsfs says so of a bad request
-            raise StorageError(f"whether the store keeps what is deleted from {url} is unknown: {error}") from error
+            raise StorageError(
+                f"whether the store keeps what is deleted from {url} is unknown: {error}"
+            ) from error
         yield from page.get("items", [])
         if "nextPageToken" not in page:
             return
@@ -90,8 +97,8 @@ def _google_objects(url: str, **which: str) -> Iterator[dict[str, Any]]:
 
 
 def _erase_azure(url: str) -> int:
-    """Delete former versions and snapshots; how many of them, and of deleted blobs, are there still that may hold
-    text."""
+    """Delete former versions and snapshots; how many of them, and of deleted blobs, are there still that may
+    hold text."""
     store, prefix = filesystem(url), _prefix(url)
     container = store.service_client.get_container_client(urlsplit(url).netloc)
 

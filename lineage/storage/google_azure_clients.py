@@ -1,4 +1,5 @@
-"""The clients of Google Cloud Storage (gs://) and Azure Blob Storage (az://), of the packages gcsfs and adlfs."""
+"""The clients of Google Cloud Storage (gs://) and Azure Blob Storage (az://), of the packages gcsfs and
+adlfs."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def google_store() -> Any:
 
 
 def azure_store() -> Any:
-    """The file system of az://. RecipeError where adlfs is not installed, StorageError where no account is named."""
+    """The file system of az://. RecipeError where adlfs is not installed, StorageError where no account is
+    named."""
     try:
         from adlfs import AzureBlobFileSystem
     except ImportError as error:
@@ -28,7 +30,8 @@ def azure_store() -> Any:
         return AzureBlobFileSystem(use_listings_cache=False, skip_instance_cache=True)
     except ValueError as error:
         raise StorageError(
-            f"az://: no storage account ({error}): set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME"
+            f"az://: no storage account ({error}): set AZURE_STORAGE_CONNECTION_STRING, or"
+            f" AZURE_STORAGE_ACCOUNT_NAME"
             " and AZURE_STORAGE_ACCOUNT_KEY"
         ) from error
 

@@ -10,8 +10,8 @@ from lineage.ids import ID_BYTES
 
 
 class HashingFile:
-    """Passes what is written on to `file`. Closing it leaves `file` open: the folder's context closes that one, once it
-    knows that all went well. For `pyarrow.PythonFile`."""
+    """Passes what is written on to `file`. Closing it leaves `file` open: the folder's context closes that
+    one, once it knows that all went well. For `pyarrow.PythonFile`."""
 
     closed = False
 

@@ -1,11 +1,11 @@
 """Holding an OUT: one run, purge or training commit at a time writes its index and its store.
 
-On disk it is a lock (flock) on the folder itself, freed by the holder's death, with no file left behind. In S3 it is a
-lease: an object written by conditional put, renewed while the holder lives and taken over once its age (by the server's
-clock) passes LEASE_SECONDS. The holder calls `check` before it publishes: one whose lease ran out, because it was
-suspended or cut off, publishes nothing. This is fencing by time: a taker waits for the whole lease, a holder stops at
-three quarters of it, and the quarter between them covers a publication that had begun and the drift of clocks.
-"""
+On disk it is a lock (flock) on the folder itself, freed by the holder's death, with no file left behind. In
+S3 it is a lease: an object written by conditional put, renewed while the holder lives and taken over once its
+age (by the server's clock) passes LEASE_SECONDS. The holder calls `check` before it publishes: one whose
+lease ran out, because it was suspended or cut off, publishes nothing. This is fencing by time: a taker waits
+for the whole lease, a holder stops at three quarters of it, and the quarter between them covers a publication
+that had begun and the drift of clocks."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def hold(
     """Hold `folder` (made if it is not there) while the block runs; `what` names the holder to others, e.g.
     "sluice purge".
 
-    HeldError if another holds it for all of `wait_seconds`. Two holds in one process exclude each other too. `clock`
-    is what a lease runs out by, in seconds."""
+    HeldError if another holds it for all of `wait_seconds`. Two holds in one process exclude each other too.
+    `clock` is what a lease runs out by, in seconds."""
     if not folder.is_remote:
         with _locked(folder, wait_seconds):
             yield Hold()
@@ -86,7 +86,9 @@ def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
     try:
         make_folder(folder.url, folder.url)
     except OSError as error:
-        raise StorageError(f"{folder.url} cannot be a folder ({error.strerror}): name another output") from error
+        raise StorageError(
+            f"{folder.url} cannot be a folder ({error.strerror}): name another output"
+        ) from error
     descriptor = os.open(folder.url, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + wait_seconds
@@ -100,7 +102,8 @@ def _locked(folder: Folder, wait_seconds: float) -> Iterator[None]:
 
 
 def holder_of(folder: Folder) -> str | None:
-    """Who holds `folder` now, for a message; None where nobody does, or a process that this machine does not list."""
+    """Who holds `folder` now, for a message; None where nobody does, or a process that this machine does not
+    list."""
     if not folder.is_remote:
         try:
             return _listed_holder(os.stat(folder.url).st_ino)
@@ -113,8 +116,8 @@ def holder_of(folder: Folder) -> str | None:
 
 
 def _local_holder(descriptor: int) -> str:
-    """Who has a file's lock (flock), for a message: a nameless one where Linux does not list it, as of another machine,
-    where the file system is shared."""
+    """Who has a file's lock (flock), for a message: a nameless one where Linux does not list it, as of
+    another machine, where the file system is shared."""
     return _listed_holder(os.fstat(descriptor).st_ino) or "another process (a run, purge or training commit)"
 
 
@@ -133,16 +136,18 @@ def _listed_holder(inode: int) -> str | None:
 
 
 def try_lock(descriptor: int, place: str) -> bool:
-    """Whether this descriptor has its file's lock (flock) now; `place` names the file. StorageError where the file
-    system has no locks."""
+    """Whether this descriptor has its file's lock (flock) now; `place` names the file. StorageError where the
+    file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
         raise StorageError(
-            f"{place} cannot be locked ({error.strerror}), so that two processes might write it at once: mount its"
-            " file system with locks (Lustre with -o flock, NFS with its lock service, FUSE with flock), or name a"
+            f"{place} cannot be locked ({error.strerror}), so that two processes might write it at once:"
+            f" mount its"
+            " file system with locks (Lustre with -o flock, NFS with its lock service, FUSE with flock), or"
+            " name a"
             " folder of a local disk or of s3://"
         ) from error
     return True
@@ -175,7 +180,12 @@ class _Lease(Hold):
 
     def __init__(self, url: str, what: str, seconds: float, clock: Callable[[], float]) -> None:
         self._url, self._seconds, self._clock = url, seconds, clock
-        self._about = {"holder": uuid.uuid4().hex, "what": what, "host": socket.gethostname(), "pid": os.getpid()}
+        self._about = {
+            "holder": uuid.uuid4().hex,
+            "what": what,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+        }
         self._about["since"] = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         self._renewals = 0
         self._etag = ""
@@ -187,7 +197,8 @@ class _Lease(Hold):
     def check(self) -> None:
         if self._clock() >= self._good_until:
             raise HeldError(
-                f"the lease {self._url} of this process ran out and another may hold the folder: nothing more is "
+                f"the lease {self._url} of this process ran out and another may hold the folder: nothing more"
+                f" is "
                 "published. Call the same command again"
             )
 
@@ -213,8 +224,8 @@ class _Lease(Hold):
         self._thread.start()
 
     def release(self) -> None:
-        """Give it back, if it is still ours. A store that fails is asked again: what stays keeps the next call waiting
-        for the rest of the lease. OSError if it fails for good."""
+        """Give it back, if it is still ours. A store that fails is asked again: what stays keeps the next
+        call waiting for the rest of the lease. OSError if it fails for good."""
         self._stop.set()
         self._thread.join()
         for pause in (*_RELEASE_PAUSES, None):
@@ -230,7 +241,8 @@ class _Lease(Hold):
         self._good_until = -math.inf
 
     def _body(self) -> bytes:
-        # Each writing differs, so that each has its own ETag: a taker who looked before a renewal must fail after it.
+        # Each writing differs, so that each has its own ETag: a taker who looked before a renewal must fail
+        # after it.
         return json.dumps({**self._about, "renewals": self._renewals}).encode()
 
     def _holds(self, etag: str | None, asked: float) -> bool:

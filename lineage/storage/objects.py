@@ -1,4 +1,5 @@
-"""What S3 can do beyond files: conditional puts and deletes, an object's age by the server's clock, old versions."""
+"""What S3 can do beyond files: conditional puts and deletes, an object's age by the server's clock, old
+versions."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ def _bucket_and_key(url: str) -> tuple[str, str]:
 
 
 def _bucket_and_prefix(folder: Folder) -> tuple[str, str]:
-    """The bucket, and what the keys of all objects in `folder` begin with: nothing where it is the whole bucket."""
+    """The bucket, and what the keys of all objects in `folder` begin with: nothing where it is the whole
+    bucket."""
     bucket, key = _bucket_and_key(folder.url)
     return bucket, f"{key}/" if key else ""
 
@@ -49,7 +51,8 @@ def _call(url: str, operation: str, **arguments: Any) -> Any:
 
 
 def _unless_precondition(call: Callable[[], T]) -> T | None:
-    """What `call` gives; None where the object was not as the condition said. s3fs hides the code behind an OSError."""
+    """What `call` gives; None where the object was not as the condition said. s3fs hides the code behind an
+    OSError."""
     try:
         return call()
     except FileExistsError:
@@ -64,15 +67,20 @@ def _unless_precondition(call: Callable[[], T]) -> T | None:
 def put_new(url: str, data: bytes) -> str | None:
     """Write an object that must not exist yet: its ETag, or None if one with other content does."""
     bucket, key = _bucket_and_key(url)
-    reply = _unless_precondition(lambda: _call(url, "put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*"))
+    reply = _unless_precondition(
+        lambda: _call(url, "put_object", Bucket=bucket, Key=key, Body=data, IfNoneMatch="*")
+    )
     return _etag_of_content(url, data) if reply is None else str(reply["ETag"])
 
 
 def put_over(url: str, data: bytes, etag: str) -> str | None:
-    """Replace the object that has `etag`: the new ETag, or None if it has other content by now, or is gone."""
+    """Replace the object that has `etag`: the new ETag, or None if it has other content by now, or is
+    gone."""
     bucket, key = _bucket_and_key(url)
     try:
-        reply = _unless_precondition(lambda: _call(url, "put_object", Bucket=bucket, Key=key, Body=data, IfMatch=etag))
+        reply = _unless_precondition(
+            lambda: _call(url, "put_object", Bucket=bucket, Key=key, Body=data, IfMatch=etag)
+        )
     except FileNotFoundError:
         return None
     return _etag_of_content(url, data) if reply is None else str(reply["ETag"])
@@ -81,7 +89,8 @@ def put_over(url: str, data: bytes, etag: str) -> str | None:
 def _etag_of_content(url: str, data: bytes) -> str | None:
     """The ETag of the object if it holds `data`, else None.
 
-    The client tries a put again whose answer was lost, and the second try fails at what the first has written."""
+    The client tries a put again whose answer was lost, and the second try fails at what the first has
+    written."""
     stored = get(url)
     return stored.etag if stored is not None and stored.data == data else None
 
@@ -89,11 +98,15 @@ def _etag_of_content(url: str, data: bytes) -> str | None:
 def delete_exactly(url: str, etag: str) -> bool:
     """Delete the object that has `etag`; False if it is another by now."""
     bucket, key = _bucket_and_key(url)
-    return _unless_precondition(lambda: _call(url, "delete_object", Bucket=bucket, Key=key, IfMatch=etag)) is not None
+    return (
+        _unless_precondition(lambda: _call(url, "delete_object", Bucket=bucket, Key=key, IfMatch=etag))
+        is not None
+    )
 
 
 def get(url: str) -> Stored | None:
-    """The object, or None if there is none. The age compares two times of the server, so no clock here matters."""
+    """The object, or None if there is none. The age compares two times of the server, so no clock here
+    matters."""
     bucket, key = _bucket_and_key(url)
     # The body is read apart: inside s3fs's loop, where its connection lives.
     try:
@@ -106,8 +119,8 @@ def get(url: str) -> Stored | None:
 
 
 def why_no_bucket(folder: Folder) -> str | None:
-    """That the bucket of `folder` is not there, in words; None where it is, or cannot be listed. (A question for one
-    object is answered alike in both cases.)"""
+    """That the bucket of `folder` is not there, in words; None where it is, or cannot be listed. (A question
+    for one object is answered alike in both cases.)"""
     bucket, _ = _bucket_and_key(folder.url)
     try:
         _call(folder.url, "list_objects_v2", Bucket=bucket, MaxKeys=1)
@@ -119,7 +132,8 @@ def why_no_bucket(folder: Folder) -> str | None:
 
 
 def keeps_old_versions(folder: Folder) -> bool:
-    """Whether deleting an object of `folder` leaves its bytes in an older version (versioning on or suspended)."""
+    """Whether deleting an object of `folder` leaves its bytes in an older version (versioning on or
+    suspended)."""
     if not is_s3(folder.url):
         return False
     bucket, _ = _bucket_and_key(folder.url)
@@ -128,7 +142,8 @@ def keeps_old_versions(folder: Folder) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version of an object (or a delete marker): the object's name within its folder, and the version's id."""
+    """One version of an object (or a delete marker): the object's name within its folder, and the version's
+    id."""
 
     name: str
     version_id: str
@@ -156,7 +171,8 @@ def versions(folder: Folder, under: str) -> Iterator[Version]:
 
 
 def delete_versions(folder: Folder, doomed: Iterable[Version]) -> None:
-    """Delete these versions for good; StorageError names one that the bucket keeps (object lock, no permission)."""
+    """Delete these versions for good; StorageError names one that the bucket keeps (object lock, no
+    permission)."""
     bucket, prefix = _bucket_and_prefix(folder)
     for version in doomed:
         key = prefix + version.name
@@ -170,13 +186,20 @@ def delete_versions(folder: Folder, doomed: Iterable[Version]) -> None:
 
 
 def abort_uploads(folder: Folder, under: str) -> None:
-    """End every multipart upload under a name beginning with `under`: its parts are bytes that no listing shows."""
+    """End every multipart upload under a name beginning with `under`: its parts are bytes that no listing
+    shows."""
     bucket, prefix = _bucket_and_prefix(folder)
     more: dict[str, str] = {}
     while True:
         page = _call(folder.url, "list_multipart_uploads", Bucket=bucket, Prefix=prefix + under, **more)
         for upload in page.get("Uploads", []):
-            _call(folder.url, "abort_multipart_upload", Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
+            _call(
+                folder.url,
+                "abort_multipart_upload",
+                Bucket=bucket,
+                Key=upload["Key"],
+                UploadId=upload["UploadId"],
+            )
         if not page.get("IsTruncated"):
             return
         more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}

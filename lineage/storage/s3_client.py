@@ -1,4 +1,5 @@
-"""The S3 client: s3fs, whose every error says in one sentence which object was asked for, what is wrong and what to do.
+"""The S3 client: s3fs, whose every error says in one sentence which object was asked for, what is wrong and
+what to do.
 
 Types stay what s3fs and its callers look for: what is absent is a FileNotFoundError, what is forbidden a
 PermissionError, and the cause is the server's own answer.
@@ -48,8 +49,8 @@ class S3Client(s3fs.S3FileSystem):  # type: ignore[misc]
 
     call_s3 = sync_wrapper(_call_s3)
 
-    # fsspec takes every error for "no such file", also that of a store which fails: then a purge would leave a file
-    # in place that it could not see, and an index of checksums would be begun anew.
+    # fsspec takes every error for "no such file", also that of a store which fails: then a purge would leave
+    # a file in place that it could not see, and an index of checksums would be begun anew.
     async def _isfile(self, path: str) -> bool:
         return await self._is(path, "file")
 
@@ -69,16 +70,19 @@ def _place(asked: dict[str, Any]) -> str:
 
 
 def clear_error(error: BaseException, place: str, *, anonymous: bool) -> BaseException:
-    """The error to raise in place of `error`: the same one where it says what is absent or what a caller looks for."""
+    """The error to raise in place of `error`: the same one where it says what is absent or what a caller
+    looks for."""
     store = _store()
     if isinstance(error, _NO_KEYS):
         return ForbiddenError(
-            f"{place}: there are no keys for {store} ({error}): set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a"
+            f"{place}: there are no keys for {store} ({error}): set AWS_ACCESS_KEY_ID and"
+            f" AWS_SECRET_ACCESS_KEY, a"
             " profile that exists, or AWS_NO_SIGN_REQUEST=1 for public data"
         )
     if isinstance(error, BotoCoreError | TimeoutError):
         return UnreachableError(
-            f"{place}: {store} does not answer ({_reason(error)}): check AWS_ENDPOINT_URL, AWS_REGION and the network,"
+            f"{place}: {store} does not answer ({_reason(error)}): check AWS_ENDPOINT_URL, AWS_REGION and the"
+            f" network,"
             " then make the same call again"
         )
     if isinstance(error, PermissionError):
@@ -87,16 +91,21 @@ def clear_error(error: BaseException, place: str, *, anonymous: bool) -> BaseExc
             if anonymous
             else "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and what these keys may do"
         )
-        return ForbiddenError(f"{place}: {store} refuses ({error.args[-1] if error.args else 'forbidden'}); {keys}")
+        return ForbiddenError(
+            f"{place}: {store} refuses ({error.args[-1] if error.args else 'forbidden'}); {keys}"
+        )
     if isinstance(error, FileNotFoundError) and _code(error) == "NoSuchBucket":
-        return NoBucketError(f"{place}: {store} has no such bucket: make it, or check the name and AWS_ENDPOINT_URL")
+        return NoBucketError(
+            f"{place}: {store} has no such bucket: make it, or check the name and AWS_ENDPOINT_URL"
+        )
     if (
         isinstance(error, OSError)
         and error.errno in _BUSY
         and _code(error).startswith(("5", "Internal", "Slow", "Serv"))
     ):
         return UnreachableError(
-            error.errno, f"{place}: {store} fails ({error.args[-1]}): make the same call again when it is well"
+            error.errno,
+            f"{place}: {store} fails ({error.args[-1]}): make the same call again when it is well",
         )
     return error
 
@@ -110,7 +119,9 @@ def _reason(error: BaseException) -> str:
     """What broke, without the URL that the libraries repeat (it may hold a signature)."""
     if isinstance(error, HTTPClientError) and error.kwargs.get("error") is not None:
         inner = error.kwargs["error"]
-        return f"{type(error).__name__}: {getattr(inner, 'strerror', None) or getattr(inner, 'os_error', inner)}"
+        return (
+            f"{type(error).__name__}: {getattr(inner, 'strerror', None) or getattr(inner, 'os_error', inner)}"
+        )
     return type(error).__name__
 
 

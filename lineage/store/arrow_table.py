@@ -1,4 +1,5 @@
-"""A table of the store as an Arrow dataset that checks what a scan will read before it begins (see `checked`)."""
+"""A table of the store as an Arrow dataset that checks what a scan will read before it begins (see
+`checked`)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from lineage.store.checked import DataFiles
 
 
 class CheckedDataset(ds.FileSystemDataset):  # type: ignore[misc]
-    """Every way to its rows goes through `scanner`, for Arrow and for DuckDB. Only the columns and files that the scan
-    names are checked: a count over one column of a wide table stays cheap."""
+    """Every way to its rows goes through `scanner`, for Arrow and for DuckDB. Only the columns and files that
+    the scan names are checked: a count over one column of a wide table stays cheap."""
 
     _files: DataFiles
     _num_rows: Mapping[str, int]

@@ -1,9 +1,12 @@
-"""The bytes that readers of the store rely on, checked before they are used: damage is an error, never a wrong answer.
+"""The bytes that readers of the store rely on, checked before they are used: damage is an error, never a
+wrong answer.
 
-1. A file of the Delta log is compared with its hash in checksums.json. What is newer than that (facts of a training or
+1. A file of the Delta log is compared with its hash in checksums.json. What is newer than that (facts of a
+  training or
    a purge before its checksum update) is taken as it is.
 2. A data file of one row group is compared whole with the hash in its name.
-3. A larger one has a side file: what its row groups can hold, and where each of their columns lies, with a digest. A
+3. A larger one has a side file: what its row groups can hold, and where each of their columns lies, with a
+  digest. A
    reader checks the footer, the page index and the columns of row groups that it needs. The pages' own checksums would
    not do: they cover no page header and no statistics, and one wrong bit in a bound hides the rows that are asked for.
 
@@ -44,14 +47,17 @@ Needs = Mapping[str, Sequence[tuple[Bound, Bound]]]
 
 
 _MENDS: Final = (
-    "where the machine lost its power, the same sluice run or sluice purge … --apply makes a commit again whose rows"
+    "where the machine lost its power, the same sluice run or sluice purge … --apply makes a commit again"
+    " whose rows"
     " are there"
 )
 
 
 def refusal(where: str, reason: str) -> DamagedFileError:
     """The error for a file that does not hold what was written."""
-    return DamagedFileError(f"{where} is damaged: {reason}. Run sluice verify, and restore the file from a copy")
+    return DamagedFileError(
+        f"{where} is damaged: {reason}. Run sluice verify, and restore the file from a copy"
+    )
 
 
 def may_hold(bounds: Mapping[str, tuple[Bound, Bound]], needs: Needs) -> bool:
@@ -65,9 +71,11 @@ def may_hold(bounds: Mapping[str, tuple[Bound, Bound]], needs: Needs) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedRowGroup:
-    """A row group: the least and greatest value of the columns that files are pruned by, and where each column ends.
+    """A row group: the least and greatest value of the columns that files are pruned by, and where each
+    column ends.
 
-    Columns lie one behind the other in the schema's order, from `start` on; `digests` has an xxh3-64 of each."""
+    Columns lie one behind the other in the schema's order, from `start` on; `digests` has an xxh3-64 of
+    each."""
 
     bounds: dict[str, tuple[Bound, Bound]]
     start: int
@@ -77,7 +85,8 @@ class CheckedRowGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """A side file: the length of a data file, its columns, its row groups, and the digest of all that comes after."""
+    """A side file: the length of a data file, its columns, its row groups, and the digest of all that comes
+    after."""
 
     size: int
     columns: tuple[str, ...]
@@ -91,7 +100,9 @@ class Sums:
         for group in self.groups:
             if needs is None or may_hold(group.bounds, needs):
                 starts = (group.start, *group.ends)
-                for start, end, digest, is_wanted in zip(starts, group.ends, group.digests, wanted, strict=False):
+                for start, end, digest, is_wanted in zip(
+                    starts, group.ends, group.digests, wanted, strict=False
+                ):
                     if is_wanted:
                         yield start, end, digest
         yield self.groups[-1].ends[-1], self.size, self.rest
@@ -120,7 +131,8 @@ def side_name(path: str) -> str:
 
 
 def read_sums(table: Folder, path: str) -> Sums | None:
-    """The side file of a data file, None if it has none (one row group, or written before there were side files)."""
+    """The side file of a data file, None if it has none (one row group, or written before there were side
+    files)."""
     name = side_name(path)
     try:
         data = table.read(name)
@@ -136,7 +148,9 @@ def read_sums(table: Folder, path: str) -> Sums | None:
         )
         for bounds, start, ends, digests in fields["groups"]
     )
-    return Sums(size=fields["bytes"], columns=tuple(fields["columns"]), groups=tuple(groups), rest=fields["rest"])
+    return Sums(
+        size=fields["bytes"], columns=tuple(fields["columns"]), groups=tuple(groups), rest=fields["rest"]
+    )
 
 
 def check_whole(table: Folder, path: str) -> None:
@@ -160,8 +174,8 @@ class DataFiles:
     def check(
         self, path: str, num_rows: int, columns: Collection[str] | None = None, needs: Needs | None = None
     ) -> None:
-        """Check the footer, the page index and, of every row group that may hold rows asked for, the columns asked for
-        (None: all). DamagedFileError names the file."""
+        """Check the footer, the page index and, of every row group that may hold rows asked for, the columns
+        asked for (None: all). DamagedFileError names the file."""
         if path not in self._sums:
             self._sums[path] = read_sums(self._table, path) if num_rows > GROUP_ROWS else None
             if self._sums[path] is None:
@@ -169,8 +183,8 @@ class DataFiles:
         sums = self._sums[path]
         if sums is None:
             return
-        # A piece is a column of one row group with its page headers, or all that comes behind the last group: page
-        # index, footer and their statistics. Its start names it.
+        # A piece is a column of one row group with its page headers, or all that comes behind the last group:
+        # page index, footer and their statistics. Its start names it.
         left = [piece for piece in sums.pieces(columns, needs) if (path, piece[0]) not in self._checked]
         with self._table.open(path) as file:
             for run in _runs(left, _GAP_BYTES if self._table.is_remote else 0):
@@ -211,8 +225,8 @@ class LogSums:
             self._body = unsealed_body(data, out.at(CHECKSUMS_FILE))
 
     def check(self, name: str, version: int | None = None) -> None:
-        """Compare the files that define table `name` at a Delta version, or now, with their hashes; DamagedFileError
-        names one that is another."""
+        """Compare the files that define table `name` at a Delta version, or now, with their hashes;
+        DamagedFileError names one that is another."""
         commits: dict[tuple[int, str], str] = {}
         checkpoints: dict[tuple[int, str], str] = {}
         for file, digest in self._of_table(name):
@@ -221,8 +235,8 @@ class LogSums:
             number, _, kind = file.rpartition("/")[2].partition(".")
             if number.isdigit() and (version is None or int(number) <= version):
                 (commits if kind == "json" else checkpoints)[int(number), file] = digest
-        # Delta reads the newest checkpoint at or before the version and the commits behind it. Older files have no part
-        # in the answer, so they are not checked.
+        # Delta reads the newest checkpoint at or before the version and the commits behind it. Older files
+        # have no part in the answer, so they are not checked.
         newest = max((number for number, _ in checkpoints), default=-1)
         needed = {file: digest for (number, file), digest in checkpoints.items() if number == newest}
         needed |= {file: digest for (number, file), digest in commits.items() if number > newest}

@@ -1,11 +1,11 @@
 """Keeping checksums.json true: at the end of a run, after a purge, and after a commit of facts.
 
-A writer of an OUT holds it (lineage.storage.lock) and updates the checksums before it releases the lock. A writer
-killed in between leaves facts newer than their checksums; the next commit to their table takes them in, and `verify`
-accepts them if they are whole.
+A writer of an OUT holds it (lineage.storage.lock) and updates the checksums before it releases the lock. A
+writer killed in between leaves facts newer than their checksums; the next commit to their table takes them
+in, and `verify` accepts them if they are whole.
 
-Only what a writer wrote, removed or appended to changes in checksums.json. So whatever else was damaged, lost or put
-there meanwhile stays what `verify` names it."""
+Only what a writer wrote, removed or appended to changes in checksums.json. So whatever else was damaged, lost
+or put there meanwhile stays what `verify` names it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ WORK: Final = "work"
 
 
 def cover_output(out: Folder, index: Index, rewritten: Collection[str] = ()) -> Checksums:
-    """Publish the checksums of everything under `out` that `index` does not cover, before a run publishes that.
+    """Publish the checksums of everything under `out` that `index` does not cover, before a run publishes
+    that.
 
     Of a call that was killed sums may be there. They are kept, but for the names in `rewritten`."""
     known = {entry.file: entry for entry in read_checksums(out).files} if out.exists(CHECKSUMS_FILE) else {}
@@ -43,13 +44,19 @@ def cover_output(out: Folder, index: Index, rewritten: Collection[str] = ()) -> 
 
 
 def update_checksums(
-    out: Folder, written: Iterable[FileSum] = (), removed: Collection[str] = (), appended: Collection[str] = ()
+    out: Folder,
+    written: Iterable[FileSum] = (),
+    removed: Collection[str] = (),
+    appended: Collection[str] = (),
 ) -> Checksums:
-    """Publish the checksums again: without the files that the caller `removed`, with the sums of those that it has
-    `written`, and with what is new in the folders of the tables that were `appended` to. Nothing else is listed or
-    read, however large the OUT is. StorageError if it has no checksums yet. The caller holds the OUT."""
+    """Publish the checksums again: without the files that the caller `removed`, with the sums of those that
+    it has `written`, and with what is new in the folders of the tables that were `appended` to. Nothing else
+    is listed or read, however large the OUT is. StorageError if it has no checksums yet. The caller holds the
+    OUT."""
     known = read_checksums(out)
-    sums = {entry.file: entry for entry in known.files if entry.file not in removed and not is_staged(entry.file)}
+    sums = {
+        entry.file: entry for entry in known.files if entry.file not in removed and not is_staged(entry.file)
+    }
     sums |= {entry.file: entry for entry in written}
     tables = {entry.table: entry for entry in known.tables}
     for table in appended:
@@ -57,7 +64,8 @@ def update_checksums(
         names = out.names(f"{FOLDER}/{table}")
         new = [name for name in names if name not in sums]
         if any(".checkpoint." in name for name in new):
-            # With each checkpoint of its log, and at no other time, Delta overwrites the file that names the newest.
+            # With each checkpoint of its log, and at no other time, Delta overwrites the file that names the
+            # newest.
             new += [name for name in names if name.endswith("/_delta_log/_last_checkpoint")]
         sums |= {name: _sum(out, name) for name in new}
         tables[table] = _table_sum(out, table)
@@ -70,12 +78,14 @@ def update_table_checksums(out: Folder, tables: Collection[str]) -> Checksums:
 
 
 def is_covered(out: Folder, tables: Collection[str]) -> bool:
-    """Whether `update_table_checksums` has come after the last commit to each of these tables, and ended: the call that
-    committed may have failed before it. Nothing is covered before a run has ended."""
+    """Whether `update_table_checksums` has come after the last commit to each of these tables, and ended: the
+    call that committed may have failed before it. Nothing is covered before a run has ended."""
     if not out.exists(CHECKSUMS_FILE):
         return True
     known = {entry.table: entry.version for entry in read_checksums(out).tables}
-    newer = (name for name in tables if has_table(out, name) and state(out, name).version > known.get(name, -1))
+    newer = (
+        name for name in tables if has_table(out, name) and state(out, name).version > known.get(name, -1)
+    )
     return not out.is_begun(CHECKSUMS_FILE) and next(newer, None) is None
 
 
@@ -114,6 +124,7 @@ def named_hash(name: str) -> str | None:
 
 
 def _sum(out: Folder, name: str) -> FileSum:
-    """The sum of a file; of a table's data file from its name: ten billion documents are not read again for it."""
+    """The sum of a file; of a table's data file from its name: ten billion documents are not read again for
+    it."""
     digest = named_hash(name)
     return sum_file(out, name) if digest is None else FileSum(file=name, hash=digest, bytes=out.size(name))

@@ -1,14 +1,15 @@
-"""The lineage store: Delta tables under `OUT/lineage/`, created once by a run and appended to exactly once after.
+"""The lineage store: Delta tables under `OUT/lineage/`, created once by a run and appended to exactly once
+after.
 
-Only `lineage` touches the Delta log. The protocol: every commit carries an application transaction id; the id is looked
-up in a freshly opened table before each attempt, because a repeated id is refused from a stale snapshot but accepted
-from a fresh one. Rows are never updated or deleted. deltalake syncs nothing that it writes to disk: so each commit is
-synced here, with its folders, before the call that made it returns.
+Only `lineage` touches the Delta log. The protocol: every commit carries an application transaction id; the id
+is looked up in a freshly opened table before each attempt, because a repeated id is refused from a stale
+snapshot but accepted from a fresh one. Rows are never updated or deleted. deltalake syncs nothing that it
+writes to disk: so each commit is synced here, with its folders, before the call that made it returns.
 
-Versions: a corpus is version 1 after its run and one more after each purge, as index.json counts. `purges` gains
-exactly one commit a purge, so version V of the corpus is Delta version V - 1 of `purges`; rows of `purged` count at V
-if their purge does. Everything else a run wrote never changes, and training facts are shown whole at every version.
-"""
+Versions: a corpus is version 1 after its run and one more after each purge, as index.json counts. `purges`
+gains exactly one commit a purge, so version V of the corpus is Delta version V - 1 of `purges`; rows of
+`purged` count at V if their purge does. Everything else a run wrote never changes, and training facts are
+shown whole at every version."""
 
 from __future__ import annotations
 
@@ -25,7 +26,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction, create_table_with_add_actions
+from deltalake.transaction import (
+    AddAction,
+    CommitProperties,
+    RemoveAction,
+    Transaction,
+    create_table_with_add_actions,
+)
 
 from lineage.ids import content_hash
 from lineage.index.checksums import DamagedFileError
@@ -60,7 +67,8 @@ _FENCE: Final = "rewrite-fence"
 
 
 class StoreError(ValueError):
-    """The store is missing, damaged or asked for what it does not have; the message says which and what to do."""
+    """The store is missing, damaged or asked for what it does not have; the message says which and what to
+    do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +96,8 @@ def plain_reason(error: Exception | str) -> str:
 
 @contextmanager
 def _naming_the_table(uri: str) -> Iterator[None]:
-    """deltalake's failures to write as a StorageError in one line that names the table, where its own names no place.
-    A commit that lost a race is left as it is: its caller tries again."""
+    """deltalake's failures to write as a StorageError in one line that names the table, where its own names
+    no place. A commit that lost a race is left as it is: its caller tries again."""
     try:
         yield
     except CommitFailedError:
@@ -99,15 +107,16 @@ def _naming_the_table(uri: str) -> Iterator[None]:
 
 
 def open_table(out: Folder, name: str, version: int | None = None, sums: LogSums | None = None) -> DeltaTable:
-    """Table `name`, freshly opened, at a Delta version or the latest; StoreError if it is not there, or if its log is
-    not as checksums.json says. A caller that opens many tables reads `sums` once for all."""
+    """Table `name`, freshly opened, at a Delta version or the latest; StoreError if it is not there, or if
+    its log is not as checksums.json says. A caller that opens many tables reads `sums` once for all."""
     uri = table_uri(out, name)
     try:
         (sums or log_sums(out)).check(name, version)
         return DeltaTable(uri, version=version, storage_options=delta_options(uri))
     except TableNotFoundError as error:
         raise StoreError(
-            f"no lineage table {name!r} at {uri}: give the output folder of a finished run (sluice run RECIPE)"
+            f"no lineage table {name!r} at {uri}: give the output folder of a finished run (sluice run"
+            f" RECIPE)"
         ) from error
     except DamagedFileError as error:
         raise StoreError(str(error)) from error
@@ -141,11 +150,11 @@ def commit_tables(
     only: Collection[str] = (),
     added: Sequence[str] = (),
 ) -> None:
-    """Make the written files the tables of the run at `out`, every table in one commit, tables without files too.
-    With `only`, no other tables. `added` are the columns that `documents` has besides.
+    """Make the written files the tables of the run at `out`, every table in one commit, tables without files
+    too. With `only`, no other tables. `added` are the columns that `documents` has besides.
 
-    Calling it again, after a kill or at once from two processes, changes nothing; StoreError if a table is there
-    already with other files."""
+    Calling it again, after a kill or at once from two processes, changes nothing; StoreError if a table is
+    there already with other files."""
     from lineage.store.tables import SCHEMAS, WRITTEN_ONCE, with_added
 
     out.sync()  # the files are on the disk before a commit names them
@@ -160,7 +169,8 @@ def commit_tables(
 
 
 def create_table(out: Folder, name: str, schema: pa.Schema, files: Sequence[TableFile]) -> bool:
-    """Create the table with its files in one commit; False if it is there already. The caller syncs its log."""
+    """Create the table with its files in one commit; False if it is there already. The caller syncs its
+    log."""
     uri = table_uri(out, name)
     options = delta_options(uri)
     if not out.is_remote:
@@ -189,8 +199,9 @@ def create_table(out: Folder, name: str, schema: pa.Schema, files: Sequence[Tabl
 
 
 def _configuration(name: str) -> dict[str, str]:
-    """The table's properties. Which columns have statistics must be declared: deltalake's Arrow datasets take a column
-    that is not declared to have them, and has none, for one that no filter can match, and answer with no rows."""
+    """The table's properties. Which columns have statistics must be declared: deltalake's Arrow datasets take
+    a column that is not declared to have them, and has none, for one that no filter can match, and answer
+    with no rows."""
     from lineage.store.tables import TABLES
 
     if pruned_by := TABLES[name].pruned_by:
@@ -202,16 +213,18 @@ def _check_same_files(out: Folder, name: str, files: Sequence[TableFile]) -> Non
     there, given = set(state(out, name).files), {file.path for file in files}
     if there != given:
         raise StoreError(
-            f"the lineage table {name!r} at {out.url} was written by another run: it has {len(there - given)} files "
+            f"the lineage table {name!r} at {out.url} was written by another run: it has {len(there - given)}"
+            f" files "
             f"that this run did not write and lacks {len(given - there)}. Give the run a new output folder"
         )
 
 
 def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
-    """Append `rows` to an appended table exactly once under `transaction_id`; False if they are there already.
+    """Append `rows` to an appended table exactly once under `transaction_id`; False if they are there
+    already.
 
-    Safe under races and kills: a second call with the same id, at once or later, appends nothing. StoreError if
-    no commit succeeds in many attempts."""
+    Safe under races and kills: a second call with the same id, at once or later, appends nothing. StoreError
+    if no commit succeeds in many attempts."""
     from lineage.store.tables import SCHEMAS
     from lineage.store.write import publish_rows, table_folder
 
@@ -229,8 +242,9 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
     file = publish_rows(out, name, prefix, rows)
     out.sync()
     for attempt in range(_ATTEMPTS):
-        # Opened anew before each attempt: Delta refuses a transaction id that was committed after the snapshot, and
-        # takes one that the snapshot already holds. So the id is looked up in the snapshot that the commit starts from.
+        # Opened anew before each attempt: Delta refuses a transaction id that was committed after the
+        # snapshot, and takes one that the snapshot already holds. So the id is looked up in the snapshot that
+        # the commit starts from.
         table = open_table(out, name)
         before = table.version()
         if table.transaction_version(transaction_id) is not None:
@@ -247,7 +261,9 @@ def append(out: Folder, name: str, rows: pa.Table, transaction_id: str) -> bool:
             _drop_others(out, name, prefix, [file.path], sums)
             _gather(out, name)
             return True
-    raise StoreError(f"{table_uri(out, name)}: {_ATTEMPTS} commits lost the race; is another writer stuck? Try again")
+    raise StoreError(
+        f"{table_uri(out, name)}: {_ATTEMPTS} commits lost the race; is another writer stuck? Try again"
+    )
 
 
 def commit_file(table: DeltaTable, name: str, file: TableFile, transaction_id: str) -> None:
@@ -272,8 +288,9 @@ def _sync_commits(out: Folder, name: str, first: int) -> None:
 def _gather(out: Folder, name: str) -> None:
     """Write many small files of facts again as one: a long run commits thousands, and every trace reads them.
 
-    One commit removes and adds, in place of deltalake's `compact`, of which two at once double rows. The fence makes
-    rewriters collide; the loser, to another rewriter or to an append, leaves it to a later append."""
+    One commit removes and adds, in place of deltalake's `compact`, of which two at once double rows. The
+    fence makes rewriters collide; the loser, to another rewriter or to an append, leaves it to a later
+    append."""
     from lineage.store.tables import SCHEMAS, TABLES
     from lineage.store.write import publish_rows, table_folder
 
@@ -281,14 +298,18 @@ def _gather(out: Folder, name: str) -> None:
     if not TABLES[name].is_gathered or len(table.file_uris()) < FILES_WORTH_GATHERING:
         return
     actions = table.get_add_actions(flatten=True)
-    olds = [(path.as_py(), size.as_py()) for path, size in zip(actions["path"], actions["size_bytes"], strict=True)]
+    olds = [
+        (path.as_py(), size.as_py())
+        for path, size in zip(actions["path"], actions["size_bytes"], strict=True)
+    ]
     rows = read_table(out, name, table.version())
-    # Two rewriters of one snapshot would each add all rows. Both claim the next number of one application transaction,
-    # which Delta takes for a conflict: so one commits. Without retries, because the loser loses nothing by giving up.
+    # Two rewriters of one snapshot would each add all rows. Both claim the next number of one application
+    # transaction, which Delta takes for a conflict: so one commits. Without retries, because the loser loses
+    # nothing by giving up.
     number = (table.transaction_version(_FENCE) or 0) + 1
     fence = Transaction(_FENCE, number)
-    # A name of its own: the loser's file can be removed without touching another rewriter's. With the number, so that
-    # who commits it knows what rewriters left that died before.
+    # A name of its own: the loser's file can be removed without touching another rewriter's. With the number,
+    # so that who commits it knows what rewriters left that died before.
     prefix = f"facts-{number:08d}"
     file = publish_rows(out, name, f"{prefix}-{uuid.uuid4().hex[:16]}", rows)
     out.sync()
@@ -309,9 +330,9 @@ def _gather(out: Folder, name: str) -> None:
 
 
 def _drop_others(out: Folder, name: str, prefix: str, committed: Collection[str], sums: LogSums) -> None:
-    """Remove what calls that failed or died left of files with this prefix, one of which is `committed`: of no other
-    can a commit come. One that was gathered since is in earlier versions of the table, and stays; so does one that was
-    summed meanwhile."""
+    """Remove what calls that failed or died left of files with this prefix, one of which is `committed`: of
+    no other can a commit come. One that was gathered since is in earlier versions of the table, and stays; so
+    does one that was summed meanwhile."""
     from lineage.store.write import table_folder
 
     folder = table_folder(out, name)
@@ -324,11 +345,12 @@ def _drop_others(out: Folder, name: str, prefix: str, committed: Collection[str]
 
 
 def append_run(out: Folder, row: pa.Table) -> bool:
-    """Record a training run: one row of `training_runs`, again whenever its plan was edited (same run and output,
-    another plan_fingerprint than its newest row has). False if that row says it already; StoreError if the name
-    belongs to another output.
+    """Record a training run: one row of `training_runs`, again whenever its plan was edited (same run and
+    output, another plan_fingerprint than its newest row has). False if that row says it already; StoreError
+    if the name belongs to another output.
 
-    The n-th fact of a run is one transaction: of two that claim a name at once, one wins and the other compares."""
+    The n-th fact of a run is one transaction: of two that claim a name at once, one wins and the other
+    compares."""
     import pyarrow as pa
 
     assert row.num_rows == 1, f"append_run takes one row, not {row.num_rows}"
@@ -365,8 +387,8 @@ def state(out: Folder, name: str) -> TableState:
 
 
 def arrow_dataset(out: Folder, name: str, version: int | None = None, sums: LogSums | None = None) -> Any:
-    """The table as an Arrow dataset. What its readers read is checked: a damaged file is an error that names it, not a
-    wrong answer."""
+    """The table as an Arrow dataset. What its readers read is checked: a damaged file is an error that names
+    it, not a wrong answer."""
     import pyarrow.dataset as ds
     from pyarrow import fs
 
@@ -378,7 +400,9 @@ def arrow_dataset(out: Folder, name: str, version: int | None = None, sums: LogS
     options = ds.ParquetFragmentScanOptions(pre_buffer=True, page_checksum_verification=True)
     checked = ds.ParquetFileFormat(default_fragment_scan_options=options)
     fragments = [
-        checked.make_fragment(piece.path, filesystem=piece.filesystem, partition_expression=piece.partition_expression)
+        checked.make_fragment(
+            piece.path, filesystem=piece.filesystem, partition_expression=piece.partition_expression
+        )
         for piece in plain.get_fragments()
     ]
     files = DataFiles(out.folder(f"lineage/{name}"))
@@ -388,7 +412,10 @@ def arrow_dataset(out: Folder, name: str, version: int | None = None, sums: LogS
 def num_rows(table: DeltaTable) -> dict[str, int]:
     """The rows of each file of a table, by its path within the table's folder."""
     actions = table.get_add_actions(flatten=True)
-    return {path.as_py(): number.as_py() for path, number in zip(actions["path"], actions["num_records"], strict=True)}
+    return {
+        path.as_py(): number.as_py()
+        for path, number in zip(actions["path"], actions["num_records"], strict=True)
+    }
 
 
 def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
@@ -404,7 +431,9 @@ def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
     except DamagedFileError as error:
         raise StoreError(str(error)) from error
     except (pa.ArrowException, OSError) as error:
-        raise StoreError(f"a file of {table_uri(out, name)} cannot be read: {plain_reason(error)}. {ADVICE}") from error
+        raise StoreError(
+            f"a file of {table_uri(out, name)} cannot be read: {plain_reason(error)}. {ADVICE}"
+        ) from error
 
 
 def corpus_version(out: Folder) -> int:
@@ -416,7 +445,9 @@ def check_version(out: Folder, version: int) -> None:
     """StoreError unless the corpus has had `version`."""
     latest = corpus_version(out)
     if not FIRST_VERSION <= version <= latest:
-        raise StoreError(f"version {version}: this corpus has versions {FIRST_VERSION} to {latest}, one more a purge")
+        raise StoreError(
+            f"version {version}: this corpus has versions {FIRST_VERSION} to {latest}, one more a purge"
+        )
 
 
 def read_purges(out: Folder, version: int) -> pa.Table:
@@ -431,4 +462,6 @@ def _paths(table: DeltaTable) -> list[str]:
 
 def _adds(files: Sequence[TableFile]) -> list[AddAction]:
     now = time.time_ns() // 1_000_000
-    return [AddAction(file.path, file.size, {}, now, True, json.dumps(json.loads(file.stats))) for file in files]
+    return [
+        AddAction(file.path, file.size, {}, now, True, json.dumps(json.loads(file.stats))) for file in files
+    ]

@@ -1,4 +1,5 @@
-"""The store's content as one digest a table: equal for equal rows, however they are ordered, filed or compressed."""
+"""The store's content as one digest a table: equal for equal rows, however they are ordered, filed or
+compressed."""
 
 from __future__ import annotations
 
@@ -17,7 +18,11 @@ def logical_digest(out: Folder) -> dict[str, str]:
     """For each table that a run writes: the sum mod 2^128, as 32 hex digits, of the BLAKE3-128 of its rows.
 
     Two runs over the same inputs with the same recipe give equal digests. Memory: a batch of rows."""
-    return {name: show_digest(add_digests(_row_hashes(out, name))) for name in WRITTEN_ONCE if has_table(out, name)}
+    return {
+        name: show_digest(add_digests(_row_hashes(out, name)))
+        for name in WRITTEN_ONCE
+        if has_table(out, name)
+    }
 
 
 def _row_hashes(out: Folder, name: str) -> Iterator[int]:
@@ -30,7 +35,9 @@ def _row_hashes(out: Folder, name: str) -> Iterator[int]:
             for row in zip(*as_bytes, strict=True):
                 yield int.from_bytes(content_hash(length_prefixed(*row)), "big")
     except (pa.ArrowException, OSError) as error:
-        raise StoreError(f"a file of {table_uri(out, name)} cannot be read: {plain_reason(error)}. {ADVICE}") from error
+        raise StoreError(
+            f"a file of {table_uri(out, name)} cannot be read: {plain_reason(error)}. {ADVICE}"
+        ) from error
 
 
 def _as_bytes(column: pa.Array) -> list[bytes]:

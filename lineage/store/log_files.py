@@ -1,8 +1,9 @@
-"""The files of a table's Delta log on disk: bringing them to the disk, and those that a power cut left without content.
+"""The files of a table's Delta log on disk: bringing them to the disk, and those that a power cut left
+without content.
 
-deltalake writes a commit under another name and links it, and syncs neither: after a power cut the name may stand with
-no content, or be gone. A commit that stands empty was never whole, and no call that made it had returned.
-"""
+deltalake writes a commit under another name and links it, and syncs neither: after a power cut the name may
+stand with no content, or be gone. A commit that stands empty was never whole, and no call that made it had
+returned."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def commit_name(name: str, version: int) -> str:
 
 
 def sync_log(out: Folder, name: str, first: int) -> None:
-    """Bring the content of a table's log from version `first` on to the disk; `out.sync` then brings the names."""
+    """Bring the content of a table's log from version `first` on to the disk; `out.sync` then brings the
+    names."""
     if out.is_remote:
         return
     for file in _files(out, name):
@@ -34,12 +36,14 @@ def sync_log(out: Folder, name: str, first: int) -> None:
 
 def versions(out: Folder, name: str) -> list[int]:
     """The versions whose commit stands, cut or whole, in order."""
-    return sorted(_version(file) for file in _files(out, name) if file.endswith(".json") and _version(file) >= 0)
+    return sorted(
+        _version(file) for file in _files(out, name) if file.endswith(".json") and _version(file) >= 0
+    )
 
 
 def cut_files(out: Folder, name: str) -> list[str]:
-    """The last commits of a table that are not whole, with every checkpoint that is empty or behind them and, where
-    there is such a one, the file that names the newest. Within the OUT, in order."""
+    """The last commits of a table that are not whole, with every checkpoint that is empty or behind them and,
+    where there is such a one, the file that names the newest. Within the OUT, in order."""
     cut: list[int] = []
     for version in reversed(versions(out, name)):
         if _is_whole(out.read(commit_name(name, version))):
@@ -58,8 +62,8 @@ def cut_files(out: Folder, name: str) -> list[str]:
 
 
 def drop_cut_files(out: Folder, name: str, named: Collection[str] = ()) -> None:
-    """Remove what `cut_files` finds, but for the `named` files, which were whole once: those are no writer's to drop
-    that does not make them again."""
+    """Remove what `cut_files` finds, but for the `named` files, which were whole once: those are no writer's
+    to drop that does not make them again."""
     if not out.is_remote:
         for file in cut_files(out, name):
             if file not in named:
@@ -67,8 +71,8 @@ def drop_cut_files(out: Folder, name: str, named: Collection[str] = ()) -> None:
 
 
 def is_staged(file: str) -> bool:
-    """Whether a file is what deltalake stages for a commit: it links it under the commit's name, and removes it. One
-    that stands is of a writer that died or failed, and no part of the log."""
+    """Whether a file is what deltalake stages for a commit: it links it under the commit's name, and removes
+    it. One that stands is of a writer that died or failed, and no part of the log."""
     return ".json#" in file
 
 

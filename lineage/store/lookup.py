@@ -1,9 +1,9 @@
 """Point lookups in the store: each touches only the files, row groups and pages that can hold the answer.
 
-Index tables lead to a document's `k`; the bounds of `k` in the Delta log name the one file of `documents`, and sorted
-rows the one row group. What a question relies on is checked first (`checked`). Questions go to DataFusion inside
-deltalake: it is loaded in a twentieth of a second, and no user ever gets to write SQL for it.
-"""
+Index tables lead to a document's `k`; the bounds of `k` in the Delta log name the one file of `documents`,
+and sorted rows the one row group. What a question relies on is checked first (`checked`). Questions go to
+DataFusion inside deltalake: it is loaded in a twentieth of a second, and no user ever gets to write SQL for
+it."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ _KEYS_A_QUESTION: Final = 16
 _KEYS_AT_MOST: Final = 2048
 _SPANS_A_QUESTION: Final = 64
 _REACHES: Final = (1 << 14, 1 << 20, 1 << 62)
-"""How many tokens before a span to look for the placement of its first one: bounds of `start` prune row groups, and
-nearly every document is shorter than the first. A longer one is found at the second or third try."""
+"""How many tokens before a span to look for the placement of its first one: bounds of `start` prune row
+groups, and nearly every document is shorter than the first. A longer one is found at the second or third
+try."""
 
 _ALIKE: Final = (6, 4)
 """How many bytes ids must begin alike with to be told for one another: by chance no two of a million do."""
@@ -71,8 +72,8 @@ _SESSION: Final = {"datafusion.execution.parquet.pushdown_filters": "true"}
 class Lookup:
     """Point lookups in the store of the run at `out`, as of a version of the corpus or now.
 
-    Tables are opened once, when first asked; make a new Lookup to see later facts. Every method raises StoreError if
-    the store is missing, damaged, or never had that version."""
+    Tables are opened once, when first asked; make a new Lookup to see later facts. Every method raises
+    StoreError if the store is missing, damaged, or never had that version."""
 
     def __init__(self, out: Folder, version: int | None = None) -> None:
         self._out = out
@@ -83,20 +84,22 @@ class Lookup:
             check_version(out, version)
 
     def documents(self, doc_ids: Sequence[bytes]) -> list[DocumentRow]:
-        """Every row of these ids, by (doc_id, source, warc_file, warc_offset): several where an id was met again."""
+        """Every row of these ids, by (doc_id, source, warc_file, warc_offset): several where an id was met
+        again."""
         wanted = set(doc_ids)
         rows = self._by_keys("documents", DocumentRow, [sort_key(doc_id) for doc_id in wanted])
         return _ordered(row for row in rows if row.doc_id in wanted)
 
     def by_hashes(self, digests: Collection[bytes]) -> list[DocumentRow]:
-        """Documents with one of these as raw, text, clean or tokens hash. (The empty text's hash is not indexed.)"""
+        """Documents with one of these as raw, text, clean or tokens hash. (The empty text's hash is not
+        indexed.)"""
         wanted = set(digests)
         rows = self._by_keys("documents", DocumentRow, self._indexed("hash_index", map(sort_key, wanted)))
         return _ordered(row for row in rows if wanted & {getattr(row, column) for column in _HASH_COLUMNS})
 
     def of_url(self, url: str) -> list[DocumentRow]:
-        """The documents of the page that a URL names, however it is spelt; where it has a fragment and their source
-        keeps fragments apart, those with that fragment."""
+        """The documents of the page that a URL names, however it is spelt; where it has a fragment and their
+        source keeps fragments apart, those with that fragment."""
         return self.of_urls([url])[url]
 
     def of_urls(self, urls: Collection[str]) -> dict[str, list[DocumentRow]]:
@@ -113,7 +116,9 @@ class Lookup:
 
     def _indexed_by_url(self, url: str) -> list[DocumentRow]:
         """Documents whose normalised URL may be that of this one."""
-        return list(self._by_keys("documents", DocumentRow, self._indexed("hash_index", [sort_key(url_key(url))])))
+        return list(
+            self._by_keys("documents", DocumentRow, self._indexed("hash_index", [sort_key(url_key(url))]))
+        )
 
     def _with_url(self, url: str, rows: Iterable[DocumentRow]) -> list[DocumentRow]:
         """Those of `rows` that a URL names."""
@@ -135,12 +140,15 @@ class Lookup:
         return self._ids_where(lambda known: (page := page_of(known)) is not None and page.host == host)
 
     def ids_of_domain(self, domain: str) -> list[bytes]:
-        """The documents whose page has this host, or one below it. It is a registered domain, or lies in one."""
+        """The documents whose page has this host, or one below it. It is a registered domain, or lies in
+        one."""
         if not self._finds_pages:
-            return self._ids_where(lambda known: (page := page_of(known)) is not None and _is_in(page.host, domain))
+            return self._ids_where(
+                lambda known: (page := page_of(known)) is not None and _is_in(page.host, domain)
+            )
         found: dict[bytes, None] = {}
-        # The list of suffixes may have grown since these documents were read: what is a domain of its own now may
-        # stand under the one above.
+        # The list of suffixes may have grown since these documents were read: what is a domain of its own now
+        # may stand under the one above.
         for name in with_parents(domain):
             where = f"k = {_name_key(name)} AND domain = {_text(name)}"
             rows = self._select("domain_index", ("host", "doc_id"), where, _with_key(_name_key(name)))
@@ -157,8 +165,8 @@ class Lookup:
 
     @cached_property
     def _finds_pages(self) -> bool:
-        """Whether hosts, domains and the hashes of URLs are recorded as this release finds them; else every document is
-        looked at."""
+        """Whether hosts, domains and the hashes of URLs are recorded as this release finds them; else every
+        document is looked at."""
         columns = {field.name for field in self._open("documents").table.schema().fields}
         return "domain" in columns
 
@@ -177,22 +185,26 @@ class Lookup:
             first = doc_id[:num_bytes]
             low, high = (sort_key(first.ljust(len(doc_id), fill)) for fill in (b"\0", b"\xff"))
             rows = self._select("documents", ("doc_id",), f"k >= {low} AND k <= {high}", {"k": [(low, high)]})
-            found = sorted({bytes(row[0]) for row in rows}, key=lambda known: (-_num_shared(known, doc_id), known))
+            found = sorted(
+                {bytes(row[0]) for row in rows}, key=lambda known: (-_num_shared(known, doc_id), known)
+            )
             if found:
                 return found[:num]
         return []
 
     def by_place(self, warc_file: str, offset: int) -> list[DocumentRow]:
         """The documents read from a member of a crawl file: one, or one a source."""
-        where = f"k = {_name_key(warc_file)} AND warc_file = {_text(warc_file)} AND warc_offset = {int(offset)}"
+        where = (
+            f"k = {_name_key(warc_file)} AND warc_file = {_text(warc_file)} AND warc_offset = {int(offset)}"
+        )
         found = self._select("warc_index", ("doc_k",), where, _with_key(_name_key(warc_file)))
         keys = [int(row[0]) for row in found]
         rows = self._by_keys("documents", DocumentRow, keys)
         return _ordered(row for row in rows if (row.warc_file, row.warc_offset) == (warc_file, offset))
 
     def in_file(self, warc_file: str, source: str) -> dict[int, int]:
-        """Where the documents of a source begin in an input file: the least offset by `k`. (Of records with one id the
-        first is kept.)"""
+        """Where the documents of a source begin in an input file: the least offset by `k`. (Of records with
+        one id the first is kept.)"""
         key = _name_key(warc_file)
         where = f"k = {key} AND warc_file = {_text(warc_file)} AND source = {_text(source)}"
         offsets: dict[int, int] = {}
@@ -224,7 +236,9 @@ class Lookup:
     def num_of_host(self, host: str) -> int:
         """How many documents a host has."""
         where = f"k = {_name_key(host)} AND host = {_text(host)}"
-        return int(next(self._select("url_index", ("count(DISTINCT doc_id)",), where, _with_key(_name_key(host))))[0])
+        return int(
+            next(self._select("url_index", ("count(DISTINCT doc_id)",), where, _with_key(_name_key(host))))[0]
+        )
 
     def at_spans(self, spans: Sequence[Span]) -> list[list[PlacementRow]]:
         """For each span of a shard the placements that any of its tokens belong to, in order."""
@@ -243,7 +257,11 @@ class Lookup:
             wanted = " OR ".join(_overlaps(span, reach) for span in asked)
             where = f"source = {_text(place[0])} AND shard = {int(place[1])} AND ({wanted})"
             starts = [(int(span.start - reach), int(span.start + span.num_tokens)) for span in asked]
-            needs: Needs = {"source": [(place[0], place[0])], "shard": [(place[1], place[1])], "start": starts}
+            needs: Needs = {
+                "source": [(place[0], place[0])],
+                "shard": [(place[1], place[1])],
+                "start": starts,
+            }
             yield from self._rows("placements", PlacementRow, where, needs)
 
     def edits(self, doc_ids: Sequence[bytes]) -> list[EditRow]:
@@ -258,7 +276,9 @@ class Lookup:
         """The documents of these clusters, by (cluster_id, doc_id)."""
         wanted = set(cluster_ids)
         rows = self._by_keys("cluster_index", MemberRow, [sort_key(cluster_id) for cluster_id in wanted])
-        return sorted((row for row in rows if row.cluster_id in wanted), key=lambda row: (row.cluster_id, row.doc_id))
+        return sorted(
+            (row for row in rows if row.cluster_id in wanted), key=lambda row: (row.cluster_id, row.doc_id)
+        )
 
     def purged(self, doc_ids: Sequence[bytes]) -> list[PurgedRow]:
         """Which purges took these documents, at this version."""
@@ -294,8 +314,8 @@ class Lookup:
             yield from self._rows(table, shape, _one_of(group), _with_one_of(group))
 
     def _by_file(self, table: str, keys: list[int]) -> Iterator[list[int]]:
-        """Rising keys in groups that one question each can answer without opening files for nothing: few keys together,
-        many by the file that can hold them."""
+        """Rising keys in groups that one question each can answer without opening files for nothing: few keys
+        together, many by the file that can hold them."""
         if len(keys) <= _KEYS_A_QUESTION:
             if keys:
                 yield keys
@@ -317,7 +337,9 @@ class Lookup:
     def _rows(self, table: str, shape: type[Row], where: str, needs: Needs | None = None) -> Iterator[Row]:
         names = [field.name for field in dataclasses.fields(shape)]  # type: ignore[arg-type]
         present = {column.name for column in self._open(table).table.schema().fields}
-        lacking = {name: None for name in names if name in TABLES[table].columns_since and name not in present}
+        lacking = {
+            name: None for name in names if name in TABLES[table].columns_since and name not in present
+        }
         asked = [name for name in names if name not in lacking]
         for values in self._select(table, asked, where, needs):
             yield shape(**lacking, **dict(zip(asked, map(_plain, values), strict=True)))
@@ -326,11 +348,16 @@ class Lookup:
         if table not in self._tables:
             past = None if self._version is None or table != "purges" else self._version - FIRST_VERSION
             opened = open_table(self._out, table, past, self._sums)
-            self._tables[table] = _Opened(opened, _listed(opened), DataFiles(self._out.folder(f"lineage/{table}")))
+            self._tables[table] = _Opened(
+                opened, _listed(opened), DataFiles(self._out.folder(f"lineage/{table}"))
+            )
         return self._tables[table]
 
-    def _select(self, table: str, columns: Sequence[str], where: str, needs: Needs | None) -> Iterator[tuple[Any, ...]]:
-        """The rows `where` says so. `needs`: ranges that hold each of them, for what is checked first (None: all)."""
+    def _select(
+        self, table: str, columns: Sequence[str], where: str, needs: Needs | None
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows `where` says so. `needs`: ranges that hold each of them, for what is checked first (None:
+        all)."""
         opened = self._open(table)
         if not opened.files:
             return

@@ -1,12 +1,13 @@
 """Commits that a power cut took from the lineage store, made again from the files that they named.
 
-checksums.json says which version each table had, and each data file's name holds the hash of its bytes. So a commit
-that is empty or gone is made again from the data files that no commit names:
+checksums.json says which version each table had, and each data file's name holds the hash of its bytes. So a
+commit that is empty or gone is made again from the data files that no commit names:
 
-- the first commit of a table: from the files that checksums.json covers (none of a table that facts are appended to);
-- an appended fact: from its file, under the transaction id that its name holds the hash of, where its rows say it. The
-  others (of cache sweeps and reused steps) get one of their own. Appended once more under the id that they had, they
-  would be the same file, which a table has once.
+- the first commit of a table: from the files that checksums.json covers (none of a table that facts are
+  appended to);
+- an appended fact: from its file, under the transaction id that its name holds the hash of, where its rows
+  say it. The others (of cache sweeps and reused steps) get one of their own. Appended once more under the id
+  that they had, they would be the same file, which a table has once.
 
 What was lost with its data file cannot be made again: StoreError names the table.
 """
@@ -26,7 +27,15 @@ from lineage.storage.folder import Folder
 from lineage.store.checked import check_whole
 from lineage.store.checksum_update import named_hash, update_checksums
 from lineage.store.delta import StoreError, commit_file, create_table, table_uri
-from lineage.store.log_files import commit_name, cut_files, drop_cut_files, drop_staged, log_folder, sync_log, versions
+from lineage.store.log_files import (
+    commit_name,
+    cut_files,
+    drop_cut_files,
+    drop_staged,
+    log_folder,
+    sync_log,
+    versions,
+)
 from lineage.store.tables import APPENDED, SCHEMAS, TABLES, WRITTEN_ONCE
 from lineage.store.write import TableFile, schema_of, table_file
 
@@ -34,8 +43,9 @@ _FACT: Final = "fact-"
 
 
 def mend_tables(out: Folder) -> tuple[str, ...]:
-    """Make the lost commits of a finished OUT again, and cover them in checksums.json; the tables that had lost one.
-    The caller holds the OUT. Nothing to do in an object store, where what was answered is durable."""
+    """Make the lost commits of a finished OUT again, and cover them in checksums.json; the tables that had
+    lost one. The caller holds the OUT. Nothing to do in an object store, where what was answered is
+    durable."""
     if out.is_remote or not out.exists(CHECKSUMS_FILE):
         return ()
     for name in TABLES:
@@ -44,8 +54,8 @@ def mend_tables(out: Folder) -> tuple[str, ...]:
     lost = {entry.table: names for entry in sums.tables if (names := _lost_files(out, sums, entry))}
     if not lost:
         return ()
-    # Uncovered first: a log whose commit is not the one that is covered cannot be opened. The versions stay, so that a
-    # call that dies here is gone on with.
+    # Uncovered first: a log whose commit is not the one that is covered cannot be opened. The versions stay,
+    # so that a call that dies here is gone on with.
     update_checksums(out, removed={name for names in lost.values() for name in names})
     for entry in sums.tables:
         if entry.table in lost:
@@ -58,7 +68,8 @@ def mend_tables(out: Folder) -> tuple[str, ...]:
 
 
 def _lost_files(out: Folder, sums: Checksums, table: TableSum) -> set[str]:
-    """The files of a table's log that are cut, gone or not covered, of those that checksums.json must cover."""
+    """The files of a table's log that are cut, gone or not covered, of those that checksums.json must
+    cover."""
     there = versions(out, table.table)
     covered = {entry.file for entry in sums.files if entry.file.startswith(f"{log_folder(table.table)}/")}
     needed = {commit_name(table.table, version) for version in range(table.version + 1)}
@@ -82,7 +93,8 @@ def _make_again(out: Folder, sums: Checksums, table: TableSum) -> None:
     num_rows = sum(value.as_py() for value in opened.get_add_actions(flatten=True)["num_records"])
     if num_rows < table.num_rows:
         raise StoreError(
-            f"the lineage table at {uri} has lost a commit and the file of its rows ({num_rows} of {table.num_rows}"
+            f"the lineage table at {uri} has lost a commit and the file of its rows ({num_rows} of"
+            f" {table.num_rows}"
             f" rows are left): restore {uri} from a copy, then make the same call again"
         )
 
@@ -117,7 +129,8 @@ def _facts(out: Folder, name: str) -> Iterator[tuple[str, TableFile, str]]:
 
 
 def _transaction(name: str, row: Mapping[str, Any]) -> str:
-    """The id of the transaction that appended a fact, as its writer made it; "" where the row does not say it."""
+    """The id of the transaction that appended a fact, as its writer made it; "" where the row does not say
+    it."""
     match name:
         case "purged" | "purges":
             return f"purge:{row['purge_id']}"

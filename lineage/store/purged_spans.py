@@ -18,8 +18,8 @@ PROMOTES: Final = "promote_duplicates"
 
 @dataclass(frozen=True, slots=True)
 class PurgedSpans:
-    """What was purged: every doc_id, and by (source, shard) the (doc_id, start, num_tokens) of each span. `with_text`
-    are the doc_ids whose text was to go with all its copies."""
+    """What was purged: every doc_id, and by (source, shard) the (doc_id, start, num_tokens) of each span.
+    `with_text` are the doc_ids whose text was to go with all its copies."""
 
     doc_ids: frozenset[bytes] = frozenset()
     spans: dict[Place, set[tuple[bytes, int, int]]] = field(default_factory=dict)

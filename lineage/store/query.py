@@ -1,9 +1,9 @@
-"""A question of a user to the lineage store, answered by a process of its own that is stopped when it takes too much.
+"""A question of a user to the lineage store, answered by a process of its own that is stopped when it takes
+too much.
 
-DuckDB counts its own memory and stops between two batches of rows, and one value can be larger than any batch: so this
-process watches the other from outside, its memory and the clock, and ends it. The rows come over a pipe as they are
-found. Loads no Arrow and no DuckDB: the other process does (lineage.store.sql).
-"""
+DuckDB counts its own memory and stops between two batches of rows, and one value can be larger than any
+batch: so this process watches the other from outside, its memory and the clock, and ends it. The rows come
+over a pipe as they are found. Loads no Arrow and no DuckDB: the other process does (lineage.store.sql)."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class WrongQueryError(QueryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one query may use: seconds, GiB of memory, threads (0: as many as there are processors), and values (rows
-    times columns) and MiB of its answer, which is held whole."""
+    """What one query may use: seconds, GiB of memory, threads (0: as many as there are processors), and
+    values (rows times columns) and MiB of its answer, which is held whole."""
 
     seconds: float = 300.0
     memory_gib: float = 4.0
@@ -57,15 +57,15 @@ USUAL: Final = Limits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """A query's answer: column names and rows, every value as JSON can hold it (timestamps ISO-8601, bytes hex, NaN
-    and infinities null)."""
+    """A query's answer: column names and rows, every value as JSON can hold it (timestamps ISO-8601, bytes
+    hex, NaN and infinities null)."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Json, ...]]
 
     def objects(self) -> list[dict[str, Json]]:
-        """The rows as objects, in query order. WrongQueryError where two columns have one name: an object would hold
-        the last of them alone."""
+        """The rows as objects, in query order. WrongQueryError where two columns have one name: an object
+        would hold the last of them alone."""
         twice = next((name for name in self.columns if self.columns.count(name) > 1), None)
         if twice is not None:
             raise WrongQueryError(f"two columns are called {twice!r}: name them with AS, or take --csv")
@@ -89,11 +89,14 @@ def too_large(limits: Limits) -> QueryError:
 def query(out: Folder, sql: str, version: int | None = None, limits: Limits = USUAL) -> QueryResult:
     """The answer to one SELECT over the views of the run at `out`, as of a version of the corpus or now.
 
-    QueryError if the question is refused, wrong or over a limit; StoreError if the store is missing or damaged."""
+    QueryError if the question is refused, wrong or over a limit; StoreError if the store is missing or
+    damaged."""
     return answers(out, [sql], version, limits)[0]
 
 
-def answers(out: Folder, asked: Sequence[str], version: int | None = None, limits: Limits = USUAL) -> list[QueryResult]:
+def answers(
+    out: Folder, asked: Sequence[str], version: int | None = None, limits: Limits = USUAL
+) -> list[QueryResult]:
     """The answers to several questions about one state, each as `query` gives it."""
     root = str(Path(__file__).resolve().parent.parent)
     paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -152,7 +155,8 @@ class _Watched:
         self._selector.register(answer, selectors.EVENT_READ)
 
     def begin(self) -> None:
-        """A question is put from now on: what the process has loaded until here is not the question's memory."""
+        """A question is put from now on: what the process has loaded until here is not the question's
+        memory."""
         if self._most_memory is None:
             self._most_memory = _memory_of(self._process.pid) + self._limits.memory_gib * 2**30
         self._deadline = time.monotonic() + self._limits.seconds + _GRACE_SECONDS
@@ -184,7 +188,8 @@ class _Watched:
             raise too_slow(self._limits)
         if self._num_bytes > self._limits.answer_mib << 20:
             raise QueryError(
-                f"the answer has more than {self._limits.answer_mib:,} MiB: select fewer or shorter columns, add a "
+                f"the answer has more than {self._limits.answer_mib:,} MiB: select fewer or shorter columns,"
+                f" add a "
                 "LIMIT, or aggregate"
             )
         if self._most_memory is not None and now - self._checked >= _TICK_SECONDS:
@@ -196,7 +201,8 @@ class _Watched:
         code = self._process.wait()
         if code < 0:
             return (
-                f"the process that answered was ended by signal {-code}, most likely for its memory: narrow the query"
+                f"the process that answered was ended by signal {-code}, most likely for its"
+                f" memory: narrow the query"
             )
         return f"the process that answered ended with status {code}; what it said stands above"
 

@@ -1,5 +1,5 @@
-"""A class for each table of the store: its fields are the table's columns (see `tables.TABLES`), and point lookups give
-its instances. Ids and hashes are bytes, NaN is None."""
+"""A class for each table of the store: its fields are the table's columns (see `tables.TABLES`), and point
+lookups give its instances. Ids and hashes are bytes, NaN is None."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentRow:
-    """A row of `documents`: a document record, what became of it, and where it lies. `matched` is what the deciding
-    rule found in it, where there are several: an item of a benchmark, as in gsm8k.jsonl:17 (file and line). `bucket` is
-    the part of its source whose shards hold it, where the source is parted (by language, by a classifier's score)."""
+    """A row of `documents`: a document record, what became of it, and where it lies. `matched` is what the
+    deciding rule found in it, where there are several: an item of a benchmark, as in gsm8k.jsonl:17 (file and
+    line). `bucket` is the part of its source whose shards hold it, where the source is parted (by language,
+    by a classifier's score)."""
 
     doc_id: bytes
     source: str
@@ -70,7 +71,8 @@ def shard_source(source: str, bucket: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRow:
-    """A row of `url_index`: a host's document, with what a listing shows; `k` is that of the host's BLAKE3-128."""
+    """A row of `url_index`: a host's document, with what a listing shows; `k` is that of the host's
+    BLAKE3-128."""
 
     host: str
     url: str
@@ -94,8 +96,8 @@ class DomainIndexRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarcIndexRow:
-    """A row of `warc_index`: place in the crawl -> document. `k` is that of the file name's BLAKE3-128, `doc_k` the
-    document's."""
+    """A row of `warc_index`: place in the crawl -> document. `k` is that of the file name's BLAKE3-128,
+    `doc_k` the document's."""
 
     warc_file: str
     warc_offset: int | None
@@ -105,8 +107,8 @@ class WarcIndexRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashIndexRow:
-    """A row of `hash_index`: `k` is that of a raw, text, clean or tokens hash or of a normalised URL's BLAKE3-128,
-    `doc_k` the document's. A lookup compares the whole hash in `documents`."""
+    """A row of `hash_index`: `k` is that of a raw, text, clean or tokens hash or of a normalised URL's
+    BLAKE3-128, `doc_k` the document's. A lookup compares the whole hash in `documents`."""
 
     doc_k: int
 
@@ -199,8 +201,9 @@ class StepRuleRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputRow:
-    """A row of `inputs`: `by_type`, `by_mime` and `by_status` are JSON objects of counts over every record; `notes` is
-    one of what was read in another way than it says of itself, or passed over (stages.reading.options.Note)."""
+    """A row of `inputs`: `by_type`, `by_mime` and `by_status` are JSON objects of counts over every record;
+    `notes` is one of what was read in another way than it says of itself, or passed over
+    (stages.reading.options.Note)."""
 
     source: str
     file: str
@@ -242,11 +245,11 @@ class PurgeRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
-    """A row of `training_runs`; `plan` is the order's whole input as JSON (trainer.order.OrderPlan): with it exposures
-    are computed by inversion.
+    """A row of `training_runs`; `plan` is the order's whole input as JSON (trainer.order.OrderPlan): with it
+    exposures are computed by inversion.
 
-    A run whose plan was edited has a row for each; the store numbers them by `fact`. Steps of an attempt that died may
-    have followed an earlier one, which their stretch's `weights` tell."""
+    A run whose plan was edited has a row for each; the store numbers them by `fact`. Steps of an attempt that
+    died may have followed an earlier one, which their stretch's `weights` tell."""
 
     run: str
     output: str
@@ -261,10 +264,11 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRow:
-    """A row of `training_segments`: steps first_step to last_step, both included; `skipped_steps` is a JSON list.
+    """A row of `training_segments`: steps first_step to last_step, both included; `skipped_steps` is a JSON
+    list.
 
-    `last_checkpoint`: steps done at the attempt's newest checkpoint; `prefix`: what the run puts before this output's
-    source names."""
+    `last_checkpoint`: steps done at the attempt's newest checkpoint; `prefix`: what the run puts before this
+    output's source names."""
 
     run: str
     attempt: int
@@ -295,8 +299,8 @@ class SweepRow:
 class ExportRow:
     """A row of `exports`: a copy of the corpus in another format.
 
-    `version` is that of the corpus which the copy holds, `state` one of those in lineage.exports.records, `options` a
-    JSON object, `manifest_hash` the BLAKE3-128 (hex) of the copy's manifest."""
+    `version` is that of the corpus which the copy holds, `state` one of those in lineage.exports.records,
+    `options` a JSON object, `manifest_hash` the BLAKE3-128 (hex) of the copy's manifest."""
 
     name: str
     format: str
@@ -315,9 +319,9 @@ class ExportRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReusedStepRow:
-    """A row of `reused_steps`: a step of a source that was not run again, because an earlier run had run it; where that
-    one lies, its name, and the version and content that it had. Ids are equal in both, so the tables of both join by
-    doc_id."""
+    """A row of `reused_steps`: a step of a source that was not run again, because an earlier run had run it;
+    where that one lies, its name, and the version and content that it had. Ids are equal in both, so the
+    tables of both join by doc_id."""
 
     source: str
     stage: str

@@ -1,11 +1,11 @@
-"""The shuffle: rows of any number of tables split by bucket of `k`, gathered bucket by bucket in bounded memory.
+"""The shuffle: rows of any number of tables split by bucket of `k`, gathered bucket by bucket in bounded
+memory.
 
-Within one process a `Shuffle` holds its rows and spills them to local disk past a bound. Where many processes have rows
-each publishes its share: for each table a file that holds its rows bucket after bucket, each bucket an Arrow stream,
-behind a header of buckets + 1 offsets (int64, little-endian). When all shares stand, one process makes an index of
-their headers. Who writes a bucket then `gather`s it with one read of the index and one of each share that has rows of
-it, and no process holds more than a share or a bucket.
-"""
+Within one process a `Shuffle` holds its rows and spills them to local disk past a bound. Where many processes
+have rows each publishes its share: for each table a file that holds its rows bucket after bucket, each bucket
+an Arrow stream, behind a header of buckets + 1 offsets (int64, little-endian). When all shares stand, one
+process makes an index of their headers. Who writes a bucket then `gather`s it with one read of the index and
+one of each share that has rows of it, and no process holds more than a share or a bucket."""
 
 from __future__ import annotations
 
@@ -42,15 +42,20 @@ Read = TypeVar("Read")
 
 
 class Shuffle:
-    """A context: `add` rows under the name of their table, then read them bucket by bucket, or `publish` them.
+    """A context: `add` rows under the name of their table, then read them bucket by bucket, or `publish`
+    them.
 
-    Rows of a bucket come back in the order in which they were added. Memory: `buffer_bytes` and one bucket."""
+    Rows of a bucket come back in the order in which they were added. Memory: `buffer_bytes` and one
+    bucket."""
 
     def __init__(
-        self, buckets: int | Mapping[str, int] = 1, scratch: str | None = None, buffer_bytes: int = BUFFER_BYTES
+        self,
+        buckets: int | Mapping[str, int] = 1,
+        scratch: str | None = None,
+        buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
-        """`buckets`: how many each table has (a power of two), by name or for all; a table that is not named has one.
-        `scratch`: the folder for spilled rows, instead of the system's temporary one."""
+        """`buckets`: how many each table has (a power of two), by name or for all; a table that is not named
+        has one. `scratch`: the folder for spilled rows, instead of the system's temporary one."""
         self._buckets = buckets
         self._folder = tempfile.TemporaryDirectory(prefix="sluice-shuffle-", dir=scratch)
         self._buffer_bytes = buffer_bytes
@@ -72,7 +77,8 @@ class Shuffle:
         return self._buckets if isinstance(self._buckets, int) else self._buckets.get(name, 1)
 
     def add(self, name: str, rows: pa.Table, bucket: int | None = None) -> None:
-        """Rows of table `name`, for the bucket of their `k` or for the given one. All have the same columns."""
+        """Rows of table `name`, for the bucket of their `k` or for the given one. All have the same
+        columns."""
         for owner, piece in _split(rows, self.num_buckets(name)) if bucket is None else [(bucket, rows)]:
             self._held[name, owner].append(piece)
         self._num_bytes += rows.nbytes
@@ -121,9 +127,9 @@ class Shuffle:
 
 
 def publish_index(folder: Folder, name: str, keys: Sequence[str], buckets: int) -> None:
-    """Write where each bucket of table `name` lies in the shares with these keys: bucket after bucket, for each share
-    begin and end in bytes (int64, little-endian). So a bucket's place in all shares is one read, and a share without
-    rows of it is not asked."""
+    """Write where each bucket of table `name` lies in the shares with these keys: bucket after bucket, for
+    each share begin and end in bytes (int64, little-endian). So a bucket's place in all shares is one read,
+    and a share without rows of it is not asked."""
     at_once = max(1, _INDEXED_AT_ONCE // max(1, len(keys)))
     with folder.writing(_index(name)) as file:
         for first in range(0, buckets, at_once):
@@ -140,11 +146,13 @@ def _header(folder: Folder, name: str, first: int, num: int, key: str) -> npt.ND
 
 
 def gather(folder: Folder, name: str, keys: Sequence[str], bucket: int, schema: pa.Schema) -> pa.Table:
-    """The rows of one bucket of table `name` out of the shares with these keys, in their order; those of `schema`
-    without rows if there are none. `publish_index` was called with the same keys."""
+    """The rows of one bucket of table `name` out of the shares with these keys, in their order; those of
+    `schema` without rows if there are none. `publish_index` was called with the same keys."""
     length = 2 * _OFFSET_BYTES * len(keys)
     places = np.frombuffer(folder.read_range(_index(name), length * bucket, length), "<i8").reshape(-1, 2)
-    filled = [(key, begin, end) for key, (begin, end) in zip(keys, places.tolist(), strict=True) if end > begin]
+    filled = [
+        (key, begin, end) for key, (begin, end) in zip(keys, places.tolist(), strict=True) if end > begin
+    ]
 
     def rows_of(place: tuple[str, int, int]) -> pa.Table:
         key, begin, end = place
@@ -169,8 +177,8 @@ def bucket_of(keys: npt.NDArray[np.int64], buckets: int) -> npt.NDArray[np.int64
 
 
 def _split(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
-    """`rows` (with a column `k`, or all to bucket 0) as (bucket, its rows), slice after slice: a column of texts counts
-    its bytes with 32 bits, and sorting makes one array of it."""
+    """`rows` (with a column `k`, or all to bucket 0) as (bucket, its rows), slice after slice: a column of
+    texts counts its bytes with 32 bits, and sorting makes one array of it."""
     if buckets == 1 or "k" not in rows.column_names:
         if rows.num_rows:
             yield 0, rows
@@ -184,8 +192,8 @@ def _split(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
 def _split_at_once(rows: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
     """(bucket, its rows), ascending; empty buckets are left out."""
     owner = bucket_of(rows["k"].to_numpy(), buckets)
-    # One stable sort and one copy of the rows, then slices of it: a filter for each bucket would read them all each
-    # time.
+    # One stable sort and one copy of the rows, then slices of it: a filter for each bucket would read them
+    # all each time.
     order = np.argsort(owner, kind="stable")
     ordered = rows.take(pa.array(order))
     present, starts = np.unique(owner[order], return_index=True)

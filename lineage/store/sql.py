@@ -1,12 +1,13 @@
 """Read-only SQL over the views of the store, with DuckDB.
 
-A question cannot write, read files or learn the process's settings. What is answered is exactly one statement, of type
-SELECT (an EXPLAIN is refused, because EXPLAIN ANALYZE COPY is one), that names no table but the views and no
-function that shows settings; no access to files, network, extensions or Python objects from inside DuckDB, which sees
-only Arrow data that we opened; a locked configuration, a memory limit, no temporary files, and a time limit.
+A question cannot write, read files or learn the process's settings. What is answered is exactly one
+statement, of type SELECT (an EXPLAIN is refused, because EXPLAIN ANALYZE COPY is one), that names no table
+but the views and no function that shows settings; no access to files, network, extensions or Python objects
+from inside DuckDB, which sees only Arrow data that we opened; a locked configuration, a memory limit, no
+temporary files, and a time limit.
 
-`questions` answers in this process, for questions of our own. A user's question goes through `query` to a process of
-its own, which is this module run as a program (see lineage.store.query)."""
+`questions` answers in this process, for questions of our own. A user's question goes through `query` to a
+process of its own, which is this module run as a program (see lineage.store.query)."""
 
 from __future__ import annotations
 
@@ -68,14 +69,16 @@ _REFUSED_BEGINNINGS: Final = ("pragma_", "duckdb_", "pg_", "read_", "query", "sq
 
 _ROWS_AT_ONCE: Final = 1000
 _ADDRESS_SPACE_GIB: Final = 64
-"""The last limit of the process that answers, far above its memory's limit: code and unused stacks count in it too."""
+"""The last limit of the process that answers, far above its memory's limit: code and unused stacks count in
+it too."""
 
 
 @contextmanager
 def questions(
     out: Folder, version: int | None = None, limits: Limits = USUAL
 ) -> Iterator[Callable[[str], QueryResult]]:
-    """A function that answers as `query` does, any number of times about one state: the tables are opened once."""
+    """A function that answers as `query` does, any number of times about one state: the tables are opened
+    once."""
     with _connection(out, version, limits) as connection:
         yield partial(_answer, out, connection, limits)
 
@@ -134,7 +137,9 @@ def _about_files(out: Folder, error: duckdb.Error) -> ValueError:
     if "is damaged: " in text:
         return StoreError(text.rpartition("DamagedFileError: ")[2].splitlines()[0])
     if "stream registered" in text or ".parquet" in text:
-        return StoreError(f"a file of the lineage store of {out.url} cannot be read: {plain_reason(text)}. {ADVICE}")
+        return StoreError(
+            f"a file of the lineage store of {out.url} cannot be read: {plain_reason(text)}. {ADVICE}"
+        )
     return QueryError(text)
 
 
@@ -152,7 +157,8 @@ def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[du
         if limits.threads:
             connection.execute(f"SET threads = {limits.threads}")
         connection.execute("SET TimeZone = 'UTC'")
-        # It goes to stdout, where answers go. In a notebook without ipywidgets there is none, and setting it raises.
+        # It goes to stdout, where answers go. In a notebook without ipywidgets there is none, and setting it
+        # raises.
         if connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()[0][0]:
             connection.execute("SET enable_progress_bar = false")
         connection.execute("SET temp_directory = ''")
@@ -174,7 +180,8 @@ def _define(connection: duckdb.DuckDBPyConnection, view: str, present: Sequence[
 
 
 def _dataset(out: Folder, name: str, version: int | None, sums: LogSums) -> Any:
-    """Table `name` as an Arrow table or dataset. A version is one of `purges`; `purged` counts where its purge does."""
+    """Table `name` as an Arrow table or dataset. A version is one of `purges`; `purged` counts where its
+    purge does."""
     if not has_table(out, name):
         return SCHEMAS[name].empty_table()
     if version is None or name not in ("purges", "purged"):
@@ -194,13 +201,16 @@ def _the_select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
     if len(statements) != 1:
         raise WrongQueryError(f"expected one SELECT statement, got {len(statements)} statements")
     if statements[0].type != duckdb.StatementType.SELECT:
-        raise WrongQueryError(f"only SELECT is answered here, not {statements[0].type.name}: the store is read-only")
+        raise WrongQueryError(
+            f"only SELECT is answered here, not {statements[0].type.name}: the store is read-only"
+        )
     _check_names(connection, sql)
     return statements[0]
 
 
 def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
-    """WrongQueryError if the statement names another table than the views, or a function that shows settings."""
+    """WrongQueryError if the statement names another table than the views, or a function that shows
+    settings."""
     serialized = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone()
     assert serialized is not None
     tree = json.loads(serialized[0])
@@ -208,7 +218,9 @@ def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         raise WrongQueryError(f"this statement is not answered here: {tree['error_message']}")
     nodes = list(_nodes(tree))
     named = {str(entry["key"]).lower() for node in nodes for entry in _cte_entries(node)}
-    internal = {str(row[0]).lower() for row in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
+    internal = {
+        str(row[0]).lower() for row in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()
+    }
     # A name of a WITH holds within its query alone, so it may not be one that means something outside of it.
     own = {name for name in named - internal if not name.startswith((*_REFUSED_BEGINNINGS, "_"))}
     known = {*COLUMNS, *own}
@@ -277,10 +289,13 @@ def to_json(value: object) -> Json:
 
 
 def _serve(request: dict[str, Any], answer: IO[bytes]) -> None:
-    """Answer the questions of `request`, message by message: 8 bytes of length, then JSON of its kind and content."""
+    """Answer the questions of `request`, message by message: 8 bytes of length, then JSON of its kind and
+    content."""
 
     def send(kind: str, content: object) -> None:
-        message = json.dumps([kind, content], ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+        message = json.dumps([kind, content], ensure_ascii=False, allow_nan=False).encode(
+            "utf-8", "surrogatepass"
+        )
         answer.write(len(message).to_bytes(8, "little"))
         answer.write(message)
         answer.flush()
@@ -300,7 +315,8 @@ def _serve(request: dict[str, Any], answer: IO[bytes]) -> None:
 
 
 def _end_with(asking: IO[bytes]) -> None:
-    """End this process when its parent is gone: the parent holds the other end of `asking` open until then."""
+    """End this process when its parent is gone: the parent holds the other end of `asking` open until
+    then."""
     asking.read()
     os._exit(1)
 

@@ -1,12 +1,11 @@
 """Each table of the lineage store, described once; and the Arrow schemas of the Parquet files beside it.
 
-A table is a row of TABLES: its columns are those of its row class (lineage.store.rows). Schemas, views, writing order,
-the statistics that prune files, the logical digest and `sluice verify` are derived from it.
+A table is a row of TABLES: its columns are those of its row class (lineage.store.rows). Schemas, views,
+writing order, the statistics that prune files, the logical digest and `sluice verify` are derived from it.
 
-A new table is a row class and a row of TABLES, and the code that makes its rows (a run's: pipeline/phases/join.py or
-small_tables.py; derived ones: `write.index_rows`). Hashes and ids are plain binary of 16 bytes (Delta has no fixed-size
-binary).
-"""
+A new table is a row class and a row of TABLES, and the code that makes its rows (a run's:
+pipeline/phases/join.py or small_tables.py; derived ones: `write.index_rows`). Hashes and ids are plain binary
+of 16 bytes (Delta has no fixed-size binary)."""
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ _INT, _TEXT, _REAL, _HASH = pa.int64(), pa.string(), pa.float64(), pa.binary()
 _ARROW: Final = {int: _INT, str: _TEXT, float: _REAL, bytes: _HASH}
 
 Kind = Literal["fact", "index", "appended"]
-"""`fact` and `index`: a run writes it at its end, bucket by bucket, and it never changes after; an index is derived
-from `documents`, for lookups, and has no view. `appended`: later facts are appended to it."""
+"""`fact` and `index`: a run writes it at its end, bucket by bucket, and it never changes after; an index is
+derived from `documents`, for lookups, and has no view. `appended`: later facts are appended to it."""
 
 LAYOUT: Final = 3
 """The store's layout of the next release: one more after each that has new tables or columns."""
@@ -34,14 +33,15 @@ LAYOUT: Final = 3
 class TableSpec:
     """A table of the store; its columns are the fields of `row`, in order.
 
-    `has_k`: its first column is `k`, `ids.sort_key` of what rows are looked up by, whose bounds in the Delta log prune
-    files. `sorted_by`: the order of rows inside a file. `bounds`: further columns whose minimum and maximum stand in
-    the Delta log for each file; they are never null. `since`: the store's layout that has the table first; an output of
-    an earlier one lacks it (of appended facts: until the first). `columns_since`: the same of single columns, which are
-    null there. `hidden`: columns that no view shows. `newest_of`: of rows with
-    equal values in these columns the one with the highest `fact` counts. `is_gathered`: its facts come often, and
-    their files are written again as one. `names_purge`: its view tells which purge took the row's document.
-    `places`: columns that differ between equal runs, because they say where an input was."""
+    `has_k`: its first column is `k`, `ids.sort_key` of what rows are looked up by, whose bounds in the Delta
+    log prune files. `sorted_by`: the order of rows inside a file. `bounds`: further columns whose minimum and
+    maximum stand in the Delta log for each file; they are never null. `since`: the store's layout that has
+    the table first; an output of an earlier one lacks it (of appended facts: until the first).
+    `columns_since`: the same of single columns, which are null there. `hidden`: columns that no view shows.
+    `newest_of`: of rows with equal values in these columns the one with the highest `fact` counts.
+    `is_gathered`: its facts come often, and their files are written again as one. `names_purge`: its view
+    tells which purge took the row's document. `places`: columns that differ between equal runs, because they
+    say where an input was."""
 
     row: type[Any]
     kind: Kind
@@ -147,18 +147,19 @@ KEYS: Final = pa.schema([
     ("doc_id", _HASH), ("source_index", pa.int32()), ("file_index", pa.int32()), ("offset", _INT), ("part_row", _INT),
     ("num_chars", _INT), ("captured_at", _TEXT), ("url_key", _HASH), ("clean_hash", _HASH), ("signature", _HASH),
 ])  # fmt: skip
-"""Unit file: a row for each document that survived the filters, in (offset) order. `url_key` is the BLAKE3-128 of the
-normalised URL, with its fragment where the source says `fragments` (null where there is none or it names nothing: see
-`pages.compared_key`); `signature` the MinHash as num_perm uint32 (or uint64)
-little-endian, null where dedup.near is off or the text has no shingle. The locator of a text is (source_index,
-file_index, part_row): sources in recipe order, files of a source in sorted name order."""
+"""Unit file: a row for each document that survived the filters, in (offset) order. `url_key` is the
+BLAKE3-128 of the normalised URL, with its fragment where the source says `fragments` (null where there is
+none or it names nothing: see `pages.compared_key`); `signature` the MinHash as num_perm uint32 (or uint64)
+little-endian, null where dedup.near is off or the text has no shingle. The locator of a text is
+(source_index, file_index, part_row): sources in recipe order, files of a source in sorted name order."""
 
 VERDICTS: Final = pa.schema([
     ("doc_id", _HASH), ("source_index", pa.int32()), ("file_index", pa.int32()), ("part_row", _INT),
     ("status", _TEXT), ("stage", _TEXT), ("rule", _TEXT), ("value", _REAL), ("threshold", _REAL),
     ("cluster_id", _HASH), ("duplicate_of", _HASH), ("similarity", _REAL),
 ])  # fmt: skip
-"""What comparing documents said: a row for each survivor that is a duplicate, or is kept in a cluster of several."""
+"""What comparing documents said: a row for each survivor that is a duplicate, or is kept in a cluster of
+several."""
 
 PART: Final = pa.schema([
     ("doc_id", _HASH), ("text", _TEXT), ("url", _TEXT), ("captured_at", _TEXT), ("language", _TEXT),
@@ -179,12 +180,12 @@ PARSED_TEXTS: Final = pa.schema([
     ("language", _TEXT), ("language_score", _REAL),
     ("edits", pa.list_(pa.struct([("stage", _TEXT), ("kind", _TEXT), ("count", _INT)]))),
 ])  # fmt: skip
-"""texts/<source>/part-NNNNN.parquet: with run.keep_text, each document that had a text after parse as it was then,
-rejected ones too, in reading order. A purge makes `text` and `metadata` null."""
+"""texts/<source>/part-NNNNN.parquet: with run.keep_text, each document that had a text after parse as it was
+then, rejected ones too, in reading order. A purge makes `text` and `metadata` null."""
 
 MEASURED: Final = pa.schema([("doc_id", _HASH), ("measured", _TEXT)])
-"""Unit file: what the rules of the step quality measured of a document, as a JSON object by rule. Kept beside parsed
-texts; a rule that came to no number, or was not asked, is not in it."""
+"""Unit file: what the rules of the step quality measured of a document, as a JSON object by rule. Kept beside
+parsed texts; a rule that came to no number, or was not asked, is not in it."""
 
 DEDUP: Final = pa.schema([
     ("doc_id", _HASH), ("source", _TEXT), ("part", _INT), ("part_row", _INT), ("num_chars", _INT),
@@ -196,12 +197,14 @@ EXCERPTS: Final = pa.schema([
     ("doc_id", _HASH), ("stage", _TEXT), ("rule", _TEXT), ("excerpt", _TEXT), ("choice", _TEXT), ("value", _REAL),
     ("threshold", _REAL), ("marks", pa.list_(_INT)),
 ])  # fmt: skip
-"""What the report shows. `choice` is why it is shown: of the documents that the rule turned down one of the `least`
-ids, the `near`est to its threshold or the `far`thest from it, or a near miss that `passed` every step; null for members
-of large clusters. `marks` are the lines of the excerpt, from 0, that count against it. An output of an earlier release
-has the first four columns."""
+"""What the report shows. `choice` is why it is shown: of the documents that the rule turned down one of the
+`least` ids, the `near`est to its threshold or the `far`thest from it, or a near miss that `passed` every
+step; null for members of large clusters. `marks` are the lines of the excerpt, from 0, that count against it.
+An output of an earlier release has the first four columns."""
 
-SHARD_INDEX: Final = pa.schema([("doc_id", _HASH), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH)])
+SHARD_INDEX: Final = pa.schema(
+    [("doc_id", _HASH), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH)]
+)
 
 DICTIONARY: Final = frozenset({
     "source", "host", "domain", "truncated", "warc_file", "charset", "language", "status", "stage", "rule", "kind",
@@ -211,8 +214,9 @@ DICTIONARY: Final = frozenset({
 
 
 def with_added(schema: pa.Schema, columns: Iterable[str]) -> pa.Schema:
-    """`schema` and these columns that a recipe adds: `documents` and the parts have a score for each of its classifiers
-    that turns nothing down, a label for each that is asked for the likeliest, and for source files their licence."""
+    """`schema` and these columns that a recipe adds: `documents` and the parts have a score for each of its
+    classifiers that turns nothing down, a label for each that is asked for the likeliest, and for source
+    files their licence."""
     added = ((column, _REAL if column.startswith(SCORE) else _TEXT) for column in columns)
     return pa.schema([*schema, *(pa.field(name, kind) for name, kind in added)])
 
@@ -229,7 +233,7 @@ def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def stored(name: str, columns: Iterable[str]) -> list[str]:
-    """The columns of a table, in order, that one with these `columns` should have: an output of an earlier release
-    lacks those that came since."""
+    """The columns of a table, in order, that one with these `columns` should have: an output of an earlier
+    release lacks those that came since."""
     present, later = set(columns), TABLES[name].columns_since
     return [column for column in SCHEMAS[name].names if column in present or column not in later]

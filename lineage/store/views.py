@@ -1,8 +1,7 @@
 """The views that SQL and JSON show, as DuckDB definitions over the store's tables.
 
-Hashes and ids are 32 hex digits, NaN is null, purges are an overlay: nothing is deleted, `purged` names the purge. The
-tables themselves are registered under their name with a leading underscore.
-"""
+Hashes and ids are 32 hex digits, NaN is null, purges are an overlay: nothing is deleted, `purged` names the
+purge. The tables themselves are registered under their name with a leading underscore."""
 
 from __future__ import annotations
 
@@ -33,7 +32,10 @@ def definition(view: str, present: Collection[str]) -> str:
     recipe added are shown as they are, and what a table of an earlier release lacks is null."""
     lacking = TABLES[view].columns_since.keys() - set(present)
     schema = SCHEMAS[view]
-    shown = [f'NULL::VARCHAR AS "{column}"' if column in lacking else _show(column, schema) for column in COLUMNS[view]]
+    shown = [
+        f'NULL::VARCHAR AS "{column}"' if column in lacking else _show(column, schema)
+        for column in COLUMNS[view]
+    ]
     columns = ", ".join([*shown, *(f'"{column}"' for column in added_columns(present))])
     return f"CREATE VIEW {view} AS SELECT {columns} FROM {_rows_of(view)}"
 

@@ -1,15 +1,17 @@
-"""Writing the tables of a run: sorted, deterministic Parquet files, bucket by bucket, then one commit a table.
+"""Writing the tables of a run: sorted, deterministic Parquet files, bucket by bucket, then one commit a
+table.
 
 1. `index_rows` derives the rows of the index tables from rows of `documents`.
-2. `lineage.store.shuffle` brings rows to buckets, ranges of `k` of equal width; `num_buckets` says how many a table
+2. `lineage.store.shuffle` brings rows to buckets, ranges of `k` of equal width; `num_buckets` says how many a
+  table
    gets.
-3. `write_bucket` writes all rows of one bucket as files named by the bucket and the BLAKE3-128 of their bytes.
+3. `write_bucket` writes all rows of one bucket as files named by the bucket and the BLAKE3-128 of their
+  bytes.
 4. `lineage.store.delta.commit_tables` makes them tables.
 
-Each call of 1 to 3 needs only its own rows. One process shuffles with `add_documents`, `add_rows` and `write_tables`;
-many processes publish their shares and gather one bucket each. Files depend on the rows alone, not on the order or the
-batches in which they came.
-"""
+Each call of 1 to 3 needs only its own rows. One process shuffles with `add_documents`, `add_rows` and
+`write_tables`; many processes publish their shares and gather one bucket each. Files depend on the rows
+alone, not on the order or the batches in which they came."""
 
 from __future__ import annotations
 
@@ -37,7 +39,8 @@ ROWS_PER_BUCKET: Final = 1 << 20
 """The most rows a bucket holds on average: 10 billion documents are then 16,384 files of about 100 MB."""
 
 _MAGIC: Final = b"PAR1"
-"""What a Parquet file begins with; its first row group comes next, and each other right after the one before."""
+"""What a Parquet file begins with; its first row group comes next, and each other right after the one
+before."""
 
 _WIDE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """Arrow types with 64-bit offsets, by those with 32-bit ones."""
@@ -48,7 +51,8 @@ _INDEXED_HASHES: Final = ("raw_hash", "text_hash", "clean_hash", "tokens_hash")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """A written file of a table: `path` within the table's folder, `size` in bytes, `stats` as Delta's JSON."""
+    """A written file of a table: `path` within the table's folder, `size` in bytes, `stats` as Delta's
+    JSON."""
 
     path: str
     size: int
@@ -62,12 +66,14 @@ def table_folder(out: Folder, name: str) -> Folder:
 
 
 def num_buckets(num_rows: int) -> int:
-    """How many buckets a table of `num_rows` rows gets: the least power of two that keeps them at ROWS_PER_BUCKET."""
+    """How many buckets a table of `num_rows` rows gets: the least power of two that keeps them at
+    ROWS_PER_BUCKET."""
     return 1 << max(0, (max(num_rows, 1) - 1).bit_length() - ROWS_PER_BUCKET.bit_length() + 1)
 
 
 def placement_buckets(num_documents: Iterable[tuple[str, int, int]]) -> Iterator[list[tuple[str, int]]]:
-    """The buckets of `placements`: runs of (source, shard), in the given order, of about ROWS_PER_BUCKET rows.
+    """The buckets of `placements`: runs of (source, shard), in the given order, of about ROWS_PER_BUCKET
+    rows.
 
     `num_documents` gives (source, shard, number of documents), sorted by (source, shard)."""
     bucket: list[tuple[str, int]] = []
@@ -83,13 +89,17 @@ def placement_buckets(num_documents: Iterable[tuple[str, int, int]]) -> Iterator
 
 
 def write_bucket(out: Folder, name: str, bucket: int, rows: pa.Table) -> list[TableFile]:
-    """Write all rows of one bucket of table `name`: one file, or several where a hot key overfills the bucket.
+    """Write all rows of one bucket of table `name`: one file, or several where a hot key overfills the
+    bucket.
 
-    `rows` may come in any order; columns that are missing are null. Nothing is written for no rows. Writing the same
-    rows again replaces the same files with the same bytes."""
+    `rows` may come in any order; columns that are missing are null. Nothing is written for no rows. Writing
+    the same rows again replaces the same files with the same bytes."""
     ordered = _sorted(name, conform(rows, schema_of(name, rows)))
     step = 2 * ROWS_PER_BUCKET
-    return [_write_file(out, name, bucket, ordered.slice(start, step)) for start in range(0, ordered.num_rows, step)]
+    return [
+        _write_file(out, name, bucket, ordered.slice(start, step))
+        for start in range(0, ordered.num_rows, step)
+    ]
 
 
 def encode(rows: pa.Table) -> bytes:
@@ -112,11 +122,12 @@ def encode(rows: pa.Table) -> bytes:
 
 
 def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFile:
-    """Write `rows`, as they are, as a file of table `name` called `<prefix>-<hash of its bytes>.parquet`. It is on the
-    disk before the commit that names it.
+    """Write `rows`, as they are, as a file of table `name` called `<prefix>-<hash of its bytes>.parquet`. It
+    is on the disk before the commit that names it.
 
-    Of a table that a run writes, a file of several row groups gets a side file (see `checked`), before itself.
-    A file of appended facts gets none, so that one whose commit never came leaves a file that its name accounts for."""
+    Of a table that a run writes, a file of several row groups gets a side file (see `checked`), before
+    itself. A file of appended facts gets none, so that one whose commit never came leaves a file that its
+    name accounts for."""
     data = encode(rows)
     path = f"{prefix}-{content_hash(data).hex()}.parquet"
     folder = table_folder(out, name)
@@ -133,8 +144,8 @@ def table_file(name: str, path: str, data: bytes) -> TableFile:
 
 
 def index_rows(documents: pa.Table) -> dict[str, pa.Table]:
-    """The rows of the index tables that stand for these rows of `documents`. Of rows of an earlier release, which have
-    no domain, those that this release finds by URL and domain are left out.
+    """The rows of the index tables that stand for these rows of `documents`. Of rows of an earlier release,
+    which have no domain, those that this release finds by URL and domain are left out.
 
     The hash of the empty text is not indexed: it would name every page without text."""
     doc_k = documents["k"].combine_chunks()
@@ -153,7 +164,8 @@ def index_rows(documents: pa.Table) -> dict[str, pa.Table]:
         )
     return by_domain | {
         "url_index": conform(
-            with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])), SCHEMAS["url_index"]
+            with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])),
+            SCHEMAS["url_index"],
         ),
         "warc_index": conform(
             with_place.rename_columns({"k": "doc_k"}).append_column("k", _name_keys(with_place["warc_file"])),
@@ -161,7 +173,9 @@ def index_rows(documents: pa.Table) -> dict[str, pa.Table]:
         ),
         "hash_index": _hash_rows(hashes),
         "cluster_index": conform(
-            clustered.drop_columns("k").append_column("k", _hash_keys(clustered["cluster_id"].combine_chunks())),
+            clustered.drop_columns("k").append_column(
+                "k", _hash_keys(clustered["cluster_id"].combine_chunks())
+            ),
             SCHEMAS["cluster_index"],
         ),
     }
@@ -189,13 +203,14 @@ def _name_keys(names: pa.ChunkedArray) -> pa.Array:
 
 
 def table_buckets(num_rows: Mapping[str, int]) -> dict[str, int]:
-    """How many buckets each table that a run writes gets in a shuffle. `num_rows`: about how many rows each will have;
-    a table left out gets one bucket."""
+    """How many buckets each table that a run writes gets in a shuffle. `num_rows`: about how many rows each
+    will have; a table left out gets one bucket."""
     return {name: num_buckets(num_rows.get(name, 0)) for name in WRITTEN_ONCE}
 
 
 def add_rows(shuffle: Shuffle, name: str, rows: pa.Table, bucket: int | None = None) -> None:
-    """Rows of table `name`, for the bucket of their `k` or for this one (`placements`: see `placement_buckets`)."""
+    """Rows of table `name`, for the bucket of their `k` or for this one (`placements`: see
+    `placement_buckets`)."""
     shuffle.add(name, conform(rows, SCHEMAS[name]), bucket)
 
 
@@ -208,7 +223,8 @@ def add_documents(shuffle: Shuffle, rows: pa.Table) -> None:
 
 
 def write_tables(out: Folder, shuffle: Shuffle) -> dict[str, list[TableFile]]:
-    """Write every bucket of every table below `out`; the files of each table, in order, for `commit_tables`."""
+    """Write every bucket of every table below `out`; the files of each table, in order, for
+    `commit_tables`."""
     files: dict[str, list[TableFile]] = {name: [] for name in WRITTEN_ONCE}
     for name, bucket, rows in shuffle.filled():
         files[name].extend(write_bucket(out, name, bucket, rows))
@@ -225,8 +241,8 @@ def _sorted(name: str, rows: pa.Table) -> pa.Table:
     leading = TABLES[name].sorted_by
     keys = [*leading, *(column for column in rows.column_names if column not in leading)]
     order = pc.sort_indices(rows, sort_keys=[(column, "ascending") for column in keys])
-    # All rows of a host are in one bucket, and their URLs may be more than the 2 GiB that 32-bit offsets reach. Parquet
-    # knows no offsets: the files are the same.
+    # All rows of a host are in one bucket, and their URLs may be more than the 2 GiB that 32-bit offsets
+    # reach. Parquet knows no offsets: the files are the same.
     wide = pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in rows.schema])
     return rows.cast(wide).take(order).combine_chunks()
 
@@ -246,13 +262,17 @@ def _sums(name: str, rows: pa.Table, data: bytes) -> Sums:
             column = group.column(at)
             start, end = end, end + column.total_compressed_size
             begins = column.dictionary_page_offset or column.data_page_offset
-            assert begins == start, f"column {column.path_in_schema} of {name} begins at {begins}, not at {start}"
+            assert begins == start, (
+                f"column {column.path_in_schema} of {name} begins at {begins}, not at {start}"
+            )
             ends.append(end)
             digests.append(digest_of(view[start:end]))
         part = rows.slice(number * GROUP_ROWS, GROUP_ROWS)
         bounds = {column: _bounds(part, column) for column in TABLES[name].pruned_by}
         groups.append(CheckedRowGroup(bounds=bounds, start=first, ends=tuple(ends), digests=tuple(digests)))
-    return Sums(size=len(data), columns=tuple(rows.column_names), groups=tuple(groups), rest=digest_of(view[end:]))
+    return Sums(
+        size=len(data), columns=tuple(rows.column_names), groups=tuple(groups), rest=digest_of(view[end:])
+    )
 
 
 def _bounds(rows: pa.Table, column: str) -> tuple[Bound, Bound]:
@@ -263,7 +283,9 @@ def _bounds(rows: pa.Table, column: str) -> tuple[Bound, Bound]:
 def _stats(name: str, rows: pa.Table) -> str:
     """Delta's statistics: the row count, and the bounds of what files are pruned by."""
     bounds = {column: pc.min_max(rows[column]).as_py() for column in TABLES[name].pruned_by}
-    assert all(rows[column].null_count == 0 for column in bounds), f"a row of {name} has a null among {list(bounds)}"
+    assert all(rows[column].null_count == 0 for column in bounds), (
+        f"a row of {name} has a null among {list(bounds)}"
+    )
     stats = {
         "numRecords": rows.num_rows,
         "minValues": {column: bound["min"] for column, bound in bounds.items()},

@@ -14,8 +14,8 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageDecision:
-    """What one stage decided: "keep", "edit" (rule: the kind of change, value: how many), "reject" or "duplicate".
-    `matched`: as in DocumentRow."""
+    """What one stage decided: "keep", "edit" (rule: the kind of change, value: how many), "reject" or
+    "duplicate". `matched`: as in DocumentRow."""
 
     stage: str
     verdict: str
@@ -62,8 +62,9 @@ class DocumentHistory:
         return self.row.doc_id
 
     def as_json(self, limit: int | None = None) -> dict[str, Json]:
-        """The history as `trace --json` prints it. `limit` cuts every list: decisions, cluster members, placements and
-        exposures; for a list that was cut, `<name>_cut` gives its count, its first and its last entry."""
+        """The history as `trace --json` prints it. `limit` cuts every list: decisions, cluster members,
+        placements and exposures; for a list that was cut, `<name>_cut` gives its count, its first and its
+        last entry."""
         row = self.row
         fields: dict[str, Json] = {
             "doc_id": row.doc_id.hex(),
@@ -108,7 +109,9 @@ class DocumentHistory:
         row = self.row
         if row.shard is None:
             return []
-        return [{"source": row.shard_source, "shard": row.shard, "start": row.start, "num_tokens": row.num_tokens}]
+        return [
+            {"source": row.shard_source, "shard": row.shard, "start": row.start, "num_tokens": row.num_tokens}
+        ]
 
 
 def documents_json(
@@ -117,8 +120,8 @@ def documents_json(
     num: int | None = None,
     last: DocumentHistory | None = None,
 ) -> dict[str, Json]:
-    """`{"documents": […]}`: the answer in every direction but by id. `num` and `last`: how many there are and the last
-    of them, where `histories` are only the first, one at least."""
+    """`{"documents": […]}`: the answer in every direction but by id. `num` and `last`: how many there are and
+    the last of them, where `histories` are only the first, one at least."""
     fields: dict[str, Json] = {}
     _put_cut(fields, "documents", [history.as_json(limit) for history in histories], limit)
     if num is not None and num > len(histories):

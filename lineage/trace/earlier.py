@@ -11,8 +11,8 @@ from lineage.store.lookup import Lookup
 
 
 class NotOpenedError(StoreError):
-    """A document is in none of the outputs that could be opened. `reasons` says of each other one why it could not be:
-    it may hold the document."""
+    """A document is in none of the outputs that could be opened. `reasons` says of each other one why it
+    could not be: it may hold the document."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{out} cannot be opened: {reason}" for out, reason in reasons.items()))
@@ -22,8 +22,8 @@ class NotOpenedError(StoreError):
 def find_in(outs: Sequence[str]) -> Callable[[bytes], str | None]:
     """A function that gives the first of these outputs that kept a document, None if none did.
 
-    NotOpenedError, when it is called, if none of the others did and one was moved, deleted or damaged. Each call is a
-    point lookup; an output that could not be opened is not tried again."""
+    NotOpenedError, when it is called, if none of the others did and one was moved, deleted or damaged. Each
+    call is a point lookup; an output that could not be opened is not tried again."""
     lookups: dict[str, Lookup] = {}
     not_opened: dict[str, str] = {}
 

@@ -1,14 +1,14 @@
 """Which training steps read some tokens, from the facts on a run and the inverse of its order.
 
-A run is made of attempts; one that dies is continued by a child from a checkpoint. A step counts as applied if it lies
-on the line of attempts that leads to the newest one, and was not skipped: what a dead attempt did after the checkpoint
-that its child started from is in no model. Each (run, step, row) of a document counts once.
+A run is made of attempts; one that dies is continued by a child from a checkpoint. A step counts as applied
+if it lies on the line of attempts that leads to the newest one, and was not skipped: what a dead attempt did
+after the checkpoint that its child started from is in no model. Each (run, step, row) of a document counts
+once.
 
-A mixture that lies ahead may be edited between attempts, so a run can have several plans. What is applied was fed by
-the newest one: an attempt begins from a checkpoint only where both give the same order up to there. What a dead attempt
-did beyond may have followed another, which its stretches' weights tell; where they leave several, all count: too many
-exposures rather than too few.
-"""
+A mixture that lies ahead may be edited between attempts, so a run can have several plans. What is applied was
+fed by the newest one: an attempt begins from a checkpoint only where both give the same order up to there.
+What a dead attempt did beyond may have followed another, which its stretches' weights tell; where they leave
+several, all count: too many exposures rather than too few."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ LocateSequences = Callable[[str, Sequence[int]], Sequence[Span]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """A row of a training batch that held tokens of a document: `first_token` is their first position in the sequence,
-    `applied` whether the step changed the model that the run led to."""
+    """A row of a training batch that held tokens of a document: `first_token` is their first position in the
+    sequence, `applied` whether the step changed the model that the run led to."""
 
     run: str
     attempt: int
@@ -57,8 +57,8 @@ class Exposure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRun:
-    """A run with the latest fact of each of its stretches, by (attempt, first_step), and each of its plans, the newest
-    first."""
+    """A run with the latest fact of each of its stretches, by (attempt, first_step), and each of its plans,
+    the newest first."""
 
     run: str
     plans: tuple[RunRow, ...]
@@ -81,8 +81,8 @@ class TrainingRun:
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """What the run puts before this output's source names; several where an attempt that saved nothing had
-        another."""
+        """What the run puts before this output's source names; several where an attempt that saved nothing
+        had another."""
         return tuple(dict.fromkeys(segment.prefix or "" for segment in self.segments))
 
     @property
@@ -92,15 +92,16 @@ class TrainingRun:
 
 
 def fold(runs: Iterable[RunRow], segments: Iterable[SegmentRow]) -> list[TrainingRun]:
-    """The runs by name, with the latest fact on each of their plans and each stretch. StoreError where two runs have
-    one name, as of two outputs that were given together."""
+    """The runs by name, with the latest fact on each of their plans and each stretch. StoreError where two
+    runs have one name, as of two outputs that were given together."""
     plans: dict[str, dict[str, RunRow]] = {}
     for run in sorted(runs, key=lambda run: run.fact or 0):
         known = plans.setdefault(run.run, {})
         other = next((plan.output for plan in known.values() if plan.output != run.output), None)
         if other is not None:
             raise StoreError(
-                f"{other} and {run.output} are both runs called {run.run!r}: expected a name for each; trace one"
+                f"{other} and {run.output} are both runs called {run.run!r}: expected a name for each; trace"
+                f" one"
                 " at a time"
             )
         known.pop(run.plan_fingerprint, None)  # so that the newest stands last
@@ -165,8 +166,8 @@ def plans_of_step(run: TrainingRun, step: int) -> list[RunRow]:
 def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
     """The content fingerprints that a corpus has had since `purge`: those that purges lead to from it.
 
-    A purge of files beside the index leads nowhere, and two lead from one content where a backup was laid over it in
-    between."""
+    A purge of files beside the index leads nowhere, and two lead from one content where a backup was laid
+    over it in between."""
     after: dict[str, set[str]] = {}
     for each in purges:
         if each.content_fingerprint_after is not None:
@@ -184,8 +185,8 @@ def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
 
 
 class _Fed(NamedTuple):
-    """The attempt that counts for a step by some plan, whether it lies on the line to the newest attempt there, and
-    whether the step was applied."""
+    """The attempt that counts for a step by some plan, whether it lies on the line to the newest attempt
+    there, and whether the step was applied."""
 
     attempt: int
     on_line: bool
@@ -197,8 +198,8 @@ class _Fed(NamedTuple):
 
 
 class _Account:
-    """The attempt that counts for each step of a run, of those that read no content in `erased_in`, and with `prefix`
-    no other one."""
+    """The attempt that counts for each step of a run, of those that read no content in `erased_in`, and with
+    `prefix` no other one."""
 
     def __init__(self, run: TrainingRun, erased_in: frozenset[str], prefix: str | None = None) -> None:
         self._run = run
@@ -207,7 +208,9 @@ class _Account:
         self._attempts: dict[int, list[SegmentRow]] = {}
         for segment in sorted(run.segments, key=lambda segment: segment.attempt, reverse=True):
             self._attempts.setdefault(segment.attempt, []).append(segment)
-        self._skipped = {(s.attempt, step) for s in run.segments for step in json.loads(s.skipped_steps or "[]")}
+        self._skipped = {
+            (s.attempt, step) for s in run.segments for step in json.loads(s.skipped_steps or "[]")
+        }
         self._line = self._line_of_descent()
         self._known: dict[tuple[int, int, bool], Sequence[RunRow]] = {}
 
@@ -265,9 +268,9 @@ class _Account:
 
 
 def _agrees(plan: RunRow, segment: SegmentRow) -> bool:
-    """Whether the plan's mixture is that of the stretch. What an attempt fed beyond its last checkpoint is written down
-    by the next one: earlier releases drew the last stretch over the beginnings of mixtures there, so those say
-    nothing."""
+    """Whether the plan's mixture is that of the stretch. What an attempt fed beyond its last checkpoint is
+    written down by the next one: earlier releases drew the last stretch over the beginnings of mixtures
+    there, so those say nothing."""
     if segment.weights is None:
         return True
     told = json.loads(segment.weights)
@@ -279,7 +282,9 @@ def _agrees(plan: RunRow, segment: SegmentRow) -> bool:
 
 
 def _same(mixture: Mapping[str, float], told: Mapping[str, float]) -> bool:
-    return mixture.keys() == told.keys() and all(math.isclose(share, told[name]) for name, share in mixture.items())
+    return mixture.keys() == told.keys() and all(
+        math.isclose(share, told[name]) for name, share in mixture.items()
+    )
 
 
 @functools.lru_cache(maxsize=64)

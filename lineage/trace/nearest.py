@@ -1,4 +1,5 @@
-"""What an output has that is most like a name which it has not: a URL of the same host, an id that begins alike."""
+"""What an output has that is most like a name which it has not: a URL of the same host, an id that begins
+alike."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def nearest(lookup: Lookup, name: str) -> list[str]:
 def nearest_urls(lookup: Lookup, url: str) -> list[str]:
     """The recorded URLs that are most like this one, best first: of its host, with and without `www.`.
 
-    Only those beside it in the order of the host's URLs are compared, so a host of any size answers at once."""
+    Only those beside it in the order of the host's URLs are compared, so a host of any size answers at
+    once."""
     host = named_host(url)
     if host is None:
         return []

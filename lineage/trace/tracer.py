@@ -1,8 +1,9 @@
-"""A document's whole history, from every direction: crawl record ⇄ decisions ⇄ token range ⇄ (run, step, row).
+"""A document's whole history, from every direction: crawl record ⇄ decisions ⇄ token range ⇄ (run, step,
+row).
 
-A `Tracer` finds documents by one of their names and joins the facts about each into its history. Exposures to training
-are not stored but computed, by inverting each run's order. What higher layers compute of orders comes as functions.
-"""
+A `Tracer` finds documents by one of their names and joins the facts about each into its history. Exposures to
+training are not stored but computed, by inverting each run's order. What higher layers compute of orders
+comes as functions."""
 
 from __future__ import annotations
 
@@ -14,7 +15,16 @@ from lineage.pages import named_host, normalise_url, page_of
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
-from lineage.store.rows import DocumentRow, EditRow, FindingRow, MemberRow, PurgedRow, RunRow, SegmentRow, Span
+from lineage.store.rows import (
+    DocumentRow,
+    EditRow,
+    FindingRow,
+    MemberRow,
+    PurgedRow,
+    RunRow,
+    SegmentRow,
+    Span,
+)
 from lineage.trace.document_history import DocumentHistory, DuplicateCluster, PurgeOfDocument, StageDecision
 from lineage.trace.exposure import (
     Exposure,
@@ -38,7 +48,8 @@ class UnknownError(StoreError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
-    """What tracing takes from higher layers: without `find` and `locate` a history holds nothing of training."""
+    """What tracing takes from higher layers: without `find` and `locate` a history holds nothing of
+    training."""
 
     find: FindReadings | None = None
     locate: LocateSequences | None = None
@@ -55,18 +66,19 @@ class DocumentPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreRuns:
-    """Facts of training runs that the store has not got (a run whose store was down): read from their own outputs."""
+    """Facts of training runs that the store has not got (a run whose store was down): read from their own
+    outputs."""
 
     runs: Sequence[RunRow] = field(default=())
     segments: Sequence[SegmentRow] = field(default=())
 
 
 class Tracer:
-    """Answers `trace` for the run at `out`, as of a version of the corpus or now: the version decides which documents
-    count as purged, and never which training steps read them.
+    """Answers `trace` for the run at `out`, as of a version of the corpus or now: the version decides which
+    documents count as purged, and never which training steps read them.
 
-    Methods raise UnknownError where nothing matches, StoreError where the store is missing or damaged. Histories come
-    sorted by doc_id unless said otherwise, one a document id."""
+    Methods raise UnknownError where nothing matches, StoreError where the store is missing or damaged.
+    Histories come sorted by doc_id unless said otherwise, one a document id."""
 
     def __init__(
         self, out: Folder, functions: Functions, *, version: int | None = None, more: MoreRuns = MoreRuns()
@@ -74,8 +86,8 @@ class Tracer:
         self._out = out
         self._functions = functions
         self._more = more
-        # A version overlays documents with the purges that made it. What a training step met is not a matter of the
-        # version that is asked for: a purge erased content from itself on.
+        # A version overlays documents with the purges that made it. What a training step met is not a matter
+        # of the version that is asked for: a purge erased content from itself on.
         self._overlay = Lookup(out, version)
         self._lookup = self._overlay if version is None else Lookup(out)
         self._stages: dict[str, list[str]] = {}
@@ -99,7 +111,9 @@ class Tracer:
         if not matching:
             wanted = normalise_url(url)
             looked_for = repr(url) if url == wanted else f"{url!r} (as {wanted!r})"
-            raise UnknownError(f"no document with the URL {looked_for} in {self._out.url}{self._nearest(url)}")
+            raise UnknownError(
+                f"no document with the URL {looked_for} in {self._out.url}{self._nearest(url)}"
+            )
         return self._histories_of(matching, f"document with the URL {url!r}")
 
     def _nearest(self, name: str) -> str:
@@ -124,7 +138,8 @@ class Tracer:
         return [histories[doc_id] for doc_id in ids], num
 
     def _distinct(self, host: str, limit: int | None) -> tuple[list[bytes], int]:
-        """The first `limit` ids of a host in order of URL, and how many it has: a document may have several records."""
+        """The first `limit` ids of a host in order of URL, and how many it has: a document may have several
+        records."""
         asked = None if limit is None else max(limit, 1)
         while True:
             listed = self._lookup.host(host, asked)
@@ -142,7 +157,9 @@ class Tracer:
 
     def by_place(self, warc_file: str, offset: int) -> list[DocumentHistory]:
         """The document read from the member at byte `offset` of a crawl file, named as in `warc_file`."""
-        what = f"document at offset {offset} of {warc_file!r} (file names are relative, as in column warc_file)"
+        what = (
+            f"document at offset {offset} of {warc_file!r} (file names are relative, as in column warc_file)"
+        )
         return self._histories_of(self._lookup.by_place(warc_file, offset), what)
 
     def by_token(self, source: str, shard: int, offset: int) -> list[DocumentHistory]:
@@ -153,7 +170,8 @@ class Tracer:
         return self.histories([placement.doc_id for placement in placements])
 
     def by_step(self, run: str, step: int, row: int | None = None) -> list[DocumentHistory]:
-        """The documents that a training step (or one row of its batch) read, in the order of rows and tokens."""
+        """The documents that a training step (or one row of its batch) read, in the order of rows and
+        tokens."""
         known = {training.run: training for training in self.runs()}
         if run not in known:
             names = ", ".join(map(repr, known)) or "none"
@@ -162,7 +180,8 @@ class Tracer:
         if not 0 <= step < training.num_steps:
             recorded = f"0 to {training.num_steps - 1} are" if training.num_steps else "none is"
             raise UnknownError(
-                f"step {step} of run {run!r} is not recorded, {recorded}: steps are recorded at checkpoints and at the"
+                f"step {step} of run {run!r} is not recorded, {recorded}: steps are recorded at checkpoints"
+                f" and at the"
                 f" next start; --runs {training.output} takes in those since"
             )
         if row is not None and not 0 <= row < training.global_batch:
@@ -205,8 +224,8 @@ class Tracer:
         return self._runs
 
     def exposures_of(self, parts: Sequence[DocumentPart]) -> list[tuple[Exposure, ...]]:
-        """For each part the rows of runs that read any of its tokens; none for what no shard holds. UnknownError for a
-        document that is not there."""
+        """For each part the rows of runs that read any of its tokens; none for what no shard holds.
+        UnknownError for a document that is not there."""
         distinct = list(dict.fromkeys(part.doc_id for part in parts))
         rows: dict[bytes, DocumentRow] = {}
         erased: dict[bytes, list[PurgedRow]] = {}
@@ -218,11 +237,13 @@ class Tracer:
         if lacking is not None:
             raise UnknownError(f"no document {lacking.hex()} in {self._out.url}")
         return [
-            self._exposures(rows[part.doc_id], erased.get(part.doc_id, []), (part.start, part.end)) for part in parts
+            self._exposures(rows[part.doc_id], erased.get(part.doc_id, []), (part.start, part.end))
+            for part in parts
         ]
 
     def _read_by(self, run: TrainingRun, spans: Iterable[Span]) -> list[bytes]:
-        """The ids of the documents of this output (a run may read several) that `spans` hold, in that order."""
+        """The ids of the documents of this output (a run may read several) that `spans` hold, in that
+        order."""
         here = [
             span._replace(source=span.source.removeprefix(prefix))
             for span in spans
@@ -241,7 +262,9 @@ class Tracer:
     def _joined(self, rows: list[DocumentRow]) -> list[DocumentHistory]:
         ids = [row.doc_id for row in rows]
         edits = _grouped(self._lookup.edits(ids))
-        findings = _grouped(dict.fromkeys(self._lookup.findings(ids)))  # a record that was met twice left them twice
+        findings = _grouped(
+            dict.fromkeys(self._lookup.findings(ids))
+        )  # a record that was met twice left them twice
         erased = _grouped(self._lookup.purged(ids))
         purged = _grouped(self._overlay.purged(ids))
         members: dict[bytes, list[MemberRow]] = {}
@@ -304,8 +327,8 @@ def stage_decisions(
 ) -> tuple[StageDecision, ...]:
     """Every stage that a document passed, in order, then the one that decided.
 
-    A stage that changed the text has the verdict "edit", once for each kind (the rule) with its count (the value).
-    Findings of the whole ledger stand with their stage."""
+    A stage that changed the text has the verdict "edit", once for each kind (the rule) with its count (the
+    value). Findings of the whole ledger stand with their stage."""
     decisions: list[StageDecision] = []
     deciding = row.stage if row.status != "kept" else None
     for stage in (*passed, *([deciding] if deciding is not None else [])):
@@ -322,7 +345,9 @@ def stage_decisions(
             if f.stage == stage and not (stage == deciding and f.rule == row.rule)
         )
         changed = [
-            StageDecision(stage=stage, rule=e.kind, value=e.count, verdict="edit") for e in edits if e.stage == stage
+            StageDecision(stage=stage, rule=e.kind, value=e.count, verdict="edit")
+            for e in edits
+            if e.stage == stage
         ]
         decisions.extend(changed)
         if stage == deciding:
@@ -338,7 +363,8 @@ def stage_decisions(
                 )
             )
         elif not changed:
-            # Without the ledger this one measure of a stage that let the document pass is known: a column has it.
+            # Without the ledger this one measure of a stage that let the document pass is known: a column has
+            # it.
             is_known = stage == "language" and all(finding.stage != stage for finding in findings)
             score = row.language_score if is_known else None
             decisions.append(StageDecision(stage=stage, verdict="keep", value=score))

@@ -1,7 +1,8 @@
-"""Verify, part 4: the rows of `documents` against texts, placements, dedup state, edits and the tables that index them.
+"""Verify, part 4: the rows of `documents` against texts, placements, dedup state, edits and the tables that
+index them.
 
-Everything about a document meets in one bucket of `k` (lineage.store.shuffle); a bucket is compared in memory.
-"""
+Everything about a document meets in one bucket of `k` (lineage.store.shuffle); a bucket is compared in
+memory."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ TEXTS: Final = pa.schema([
     ("k", pa.int64()), ("doc_id", pa.binary()), ("source", pa.string()), ("part", pa.int64()), ("part_row", pa.int64()),
     ("clean_hash", pa.binary()), ("bare", pa.bool_()),
 ])  # fmt: skip
-"""A row of a part without its text: `clean_hash` null where the text is, `bare` where the metadata is null."""
+"""A row of a part without its text: `clean_hash` null where the text is, `bare` where the metadata is
+null."""
 
 DUPLICATES: Final = pa.schema([
     ("k", pa.int64()), *((name, SCHEMAS["documents"].field(name).type) for name in (
@@ -59,7 +61,8 @@ class Facts:
 
 
 def shuffle_documents(out: Folder, shuffle: Shuffle, facts: Facts, purged: PurgedSpans) -> Iterator[Problem]:
-    """Shuffle `documents`, the index rows that it should have, and its duplicates; a problem where it is damaged."""
+    """Shuffle `documents`, the index rows that it should have, and its duplicates; a problem where it is
+    damaged."""
     dataset = open_table(out, "documents").to_pyarrow_dataset()
     columns = stored("documents", dataset.schema.names)
     facts.of_earlier_release = "domain" not in columns
@@ -121,7 +124,9 @@ def _shuffle_part(out: Folder, source: str, part: int, name: str, shuffle: Shuff
         columns = file.schema_arrow.names
         own = [column for column in columns if column not in added_columns(columns)]
         if own not in (PART.names, [column for column in PART.names if column not in PART_ADDED_LATER]):
-            yield Problem("documents.schema", name, f"columns {columns}, expected {PART.names} and added ones")
+            yield Problem(
+                "documents.schema", name, f"columns {columns}, expected {PART.names} and added ones"
+            )
         for batch in file.iter_batches(_BATCH // 16, columns=["doc_id", "text", "metadata"]):
             ids = batch["doc_id"].to_pylist()
             hashes = [None if text is None else text_hash(text) for text in batch["text"].to_pylist()]
@@ -136,7 +141,8 @@ def _shuffle_part(out: Folder, source: str, part: int, name: str, shuffle: Shuff
                 batch["metadata"].is_null(),
             ]
             shuffle.add(
-                "texts", pa.table([pa.array(c, f.type) for c, f in zip(columns, TEXTS, strict=True)], schema=TEXTS)
+                "texts",
+                pa.table([pa.array(c, f.type) for c, f in zip(columns, TEXTS, strict=True)], schema=TEXTS),
             )
             first += size
 
@@ -144,7 +150,9 @@ def _shuffle_part(out: Folder, source: str, part: int, name: str, shuffle: Shuff
 def shuffle_others(out: Folder, index: Index, shuffle: Shuffle) -> Iterator[Problem]:
     """Shuffle `placements`, the dedup state, `edits` and the index tables as they stand."""
     for entry in index.dedup:
-        yield from guarded("dedup.unreadable", entry.file, _shuffle_dedup(out, entry.file, entry.num_rows, shuffle))
+        yield from guarded(
+            "dedup.unreadable", entry.file, _shuffle_dedup(out, entry.file, entry.num_rows, shuffle)
+        )
     for name in ("placements", "edits", *(name for name in _INDEXES if has_table(out, name))):
         yield from guarded("table.unreadable", f"lineage/{name}", _shuffle_table(out, name, shuffle))
 
@@ -168,14 +176,16 @@ def _shuffle_table(out: Folder, name: str, shuffle: Shuffle) -> Iterator[Problem
 
 
 def check_indexes(shuffle: Shuffle, *, of_earlier_release: bool = False) -> Iterator[Problem]:
-    """The index tables hold exactly what follows from `documents`; of an output of an earlier release, whose URLs were
-    read otherwise, what hash_index has besides is not known."""
+    """The index tables hold exactly what follows from `documents`; of an output of an earlier release, whose
+    URLs were read otherwise, what hash_index has besides is not known."""
     for name in _INDEXES:
         schema = SCHEMAS[name]
         for bucket in range(shuffle.num_buckets(name)):
             expected = _rows(shuffle.read(name, bucket, schema))
             written = _rows(shuffle.read(f"{name}.written", bucket, schema))
-            if name == "hash_index":  # two records with one id may each have brought the same row, or share it
+            if (
+                name == "hash_index"
+            ):  # two records with one id may each have brought the same row, or share it
                 expected, written = Counter(set(expected)), Counter(set(written))
             if expected == written:
                 continue
@@ -202,18 +212,22 @@ def _shown(row: Iterable[Any]) -> str:
 def check_documents(
     shuffle: Shuffle, facts: Facts, purged: PurgedSpans, *, has_tokens: bool = True
 ) -> Iterator[Problem]:
-    """Each document against its text, its place (where the OUT `has_tokens`), its dedup row and its edits; ids against
-    one another."""
+    """Each document against its text, its place (where the OUT `has_tokens`), its dedup row and its edits;
+    ids against one another."""
     for bucket in range(shuffle.num_buckets("documents")):
         yield from _Bucket(shuffle, bucket, facts, purged, has_tokens=has_tokens).problems()
     for doc_id in sorted(facts.excerpts):
-        yield Problem("excerpts.document", _document(doc_id), "excerpts.parquet shows a document that does not exist")
+        yield Problem(
+            "excerpts.document", _document(doc_id), "excerpts.parquet shows a document that does not exist"
+        )
 
 
 class _Bucket:
     """All that is known about the documents of one bucket."""
 
-    def __init__(self, shuffle: Shuffle, bucket: int, facts: Facts, purged: PurgedSpans, *, has_tokens: bool) -> None:
+    def __init__(
+        self, shuffle: Shuffle, bucket: int, facts: Facts, purged: PurgedSpans, *, has_tokens: bool
+    ) -> None:
         self._num_places = 1 if has_tokens else 0
         self._documents = shuffle.read("documents", bucket, SCHEMAS["documents"]).to_pylist()
         texts = shuffle.read("texts", bucket, TEXTS).to_pylist()
@@ -225,10 +239,12 @@ class _Bucket:
 
     def problems(self) -> Iterator[Problem]:
         kept = Counter(row["doc_id"] for row in self._documents if row["status"] == "kept")
-        # A place in the crawl is no name: one member of a file may hold several records. (Rejected rows that came
-        # twice show in the balance of the steps.)
+        # A place in the crawl is no name: one member of a file may hold several records. (Rejected rows that
+        # came twice show in the balance of the steps.)
         places = Counter(
-            (row["source"], row["part"], row["part_row"]) for row in self._documents if row["part"] is not None
+            (row["source"], row["part"], row["part_row"])
+            for row in self._documents
+            if row["part"] is not None
         )
         for doc_id in sorted(doc_id for doc_id, number in kept.items() if number > 1):
             yield Problem("documents.unique", _document(doc_id), f"{kept[doc_id]} kept rows have this id")
@@ -249,7 +265,9 @@ class _Bucket:
         where = _document(row["doc_id"])
         if row["status"] not in ("kept", "rejected", "duplicate"):
             yield Problem("documents.status", where, f"has the status {row['status']!r}")
-        if (row["status"] == "kept") != (row["stage"] is None) or (row["status"] == "kept") != (row["rule"] is None):
+        if (row["status"] == "kept") != (row["stage"] is None) or (row["status"] == "kept") != (
+            row["rule"] is None
+        ):
             yield Problem("documents.status", where, f"is {row['status']} by {row['stage']}/{row['rule']}")
         if row["status"] == "duplicate" and row["duplicate_of"] is None and row["stage"] != "identity":
             yield Problem("duplicates.edge", where, "is a duplicate of nothing")
@@ -258,7 +276,10 @@ class _Bucket:
 
     def _check_text(self, row: dict[str, Any]) -> Iterator[Problem]:
         where, place = _document(row["doc_id"]), (row["source"], row["part"], row["part_row"])
-        if row["doc_id"] not in self._purged.doc_ids and {row["text_hash"], row["clean_hash"]} & self._purged_texts:
+        if (
+            row["doc_id"] not in self._purged.doc_ids
+            and {row["text_hash"], row["clean_hash"]} & self._purged_texts
+        ):
             yield Problem("purged.copy", where, "has the very text of a document that was purged")
         if row["part"] is None:
             if row["status"] != "rejected":
@@ -271,7 +292,9 @@ class _Bucket:
             if text["clean_hash"] is not None or not text["bare"]:
                 yield Problem("purged.text", where, f"was purged; its text is in part {place[0]}/{place[1]}")
         elif text["clean_hash"] != row["clean_hash"]:
-            yield Problem("documents.clean_hash", where, f"its text in part {place[0]}/{place[1]} has another hash")
+            yield Problem(
+                "documents.clean_hash", where, f"its text in part {place[0]}/{place[1]} has another hash"
+            )
 
     def _check_place(self, row: dict[str, Any]) -> Iterator[Problem]:
         where = _document(row["doc_id"])
@@ -304,14 +327,20 @@ class _Bucket:
         kinds = Counter((row["doc_id"], row["stage"], row["kind"]) for row in self._edits)
         for (doc_id, stage, kind), number in sorted(kinds.items()):
             if doc_id not in kept:
-                yield Problem("edits.document", "lineage/edits", f"edits of {doc_id.hex()}, which is not kept")
+                yield Problem(
+                    "edits.document", "lineage/edits", f"edits of {doc_id.hex()}, which is not kept"
+                )
             if number > 1:
-                yield Problem("edits.repeated", "lineage/edits", f"{number} rows for {doc_id.hex()}, {stage}, {kind}")
+                yield Problem(
+                    "edits.repeated", "lineage/edits", f"{number} rows for {doc_id.hex()}, {stage}, {kind}"
+                )
 
     def _check_rest(self) -> Iterator[Problem]:
         kept = {row["doc_id"] for row in self._documents if row["status"] == "kept"}
         for source, part, part_row in sorted(self._texts):
-            yield Problem("documents.part", f"part {source}/{part} row {part_row}", "belongs to no row of `documents`")
+            yield Problem(
+                "documents.part", f"part {source}/{part} row {part_row}", "belongs to no row of `documents`"
+            )
         for doc_id in sorted(self._placements.keys() - kept):
             yield Problem("placements.document", _document(doc_id), "is placed in a shard and not kept")
         for doc_id in sorted(self._dedup.keys() - kept):

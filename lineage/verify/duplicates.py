@@ -1,7 +1,9 @@
-"""Verify, part 5: each duplicate has an edge to a kept document: by URL, by text, or by a Jaccard measured again.
+"""Verify, part 5: each duplicate has an edge to a kept document: by URL, by text, or by a Jaccard measured
+again.
 
 1. `check_edges`: bucket by bucket, a duplicate and the document that it repeats; pairs by Jaccard are noted.
-2. `check_similarities`: the texts of those pairs are fetched part by part, meet in a bucket, and are compared.
+2. `check_similarities`: the texts of those pairs are fetched part by part, meet in a bucket, and are
+  compared.
 """
 
 from __future__ import annotations
@@ -29,18 +31,20 @@ _REQUESTS: Final = pa.schema([
     ("k", pa.int64()), ("part", pa.int64()), ("part_row", pa.int64()), ("doc_id", pa.binary()), ("other", pa.binary()),
     ("similarity", pa.float64()), ("threshold", pa.float64()),
 ])  # fmt: skip
-"""One side of a pair by Jaccard: `part` is the ordinal of its part in the index; `k` that of the part, so that one pass
-over the parts answers all. `doc_id` is the duplicate, `other` what it repeats."""
+"""One side of a pair by Jaccard: `part` is the ordinal of its part in the index; `k` that of the part, so
+that one pass over the parts answers all. `doc_id` is the duplicate, `other` what it repeats."""
 
-_SIDES: Final = pa.schema([("k", pa.int64()), *(_REQUESTS.field(i) for i in range(3, 7)), ("text", pa.string())])
+_SIDES: Final = pa.schema(
+    [("k", pa.int64()), *(_REQUESTS.field(i) for i in range(3, 7)), ("text", pa.string())]
+)
 _EXACT: Final = 1e-9
 
 
 def check_edges(
     out: Folder, shuffle: Shuffle, index: Index, purged: PurgedSpans, hooks: VerifyHooks
 ) -> Iterator[Problem]:
-    """Every duplicate against the kept document that it names; what lies in an earlier output that cannot be opened
-    counts as there, and that output is a problem."""
+    """Every duplicate against the kept document that it names; what lies in an earlier output that cannot be
+    opened counts as there, and that output is a problem."""
     not_opened: dict[str, str] = {}
     num_unknown = 0
     apart = sources_with_fragments(out)
@@ -71,12 +75,16 @@ def check_edges(
                         requests.append(_request(row, side["part_row"], ordinals[place]))
         shuffle.add("requests", pa.Table.from_pylist(requests, schema=_REQUESTS))
     for earlier, reason in not_opened.items():
-        message = f"cannot be opened, so {num_unknown:,} duplicates of what it may hold are not checked: {reason}"
+        message = (
+            f"cannot be opened, so {num_unknown:,} duplicates of what it may hold are not checked: {reason}"
+        )
         yield Problem("duplicates.earlier", earlier, message)
 
 
 def _edge(row: dict[str, Any], message: str) -> Problem:
-    return Problem("duplicates.edge", f"document {row['doc_id'].hex()}", f"is a duplicate by {row['stage']}; {message}")
+    return Problem(
+        "duplicates.edge", f"document {row['doc_id'].hex()}", f"is a duplicate by {row['stage']}; {message}"
+    )
 
 
 def _check_edge(
@@ -118,7 +126,9 @@ def check_similarities(out: Folder, index: Index, shuffle: Shuffle, hooks: Verif
             by_part[request["part"]].append(request)
         for ordinal in sorted(by_part):
             name = index.documents[ordinal].file
-            yield from guarded("documents.unreadable", name, _shuffle_sides(out, name, by_part[ordinal], shuffle))
+            yield from guarded(
+                "documents.unreadable", name, _shuffle_sides(out, name, by_part[ordinal], shuffle)
+            )
     for bucket in range(shuffle.num_buckets("sides")):
         pairs: dict[tuple[bytes, bytes], list[dict[str, Any]]] = defaultdict(list)
         for side in shuffle.read("sides", bucket, _SIDES).to_pylist():
@@ -127,7 +137,9 @@ def check_similarities(out: Folder, index: Index, shuffle: Shuffle, hooks: Verif
             yield from _check_pair(sides, hooks)
 
 
-def _shuffle_sides(out: Folder, name: str, requests: list[dict[str, Any]], shuffle: Shuffle) -> Iterator[Problem]:
+def _shuffle_sides(
+    out: Folder, name: str, requests: list[dict[str, Any]], shuffle: Shuffle
+) -> Iterator[Problem]:
     first = 0
     with out.open(name) as stream:
         file = pq.ParquetFile(stream)
@@ -160,4 +172,6 @@ def _check_pair(sides: list[dict[str, Any]], hooks: VerifyHooks) -> Iterator[Pro
     if hooks.share_band is not None and not hooks.share_band(*texts):
         yield _edge(row, f"it shares no band with {row['other'].hex()}")
     elif is_below or row["similarity"] is None or abs(measured - row["similarity"]) > _EXACT:
-        yield _edge(row, f"its Jaccard with {row['other'].hex()} is {measured}, recorded is {row['similarity']}")
+        yield _edge(
+            row, f"its Jaccard with {row['other'].hex()} is {measured}, recorded is {row['similarity']}"
+        )

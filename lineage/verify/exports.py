@@ -1,8 +1,8 @@
 """Verify, part 7: every recorded export is where it was written, whole, and of this version of the corpus.
 
-Every file of an export was made from files of the OUT in a known generation, and its hash was taken as it was written:
-an export of this version with the right hashes, and without files of an earlier state, holds no purged text.
-"""
+Every file of an export was made from files of the OUT in a known generation, and its hash was taken as it was
+written: an export of this version with the right hashes, and without files of an earlier state, holds no
+purged text."""
 
 from __future__ import annotations
 
@@ -40,16 +40,21 @@ def _check(out: Folder, index: Index, row: ExportRow, notes: list[Problem]) -> I
         return
     manifest = read_manifest(to)
     if manifest is None:
-        yield Problem("export.missing", where, f"{row.place} holds no {MANIFEST} any more. {_ways_out(out, row)}")
+        yield Problem(
+            "export.missing", where, f"{row.place} holds no {MANIFEST} any more. {_ways_out(out, row)}"
+        )
         return
     if hash_file(to, MANIFEST) != row.manifest_hash:
-        yield Problem("export.changed", to.at(MANIFEST), f"is not the one that was recorded. {_ways_out(out, row)}")
+        yield Problem(
+            "export.changed", to.at(MANIFEST), f"is not the one that was recorded. {_ways_out(out, row)}"
+        )
         return
     for name, digest in manifest.files().items():
         yield from guarded("export.file", to.at(name), _check_file(to, name, digest))
     for name in strays(to, manifest):
         message = (
-            "the manifest does not name it: it may hold purged documents. The same `sluice export` call removes it"
+            "the manifest does not name it: it may hold purged documents. The same `sluice"
+            " export` call removes it"
         )
         yield Problem("export.extra", to.at(name), message)
 
@@ -71,6 +76,8 @@ def _check_file(to: Folder, name: str, digest: str) -> Iterator[Problem]:
 
 def _ways_out(out: Folder, row: ExportRow) -> str:
     return (
-        f"The same `sluice export` call brings it to what {out.url} holds now; if the copy is none of yours any more:"
-        f" sluice purge {shlex.quote(out.url)} --forget-export {shlex.quote(row.name)} --reason … --by … --apply"
+        f"The same `sluice export` call brings it to what {out.url} holds now; if the copy is none of yours"
+        f" any more:"
+        f" sluice purge {shlex.quote(out.url)} --forget-export {shlex.quote(row.name)} --reason … --by …"
+        f" --apply"
     )

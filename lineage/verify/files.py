@@ -21,7 +21,8 @@ from lineage.verify.problems import Problem, guarded
 
 
 def check_files(out: Folder, index: Index) -> Iterator[Problem]:
-    """Every file's hash but that of the shards' tokens (which are read elsewhere), what is missing, what is extra."""
+    """Every file's hash but that of the shards' tokens (which are read elsewhere), what is missing, what is
+    extra."""
     names = {name for name in out.names() if name not in (INDEX_FILE, CHECKSUMS_FILE, LEASE_FILE)}
     tokens = {shard.file for shard in index.shards}
     indexed = index.files()
@@ -82,7 +83,9 @@ def _newer_tables(out: Folder, checksums: Checksums) -> set[str]:
 
 def _last_commit(out: Folder, table: str) -> int:
     names = (name.rsplit("/", 1)[-1] for name in out.names(f"{FOLDER}/{table}/_delta_log"))
-    return max((int(name[:20]) for name in names if name[:20].isdigit() and name.endswith(".json")), default=-1)
+    return max(
+        (int(name[:20]) for name in names if name[:20].isdigit() and name.endswith(".json")), default=-1
+    )
 
 
 def _table_of(name: str) -> str:
@@ -90,8 +93,8 @@ def _table_of(name: str) -> str:
 
 
 def _check_extra(out: Folder, name: str, newer: set[str]) -> Iterator[Problem]:
-    """A file that nothing covers is wrong, unless it is of facts appended since and whole, or of a commit of them that
-    never came."""
+    """A file that nothing covers is wrong, unless it is of facts appended since and whole, or of a commit of
+    them that never came."""
     if _table_of(name) in APPENDED and is_staged(name):
         return
     digest = named_hash(name)
@@ -102,7 +105,8 @@ def _check_extra(out: Folder, name: str, newer: set[str]) -> Iterator[Problem]:
 
 
 def _leftovers(out: Folder) -> Iterator[Problem]:
-    """Temporary files of writers that died, which may hold texts. Those of tables may belong to a writer at work."""
+    """Temporary files of writers that died, which may hold texts. Those of tables may belong to a writer at
+    work."""
     if out.is_remote:
         return
     for folder, _, files in os.walk(out.url):
@@ -110,14 +114,19 @@ def _leftovers(out: Folder) -> Iterator[Problem]:
         for file in sorted(files):
             if is_temporary(f"{where}/{file}") and where.split(os.sep)[0] != FOLDER:
                 yield Problem(
-                    "file.leftover", os.path.normpath(f"{where}/{file}"), "a writer died and left it; remove it"
+                    "file.leftover",
+                    os.path.normpath(f"{where}/{file}"),
+                    "a writer died and left it; remove it",
                 )
 
 
 def _check_table(out: Folder, recorded: TableSum) -> Iterator[Problem]:
     where = f"{FOLDER}/{recorded.table}"
     now = state(out, recorded.table)
-    if recorded.table not in APPENDED and (now.version, now.num_rows) != (recorded.version, recorded.num_rows):
+    if recorded.table not in APPENDED and (now.version, now.num_rows) != (
+        recorded.version,
+        recorded.num_rows,
+    ):
         yield Problem(
             "table.changed",
             where,
@@ -133,7 +142,8 @@ def _check_table(out: Folder, recorded: TableSum) -> Iterator[Problem]:
 
 
 def _check_newer(out: Folder, recorded: TableSum) -> Iterator[Problem]:
-    """Facts appended after the checksums: every row that was there before must still be, in whatever files."""
+    """Facts appended after the checksums: every row that was there before must still be, in whatever
+    files."""
     where = f"{FOLDER}/{recorded.table}"
     before = _rows(read_table(out, recorded.table, recorded.version))
     if before.total() != recorded.num_rows:
@@ -144,7 +154,9 @@ def _check_newer(out: Folder, recorded: TableSum) -> Iterator[Problem]:
         )
     lost = before - _rows(read_table(out, recorded.table))
     for row, number in sorted(lost.items(), key=str)[:20]:
-        yield Problem("table.changed", where, f"{number} rows are gone since version {recorded.version}: {row}")
+        yield Problem(
+            "table.changed", where, f"{number} rows are gone since version {recorded.version}: {row}"
+        )
 
 
 def _rows(table: pa.Table) -> Counter[tuple[object, ...]]:

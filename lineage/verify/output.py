@@ -10,9 +10,9 @@
 7. exports            each copy in another format: its files, and that it is of this version of the corpus
 8. retokenize         where it is asked for: each text gives the tokens of its shard, and they give the text
 
-Parts 3 to 6 and 8 compare facts with one another, so they are left out where part 1 finds the facts damaged. Everything
-streams by shard and by bucket: memory is that of about a million rows, whatever the size of the OUT.
-"""
+Parts 3 to 6 and 8 compare facts with one another, so they are left out where part 1 finds the facts damaged.
+Everything streams by shard and by bucket: memory is that of about a million rows, whatever the size of the
+OUT."""
 
 from __future__ import annotations
 
@@ -61,10 +61,11 @@ _FACTS: Final = ("lineage/", "documents/", "texts/", "dedup/", EXCERPTS_FILE, "c
 def verify(
     out: Folder, hooks: VerifyHooks, most: int = MOST_PROBLEMS, retokenize: Retokenize | None = None
 ) -> Verification:
-    """Everything that does not hold in the finished OUT, the first `most` of it, and whether there is more; with
-    `retokenize` the texts are compared with the tokens too.
+    """Everything that does not hold in the finished OUT, the first `most` of it, and whether there is more;
+    with `retokenize` the texts are compared with the tokens too.
 
-    NotFinishedError if there is no index. Damage is never an exception: it is a problem that names the file."""
+    NotFinishedError if there is no index. Damage is never an exception: it is a problem that names the
+    file."""
     try:
         index = read_index(out)
     except DamagedFileError as error:
@@ -131,7 +132,9 @@ def _check_documents(
         yield from shuffle_others(out, index, shuffle)
         yield from check_documents(shuffle, facts, purged, has_tokens=index.has_tokens)
         yield from check_indexes(shuffle, of_earlier_release=facts.of_earlier_release)
-        yield from guarded("duplicates.unreadable", documents, check_edges(out, shuffle, index, purged, hooks))
+        yield from guarded(
+            "duplicates.unreadable", documents, check_edges(out, shuffle, index, purged, hooks)
+        )
         yield from check_similarities(out, index, shuffle, hooks)
         yield from guarded("texts.unreadable", TEXTS_FILE, check_parsed_texts(out, shuffle, purged))
 
@@ -169,7 +172,9 @@ def _check_excerpts(out: Folder, facts: Facts, purged: PurgedSpans) -> Iterator[
     with out.open(EXCERPTS_FILE) as file:
         facts.excerpts = set(pq.read_table(file, columns=["doc_id"])["doc_id"].to_pylist())
     for doc_id in sorted(facts.excerpts & purged.doc_ids):
-        yield Problem("purged.excerpt", f"document {doc_id.hex()}", f"was purged and is still in {EXCERPTS_FILE}")
+        yield Problem(
+            "purged.excerpt", f"document {doc_id.hex()}", f"was purged and is still in {EXCERPTS_FILE}"
+        )
 
 
 def _check_purges(out: Folder, index: Index) -> Iterator[Problem]:
@@ -177,10 +182,15 @@ def _check_purges(out: Folder, index: Index) -> Iterator[Problem]:
     purges, purged = read_table(out, "purges").to_pylist(), read_table(out, "purged").to_pylist()
     where = "lineage/purges"
     for purge_id in sorted({row["purge_id"] for row in purged} - {row["purge_id"] for row in purges}):
-        yield Problem("purges.unfinished", where, f"purge {purge_id} did not end; call the same command again")
+        yield Problem(
+            "purges.unfinished", where, f"purge {purge_id} did not end; call the same command again"
+        )
     for row in purges:
         of_purge = [entry for entry in purged if entry["purge_id"] == row["purge_id"]]
-        found = len({entry["doc_id"] for entry in of_purge}), sum(entry["num_tokens"] or 0 for entry in of_purge)
+        found = (
+            len({entry["doc_id"] for entry in of_purge}),
+            sum(entry["num_tokens"] or 0 for entry in of_purge),
+        )
         if found != (row["num_documents"], row["num_tokens"]):
             yield Problem(
                 "purges.rows",
@@ -201,8 +211,8 @@ def _check_purges(out: Folder, index: Index) -> Iterator[Problem]:
 def _leads_to(pairs: Sequence[tuple[str, str]], now: str) -> bool:
     """Whether purges, as (content before, content after), left the content `now`.
 
-    What a purge left, another began from or is there now. Unless a backup undid it: then a later purge began once more
-    from a content that one of them had begun from before."""
+    What a purge left, another began from or is there now. Unless a backup undid it: then a later purge began
+    once more from a content that one of them had begun from before."""
     after = {left for _, left in pairs}
     known_from = {left: {began for began, other in pairs if other == left} for left in after}
     begun = Counter(began for began, _ in pairs)

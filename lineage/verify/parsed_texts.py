@@ -1,4 +1,5 @@
-"""Verify, part 4, where a run kept texts after parse: each document that had one has it there, and no purged one."""
+"""Verify, part 4, where a run kept texts after parse: each document that had one has it there, and no purged
+one."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ _HASHES: Final = pa.schema([
     ("k", pa.int64()), ("doc_id", pa.binary()), ("source", pa.string()), ("text_hash", pa.binary()),
     ("bare", pa.bool_()),
 ])  # fmt: skip
-"""A row of parsed texts without its text: `text_hash` null where the text is, `bare` where the metadata is null."""
+"""A row of parsed texts without its text: `text_hash` null where the text is, `bare` where the metadata is
+null."""
 
 _BATCH: Final = 1024
 
@@ -75,7 +77,9 @@ def _check_bucket(
     for doc_id, source in sorted(expected.keys() | found.keys()):
         number, wanted = found[doc_id, source], expected[doc_id, source]
         if number != wanted:
-            message = f"had a text after parse {wanted} times and has it {number} times among the parsed texts"
+            message = (
+                f"had a text after parse {wanted} times and has it {number} times among the parsed texts"
+            )
             yield Problem("texts.document", f"document {doc_id.hex()}", message)
     honoured = {row["doc_id"] for row in documents if row["rule"] == PURGED_RULE}
     for row in kept:

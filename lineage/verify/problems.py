@@ -1,4 +1,5 @@
-"""The result of `verify`: a problem names what does not hold, where, and how it differs from what should be."""
+"""The result of `verify`: a problem names what does not hold, where, and how it differs from what should
+be."""
 
 from __future__ import annotations
 
@@ -24,10 +25,10 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """What was found: nothing in `problems` means that every promise holds. `notes` are worth reading but no failure
-    (rejections by the clock: the only verdicts that another machine might not repeat). `has_more`: there are more
-    problems than are listed; what lies behind them was neither looked at nor counted. `num_retokenized`: the documents
-    whose texts were compared with their tokens."""
+    """What was found: nothing in `problems` means that every promise holds. `notes` are worth reading but no
+    failure (rejections by the clock: the only verdicts that another machine might not repeat). `has_more`:
+    there are more problems than are listed; what lies behind them was neither looked at nor counted.
+    `num_retokenized`: the documents whose texts were compared with their tokens."""
 
     problems: tuple[Problem, ...]
     notes: tuple[Problem, ...]
@@ -48,10 +49,11 @@ def _as_it_should_be(_out: Folder, _index: Index) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyHooks:
-    """What `verify` needs from higher layers: the Jaccard similarity of two clean texts as the run measured it,
-    whether two of them are near where the run took that from their bands alone (None: the Jaccard decided), whether an
-    earlier output that the run compared with holds a document (NotOpenedError: none that could be opened), and what the
-    report of an output shows otherwise than its store and index (None: nothing)."""
+    """What `verify` needs from higher layers: the Jaccard similarity of two clean texts as the run measured
+    it, whether two of them are near where the run took that from their bands alone (None: the Jaccard
+    decided), whether an earlier output that the run compared with holds a document (NotOpenedError: none that
+    could be opened), and what the report of an output shows otherwise than its store and index (None:
+    nothing)."""
 
     jaccard: Callable[[str, str], float]
     share_band: Callable[[str, str], bool] | None = None

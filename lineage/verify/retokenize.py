@@ -1,8 +1,8 @@
-"""Verify, where it is asked for: each text gives the tokens that its shard holds, and they give the text back.
+"""Verify, where it is asked for: each text gives the tokens that its shard holds, and they give the text
+back.
 
-A text is encoded again and its tokens' hash compared with the one that `documents` has; parts 2 and 4 compare the same
-hash with the shard's own tokens. So a shard is read here only to say where it differs.
-"""
+A text is encoded again and its tokens' hash compared with the one that `documents` has; parts 2 and 4 compare
+the same hash with the shard's own tokens. So a shard is read here only to say where it differs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,17 @@ from lineage.verify.problems import Problem, guarded
 
 Tokens = npt.NDArray[np.uint32]
 
-_COLUMNS: Final = ("doc_id", "source", "part", "part_row", "shard", "start", "num_tokens", "tokens_hash", "bucket")
+_COLUMNS: Final = (
+    "doc_id",
+    "source",
+    "part",
+    "part_row",
+    "shard",
+    "start",
+    "num_tokens",
+    "tokens_hash",
+    "bucket",
+)
 _ROWS: Final = pa.schema([SCHEMAS["documents"].field(name) for name in _COLUMNS])
 _BATCH: Final = 65_536
 _TEXTS: Final = 1024
@@ -52,9 +62,9 @@ def _nothing(_num: int) -> None:
 class Retokenize:
     """What it takes: the tokenizer that made the shards, as functions, and the share of documents to look at.
 
-    `encode_batch` gives the tokens of texts without end-of-text; `decode` the text of tokens; `keeps` whether the
-    tokens of a text are sure to give it back (a tokenizer that normalises texts may not). `progress` is told of each
-    number of documents that are done."""
+    `encode_batch` gives the tokens of texts without end-of-text; `decode` the text of tokens; `keeps` whether
+    the tokens of a text are sure to give it back (a tokenizer that normalises texts may not). `progress` is
+    told of each number of documents that are done."""
 
     encode_batch: Callable[[Sequence[str]], list[Tokens]]
     decode: Callable[[Tokens], str]
@@ -65,8 +75,8 @@ class Retokenize:
 
 @dataclass(slots=True)
 class Retokenized:
-    """How many documents were looked at, and of those that do not come back as they were, though nothing is wrong, how
-    many there are and the first."""
+    """How many documents were looked at, and of those that do not come back as they were, though nothing is
+    wrong, how many there are and the first."""
 
     num: int = 0
     num_changed: int = 0
@@ -78,14 +88,15 @@ class Retokenized:
             yield Problem(
                 "retokenize.lossy",
                 f"document {self.first_changed.hex()}",
-                f"this and {self.num_changed - 1:,} more of {self.num:,} documents do not come back from their tokens"
+                f"this and {self.num_changed - 1:,} more of {self.num:,} documents do not come back from"
+                f" their tokens"
                 " as they were: the tokenizer normalises texts, or has no token for some of their characters",
             )
 
 
 def is_sampled(doc_id: bytes, share: float) -> bool:
-    """Whether a document is among this share of all: by the BLAKE3 of its id, keyed with that of `sluice retokenize`.
-    So the same documents are, whenever and wherever it is asked."""
+    """Whether a document is among this share of all: by the BLAKE3 of its id, keyed with that of `sluice
+    retokenize`. So the same documents are, whenever and wherever it is asked."""
     return int.from_bytes(blake3(doc_id, key=_SAMPLE_KEY).digest(length=8), "big") < share * 2**64
 
 
@@ -97,7 +108,9 @@ def check_retokenized(
     comparison = _Comparison(out, index, with_, found)
     buckets = min(num_buckets(state(out, "documents").num_rows), max(1, len(places)))
     with Shuffle(buckets) as shuffle:
-        yield from guarded("table.unreadable", "lineage/documents", _shuffle(out, places, purged, with_.share, shuffle))
+        yield from guarded(
+            "table.unreadable", "lineage/documents", _shuffle(out, places, purged, with_.share, shuffle)
+        )
         for bucket in range(buckets):
             wanted = _by_part(shuffle.read("kept", bucket, _ROWS))
             for key in sorted(wanted):
@@ -112,11 +125,18 @@ def _shuffle(
     num = shuffle.num_buckets("kept")
     kept = pc.field("status") == "kept"
     documents = open_table(out, "documents").to_pyarrow_dataset()
-    present = [name for name in _COLUMNS if name in documents.schema.names]  # an earlier release parted no source
+    present = [
+        name for name in _COLUMNS if name in documents.schema.names
+    ]  # an earlier release parted no source
     for batch in documents.to_batches(present, filter=kept, batch_size=_BATCH):
         rows = conform(pa.Table.from_batches([batch]), _ROWS)
-        ids, parts = rows["doc_id"].to_pylist(), zip(rows["source"].to_pylist(), rows["part"].to_pylist(), strict=True)
-        at = np.array([places.get(part, -1) for part in parts], dtype=np.int64)  # one without a part is named by part 4
+        ids, parts = (
+            rows["doc_id"].to_pylist(),
+            zip(rows["source"].to_pylist(), rows["part"].to_pylist(), strict=True),
+        )
+        at = np.array(
+            [places.get(part, -1) for part in parts], dtype=np.int64
+        )  # one without a part is named by part 4
         taken = [doc_id not in purged.doc_ids and is_sampled(doc_id, share) for doc_id in ids]
         of_row = np.where(np.array(taken, dtype=np.bool_) & (at >= 0), at * num // max(1, len(places)), -1)
         for bucket in np.unique(of_row[of_row >= 0]).tolist():
@@ -170,7 +190,9 @@ class _Comparison:
     def of_part(self, part: PartFile, wanted: dict[int, dict[str, Any]]) -> Iterator[Problem]:
         """What does not hold of the wanted rows of a part."""
         for batch in _batches(self._out, part, wanted):
-            for row, text, tokens in zip(batch.rows, batch.texts, self._with.encode_batch(batch.texts), strict=True):
+            for row, text, tokens in zip(
+                batch.rows, batch.texts, self._with.encode_batch(batch.texts), strict=True
+            ):
                 self._found.num += 1
                 yield from self._check_shard(row, tokens)
                 yield from self._check_text(row, text, tokens)
@@ -191,7 +213,9 @@ class _Comparison:
         start, num_bytes = row["start"], max(0, row["num_tokens"]) * TOKEN_BYTES
         stored = self._out.read_range(shard.file, start * TOKEN_BYTES, num_bytes)
         held = np.frombuffer(stored[: len(stored) // TOKEN_BYTES * TOKEN_BYTES], "<u4")
-        yield Problem("retokenize.tokens", f"{shard.file} at {start}", f"{document}: {_difference(expected, held)}")
+        yield Problem(
+            "retokenize.tokens", f"{shard.file} at {start}", f"{document}: {_difference(expected, held)}"
+        )
 
     def _check_text(self, row: dict[str, Any], text: str, tokens: Tokens) -> Iterator[Problem]:
         """Whether the tokens of the text give it back."""
@@ -199,7 +223,9 @@ class _Comparison:
         if again == text:
             return
         if self._with.keeps(text):
-            at = next((i for i, (ours, theirs) in enumerate(zip(text, again, strict=False)) if ours != theirs), None)
+            at = next(
+                (i for i, (ours, theirs) in enumerate(zip(text, again, strict=False)) if ours != theirs), None
+            )
             at = min(len(text), len(again)) if at is None else at
             message = f"its tokens give another text than its own, from character {at} on"
             yield Problem("retokenize.text", f"document {row['doc_id'].hex()}", message)
@@ -218,5 +244,7 @@ def _difference(expected: Tokens, held: npt.NDArray[np.uint32]) -> str:
     elif len(expected) == len(held):
         return f"the shard holds the {len(held)} tokens of its text, and another tokens_hash is recorded"
     else:
-        where = f"they are equal up to position {at}, where the {'shard' if same == len(held) else 'text'} ends"
+        where = (
+            f"they are equal up to position {at}, where the {'shard' if same == len(held) else 'text'} ends"
+        )
     return f"its text gives {len(expected)} tokens with end-of-text, the shard holds {len(held)}: {where}"

@@ -1,4 +1,5 @@
-"""Verify, part 3: nothing is lost. Every step balances as counts and as digests, and the documents agree with it."""
+"""Verify, part 3: nothing is lost. Every step balances as counts and as digests, and the documents agree with
+it."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Sum:
 
 @dataclass(slots=True)
 class Tally:
-    """What the rows of `documents` add up to: by source, by (source, stage, rule) that rejected, and what was kept."""
+    """What the rows of `documents` add up to: by source, by (source, stage, rule) that rejected, and what was
+    kept."""
 
     by_source: defaultdict[str, Sum] = field(default_factory=lambda: defaultdict(Sum))
     by_rule: defaultdict[tuple[str, str, str], Sum] = field(default_factory=lambda: defaultdict(Sum))
@@ -56,7 +58,9 @@ def check_steps(out: Folder, tally: Tally) -> Iterator[Problem]:
     steps = read_table(out, "steps").to_pylist()
     yield from _check_rules(rules, tally)
     for source in sorted({*tally.by_source, *(step["source"] for step in steps)}):
-        ordered = sorted((step for step in steps if step["source"] == source), key=lambda step: step["position"])
+        ordered = sorted(
+            (step for step in steps if step["source"] == source), key=lambda step: step["position"]
+        )
         yield from _check_chain(source, ordered, tally)
         for step in ordered:
             yield from _check_balance(step)
@@ -86,7 +90,9 @@ def _check_chain(source: str, steps: list[dict[str, Any]], tally: Tally) -> Iter
         taken = _read_sum(step, "num_in", "digest_in")
         if taken != flowing:
             yield Problem(
-                "steps.chain", f"lineage/steps, {source}/{step['stage']}", f"takes in {taken}; {what} {flowing}"
+                "steps.chain",
+                f"lineage/steps, {source}/{step['stage']}",
+                f"takes in {taken}; {what} {flowing}",
             )
         flowing, what = _read_sum(step, "num_out", "digest_out"), f"{step['stage']} lets out"
     if flowing != tally.kept[source]:
@@ -95,7 +101,9 @@ def _check_chain(source: str, steps: list[dict[str, Any]], tally: Tally) -> Iter
 
 
 def _check_balance(step: dict[str, Any]) -> Iterator[Problem]:
-    taken, let_out, rejected = (_read_sum(step, f"num_{way}", f"digest_{way}") for way in ("in", "out", "rejected"))
+    taken, let_out, rejected = (
+        _read_sum(step, f"num_{way}", f"digest_{way}") for way in ("in", "out", "rejected")
+    )
     together = Sum(let_out.num + rejected.num, add_digests((let_out.digest, rejected.digest)))
     if taken != together:
         where = f"lineage/steps, {step['source']}/{step['stage']}"

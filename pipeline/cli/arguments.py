@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def add_json(parser: argparse._ActionsContainer) -> None:
     """`--json`: one JSON document on stdout, everything else on stderr."""
-    parser.add_argument("--json", action="store_true", help="print one JSON document on stdout; logs go to stderr")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON document on stdout; logs go to stderr"
+    )
 
 
 def add_recipe(parser: argparse.ArgumentParser, what: str, *, is_optional: bool = False) -> None:
@@ -58,7 +60,9 @@ def count(text: str) -> int:
     """An option's whole number from 0."""
     number = whole_number(text)
     if number is None:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number, 0 or more, of at most 18 digits")
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: expected a whole number, 0 or more, of at most 18 digits"
+        )
     return number
 
 
@@ -79,7 +83,8 @@ def doc_id(text: str) -> bytes:
         return parse_id(text)
     except ValueError as error:
         raise RecipeError(
-            f"--doc: {error} (a record's own id, as a JSONL row gives it, is the column record_id: sluice lineage OUT"
+            f"--doc: {error} (a record's own id, as a JSONL row gives it, is the column record_id: sluice"
+            f" lineage OUT"
             " \"SELECT doc_id FROM documents WHERE record_id = '…'\")"
         ) from None
 

@@ -17,30 +17,48 @@ PATHS = frozenset({
 
 _ARGUMENTS = ("out", "outs", "recipe", "recipes", "a", "b")
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("pipeline.cli.demo", "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof"),
+    "demo": (
+        "pipeline.cli.demo",
+        "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof",
+    ),
     "run": ("pipeline.cli.corpus.run", "the data pipeline of a recipe, resumable"),
     "tune": ("pipeline.cli.corpus.tune", "what other thresholds would have kept, lost and gained"),
-    "recipe": ("pipeline.cli.corpus.recipe", "the keys of recipes, a file to start from, a check, a comparison"),
-    "classifier": ("pipeline.cli.corpus.classifier", "precision and recall of a classifier on labelled texts"),
+    "recipe": (
+        "pipeline.cli.corpus.recipe",
+        "the keys of recipes, a file to start from, a check, a comparison",
+    ),
+    "classifier": (
+        "pipeline.cli.corpus.classifier",
+        "precision and recall of a classifier on labelled texts",
+    ),
     "explain": ("pipeline.cli.corpus.explain", "every step and rule on one page"),
     "report": ("pipeline.cli.output.report", "a finished run as one self-contained HTML page"),
     "verify": ("pipeline.cli.output.verify", "recompute every checksum and balance of an output"),
     "trace": ("pipeline.cli.output.trace", "from crawl record to training step, in every direction"),
     "lineage": ("pipeline.cli.output.lineage", "SQL over the lineage store, read-only; or its page"),
-    "page": ("pipeline.cli.output.page", "the lineage page: documents, corpus, runs, purges with a plan and a proof"),
+    "page": (
+        "pipeline.cli.output.page",
+        "the lineage page: documents, corpus, runs, purges with a plan and a proof",
+    ),
     "scan": ("pipeline.cli.output.scan", "find documents that contain given texts, with the evidence"),
     "purge": ("pipeline.cli.output.purge", "take documents out again, and prove it"),
     "tokenizer": ("pipeline.cli.output.tokenizer", "train a tokenizer from a run's clean texts"),
     "train": ("pipeline.cli.training.train", "the training run of a recipe, resumable"),
     "train why": ("pipeline.cli.training.why", "a training step again: loss by document, data or hardware"),
     "train goodput": ("pipeline.cli.training.goodput", "what share of a run's wall time was useful steps"),
-    "train diagnose": ("pipeline.cli.training.diagnose", "the recorders of all ranks: who is missing, who is slow"),
+    "train diagnose": (
+        "pipeline.cli.training.diagnose",
+        "the recorders of all ranks: who is missing, who is slow",
+    ),
     "certify": (
         "pipeline.cli.training.certify",
         "the certificate that a model is without what was purged, and its check",
     ),
     "export": ("pipeline.cli.output.export", "a corpus for other tools, or a checkpoint as safetensors"),
-    "plan": ("pipeline.cli.training.plan", "memory, communication, bubble, MFU and cadence of a training recipe"),
+    "plan": (
+        "pipeline.cli.training.plan",
+        "memory, communication, bubble, MFU and cadence of a training recipe",
+    ),
     "mix": ("pipeline.cli.training.mix", "mixing-weight ablations"),
     "submit": ("pipeline.cli.submit", "the same work as a Ray job on a cluster"),
     "jobs": ("pipeline.cli.jobs", "jobs on a cluster: list, logs, stop"),
@@ -66,15 +84,20 @@ def overview() -> str:
     """All commands, each in a line."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
-    return "usage: sluice COMMAND …\n\ncommands (each teaches itself: sluice COMMAND --help):\n" + "\n".join(lines)
+    return "usage: sluice COMMAND …\n\ncommands (each teaches itself: sluice COMMAND --help):\n" + "\n".join(
+        lines
+    )
 
 
 def parse_command(name: str, argv: Sequence[str]) -> argparse.Namespace:
-    """The options of a call of the command `name`; SystemExit where it is wrong, as argparse does. Options may stand
-    between positional arguments, but where a command takes another one's call, whose options are its own."""
+    """The options of a call of the command `name`; SystemExit where it is wrong, as argparse does. Options
+    may stand between positional arguments, but where a command takes another one's call, whose options are
+    its own."""
     module = importlib.import_module(COMMANDS[name][0])
     parser = argparse.ArgumentParser(
-        prog=f"sluice {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"sluice {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.configure(parser)
     if any(action.nargs in (argparse.PARSER, argparse.REMAINDER) for action in parser._actions):
@@ -83,8 +106,8 @@ def parse_command(name: str, argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _with_paths(options: argparse.Namespace) -> argparse.Namespace:
-    """The options with their paths as a shell has them, which leaves `--to=~/x` and what is quoted as it is; `expanded`
-    has each that changed, by what was given. RecipeError as of `expanded_path`."""
+    """The options with their paths as a shell has them, which leaves `--to=~/x` and what is quoted as it is;
+    `expanded` has each that changed, by what was given. RecipeError as of `expanded_path`."""
     options.expanded = {}
     for name in PATHS & vars(options).keys():
         given = getattr(options, name)

@@ -6,10 +6,9 @@ In the shell that is open; and in every one, with the same line in ~/.bashrc, or
   eval "$(sluice completion bash)"
   eval "$(sluice completion zsh)"
 
-Making the script takes about a second, and Tab starts no Python. Where no new shell should wait that second, keep the
-script as a file: for bash ~/.local/share/bash-completion/completions/sluice (with the package bash-completion), for zsh
-_sluice in a folder of fpath.
-"""
+Making the script takes about a second, and Tab starts no Python. Where no new shell should wait that second,
+keep the script as a file: for bash ~/.local/share/bash-completion/completions/sluice (with the package
+bash-completion), for zsh _sluice in a folder of fpath."""
 
 from __future__ import annotations
 
@@ -42,8 +41,9 @@ _sluice_complete() {
 }
 complete -o bashdefault -F _sluice_complete sluice
 """
-"""Readline puts a space behind what it completes, and behind `key=` a value must follow at once. Only the function that
-readline calls can ask for none, and shtab's completers of single words run in a process of their own."""
+"""Readline puts a space behind what it completes, and behind `key=` a value must follow at once. Only the
+function that readline calls can ask for none, and shtab's completers of single words run in a process of
+their own."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +95,9 @@ def _whole_parser() -> argparse.ArgumentParser:
 def _configure(parser: argparse.ArgumentParser, name: str) -> None:
     """Give a parser the arguments of the command `name`, with what completes each."""
     importlib.import_module(COMMANDS[name][0]).configure(parser)
-    kinds: tuple[Kind, ...] = ("train",) if name in _TRAINING else ("data", "train") if name == "recipe" else ("data",)
+    kinds: tuple[Kind, ...] = (
+        ("train",) if name in _TRAINING else ("data", "train") if name == "recipe" else ("data",)
+    )
     for action in _actions(parser):
         if completer := _completer(action, kinds):
             action.complete = completer  # type: ignore[attr-defined] # where shtab looks for it
@@ -111,7 +113,8 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _completer(action: argparse.Action, kinds: tuple[Kind, ...]) -> object:
-    """What completes the values of an argument, as shtab takes it; None where it has choices or is free text."""
+    """What completes the values of an argument, as shtab takes it; None where it has choices or is free
+    text."""
     import shtab
 
     if action.choices is not None:

@@ -1,10 +1,9 @@
 """The whole way in a few minutes on two cores.
 
-Makes a small multilingual crawl with planted duplicates, spam, personal data and a leaked benchmark; runs the pipeline;
-trains a tiny model on two workers; traces a document from crawl record to training step; purges it; takes it out of the
-model too, with a certificate; proves it gone; and writes the report. Exit 0 only if every plant met the end that its
-truth says, the certificate and the proof hold.
-"""
+Makes a small multilingual crawl with planted duplicates, spam, personal data and a leaked benchmark; runs the
+pipeline; trains a tiny model on two workers; traces a document from crawl record to training step; purges it;
+takes it out of the model too, with a certificate; proves it gone; and writes the report. Exit 0 only if every
+plant met the end that its truth says, the certificate and the proof hold."""
 
 from __future__ import annotations
 

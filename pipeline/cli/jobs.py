@@ -4,8 +4,8 @@
   sluice jobs --address http://127.0.0.1:8265 --logs sluice-run-0123456789ab
   sluice jobs --address http://127.0.0.1:8265 --stop sluice-run-0123456789ab
 
-Without --address the one in RAY_ADDRESS is taken. A stopped run loses nothing: submit it again and it continues.
-"""
+Without --address the one in RAY_ADDRESS is taken. A stopped run loses nothing: submit it again and it
+continues."""
 
 from __future__ import annotations
 

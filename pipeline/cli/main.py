@@ -1,9 +1,11 @@
-"""`sluice COMMAND …`: finds the command's module, parses its arguments, turns errors into messages and exit codes.
+"""`sluice COMMAND …`: finds the command's module, parses its arguments, turns errors into messages and exit
+codes.
 
-Only the module of the command that is called is imported: a point question must not wait for torch or Ray to load.
+Only the module of the command that is called is imported: a point question must not wait for torch or Ray to
+load.
 
-Exit codes: 0 done; 1 a check or run failed (also: unknown id, run not finished); 2 the call or the recipe is wrong.
-"""
+Exit codes: 0 done; 1 a check or run failed (also: unknown id, run not finished); 2 the call or the recipe is
+wrong."""
 
 from __future__ import annotations
 
@@ -45,8 +47,8 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
     from lineage.recipe import RecipeError
     from pipeline.cluster.environment import set_ray_environment
 
-    # A start makes a million objects that stay: looking through them for dead cycles as often as Python does by default
-    # costs a short command a tenth of its time.
+    # A start makes a million objects that stay: looking through them for dead cycles as often as Python does
+    # by default costs a short command a tenth of its time.
     gc.set_threshold(50_000, 20, 20)
     set_ray_environment()  # several commands import modules that import ray before they join a session
     module = importlib.import_module(COMMANDS[name][0])

@@ -25,13 +25,15 @@ def print_json(value: Any) -> None:
 
 
 def console() -> Console:
-    """Where people read results. In a pipe or a file lines are as long as they are: wrapped ones cannot be searched."""
+    """Where people read results. In a pipe or a file lines are as long as they are: wrapped ones cannot be
+    searched."""
     is_wide = not sys.stdout.isatty() and "COLUMNS" not in os.environ
     return Console(highlight=False, width=_WIDE if is_wide else None)
 
 
 def titled_table(title: str, *columns: str) -> Table:
-    """A table whose first column is words and whose others are figures; without names of columns, two and no head."""
+    """A table whose first column is words and whose others are figures; without names of columns, two and no
+    head."""
     from rich import box
     from rich.table import Table
 

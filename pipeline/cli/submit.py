@@ -5,15 +5,16 @@
   sluice submit mix run recipes/train.toml --address http://127.0.0.1:8265
   sluice submit verify s3://bucket/out --address http://127.0.0.1:8265
 
-For run, train, mix, scan, purge, report, verify and export; trace, lineage, explain, tune and tokenizer read s3:// from
-here. Inputs and outputs must be URLs, or absolute paths that every node sees; the recipe and the files that it names
-(block lists, models, tokenizers) are shipped, and Sluice's own code. The AWS_*, AZURE_STORAGE_* and SLUICE_SECRET_*
-variables of this shell reach the job without appearing in its description. The cluster's token is taken from
-RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token.
+For run, train, mix, scan, purge, report, verify and export; trace, lineage, explain, tune and tokenizer read
+s3:// from here. Inputs and outputs must be URLs, or absolute paths that every node sees; the recipe and the
+files that it names (block lists, models, tokenizers) are shipped, and Sluice's own code. The AWS_*,
+AZURE_STORAGE_* and SLUICE_SECRET_* variables of this shell reach the job without appearing in its
+description. The cluster's token is taken from RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH, or
+~/.ray/auth_token.
 
-The same submission again is the same job: it attaches. One that failed or was stopped is continued by a new job. A run,
-a training or a mix that has succeeded is only shown again; scan, purge, report, verify and export are carried out anew.
-Ctrl-C detaches and leaves the job running. The exit code is the command's own.
+The same submission again is the same job: it attaches. One that failed or was stopped is continued by a new
+job. A run, a training or a mix that has succeeded is only shown again; scan, purge, report, verify and export
+are carried out anew. Ctrl-C detaches and leaves the job running. The exit code is the command's own.
 
 Options of submit may stand anywhere; what follows a `--` belongs to the command:
   sluice submit --address http://127.0.0.1:8265 -- verify s3://bucket/out --json
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     _add_options(parser)
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND…", help="as you would call sluice")
+    parser.add_argument(
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND…", help="as you would call sluice"
+    )
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,14 +50,18 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--follow", action="store_true", help="print the job's log until it ends (the default)")
     way.add_argument("--detach", action="store_true", help="start it and return")
-    parser.add_argument("--again", action="store_true", help="start it anew although the same job has succeeded")
+    parser.add_argument(
+        "--again", action="store_true", help="start it anew although the same job has succeeded"
+    )
     parser.add_argument(
         "--project",
         choices=["ship", "image"],
         default="ship",
         help="the code that runs: this one, shipped (ship), or what the image holds",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout; the log goes to stderr")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON document on stdout; the log goes to stderr"
+    )
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:

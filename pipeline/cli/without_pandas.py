@@ -9,8 +9,9 @@ from types import ModuleType
 
 
 def leave_pandas_out() -> None:
-    """Have pyarrow find no pandas in this process, which nothing here needs: it looks for it at the first array, and
-    importing it takes a third of a second. A later `import pandas` works; `to_pandas` of what is Arrow's does not.
+    """Have pyarrow find no pandas in this process, which nothing here needs: it looks for it at the first
+    array, and importing it takes a third of a second. A later `import pandas` works; `to_pandas` of what is
+    Arrow's does not.
 
     Not for a process in which a user's own code or Ray Data works."""
     if "pandas" in sys.modules:

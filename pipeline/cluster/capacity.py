@@ -1,4 +1,5 @@
-"""Whether a cluster can ever hold what a recipe requires: an error at once instead of a job that waits for ever."""
+"""Whether a cluster can ever hold what a recipe requires: an error at once instead of a job that waits for
+ever."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """`num` things of the kind `what` that reserve `each`; `together` of them always on one node, at most `per_node`
-    (None: any number) on a node. `keys` are those of the recipe that require it."""
+    """`num` things of the kind `what` that reserve `each`; `together` of them always on one node, at most
+    `per_node` (None: any number) on a node. `keys` are those of the recipe that require it."""
 
     what: str
     keys: str
@@ -43,10 +44,15 @@ def check_capacity(wanted: Wanted, cluster: Sequence[Nodes]) -> None:
     has = _describe(list(wanted.each), cluster)
     advice = f"Change {wanted.keys}, or add such nodes; where they come when they are asked for, set ray.grows = true."
     if room == 0:
-        need = f"{wanted.together} {wanted.what}s on one node need" if wanted.together > 1 else f"a {wanted.what} needs"
+        need = (
+            f"{wanted.together} {wanted.what}s on one node need"
+            if wanted.together > 1
+            else f"a {wanted.what} needs"
+        )
         raise ResourceError(f"no node has {_show(at_once)}, which {need}; {has}. {advice}")
     raise ResourceError(
-        f"there is room for {room} {wanted.what}s of {_show(wanted.each)}, and {wanted.num} are wanted; {has}. {advice}"
+        f"there is room for {room} {wanted.what}s of {_show(wanted.each)}, and {wanted.num} are wanted;"
+        f" {has}. {advice}"
     )
 
 

@@ -1,13 +1,13 @@
-"""Units of work as Ray Data Datasets: a row names a unit, the operator carries it out and publishes its files.
+"""Units of work as Ray Data Datasets: a row names a unit, the operator carries it out and publishes its
+files.
 
     1. rows       (number, item pickled), one to a block, so that a unit is a task; never a document's text
     2. operator   named after the stages in it; runs the unit, catches what it raises, counts its worker's deaths
     3. outcomes   (number, attempt, result pickled), as they come
 
-A unit publishes its files whole under names of its own, so it may run twice without harm; what is published the caller
-leaves out of `items`. A long plan goes as several Datasets one after another, since Ray Data sets up every row before
-it begins.
-"""
+A unit publishes its files whole under names of its own, so it may run twice without harm; what is published
+the caller leaves out of `items`. A long plan goes as several Datasets one after another, since Ray Data sets
+up every row before it begins."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ Result = TypeVar("Result")
 
 _FEWEST_ROWS: Final = 500
 _ROWS_PER_CPU: Final = 20
-"""How many units a Dataset takes: setting a row up costs the driver about a millisecond, and the end of each Dataset
-leaves workers idle for about half a unit of twenty."""
+"""How many units a Dataset takes: setting a row up costs the driver about a millisecond, and the end of each
+Dataset leaves workers idle for about half a unit of twenty."""
 
 OUTCOMES: Final = pa.schema([("number", pa.int64()), ("attempt", pa.int64()), ("outcome", pa.binary())])
 
@@ -88,18 +88,20 @@ def run_units(
     isolate: Callable[[Job], Job] | None = None,
     ended: Callable[[DatasetStats], None] = lambda stats: None,
 ) -> Iterator[tuple[Item, Result]]:
-    """`function(job, item)` for every item, in Datasets whose operator is called `operator`; results as they come, in
-    any order. `ended` gets what Ray Data counted of each Dataset.
+    """`function(job, item)` for every item, in Datasets whose operator is called `operator`; results as they
+    come, in any order. `ended` gets what Ray Data counted of each Dataset.
 
-    `job` is shipped once. A unit whose worker died (out of memory, a crash in native code, a lost node) is tried again,
-    with `isolate(job)` where that is given, at most `work.retries` times: WorkerDiedError after that. `retried` is
-    called for each such try, when the unit is done. An exception of the function itself is raised here at once. Leaving
-    the iterator early cancels what is under way. With `work.in_process` one unit after the other runs here, in order,
-    without Ray, and one that dies takes this process with it."""
+    `job` is shipped once. A unit whose worker died (out of memory, a crash in native code, a lost node) is
+    tried again, with `isolate(job)` where that is given, at most `work.retries` times: WorkerDiedError after
+    that. `retried` is called for each such try, when the unit is done. An exception of the function itself is
+    raised here at once. Leaving the iterator early cancels what is under way. With `work.in_process` one unit
+    after the other runs here, in order, without Ray, and one that dies takes this process with it."""
     left = list(items)
     if work.in_process:
         for item in left:
-            with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to our answers, and a step may print
+            with contextlib.redirect_stdout(
+                sys.stderr
+            ):  # stdout belongs to our answers, and a step may print
                 result = function(job, item)
             yield item, result
         return
@@ -108,8 +110,8 @@ def run_units(
     check_resources(work)
     if not left:
         return
-    # How the workers reach the object store on nodes that were started without these variables. They travel in Ray's
-    # object store and not in a runtime environment, which dashboards and logs show.
+    # How the workers reach the object store on nodes that were started without these variables. They travel
+    # in Ray's object store and not in a runtime environment, which dashboards and logs show.
     shared = ray.put((function, job, isolate, object_store_settings()))
     carry_out = _operator(operator, shared, work.retries)
     while left:
@@ -144,7 +146,8 @@ def _outcomes(
     with our_context():
         rows = [{"number": number, "item": ray.cloudpickle.dumps(item)} for number, item in enumerate(items)]
         size = min(work.max_in_flight, len(items)) or None
-        # batch_size=1 behind blocks of one row: more would bundle units into one task, and they would wait for another.
+        # batch_size=1 behind blocks of one row: more would bundle units into one task, and they would wait
+        # for another.
         dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
             carry_out,
             batch_size=1,
@@ -154,7 +157,9 @@ def _outcomes(
         )
         batches = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
     for batch in batches:
-        for number, attempt, outcome in zip(*(batch[name].to_pylist() for name in OUTCOMES.names), strict=True):
+        for number, attempt, outcome in zip(
+            *(batch[name].to_pylist() for name in OUTCOMES.names), strict=True
+        ):
             yield number, attempt, pickle.loads(outcome)
     ended(DatasetStats(operator=operator, num_units=len(items), lines=tuple(dataset.stats().splitlines())))
 
@@ -162,8 +167,9 @@ def _outcomes(
 def _operator(name: str, shared: Any, retries: int) -> Callable[[pa.Table], pa.Table]:
     """The operator's function: the outcome of the one unit of a batch. It runs in a worker.
 
-    Ray Data retries a task whose worker died without end, and its own bound (`max_retries`) is deprecated and names no
-    unit. So the attempt counts the deaths, those by the memory killer too, and the unit itself gives up, untouched."""
+    Ray Data retries a task whose worker died without end, and its own bound (`max_retries`) is deprecated and
+    names no unit. So the attempt counts the deaths, those by the memory killer too, and the unit itself gives
+    up, untouched."""
 
     def carry_out(batch: pa.Table) -> pa.Table:
         import ray
@@ -173,12 +179,16 @@ def _operator(name: str, shared: Any, retries: int) -> Callable[[pa.Table], pa.T
         if attempt > retries:
             return outcome_row(number, attempt, Died(attempt))
         try:
-            function, job, isolate, settings = ray.get(shared)  # raises what importing the function's module raises
+            function, job, isolate, settings = ray.get(
+                shared
+            )  # raises what importing the function's module raises
             os.environ.update(settings)
             isolated = job if isolate is None or attempt == 0 else isolate(job)
             return outcome_row(number, attempt, Succeeded(function(isolated, pickle.loads(item))))
         except Exception as error:  # raised again by the driver; Ray Data would wrap it and log it
-            if isinstance(error, ray.exceptions.RayError) and not isinstance(error, ray.exceptions.RaySystemError):
+            if isinstance(error, ray.exceptions.RayError) and not isinstance(
+                error, ray.exceptions.RaySystemError
+            ):
                 raise  # an object that went with its node: the try after this one may have it
             return outcome_row(number, attempt, Raised(picklable(error)))
 
@@ -187,8 +197,8 @@ def _operator(name: str, shared: Any, retries: int) -> Callable[[pa.Table], pa.T
 
 
 def operator_name(name: str) -> str:
-    """The name as Ray can carry it: it encodes those of its tasks as ASCII, and a step of the user's own may have
-    another."""
+    """The name as Ray can carry it: it encodes those of its tasks as ASCII, and a step of the user's own may
+    have another."""
     return name.encode("ascii", "backslashreplace").decode()
 
 
@@ -220,12 +230,14 @@ def attempt_number() -> int:
 
 @contextlib.contextmanager
 def our_context(**more: Any) -> Iterator[None]:
-    """A Dataset that is made in the block shows nothing on the terminal, and no limit of Ray Data's own ends it: a unit
-    may take hours. (Each Dataset keeps a copy of the context.) `more` are further settings of Ray Data's.
+    """A Dataset that is made in the block shows nothing on the terminal, and no limit of Ray Data's own ends
+    it: a unit may take hours. (Each Dataset keeps a copy of the context.) `more` are further settings of Ray
+    Data's.
 
-    Nor does Ray Data hold units back until their resources are free: it looks only ten times a second, so each unit
-    would leave its processor idle for a tenth of a second. What a unit reserves is Ray's own to grant; units wait in
-    Ray's queue, where an autoscaler sees them too. Their results are a few hundred bytes, so none need be held back."""
+    Nor does Ray Data hold units back until their resources are free: it looks only ten times a second, so
+    each unit would leave its processor idle for a tenth of a second. What a unit reserves is Ray's own to
+    grant; units wait in Ray's queue, where an autoscaler sees them too. Their results are a few hundred
+    bytes, so none need be held back."""
     import ray
 
     context = ray.data.DataContext.get_current()

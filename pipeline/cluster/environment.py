@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Final
 
-# Ray's notices belong in its log folder, not in a user's terminal. It would start its workers at niceness 15, and they
-# are what the user waits for. With the jemalloc that it brings for its own servers they spend a sixth less on parsing,
-# whose trees are thousands of small pieces.
+# Ray's notices belong in its log folder, not in a user's terminal. It would start its workers at niceness 15,
+# and they are what the user waits for. With the jemalloc that it brings for its own servers they spend a
+# sixth less on parsing, whose trees are thousands of small pieces.
 RAY_ENVIRONMENT: Final = {
     "RAY_DEDUP_LOGS": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

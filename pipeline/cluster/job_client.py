@@ -32,9 +32,9 @@ class BrokenLogError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterJob:
-    """A job as the cluster describes it; `exit_code` is its command's, None while it runs or where it never ended.
-    `started_at` is in UTC (ISO 8601), `seconds` counts from there to its end or to now; None before it starts. `output`
-    is the place that it writes to, None where the submission did not say."""
+    """A job as the cluster describes it; `exit_code` is its command's, None while it runs or where it never
+    ended. `started_at` is in UTC (ISO 8601), `seconds` counts from there to its end or to now; None before it
+    starts. `output` is the place that it writes to, None where the submission did not say."""
 
     id: str
     status: str
@@ -94,11 +94,17 @@ class JobClient:
         with self._errors():
             self._client = JobSubmissionClient(self._address, headers=headers)
 
-    def submit(self, job_id: str, entrypoint: str, runtime_env: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
-        """Upload what `runtime_env` names and start the job. ClusterError where the cluster has that id already."""
+    def submit(
+        self, job_id: str, entrypoint: str, runtime_env: Mapping[str, Any], metadata: Mapping[str, str]
+    ) -> None:
+        """Upload what `runtime_env` names and start the job. ClusterError where the cluster has that id
+        already."""
         with self._errors():
             self._client.submit_job(
-                entrypoint=entrypoint, submission_id=job_id, runtime_env=dict(runtime_env), metadata=dict(metadata)
+                entrypoint=entrypoint,
+                submission_id=job_id,
+                runtime_env=dict(runtime_env),
+                metadata=dict(metadata),
             )
 
     def jobs(self) -> list[ClusterJob]:
@@ -123,8 +129,8 @@ class JobClient:
             return str(self._client.get_job_logs(job_id))
 
     def tail(self, job_id: str, skip: int, write: Callable[[str], None]) -> int:
-        """Pass on the log from character `skip` until the server closes it; the number of characters passed on in all.
-        BrokenLogError where the connection is lost."""
+        """Pass on the log from character `skip` until the server closes it; the number of characters passed
+        on in all. BrokenLogError where the connection is lost."""
         return asyncio.run(self._tail(job_id, skip, write))
 
     async def _tail(self, job_id: str, skip: int, write: Callable[[str], None]) -> int:
@@ -150,17 +156,22 @@ class JobClient:
             yield
         except AuthenticationError as error:
             raise ClusterError(
-                f"{self._address} refuses the request: its token is missing (401) or wrong (403). Put the cluster's"
-                f" token into RAY_AUTH_TOKEN, or into a file named by RAY_AUTH_TOKEN_PATH. ({_first_line(error)})"
+                f"{self._address} refuses the request: its token is missing (401) or wrong (403). Put the"
+                f" cluster's"
+                f" token into RAY_AUTH_TOKEN, or into a file named by RAY_AUTH_TOKEN_PATH."
+                f" ({_first_line(error)})"
             ) from error
         except OSError as error:  # the client's own errors of connection and HTTP are such
             raise ClusterError(
-                f"no Ray cluster answers at {self._address}: is it up, and is this the address of its dashboard"
+                f"no Ray cluster answers at {self._address}: is it up, and is this the address of its"
+                f" dashboard"
                 f" (http://HOST:8265, or a forwarded port)? ({_first_line(error)})"
             ) from error
         except RuntimeError as error:
             if job_id and "404" in str(error):
-                raise ClusterError(f"{self._address} has no job {job_id!r}: `sluice jobs` lists them") from error
+                raise ClusterError(
+                    f"{self._address} has no job {job_id!r}: `sluice jobs` lists them"
+                ) from error
             raise ClusterError(f"{self._address}: {error}") from error
 
 

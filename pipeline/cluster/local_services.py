@@ -1,11 +1,10 @@
 """A local Ray without the processes that only a cluster needs: half of what a short run costs.
 
-Ray 2.60 starts an autoscaler, a log monitor and a dashboard server beside each local Ray, and Ray Data two actors: one
-collects metrics for the dashboard, the other passes requests on to the autoscaler. Each is a Python process that
-imports Ray. A machine of its own has no node to add and shows no dashboard, and workers' logs are not printed. But
-`ray.init` passes no such option on, and Ray Data has none. So these functions set them from outside, as Ray 2.60.0
-has them; any other version of Ray starts as it is.
-"""
+Ray 2.60 starts an autoscaler, a log monitor and a dashboard server beside each local Ray, and Ray Data two
+actors: one collects metrics for the dashboard, the other passes requests on to the autoscaler. Each is a
+Python process that imports Ray. A machine of its own has no node to add and shows no dashboard, and workers'
+logs are not printed. But `ray.init` passes no such option on, and Ray Data has none. So these functions set
+them from outside, as Ray 2.60.0 has them; any other version of Ray starts as it is."""
 
 from __future__ import annotations
 
@@ -41,9 +40,9 @@ def without_cluster_processes() -> Iterator[None]:
 
 @contextmanager
 def without_cluster_actors() -> Iterator[None]:
-    """Datasets that are executed in the block keep their counts in this process, and what the connected Ray has now is
-    what they may use: there are neither an actor for metrics nor one for requests to an autoscaler. `Dataset.stats`
-    is what it was. For a local Ray that serves this process alone."""
+    """Datasets that are executed in the block keep their counts in this process, and what the connected Ray
+    has now is what they may use: there are neither an actor for metrics nor one for requests to an
+    autoscaler. `Dataset.stats` is what it was. For a local Ray that serves this process alone."""
     import ray
     import ray.data
     from ray.data._internal import stats
@@ -54,7 +53,9 @@ def without_cluster_actors() -> Iterator[None]:
             autoscaler = _fixed_resources()
             stack.enter_context(_replaced(stats, "get_or_create_stats_actor", _NoActor))
             stack.enter_context(
-                _replaced(streaming_executor, "create_cluster_autoscaler", lambda *given, **options: autoscaler)
+                _replaced(
+                    streaming_executor, "create_cluster_autoscaler", lambda *given, **options: autoscaler
+                )
             )
         yield
 
@@ -63,9 +64,10 @@ def without_cluster_actors() -> Iterator[None]:
 def without_driver_lines() -> Iterator[None]:
     """The process that `ray.init` connects in the block writes nothing of Ray's core to the terminal.
 
-    Ray's servers have their logs; the core of a driver writes its errors to stderr besides, such as a line of advice to
-    Ray Data on each pool of actors. What is an error to us is raised. The variable is read by each process as it
-    starts, and the servers are to write all that they find wrong: so it is set when they run already."""
+    Ray's servers have their logs; the core of a driver writes its errors to stderr besides, such as a line of
+    advice to Ray Data on each pool of actors. What is an error to us is raised. The variable is read by each
+    process as it starts, and the servers are to write all that they find wrong: so it is set when they run
+    already."""
     import ray
     from ray._private import worker
 
@@ -87,8 +89,8 @@ def without_driver_lines() -> Iterator[None]:
 
 @contextmanager
 def _without_lines_of(words: str) -> Iterator[None]:
-    """What this process writes to its stderr in the block, native code too, appears behind the block, but for lines
-    that hold `words`."""
+    """What this process writes to its stderr in the block, native code too, appears behind the block, but for
+    lines that hold `words`."""
     sys.stderr.flush()
     shown = os.dup(2)
     with tempfile.TemporaryFile() as held:

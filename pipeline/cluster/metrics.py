@@ -1,8 +1,8 @@
-"""Metrics of a run for Prometheus, exported by Ray: counters of work done, named ray_sluice_data_*, with few labels.
+"""Metrics of a run for Prometheus, exported by Ray: counters of work done, named ray_sluice_data_*, with few
+labels.
 
-Ray exports them on every node's metrics port; deploy/grafana/data.json shows them. They count what this call did (a
-continued run begins at 0 again) and shape no result.
-"""
+Ray exports them on every node's metrics port; deploy/grafana/data.json shows them. They count what this call
+did (a continued run begins at 0 again) and shape no result."""
 
 from __future__ import annotations
 
@@ -23,8 +23,14 @@ COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 """Counter = what it counts and its labels. Prometheus sees `ray_<name>_total`."""
 GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "sluice_data_units_open": ("units of work that the phase has yet to do", ("run", "phase")),
-    "sluice_data_units_retried": ("units of the phase tried again because their worker died", ("run", "phase")),
-    "sluice_data_phase_seconds": ("seconds from the phase's begin to the last unit that it did", ("run", "phase")),
+    "sluice_data_units_retried": (
+        "units of the phase tried again because their worker died",
+        ("run", "phase"),
+    ),
+    "sluice_data_phase_seconds": (
+        "seconds from the phase's begin to the last unit that it did",
+        ("run", "phase"),
+    ),
 }
 """Prometheus sees `ray_<name>`."""
 
@@ -47,8 +53,8 @@ class Rejections(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkCounts:
-    """What a unit of work counted: input read (files, and payloads unpacked), the flow through its stages, rejections.
-    A unit of a phase that reads no input counts none."""
+    """What a unit of work counted: input read (files, and payloads unpacked), the flow through its stages,
+    rejections. A unit of a phase that reads no input counts none."""
 
     num_documents: int = 0
     num_bytes: int = 0
@@ -104,5 +110,9 @@ def _made() -> tuple[dict[str, Any], dict[str, Any]]:
     """Ray's counters and gauges, by name."""
     from ray.util.metrics import Counter, Gauge
 
-    counters = {name: Counter(name, description=what, tag_keys=labels) for name, (what, labels) in COUNTERS.items()}
-    return counters, {name: Gauge(name, description=what, tag_keys=labels) for name, (what, labels) in GAUGES.items()}
+    counters = {
+        name: Counter(name, description=what, tag_keys=labels) for name, (what, labels) in COUNTERS.items()
+    }
+    return counters, {
+        name: Gauge(name, description=what, tag_keys=labels) for name, (what, labels) in GAUGES.items()
+    }

@@ -5,9 +5,8 @@
     3. operators  each does its part of a piece and publishes that, on actors of a pool or as tasks
     4. outcomes   a row for each piece that all operators are done with, and one for each unit
 
-A row holds the name of a piece and never its text, so the object store stays empty even where reading is faster than
-what follows. All operators run at the same time.
-"""
+A row holds the name of a piece and never its text, so the object store stays empty even where reading is
+faster than what follows. All operators run at the same time."""
 
 from __future__ import annotations
 
@@ -50,8 +49,8 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceReader(Generic[Job, Item, Piece, Result]):
-    """The first operator: `pieces(job, item)` publishes pieces of a unit and yields each, and last that it ended.
-    `num_pieces` is how many it yielded at most on earlier tries, of which nobody else knows."""
+    """The first operator: `pieces(job, item)` publishes pieces of a unit and yields each, and last that it
+    ended. `num_pieces` is how many it yielded at most on earlier tries, of which nobody else knows."""
 
     name: str
     pieces: Callable[[Job, Item], Iterator[Piece | Ended]]
@@ -61,12 +60,13 @@ class PieceReader(Generic[Job, Item, Piece, Result]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceOperator(Generic[Job, Piece]):
-    """An operator behind it: `work(job, piece)` publishes its part and gives the piece, perhaps with more known of it.
-    Without `actors` it runs as tasks that reserve what a unit does.
+    """An operator behind it: `work(job, piece)` publishes its part and gives the piece, perhaps with more
+    known of it. Without `actors` it runs as tasks that reserve what a unit does.
 
-    `num_deaths(job, piece)` counts its own calls for the piece, before this one. It is called before the work where a
-    worker has died: Ray counts no attempts of what an actor does, and tries all that waited for a dead actor again,
-    innocent or not. So each piece counts the tries that began. (The first death of a new actor leaves no trace.)"""
+    `num_deaths(job, piece)` counts its own calls for the piece, before this one. It is called before the work
+    where a worker has died: Ray counts no attempts of what an actor does, and tries all that waited for a
+    dead actor again, innocent or not. So each piece counts the tries that began. (The first death of a new
+    actor leaves no trace.)"""
 
     name: str
     work: Callable[[Job, Piece], Piece]
@@ -86,16 +86,17 @@ def run_pieces(
 ) -> Iterator[tuple[Item, Piece | Ended]]:
     """Each unit's pieces when all operators are done with them, and its end, in any order, from one Dataset.
 
-    A unit, or a piece, whose worker dies is tried again at most `work.retries` times: WorkerDiedError after that. What
-    an operator raises is raised here at once. Leaving the iterator early cancels what is under way."""
+    A unit, or a piece, whose worker dies is tried again at most `work.retries` times: WorkerDiedError after
+    that. What an operator raises is raised here at once. Leaving the iterator early cancels what is under
+    way."""
     import ray
 
     if not items:
         return
     shared = ray.put((job, object_store_settings()))
     names = "->".join([reader.name, *(operator.name for operator in operators)])
-    # Each piece travels by itself, and at once. Units are held back, unless a queue must make nodes come: an actor that
-    # takes another one's place would wait behind all that read.
+    # Each piece travels by itself, and at once. Units are held back, unless a queue must make nodes come: an
+    # actor that takes another one's place would wait behind all that read.
     with our_context(target_max_block_size=1, op_resource_reservation_enabled=not work.grows):
         rows = [{"number": number, "item": ray.cloudpickle.dumps(item)} for number, item in enumerate(items)]
         dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map_batches(
@@ -110,7 +111,9 @@ def run_pieces(
         batches = iter(dataset.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
     with contextlib.closing(batches):
         for batch in batches:
-            for number, attempt, pickled in zip(*(batch[name].to_pylist() for name in OUTCOMES.names), strict=True):
+            for number, attempt, pickled in zip(
+                *(batch[name].to_pylist() for name in OUTCOMES.names), strict=True
+            ):
                 item, outcome = items[number], pickle.loads(pickled)
                 if isinstance(outcome, Raised):
                     raise outcome.error from None
@@ -165,7 +168,9 @@ def _behind(dataset: Any, operator: PieceOperator[Any, Any], shared: Any, work: 
     options: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
     if operator.actors is None:
         size = work.max_in_flight or None
-        return dataset.map_batches(carry_out, compute=ray.data.TaskPoolStrategy(size=size), **options, **work.options)
+        return dataset.map_batches(
+            carry_out, compute=ray.data.TaskPoolStrategy(size=size), **options, **work.options
+        )
 
     class Actor:
         """Ray Data makes an actor of a class only, and calls it by the class's name."""
@@ -203,7 +208,8 @@ def _working(operator: PieceOperator[Any, Any], shared: Any, retries: int) -> Ca
 
 
 def _has_died() -> bool:
-    """Whether a worker died before this one: of the task under way, or as the actor that this one replaces."""
+    """Whether a worker died before this one: of the task under way, or as the actor that this one
+    replaces."""
     import ray
 
     context = ray.get_runtime_context()

@@ -22,7 +22,11 @@ from lineage.recipe import RecipeError
 from pipeline.cluster.address import reachable
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.environment import set_ray_environment
-from pipeline.cluster.local_services import without_cluster_actors, without_cluster_processes, without_driver_lines
+from pipeline.cluster.local_services import (
+    without_cluster_actors,
+    without_cluster_processes,
+    without_driver_lines,
+)
 from pipeline.recipe import IN_PROCESS, RayTable
 
 _log = logging.getLogger(__name__)
@@ -33,7 +37,8 @@ _SOCKET: Final = "/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma
 """The longest path of a socket that Ray makes below its folder for temporary files."""
 _OTHER_NAME: Final = "ray-"
 _OTHER_NAME_BYTES: Final = len(f"/{_OTHER_NAME}") + 8
-"""Of the folder around Ray's where the usual name is taken: mkdtemp puts eight characters behind the prefix."""
+"""Of the folder around Ray's where the usual name is taken: mkdtemp puts eight characters behind the
+prefix."""
 _SHORT_FOLDER: Final = "/tmp"
 
 
@@ -42,15 +47,16 @@ class RayStartError(RuntimeError):
 
 
 def as_connected(ray: RayTable) -> RayTable:
-    """The table of an output's own recipe as a command over this output takes it: one that was submitted works on the
-    cluster of its job, where this process is connected already, though the run had no Ray."""
+    """The table of an output's own recipe as a command over this output takes it: one that was submitted
+    works on the cluster of its job, where this process is connected already, though the run had no Ray."""
     connected = "ray" in sys.modules and sys.modules["ray"].is_initialized()
     return replace(ray, address="auto") if connected else ray
 
 
 @contextmanager
 def units_session(ray: RayTable) -> Iterator[None]:
-    """Units of work can be carried out in the block: on Ray (see `ray_session`), or in this process, without it."""
+    """Units of work can be carried out in the block: on Ray (see `ray_session`), or in this process, without
+    it."""
     if ray.in_process:
         yield
     else:
@@ -60,14 +66,16 @@ def units_session(ray: RayTable) -> Iterator[None]:
 
 @contextmanager
 def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 0) -> Iterator[None]:
-    """Ray is connected for the time of the block: a local one (`address` "local") with `num_cpus` processors (None:
-    all), or the cluster at `address`. A process that is connected already stays so and uses that one.
+    """Ray is connected for the time of the block: a local one (`address` "local") with `num_cpus` processors
+    (None: all), or the cluster at `address`. A process that is connected already stays so and uses that one.
 
-    `training_cpus` are the processors that the workers of a training run reserve together: a local Ray has at least
-    these. ResourceError where no cluster answers, RecipeError where `address` is none or `num_cpus` is too low,
-    RayStartError where a local Ray does not come up."""
+    `training_cpus` are the processors that the workers of a training run reserve together: a local Ray has at
+    least these. ResourceError where no cluster answers, RecipeError where `address` is none or `num_cpus` is
+    too low, RayStartError where a local Ray does not come up."""
     if address == IN_PROCESS:
-        raise RecipeError(f'ray.address = {IN_PROCESS!r}: this needs Ray; name "local", "auto" or "host:port"')
+        raise RecipeError(
+            f'ray.address = {IN_PROCESS!r}: this needs Ray; name "local", "auto" or "host:port"'
+        )
     set_ray_environment()
     import ray
 
@@ -75,7 +83,11 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
         with _ray_prints_to_log():
             yield
         return
-    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+    options: dict[str, Any] = {
+        "log_to_driver": False,
+        "logging_level": logging.ERROR,
+        "configure_logging": True,
+    }
     if address == "local":
         options |= {
             "num_cpus": _local_cpus(num_cpus, training_cpus),
@@ -88,7 +100,9 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
         try:
             start_or_join(address, options | folder)
         except ConnectionError as error:
-            raise ResourceError(f"ray.address = {address!r}: no Ray cluster answers there ({error})") from error
+            raise ResourceError(
+                f"ray.address = {address!r}: no Ray cluster answers there ({error})"
+            ) from error
         except ValueError as error:
             raise RecipeError(
                 f'ray.address = {address!r}: expected "local", "auto" or "host:port" ({error})'
@@ -103,9 +117,9 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
 
 @contextmanager
 def folder_for_sockets() -> Iterator[dict[str, str]]:
-    """The option of `ray.init` that names Ray's folder, where the usual one (RAY_TMPDIR, TMPDIR) has too long a path
-    for sockets: a short one that nobody else can open, gone behind the block unless Ray did not start and its logs are
-    there. RayStartError, with what to set, where none can be made."""
+    """The option of `ray.init` that names Ray's folder, where the usual one (RAY_TMPDIR, TMPDIR) has too long
+    a path for sockets: a short one that nobody else can open, gone behind the block unless Ray did not start
+    and its logs are there. RayStartError, with what to set, where none can be made."""
     usual = _usual_folder()
     longest = _MOST_SOCKET_BYTES - max(len(_own_name()), _OTHER_NAME_BYTES) - len(_SOCKET)
     if len(os.fsencode(usual)) <= longest:
@@ -116,8 +130,10 @@ def folder_for_sockets() -> Iterator[dict[str, str]]:
     except OSError as error:
         name = "RAY_TMPDIR" if os.environ.get("RAY_TMPDIR") else "TMPDIR"
         raise RayStartError(
-            f"{name} = {usual!r} is {len(os.fsencode(usual)) - longest} bytes too long for Ray's sockets, and no folder"
-            f" can be made in {_SHORT_FOLDER} in its place ({error.strerror}): set RAY_TMPDIR to a folder whose path"
+            f"{name} = {usual!r} is {len(os.fsencode(usual)) - longest} bytes too long for Ray's sockets, and"
+            f" no folder"
+            f" can be made in {_SHORT_FOLDER} in its place ({error.strerror}): set RAY_TMPDIR to a folder"
+            f" whose path"
             f" has at most {longest} bytes"
         ) from error
     try:
@@ -132,8 +148,9 @@ def folder_for_sockets() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def token_without_home() -> Iterator[None]:
-    """A local Ray has a token in the block where its user has no home that can be written to: Ray makes one and keeps
-    it there, unless RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH is set. This one is gone with the block."""
+    """A local Ray has a token in the block where its user has no home that can be written to: Ray makes one
+    and keeps it there, unless RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH is set. This one is gone with the
+    block."""
     named = os.environ.get("RAY_AUTH_TOKEN") or os.environ.get("RAY_AUTH_TOKEN_PATH")
     if named or os.environ.get("RAY_AUTH_MODE", "token").lower() != "token" or _home_keeps_a_token():
         yield
@@ -163,7 +180,8 @@ def what_starts(address: str) -> str:
 
 
 def check_cluster(wanted: Wanted) -> None:
-    """ResourceError at once where the nodes that are there can never hold `wanted`: Ray would wait for ever."""
+    """ResourceError at once where the nodes that are there can never hold `wanted`: Ray would wait for
+    ever."""
     import ray
 
     check_capacity(wanted, [Nodes(resources=node["Resources"]) for node in ray.nodes() if node["Alive"]])
@@ -187,7 +205,8 @@ def _local_cpus(given: int | None, training_cpus: int) -> int | None:
         return given
     if given is not None and given < training_cpus:
         raise RecipeError(
-            f"ray.num_cpus = {given}: expected at least {training_cpus}, train.workers times train.resources.cpus"
+            f"ray.num_cpus = {given}: expected at least {training_cpus}, train.workers times"
+            f" train.resources.cpus"
         )
     return given or max(os.cpu_count() or 1, training_cpus)
 
@@ -199,8 +218,8 @@ def _object_store_bytes() -> int:
 
 @contextmanager
 def _ray_prints_to_log() -> Iterator[None]:
-    """Log what Ray's listener for errors prints, since stdout belongs to our answers. (An error itself reaches the user
-    as an exception of ours.)"""
+    """Log what Ray's listener for errors prints, since stdout belongs to our answers. (An error itself
+    reaches the user as an exception of ours.)"""
     with contextlib.redirect_stdout(cast(TextIO, _WithoutListener(sys.stdout))):
         yield
 
@@ -224,9 +243,9 @@ class _WithoutListener:
 def start_or_join(address: str, options: Mapping[str, Any]) -> None:
     """`ray.init` for "local", or for the cluster at `address` (see `reachable`).
 
-    On a machine under load a start can exceed the time that Ray grants its own servers: it is tried once more, and
-    failing again is a RayStartError. ConnectionError at once where nothing answers at `address`, ValueError where it is
-    no address."""
+    On a machine under load a start can exceed the time that Ray grants its own servers: it is tried once
+    more, and failing again is a RayStartError. ConnectionError at once where nothing answers at `address`,
+    ValueError where it is no address."""
     import ray
 
     with reachable(address), without_driver_lines():
@@ -256,9 +275,9 @@ def _own_name() -> str:
 
 
 def _private_folder() -> str:
-    """The folder of a local Ray's sessions, within one that this user alone can enter: Ray makes its own folders
-    writable for everybody, and its workers do so again, so who else is on the machine could put files among a session's
-    sockets and spilled objects."""
+    """The folder of a local Ray's sessions, within one that this user alone can enter: Ray makes its own
+    folders writable for everybody, and its workers do so again, so who else is on the machine could put files
+    among a session's sockets and spilled objects."""
     base = _usual_folder()
     around = base + _own_name()
     os.makedirs(base, exist_ok=True)

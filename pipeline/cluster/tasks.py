@@ -11,7 +11,8 @@ from pipeline.cluster.session import check_cluster
 from pipeline.recipe import RayTable, UnitKindTable
 
 _CUSTOM_RESOURCE_SHARE: Final = 0.001
-"""Of a custom resource that only says where a unit may run: a node that has one of it holds a thousand units."""
+"""Of a custom resource that only says where a unit may run: a node that has one of it holds a thousand
+units."""
 
 
 Amount = TypeVar("Amount", float, int, str)
@@ -31,8 +32,8 @@ def _asked(name: str, own: Amount | None, general_key: str, general: Amount, kin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResources:
-    """How a unit is scheduled: from the recipe's [ray]. `keys` are those of the recipe that said so. `in_process`: in
-    this process, where a unit reserves nothing and is not tried again."""
+    """How a unit is scheduled: from the recipe's [ray]. `keys` are those of the recipe that said so.
+    `in_process`: in this process, where a unit reserves nothing and is not tried again."""
 
     cpus: float = 1.0
     gpus: float = 0.0
@@ -85,8 +86,8 @@ class TaskResources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorResources:
-    """A pool of actors for one operator: what each reserves, and how many there are. `stage` and `table` name them in
-    errors: the operator, and the recipe's table."""
+    """A pool of actors for one operator: what each reserves, and how many there are. `stage` and `table` name
+    them in errors: the operator, and the recipe's table."""
 
     stage: str
     table: str
@@ -107,17 +108,20 @@ class ActorResources:
         """The same as the options of an operator."""
         wanted: dict[str, Any] = {"num_cpus": self.cpus, "resources": dict(self.resources) or None}
         wanted |= {"num_gpus": self.gpus} if self.gpus else {}
-        # Ray Data would put an operator of tasks that asks for the same into the actors of the one behind it. One byte
-        # of memory makes the two differ.
+        # Ray Data would put an operator of tasks that asks for the same into the actors of the one behind it.
+        # One byte of memory makes the two differ.
         return wanted | {"memory": 1}
 
 
 def check_actors(actors: ActorResources, *, grows: bool) -> None:
-    """ResourceError at once where the cluster can never hold the fewest actors of a pool (see `check_resources`)."""
+    """ResourceError at once where the cluster can never hold the fewest actors of a pool (see
+    `check_resources`)."""
     if grows:
         return
     keys = [
-        f"{actors.table}.{name}" for name, amount in (("num_cpus", actors.cpus), ("num_gpus", actors.gpus)) if amount
+        f"{actors.table}.{name}"
+        for name, amount in (("num_cpus", actors.cpus), ("num_gpus", actors.gpus))
+        if amount
     ]
     keys += [f"{actors.table}.resources"] * bool(actors.resources)
     check_cluster(
@@ -145,8 +149,8 @@ def num_cpus() -> int:
 
 
 def check_resources(work: TaskResources) -> None:
-    """Raise ResourceError at once where no node can run a unit, instead of waiting for ever: unless the cluster grows,
-    since Ray does not say which nodes its autoscaler may add."""
+    """Raise ResourceError at once where no node can run a unit, instead of waiting for ever: unless the
+    cluster grows, since Ray does not say which nodes its autoscaler may add."""
     if not work.grows and not work.in_process:
         what = f"unit of kind {work.kind}" if work.kind else "unit"
         check_cluster(Wanted(what=what, keys=" or ".join(work.keys) or "ray.unit_cpus", each=work.reserved))

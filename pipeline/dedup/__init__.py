@@ -1,1 +1,2 @@
-"""Deduplication of a whole corpus: corpus is its table of contents; exchange brings rows of one key together."""
+"""Deduplication of a whole corpus: corpus is its table of contents; exchange brings rows of one key
+together."""

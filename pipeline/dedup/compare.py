@@ -44,8 +44,8 @@ def dedup_job(plan: RunPlan, read_results: Sequence[ReadResult]) -> DedupJob:
 
 
 def engine_of(run: Run, job: DedupJob) -> Engine:
-    """What `dedup.engine` asks for; its choice changes no byte. Without Ray the units of "ray_data" run one after the
-    other in this process, with the same bound on memory."""
+    """What `dedup.engine` asks for; its choice changes no byte. Without Ray the units of "ray_data" run one
+    after the other in this process, with the same bound on memory."""
     wanted, nodes = job.table.engine, 1 if run.recipe.ray.in_process else num_nodes()
     if wanted == "local" or (wanted == "auto" and runs_in_one_process(job, nodes, node_memory())):
         return InProcess()
@@ -56,4 +56,6 @@ def note_of(read_results: Sequence[ReadResult], compared: DedupResult) -> str:
     """In a line: how many documents were compared, and how many each stage dropped."""
     survivors = sum(result.num_survivors for result in read_results)
     dropped = {stage: compared.counts.dropped.get(stage, 0) for stage in CORPUS_STAGES}
-    return f"{survivors:,} documents, dropped: " + ", ".join(f"{num:,} {stage}" for stage, num in dropped.items())
+    return f"{survivors:,} documents, dropped: " + ", ".join(
+        f"{num:,} {stage}" for stage, num in dropped.items()
+    )

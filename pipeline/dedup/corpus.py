@@ -4,9 +4,9 @@
                           │                                                     near edges ◀─shingles─┘
                           └─ equal URLs and texts ─▶ stars ─┴─▶ components ─▶ decisions ─▶ verdicts by group
 
-Each arrow is a phase: an exchange whose partitions publish a file each and whose marker, published last, says that it
-need not run again. The verdicts depend on the keys, texts and options alone, not on engine, partitions or order.
-"""
+Each arrow is a phase: an exchange whose partitions publish a file each and whose marker, published last, says
+that it need not run again. The verdicts depend on the keys, texts and options alone, not on engine,
+partitions or order."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ from stages.dedup.shingles import mix
 IN_PROCESS_ROWS: Final = 5_000_000
 """Documents up to which one process is faster than tasks; edges up to which it finds their components."""
 _BYTES_PER_ROW: Final = 1_000
-"""What one process holds of a document at most: .96 GB were measured at a million of them, 0.30 GB at 256,000."""
+"""What one process holds of a document at most: .96 GB were measured at a million of them, 0.30 GB at
+256,000."""
 _MEMORY_SHARE: Final = 0.25
 """Of a machine's memory that comparing in one process may take."""
 ROWS_PER_PARTITION: Final = 250_000
@@ -49,9 +50,10 @@ _MARKER: Final = "done.json"
 class DedupJob:
     """What is compared with what.
 
-    `work` holds the units' KEYS files and takes what this stage publishes, below `dedup/`; `out` holds the parts of
-    clean texts. `earlier` are the files of the outputs named in `against`, in that order. `num_rows` is how many
-    documents all these files hold: it chooses the engine and how finely the work is cut, never the result."""
+    `work` holds the units' KEYS files and takes what this stage publishes, below `dedup/`; `out` holds the
+    parts of clean texts. `earlier` are the files of the outputs named in `against`, in that order. `num_rows`
+    is how many documents all these files hold: it chooses the engine and how finely the work is cut, never
+    the result."""
 
     table: DedupTable
     work: Folder
@@ -65,8 +67,9 @@ class DedupJob:
 
 
 def runs_in_one_process(job: DedupJob, num_nodes: int, memory: int) -> bool:
-    """What `dedup.engine = "auto"` means: one process compares what it holds easily, on a machine of its own with this
-    many bytes of memory. The driver of a cluster of several nodes may have no processor to itself."""
+    """What `dedup.engine = "auto"` means: one process compares what it holds easily, on a machine of its own
+    with this many bytes of memory. The driver of a cluster of several nodes may have no processor to
+    itself."""
     fits = job.num_rows <= min(job.in_process_rows, _MEMORY_SHARE * memory / _BYTES_PER_ROW)
     return fits and num_nodes == 1
 
@@ -76,8 +79,8 @@ def deduplicate(
     engine: Engine | None = None,
     notify: Callable[[str], None] = lambda name: None,
 ) -> DedupResult:
-    """The verdicts on every document of `job.units`, found by `engine` (this process). `notify` gets the name of each
-    phase that begins.
+    """The verdicts on every document of `job.units`, found by `engine` (this process). `notify` gets the name
+    of each phase that begins.
 
     Called again after it was killed, it repeats no finished phase."""
     if not job.units:
@@ -114,7 +117,9 @@ class _Flow:
         self.folder = job.work.folder("dedup")
         starts = _group_starts(job)
         self.groups = tuple(
-            GroupVerdicts(source_index=source, group=group, name=f"dedup/{_partition_name('verdicts', number)}")
+            GroupVerdicts(
+                source_index=source, group=group, name=f"dedup/{_partition_name('verdicts', number)}"
+            )
             for number, (source, group) in enumerate(starts)
         )
         self.counts: list[DedupCounts] = []
@@ -134,8 +139,8 @@ class _Flow:
         numbers = range(len(self.context.slice_starts))
         repeated = self.phase("identity", numbers, graph.identity_rows, graph.repeated_ids)
         digest = add_digests([repeated.counts.digest])
-        # A key that is a function of every document's content: nobody can foresee it, and the result is the same
-        # under any key but for accidental collisions of 64 bits.
+        # A key that is a function of every document's content: nobody can foresee it, and the result is the
+        # same under any key but for accidental collisions of 64 bits.
         key = int(mix(np.array([digest & (2**64 - 1)], np.uint64))[0])
         self.context = dataclasses.replace(self.context, shingle_key=key)
         by_slice = self.phase(
@@ -160,8 +165,12 @@ class _Flow:
         signatures = self.phase(
             "signatures", found.names, near.endpoint_rows, self.bound(near.signatures_of), num_slices
         )
-        likely = self.phase("estimated_pairs", _compared(found, signatures), near.pair_rows, self.bound(near.estimated))
-        texts = self.phase("shingles", likely.names, near.endpoint_rows, self.bound(near.shingles_of), num_slices)
+        likely = self.phase(
+            "estimated_pairs", _compared(found, signatures), near.pair_rows, self.bound(near.estimated)
+        )
+        texts = self.phase(
+            "shingles", likely.names, near.endpoint_rows, self.bound(near.shingles_of), num_slices
+        )
         return self.phase("near", _compared(likely, texts), near.pair_rows, self.bound(near.verified))
 
     def components(self, edges: PublishedPartitions) -> PublishedPartitions:
@@ -179,12 +188,16 @@ class _Flow:
                 return self.phase("labels", small.names, graph.star_centre_rows, graph.star_labels)
             digest, names, rounds = now, small.names, rounds + 1
 
-    def verdicts(self, repeated: PublishedPartitions, labels: PublishedPartitions, edges: PublishedPartitions) -> None:
+    def verdicts(
+        self, repeated: PublishedPartitions, labels: PublishedPartitions, edges: PublishedPartitions
+    ) -> None:
         """Decide on every component and publish the verdicts of each group."""
         tasks = [_Task(verdicts.label_rows, name) for name in labels.names]
         tasks += [_Task(verdicts.near_edge_rows, name) for name in edges.names]
         members = self.phase("members", tasks, _run_task, self.bound(verdicts.members), len(self.slices))
-        decided = self.phase("decisions", members.names, verdicts.component_rows, self.bound(verdicts.decisions))
+        decided = self.phase(
+            "decisions", members.names, verdicts.component_rows, self.bound(verdicts.decisions)
+        )
         tasks = [_Task(verdicts.decision_rows, name) for name in decided.names]
         tasks += [_Task(verdicts.repeated_verdict_rows, name) for name in repeated.names]
         written = self.phase("verdicts", tasks, _run_task, verdicts.verdicts, len(self.groups))
@@ -199,11 +212,17 @@ class _Flow:
         """Count the documents that were dropped for their URL and whose text is not that of the kept one."""
         pairs = self.phase("url_pairs", decided.names, verdicts.url_pair_rows, verdicts.url_pairs)
         signatures = self.phase(
-            "url_signatures", pairs.names, near.endpoint_rows, self.bound(near.signatures_of), len(self.slices)
+            "url_signatures",
+            pairs.names,
+            near.endpoint_rows,
+            self.bound(near.signatures_of),
+            len(self.slices),
         )
         self.phase("unlike_pages", _compared(pairs, signatures), near.pair_rows, self.bound(near.unlike))
 
-    def bound(self, reduce: Callable[[Context, int, pa.Table], Reduced]) -> Callable[[int, pa.Table], Reduced]:
+    def bound(
+        self, reduce: Callable[[Context, int, pa.Table], Reduced]
+    ) -> Callable[[int, pa.Table], Reduced]:
         """A reducer that takes the context, with it."""
         return functools.partial(reduce, self.context)
 
@@ -231,7 +250,9 @@ class _Flow:
             num_partitions=num_partitions or self.context.num_partitions,
         )
         counts = self.engine.run(exchange)
-        done = PublishedPartitions(phase=name, partitions=tuple(counts), counts=DedupCounts.total(counts.values()))
+        done = PublishedPartitions(
+            phase=name, partitions=tuple(counts), counts=DedupCounts.total(counts.values())
+        )
         self.folder.mark(marker, json.dumps(done.to_json()).encode())
         self.engine.clear(exchange)
         self.counts.append(done.counts)
@@ -251,7 +272,9 @@ def _run_task(context: Context, task: _Task) -> pa.Table:
 
 
 def _compared(pairs: PublishedPartitions, values: PublishedPartitions) -> list[near.Compared]:
-    return [near.Compared(name, False) for name in pairs.names] + [near.Compared(name, True) for name in values.names]
+    return [near.Compared(name, False) for name in pairs.names] + [
+        near.Compared(name, True) for name in values.names
+    ]
 
 
 def _partition_name(phase: str, number: int) -> str:

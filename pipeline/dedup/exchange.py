@@ -1,9 +1,8 @@
 """The keyed exchange: rows made anywhere meet by partition number and are reduced there.
 
-Two engines with the same result: one process, and two phases of units for corpora that no process can hold. A reducer
-publishes its own files, under names that depend on the partition alone, and returns counts: so it may run twice without
-harm.
-"""
+Two engines with the same result: one process, and two phases of units for corpora that no process can hold. A
+reducer publishes its own files, under names that depend on the partition alone, and returns counts: so it may
+run twice without harm."""
 
 from __future__ import annotations
 
@@ -29,15 +28,16 @@ _ROWS: Final = "rows"
 _REDUCED: Final = "reduced"
 
 MAX_SHARES: Final = 512
-"""Files that the rows of an exchange lie in at most: where there are more tasks, each file holds those of several. A
-reducer reads one range of every file that has rows of its partition, so an exchange asks an object store for at most
-this many times its partitions."""
+"""Files that the rows of an exchange lie in at most: where there are more tasks, each file holds those of
+several. A reducer reads one range of every file that has rows of its partition, so an exchange asks an object
+store for at most this many times its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """`read` turns each task into rows with a PARTITION in [0, num_partitions), all of one schema; `reduce` gets all
-    rows of a partition, in any order, and is not called for one without rows. All parts are picklable.
+    """`read` turns each task into rows with a PARTITION in [0, num_partitions), all of one schema; `reduce`
+    gets all rows of a partition, in any order, and is not called for one without rows. All parts are
+    picklable.
 
     `name` is what dashboards show; `folder` takes the files that an exchange between processes leaves."""
 
@@ -50,8 +50,8 @@ class Exchange:
 
 
 class Engine(Protocol):
-    """Carries an exchange out; the counts of each partition that had rows, by its number. `clear` removes what it left
-    for a second call, once the exchange need not run again."""
+    """Carries an exchange out; the counts of each partition that had rows, by its number. `clear` removes
+    what it left for a second call, once the exchange need not run again."""
 
     def run(self, exchange: Exchange) -> dict[int, DedupCounts]: ...
 
@@ -59,8 +59,8 @@ class Engine(Protocol):
 
 
 class InProcess:
-    """One partition after the other in this process; rows wait in memory, and past a bound in files of the local
-    disk."""
+    """One partition after the other in this process; rows wait in memory, and past a bound in files of the
+    local disk."""
 
     def run(self, exchange: Exchange) -> dict[int, DedupCounts]:
         with Shuffle() as shuffle:
@@ -73,7 +73,8 @@ class InProcess:
         return
 
 
-# Apart from how the shuffle splits rows, by ranges of a sort key: a partition is a number that the rows carry.
+# Apart from how the shuffle splits rows, by ranges of a sort key: a partition is a number that the rows
+# carry.
 def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
     """`table` cut by its PARTITION column: (number, its rows without that column), in order of number."""
     numbers, rows = table[PARTITION].to_numpy(), table.drop_columns([PARTITION])
@@ -84,19 +85,22 @@ def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
     order = np.argsort((numbers - low).astype(np.uint16) if high - low < 1 << 16 else numbers, kind="stable")
     ordered = numbers[order]
     bounds = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(ordered)]
-    return [(int(ordered[begin]), rows.take(pa.array(order[begin:end]))) for begin, end in itertools.pairwise(bounds)]
+    return [
+        (int(ordered[begin]), rows.take(pa.array(order[begin:end])))
+        for begin, end in itertools.pairwise(bounds)
+    ]
 
 
 class InPhases:
-    """Two phases of the run over files: one publishes the rows of the tasks, cut by partition, the other reduces each
-    partition.
+    """Two phases of the run over files: one publishes the rows of the tasks, cut by partition, the other
+    reduces each partition.
 
         <folder>/rows/<share>.json         the rows of the share's tasks are published, beside it
         <folder>/reduced/<partition>.json  the partition is reduced: what it counted, if it had rows
 
-    A share holds the rows of one task or, where there are more than `max_shares`, of several neighbouring ones. A
-    killed exchange repeats only what has no such marker, and no process holds more than a task's rows or a partition's
-    in memory."""
+    A share holds the rows of one task or, where there are more than `max_shares`, of several neighbouring
+    ones. A killed exchange repeats only what has no such marker, and no process holds more than a task's rows
+    or a partition's in memory."""
 
     def __init__(self, run: Run, max_shares: int = MAX_SHARES) -> None:
         self._run, self._max_shares = run, max_shares
@@ -131,7 +135,9 @@ class InPhases:
             kind="compare",
             task=publish_share,
             result=PublishedShare,
-            job=RowsJob(folder=exchange.folder.url, read=exchange.read, num_partitions=exchange.num_partitions),
+            job=RowsJob(
+                folder=exchange.folder.url, read=exchange.read, num_partitions=exchange.num_partitions
+            ),
             units=into_shares(exchange.tasks, self._max_shares),
             out=exchange.folder,
         )
@@ -195,10 +201,13 @@ class Reduction(JsonRecord):
 
 
 def into_shares(tasks: Sequence[Any], most: int) -> list[ShareTasks]:
-    """The tasks of each share: a function of these alone, for a broken-off exchange goes on from what is published."""
+    """The tasks of each share: a function of these alone, for a broken-off exchange goes on from what is
+    published."""
     each = math.ceil(len(tasks) / most)
     starts = range(0, len(tasks), max(each, 1))
-    return [ShareTasks(key=f"{n:05d}", tasks=tuple(tasks[begin : begin + each])) for n, begin in enumerate(starts)]
+    return [
+        ShareTasks(key=f"{n:05d}", tasks=tuple(tasks[begin : begin + each])) for n, begin in enumerate(starts)
+    ]
 
 
 def publish_share(job: RowsJob, share: ShareTasks) -> PublishedShare:

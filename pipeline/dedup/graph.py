@@ -1,8 +1,7 @@
 """Identity, the graph of repetitions, and its components.
 
-Every `*_rows` function gives rows with a partition number; every other public function reduces a partition to a table
-that is published.
-"""
+Every `*_rows` function gives rows with a partition number; every other public function reduces a partition to
+a table that is published."""
 
 from __future__ import annotations
 
@@ -15,7 +14,17 @@ import pyarrow.compute as pc
 from lineage.ids import id_digest
 from pipeline.dedup.exchange import PARTITION
 from pipeline.dedup.inputs import ID, is_earlier, open_slice, read_keys
-from pipeline.dedup.rows import Context, FileSlice, Reduced, empty, first_documents, halves, ints, prefix, routed
+from pipeline.dedup.rows import (
+    Context,
+    FileSlice,
+    Reduced,
+    empty,
+    first_documents,
+    halves,
+    ints,
+    prefix,
+    routed,
+)
 from pipeline.results.dedup_result import DedupCounts
 from stages.dedup.candidates import distinct_pairs
 from stages.dedup.components import edges_digest, label_components, large_star, small_star
@@ -32,7 +41,8 @@ def identity_rows(context: Context, number: int) -> pa.Table:
 
 
 def repeated_ids(_: int, rows: pa.Table) -> Reduced:
-    """The documents whose doc_id stands at an earlier (source, file, offset) too. `digest` is that of the others."""
+    """The documents whose doc_id stands at an earlier (source, file, offset) too. `digest` is that of the
+    others."""
     high, low = halves(rows, "doc_id")
     order = np.lexsort((ints(rows, "node"), low, high))
     high, low = high[order], low[order]
@@ -41,7 +51,9 @@ def repeated_ids(_: int, rows: pa.Table) -> Reduced:
     ordered = rows.take(pa.array(order))
     first = ordered.filter(pa.array(~again))
     found = ordered.filter(pa.array(again)).select(["node", "doc_id"])
-    return Reduced(found, DedupCounts(dropped={"identity": len(found)}, digest=id_digest(first["doc_id"].to_pylist())))
+    return Reduced(
+        found, DedupCounts(dropped={"identity": len(found)}, digest=id_digest(first["doc_id"].to_pylist()))
+    )
 
 
 def repeated_rows(context: Context, name: str) -> pa.Table:
@@ -76,7 +88,8 @@ def _hashes(table: pa.Table, column: str, kind: int) -> pa.Table:
 
 
 def stars(_: int, rows: pa.Table) -> Reduced:
-    """An edge from the least node of each equal URL or text to each other; none where all are of earlier outputs."""
+    """An edge from the least node of each equal URL or text to each other; none where all are of earlier
+    outputs."""
     high, low = halves(rows, "hash")
     kind, node = rows["kind"].to_numpy(), ints(rows, "node")
     order = np.lexsort((node, low, high, kind))

@@ -1,8 +1,8 @@
-"""What deduplication reads: keys and texts of this run's units and of earlier outputs, and the numbers of documents.
+"""What deduplication reads: keys and texts of this run's units and of earlier outputs, and the numbers of
+documents.
 
-A document is a *node*, an int64 made of where it lies: the file's ordinal above 31 bits of row. Ordinals of units are
-(source_index, file_index) packed, those of earlier outputs' files lie above all of them.
-"""
+A document is a *node*, an int64 made of where it lies: the file's ordinal above 31 bits of row. Ordinals of
+units are (source_index, file_index) packed, those of earlier outputs' files lie above all of them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ ID: Final = pa.binary(16)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupUnit:
-    """One input file's survivors: its KEYS file (a name in the job's work folder) and its part of clean texts (a name
-    in the job's out folder)."""
+    """One input file's survivors: its KEYS file (a name in the job's work folder) and its part of clean texts
+    (a name in the job's out folder)."""
 
     source_index: int
     file_index: int
@@ -44,7 +44,8 @@ class DedupUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierFile:
-    """One DEDUP file of a finished output, and the names there of the document parts that its rows lie in, by part.
+    """One DEDUP file of a finished output, and the names there of the document parts that its rows lie in, by
+    part.
 
     `dedup_hash` is what the output's index says of it."""
 
@@ -110,7 +111,9 @@ def earlier_files(table: DedupTable) -> tuple[tuple[EarlierFile, ...], int]:
 
 def _check_fits(what: str, number: int, bits: int) -> None:
     if number >> bits:
-        raise ValueError(f"more than {1 << bits} {what}: deduplicate them in several runs joined by dedup.against")
+        raise ValueError(
+            f"more than {1 << bits} {what}: deduplicate them in several runs joined by dedup.against"
+        )
 
 
 def ordinals(nodes: I64) -> I64:
@@ -130,8 +133,8 @@ def locators(nodes: I64) -> tuple[I64, I64, I64]:
 
 
 def publish_slices(folder: Folder, files: Sequence[KeysFile], num_slices: int) -> tuple[int, ...]:
-    """Write `files`, in order of ordinal, as lists of neighbouring ones that a task opens by number; the first ordinal
-    of each. So neither a task nor a closure carries every file's name."""
+    """Write `files`, in order of ordinal, as lists of neighbouring ones that a task opens by number; the
+    first ordinal of each. So neither a task nor a closure carries every file's name."""
     starts = []
     for number, places in enumerate(np.array_split(np.arange(len(files)), num_slices)):
         chosen = [files[index] for index in places]
@@ -153,7 +156,8 @@ def _slice_name(number: int) -> str:
 
 
 def read_keys(file: KeysFile, columns: Iterable[str]) -> pa.Table:
-    """`node` and the columns named (of those that KEYS and DEDUP share) of a keys file; 16-byte hashes fixed-size."""
+    """`node` and the columns named (of those that KEYS and DEDUP share) of a keys file; 16-byte hashes
+    fixed-size."""
     wanted = [*columns, *([] if file.earlier else ["part_row"])]
     table = read_rows(Folder(file.keys_folder), file.keys, wanted, file.keys_hash)
     rows = np.arange(len(table)) if file.earlier else table["part_row"].to_numpy()

@@ -1,9 +1,8 @@
 """Near-duplicates: bands, candidate pairs by bucket, and their verification by estimate and by exact Jaccard.
 
-What a comparison needs is fetched file by file, sent to where its pairs are, and compared there; so every file is read
-in order and no partition reads at random. Every `*_rows` function gives rows with a partition number; every other
-public function reduces a partition to a table that is published.
-"""
+What a comparison needs is fetched file by file, sent to where its pairs are, and compared there; so every
+file is read in order and no partition reads at random. Every `*_rows` function gives rows with a partition
+number; every other public function reduces a partition to a table that is published."""
 
 from __future__ import annotations
 
@@ -17,10 +16,26 @@ import pyarrow.compute as pc
 from lineage.ids import sort_keys
 from pipeline.dedup.exchange import PARTITION
 from pipeline.dedup.inputs import KeysFile, is_earlier, locators, open_slice, ordinals, read_keys, read_texts
-from pipeline.dedup.rows import Context, FileSlice, Reduced, are_among, first_documents, ints, positions, prefix, routed
+from pipeline.dedup.rows import (
+    Context,
+    FileSlice,
+    Reduced,
+    are_among,
+    first_documents,
+    ints,
+    positions,
+    prefix,
+    routed,
+)
 from pipeline.results.dedup_result import DedupCounts
 from stages.dedup.bands import I64, band_keys, band_orders, unpack_signatures
-from stages.dedup.candidates import BandRows, candidate_pairs, collapse_equal_texts, distinct_pairs, stands_again
+from stages.dedup.candidates import (
+    BandRows,
+    candidate_pairs,
+    collapse_equal_texts,
+    distinct_pairs,
+    stands_again,
+)
 from stages.dedup.minhash import U32, estimate_floor
 from stages.dedup.options import Keep
 from stages.dedup.shingles import jaccard, shingles
@@ -28,7 +43,8 @@ from stages.dedup.shingles import jaccard, shingles
 _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
 UNLIKE: Final = 0.2
-"""An estimated Jaccard below it is that of two texts and not of two states of one (docs/rules.md: measured)."""
+"""An estimated Jaccard below it is that of two texts and not of two states of one (docs/rules.md:
+measured)."""
 _DIGITS: Final = 20
 """Of a time up to its microseconds. A step of one's own may write any text there."""
 
@@ -46,8 +62,8 @@ def bucket_rows(context: Context, files: FileSlice) -> pa.Table:
 
 
 def shared_buckets(_: int, rows: pa.Table) -> Reduced:
-    """The buckets that hold more than one text, for each slice that has one of these: no other proposes a pair, and
-    most texts resemble none."""
+    """The buckets that hold more than one text, for each slice that has one of these: no other proposes a
+    pair, and most texts resemble none."""
     shared = rows.filter(pa.array(stands_again(ints(rows, "key"))))
     slices, keys = distinct_pairs(shared["slice"].to_numpy().astype(np.int64), ints(shared, "key"))
     return Reduced(pa.table({"slice": slices, "key": keys}))
@@ -81,8 +97,8 @@ def band_rows(context: Context, shared: SharedSlice) -> pa.Table:
         keys = _keys_of(context, signed)
         is_shared = are_among(buckets, keys)
         chosen = is_shared.any(axis=1)
-        # A filter goes chunk by chunk. To take rows would put all signatures of the file into one array, whose 32-bit
-        # offsets end at 2 GiB.
+        # A filter goes chunk by chunk. To take rows would put all signatures of the file into one array,
+        # whose 32-bit offsets end at 2 GiB.
         signed, keys, is_shared = signed.filter(pa.array(chosen)), keys[chosen], is_shared[chosen]
         # Only a text that the file holds again has rows to collapse.
         again = stands_again(prefix(signed, "clean_hash"))
@@ -105,7 +121,8 @@ def _unpacked(context: Context, signed: pa.Table) -> U32:
 
 
 def _bands_of(context: Context, signed: pa.Table, keys: I64, is_shared: npt.NDArray[np.bool_]) -> BandRows:
-    """The rows of every document's shared bands; `keys` and `is_shared` have the shape (num_documents, bands)."""
+    """The rows of every document's shared bands; `keys` and `is_shared` have the shape (num_documents,
+    bands)."""
     row, _ = np.nonzero(is_shared)
     node = ints(signed, "node")[row]
     earlier = is_earlier(node)
@@ -122,17 +139,20 @@ def _bands_of(context: Context, signed: pa.Table, keys: I64, is_shared: npt.NDAr
 
 
 def _preferences(table: pa.Table, keep: Keep) -> I64:
-    """Numbers in the order in which documents are kept: those of no time of capture last, where that decides."""
+    """Numbers in the order in which documents are kept: those of no time of capture last, where that
+    decides."""
     if keep == "longest":
         return -ints(table, "num_chars")
     sign = -1 if keep == "newest" else 1
     moments = map(_moment, table["captured_at"].to_pylist())
-    return np.array([np.iinfo(np.int64).max if found is None else sign * found for found in moments], np.int64)
+    return np.array(
+        [np.iinfo(np.int64).max if found is None else sign * found for found in moments], np.int64
+    )
 
 
 def _moment(time: str | None) -> int | None:
-    """A number in the order of times, to the microsecond: in any coarser one a large bucket would pair all with a text
-    that is itself dropped for a sooner one, and what resembles the kept one would pass."""
+    """A number in the order of times, to the microsecond: in any coarser one a large bucket would pair all
+    with a text that is itself dropped for a sooner one, and what resembles the kept one would pass."""
     digits = "".join(filter(str.isdecimal, time or ""))[:_DIGITS]
     if not digits:
         return None
@@ -152,8 +172,8 @@ def candidates(_: int, rows: pa.Table) -> Reduced:
 
 
 def endpoint_rows(context: Context, name: str) -> pa.Table:
-    """Both ends of every pair, by slice, and the partition where the pair is compared: that of its greater doc_id, so
-    that the pairs of a bucket's least member are spread."""
+    """Both ends of every pair, by slice, and the partition where the pair is compared: that of its greater
+    doc_id, so that the pairs of a bucket's least member are spread."""
     rows = context.read(name, ["a", "b"])
     a, b = ints(rows, "a"), ints(rows, "b")
     node, meeting = distinct_pairs(np.concatenate((a, b)), np.tile(context.partition_of(b), 2))
@@ -166,13 +186,15 @@ def signatures_of(context: Context, number: int, rows: pa.Table) -> Reduced:
 
 
 def shingles_of(context: Context, number: int, rows: pa.Table) -> Reduced:
-    """The shingle set of each document requested, as uint64, for each partition that requested it. A text that was
-    purged from an earlier output has none, and its pairs come to nothing: no document is dropped on an unverified
-    claim."""
+    """The shingle set of each document requested, as uint64, for each partition that requested it. A text
+    that was purged from an earlier output has none, and its pairs come to nothing: no document is dropped on
+    an unverified claim."""
     return _fetched(context, number, rows, "shingles")
 
 
-def _fetched(context: Context, number: int, rows: pa.Table, what: Literal["signature", "shingles"]) -> Reduced:
+def _fetched(
+    context: Context, number: int, rows: pa.Table, what: Literal["signature", "shingles"]
+) -> Reduced:
     node, meeting = distinct_pairs(ints(rows, "node"), ints(rows, "meeting"))
     ordinal = ordinals(node)
     tables = []
@@ -219,7 +241,12 @@ def pair_rows(context: Context, file: Compared) -> pa.Table:
     rows = context.read(file.name, ["a", "b"])
     b = ints(rows, "b")
     return pa.table(
-        {PARTITION: context.partition_of(b), "a": rows["a"], "b": b, "value": pa.nulls(len(b), pa.large_binary())}
+        {
+            PARTITION: context.partition_of(b),
+            "a": rows["a"],
+            "b": b,
+            "value": pa.nulls(len(b), pa.large_binary()),
+        }
     )
 
 
@@ -240,8 +267,8 @@ def estimated(context: Context, _: int, rows: pa.Table) -> Reduced:
 
 
 def unlike(context: Context, _: int, rows: pa.Table) -> Reduced:
-    """How many of these pairs have texts that are not alike, by the source_index of b; `compared_pages` are those of
-    which both have a signature."""
+    """How many of these pairs have texts that are not alike, by the source_index of b; `compared_pages` are
+    those of which both have a signature."""
     pairs = _Pairs(rows)
     both = np.flatnonzero((pairs.left >= 0) & (pairs.right >= 0))
     signatures = unpack_signatures(pairs.values, context.table)
@@ -257,8 +284,8 @@ def unlike(context: Context, _: int, rows: pa.Table) -> Reduced:
 
 
 def verified(context: Context, _: int, rows: pa.Table) -> Reduced:
-    """The pairs whose shingles have a Jaccard at or above the threshold, and that Jaccard; without `dedup.verify` every
-    pair whose texts are there."""
+    """The pairs whose shingles have a Jaccard at or above the threshold, and that Jaccard; without
+    `dedup.verify` every pair whose texts are there."""
     pairs = _Pairs(rows)
     sets = [np.frombuffer(value, np.uint64) for value in pairs.values.to_pylist()]
     similarity = np.zeros(len(pairs.a))
@@ -274,7 +301,8 @@ def verified(context: Context, _: int, rows: pa.Table) -> Reduced:
 
 
 class _Pairs:
-    """The distinct pairs (a, b) of a partition, and the index in `values` of each one's ends (-1: not there)."""
+    """The distinct pairs (a, b) of a partition, and the index in `values` of each one's ends (-1: not
+    there)."""
 
     def __init__(self, rows: pa.Table) -> None:
         is_pair = ints(rows, "b") >= 0

@@ -29,8 +29,8 @@ class Reduced(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What every phase is given: the options, the folder of this stage's files, how the work is spread, and the key of
-    the deciding shingle hash (known once identity is done)."""
+    """What every phase is given: the options, the folder of this stage's files, how the work is spread, and
+    the key of the deciding shingle hash (known once identity is done)."""
 
     table: DedupTable
     folder: Folder
@@ -57,19 +57,24 @@ class Context:
 
 
 class FileSlice(NamedTuple):
-    """Neighbouring files that one task reads, by number, and the published nodes among them that identity has taken
-    out (None: none)."""
+    """Neighbouring files that one task reads, by number, and the published nodes among them that identity has
+    taken out (None: none)."""
 
     number: int
     repeated: str | None
 
 
-def first_documents(context: Context, files: FileSlice, columns: list[str]) -> Iterator[tuple[KeysFile, pa.Table]]:
+def first_documents(
+    context: Context, files: FileSlice, columns: list[str]
+) -> Iterator[tuple[KeysFile, pa.Table]]:
     """Each file of the slice with its keys, less the documents that identity has taken out."""
     gone = ints(context.read(files.repeated), "node") if files.repeated else np.empty(0, np.int64)
     for file in open_slice(context.folder, files.number):
         table = read_keys(file, columns)
-        yield file, table.filter(pa.array(np.isin(ints(table, "node"), gone, invert=True))) if len(gone) else table
+        yield (
+            file,
+            table.filter(pa.array(np.isin(ints(table, "node"), gone, invert=True))) if len(gone) else table,
+        )
 
 
 def routed(numbers: I64, rows: pa.Table) -> pa.Table:

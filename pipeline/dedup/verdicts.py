@@ -1,4 +1,5 @@
-"""From components to verdicts: the documents of each component meet, are decided on, and go to their group's file."""
+"""From components to verdicts: the documents of each component meet, are decided on, and go to their group's
+file."""
 
 from __future__ import annotations
 
@@ -46,19 +47,27 @@ def _by_slice(context: Context, **columns: Any) -> pa.Table:
 
 
 def members(context: Context, number: int, rows: pa.Table) -> Reduced:
-    """The documents of components with what decides on them, and the verified edges (b is a node), all labelled."""
+    """The documents of components with what decides on them, and the verified edges (b is a node), all
+    labelled."""
     is_edge = ints(rows, "b") != _NO_NODE
     labelled, edges = rows.filter(pa.array(~is_edge)), rows.filter(pa.array(is_edge))
     node, label = distinct_pairs(ints(labelled, "node"), ints(labelled, "label"))
     ordinal = ordinals(node)
     of_edge = pa.array(label[np.searchsorted(node, ints(edges, "node"))], pa.int64())
-    tables = [pa.table({"node": edges["node"], "label": of_edge, "b": edges["b"], "similarity": edges["similarity"]})]
+    tables = [
+        pa.table(
+            {"node": edges["node"], "label": of_edge, "b": edges["b"], "similarity": edges["similarity"]}
+        )
+    ]
     for file in open_slice(context.folder, number):
         here = slice(*np.searchsorted(ordinal, [file.ordinal, file.ordinal + 1]))
         if here.start < here.stop:
             table = read_keys(file, _DECIDING)
-            # Before rows are taken: the signatures of a file may be more than the 2 GiB that one array of them holds.
-            table = table.append_column("has_words", pc.is_valid(table["signature"])).drop_columns(["signature"])
+            # Before rows are taken: the signatures of a file may be more than the 2 GiB that one array of
+            # them holds.
+            table = table.append_column("has_words", pc.is_valid(table["signature"])).drop_columns(
+                ["signature"]
+            )
             table = table.take(pa.array(np.searchsorted(ints(table, "node"), node[here])))
             table = table.append_column("label", pa.array(label[here]))
             tables.append(table.append_column("b", pa.array(np.full(len(table), _NO_NODE))))
@@ -78,7 +87,9 @@ def decisions(context: Context, _: int, rows: pa.Table) -> Reduced:
     found = decide(_members(documents, context.table.keep), _near_edges(documents, edges), context.table)
     stages = pa.array(DEDUP_STAGES).take(_index(found.stage))
     counts = {name: int(np.count_nonzero(found.stage == number)) for number, name in enumerate(DEDUP_STAGES)}
-    made = _decision_table(documents["node"], documents["doc_id"].cast(pa.binary()), found, stages, context.table)
+    made = _decision_table(
+        documents["node"], documents["doc_id"].cast(pa.binary()), found, stages, context.table
+    )
     return Reduced(made, DedupCounts(dropped={name: count for name, count in counts.items() if count}))
 
 
@@ -91,7 +102,9 @@ def _members(rows: pa.Table, keep: Keep) -> Members:
         text=_numbered(label, rows, "clean_hash"),
         url=_numbered(label, rows, "url_key"),
         num_chars=ints(rows, "num_chars"),
-        captured_at=_time_ranks(rows["captured_at"]) if keep in ("earliest", "newest") else np.full(len(rows), NONE),
+        captured_at=_time_ranks(rows["captured_at"])
+        if keep in ("earliest", "newest")
+        else np.full(len(rows), NONE),
         has_words=rows["has_words"].to_numpy(),
         earlier=is_earlier(node),
     )
@@ -159,8 +172,8 @@ def decision_rows(context: Context, name: str) -> pa.Table:
 
 
 def url_pair_rows(context: Context, name: str) -> pa.Table:
-    """Each document that was dropped for its URL (b) and the one that was kept of it (a), by b: of one page a million
-    documents may have gone."""
+    """Each document that was dropped for its URL (b) and the one that was kept of it (a), by b: of one page a
+    million documents may have gone."""
     rows = context.read(name, ["node", "kept", "stage"])
     rows = rows.filter(pc.equal(rows["stage"], "dedup.url"))
     b = ints(rows, "node")

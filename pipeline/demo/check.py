@@ -15,7 +15,8 @@ _ShownEnd = tuple[str, str | None, str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Of one kind of plant: how many were planted, how many met their end, and what happened to the others."""
+    """Of one kind of plant: how many were planted, how many met their end, and what happened to the
+    others."""
 
     kind: str
     planted: int
@@ -46,9 +47,15 @@ def check_truth(out: Folder, truth: Truth) -> list[Found]:
             met[plant.kind] += 1
         else:
             astray[plant.kind].append(f"{plant.url}: {ends.get(plant.url, 'not there')}")
-    rows = [Found(kind=kind, planted=num, found=met[kind], astray=tuple(astray[kind])) for kind, num in planted.items()]
+    rows = [
+        Found(kind=kind, planted=num, found=met[kind], astray=tuple(astray[kind]))
+        for kind, num in planted.items()
+    ]
     wanted = sum(truth.unreadable.values())
-    return [*rows, Found(kind="broken records", planted=wanted, found=min(int(str(broken)), wanted), astray=())]
+    return [
+        *rows,
+        Found(kind="broken records", planted=wanted, found=min(int(str(broken)), wanted), astray=()),
+    ]
 
 
 def _met(plant: Plant, ends: dict[str, list[_ShownEnd]], edited: dict[str, set[str]]) -> bool:

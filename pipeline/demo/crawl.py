@@ -1,4 +1,5 @@
-"""A small crawl with planted truth: about 3,000 documents in six languages, written by us, the same for every seed.
+"""A small crawl with planted truth: about 3,000 documents in six languages, written by us, the same for every
+seed.
 
 web-00000 … 3.warc.gz    pages in six languages, with menus and boilerplate; all plants but spam
 news-00000 … 1.warc.gz   more pages, and copies of pages of `web`
@@ -42,7 +43,8 @@ _PERSONAL = {
 class Plant:
     """A planted document: how to find it again, and what must become of it (`rule` None: kept).
 
-    `twin`: of the two documents with these URLs exactly one must meet that end (which one, their ids decide)."""
+    `twin`: of the two documents with these URLs exactly one must meet that end (which one, their ids
+    decide)."""
 
     kind: str
     source: str
@@ -64,7 +66,8 @@ class Truth:
 
 
 def make_crawl(folder: Path, num_pages: int = 3000, seed: int = 0) -> Truth:
-    """Write the crawl below `folder`: the same bytes for the same arguments. RecipeError: too few to plant on."""
+    """Write the crawl below `folder`: the same bytes for the same arguments. RecipeError: too few to plant
+    on."""
     if num_pages < LEAST_PAGES:
         raise RecipeError(
             f"a demo crawl of {num_pages} pages: expected at least {LEAST_PAGES}, to have room for its plants"
@@ -80,9 +83,16 @@ def make_crawl(folder: Path, num_pages: int = 3000, seed: int = 0) -> Truth:
     write_source(folder, "web", crawl.web, 4, rng)
     write_source(folder, "news", crawl.news, 2, rng)
     broken = [_page("broken", number, write_article("en", rng), rng) for number in range(3)]
-    crawl.truth.unreadable["web"] = break_records(folder / "web-00003.warc.gz", (broken[0], broken[1], broken[2]))
-    write_gzip(folder / "boards-00000.jsonl.gz", "".join(json.dumps(post, ensure_ascii=False) + "\n" for post in posts))
-    (folder / "benchmark.jsonl").write_text("".join(json.dumps(item) + "\n" for item in benchmark), encoding="utf-8")
+    crawl.truth.unreadable["web"] = break_records(
+        folder / "web-00003.warc.gz", (broken[0], broken[1], broken[2])
+    )
+    write_gzip(
+        folder / "boards-00000.jsonl.gz",
+        "".join(json.dumps(post, ensure_ascii=False) + "\n" for post in posts),
+    )
+    (folder / "benchmark.jsonl").write_text(
+        "".join(json.dumps(item) + "\n" for item in benchmark), encoding="utf-8"
+    )
     crawl.truth.num_pages = len(crawl.web) + len(crawl.news) + len(posts) + 1
     (folder / "truth.json").write_text(json.dumps(asdict(crawl.truth), indent=1), encoding="utf-8")
     return crawl.truth
@@ -93,11 +103,14 @@ def _url(source: str, number: int) -> str:
 
 
 def _page(source: str, number: int, article: Article, rng: random.Random) -> DemoPage:
-    return DemoPage(url=_url(source, number), html=render_page(article, f"{source}{number % 40}.example.com", rng))
+    return DemoPage(
+        url=_url(source, number), html=render_page(article, f"{source}{number % 40}.example.com", rng)
+    )
 
 
 class _Crawl:
-    """The pages of the crawl while plants are put among them; each English page of `web` is planted on at most once."""
+    """The pages of the crawl while plants are put among them; each English page of `web` is planted on at
+    most once."""
 
     def __init__(self, rng: random.Random, num_web: int, num_news: int) -> None:
         self.rng, self.truth = rng, Truth()
@@ -129,12 +142,17 @@ class _Crawl:
             )
             if kind == "identity":
                 self.web.append(original)
-                self._expect(kind, "web", original.url, ("duplicate", "identity", "identity"), twin=original.url)
+                self._expect(
+                    kind, "web", original.url, ("duplicate", "identity", "identity"), twin=original.url
+                )
                 continue
             if kind == "near":
                 article = replace(article, paragraphs=drop_words(article.paragraphs, self.rng, 3))
             elif kind == "url":
-                article, url = write_article("en", self.rng, 14), f"{original.url}?utm_source=feed&utm_medium=rss"
+                article, url = (
+                    write_article("en", self.rng, 14),
+                    f"{original.url}?utm_source=feed&utm_medium=rss",
+                )
             self.news.append(DemoPage(url=url, html=render_page(article, "copies.example.net", self.rng)))
             end = ("duplicate", f"dedup.{kind}", f"dedup.{kind}")
             self._expect(kind, "news", url, end, twin=original.url)
@@ -151,7 +169,11 @@ class _Crawl:
                     key="".join(self.rng.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", k=16)),
                 )
                 self._expect(
-                    f"pii {kind}", "web", self._insert(next(self._free), filled), ("kept", None, None), edit=kind
+                    f"pii {kind}",
+                    "web",
+                    self._insert(next(self._free), filled),
+                    ("kept", None, None),
+                    edit=kind,
                 )
 
     def plant_benchmark(self) -> list[dict[str, str]]:
@@ -194,5 +216,7 @@ class _Crawl:
     ) -> None:
         status, stage, rule = end
         self.truth.plants.append(
-            Plant(kind=kind, source=source, url=url, twin=twin, status=status, stage=stage, rule=rule, edit=edit)
+            Plant(
+                kind=kind, source=source, url=url, twin=twin, status=status, stage=stage, rule=rule, edit=edit
+            )
         )

@@ -1,4 +1,5 @@
-"""Plain prose in six languages, made from phrases of our own: readable, grammatical, and never twice the same."""
+"""Plain prose in six languages, made from phrases of our own: readable, grammatical, and never twice the
+same."""
 
 from __future__ import annotations
 
@@ -27,14 +28,16 @@ class Phrases:
 @functools.cache
 def phrases(language: str) -> Phrases:
     """The phrases of a language of LANGUAGES."""
-    raw = json.loads(importlib.resources.files("pipeline.demo").joinpath(f"texts/{language}.json").read_text("utf-8"))
+    raw = json.loads(
+        importlib.resources.files("pipeline.demo").joinpath(f"texts/{language}.json").read_text("utf-8")
+    )
     kinds = {kind: tuple(raw[kind]) for kind in set(_SLOTS.values())}
     return Phrases(menu=tuple(raw["menu"]), patterns=tuple(raw["patterns"]), kinds=kinds)
 
 
 class Writer:
-    """Writes sentences of one text: a phrase comes back only after all others of its kind, so that no text repeats
-    itself more than prose does."""
+    """Writes sentences of one text: a phrase comes back only after all others of its kind, so that no text
+    repeats itself more than prose does."""
 
     def __init__(self, language: str, rng: random.Random) -> None:
         self._phrases, self._rng = phrases(language), rng

@@ -1,7 +1,7 @@
 """Texts that one rule each turns down: every Gopher rule has a plant of its own.
 
-The thresholds are those of Rae et al. 2021, Table A1, in the datatrove variant; each text is far beyond one of them and
-within the others, so that the rule which decides is known."""
+The thresholds are those of Rae et al. 2021, Table A1, in the datatrove variant; each text is far beyond one
+of them and within the others, so that the rule which decides is known."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def long_words(rng: random.Random) -> str:
         "establishments",
     ]
     return "\n".join(
-        f"The {' '.join(rng.sample(adjectives, 2))} {rng.choice(nouns)} and {' '.join(rng.sample(adjectives, 2))}"
+        f"The {' '.join(rng.sample(adjectives, 2))} {rng.choice(nouns)} and"
+        f" {' '.join(rng.sample(adjectives, 2))}"
         f" {rng.choice(nouns)} have {rng.choice(adjectives)} {rng.choice(nouns)}."
         for _ in range(12)
     )
@@ -133,7 +134,8 @@ def repeated_paragraphs(rng: random.Random) -> str:
 
 def one_phrase(rng: random.Random) -> str:
     return "\n".join(
-        f"{sentence} Best cheap hotels. Best cheap hotels. Best cheap hotels." for sentence in _sentences(rng, 8)
+        f"{sentence} Best cheap hotels. Best cheap hotels. Best cheap hotels."
+        for sentence in _sentences(rng, 8)
     )
 
 

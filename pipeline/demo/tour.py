@@ -1,4 +1,5 @@
-"""`sluice demo`: the whole way on a crawl of our own, from crawl record to training step and out again, with the proof.
+"""`sluice demo`: the whole way on a crawl of our own, from crawl record to training step and out again, with
+the proof.
 
 1. crawl      about 3,000 documents in six languages, with planted truth
 2. run        the data pipeline; planted against found
@@ -74,7 +75,8 @@ class DemoPaths:
 
 
 def tour(folder: Path, screen: Console, num_pages: int = 3000, steps: int = 60) -> dict[str, Any]:
-    """Go the whole way in `folder`; what was found, as plain values. `ok` says whether all of it was as it must be."""
+    """Go the whole way in `folder`; what was found, as plain values. `ok` says whether all of it was as it
+    must be."""
     places, reporter = _empty(folder), ProgressReporter()
     screen.rule("1  A small crawl with planted truth")
     with reporter.waiting("writing the crawl"):
@@ -148,7 +150,9 @@ def _write_recipes(places: DemoPaths, steps: int) -> None:
     patterns = {"web": "web-*.warc.gz", "news": "news-*.warc.gz", "boards": "boards-*.jsonl.gz"}
     data = {
         "run": {"name": "demo", "output": places.out.url},
-        "source": [{"name": name, "inputs": [str(places.crawl / pattern)]} for name, pattern in patterns.items()],
+        "source": [
+            {"name": name, "inputs": [str(places.crawl / pattern)]} for name, pattern in patterns.items()
+        ],
         "language": {"keep": list(KEPT_LANGUAGES)},
         "tokenize": {"encoding": str(tokenizer)},
     }
@@ -193,7 +197,9 @@ def _train(places: DemoPaths, screen: Console) -> dict[str, Any]:
     recipe = load_recipe(places.recipe("train"), TrainRecipe)
     check_training(recipe)
     result = train_on_ray(recipe)
-    screen.print(f"{result.step} steps, loss {result.loss:.3f}" if result.loss is not None else f"{result.step} steps")
+    screen.print(
+        f"{result.step} steps, loss {result.loss:.3f}" if result.loss is not None else f"{result.step} steps"
+    )
     return asdict(result)
 
 
@@ -209,7 +215,8 @@ def _purge(places: DemoPaths, screen: Console, reporter: ProgressReporter) -> tu
     evidence = scan(places.out, request, reporter)
     write_evidence(evidence, str(places.folder / "scan.json"))
     screen.print(
-        f"{len(evidence.found_items)} of {evidence.num_items} questions found in {evidence.num_found} documents"
+        f"{len(evidence.found_items)} of {evidence.num_items} questions found in {evidence.num_found}"
+        f" documents"
     )
     for line in run_lines(evidence.runs or ()):
         screen.print(line, markup=False, soft_wrap=True)
@@ -218,7 +225,8 @@ def _purge(places: DemoPaths, screen: Console, reporter: ProgressReporter) -> tu
     with reporter.waiting("purging it"):
         applied = apply(places.out, order, plan_hooks(places.out), apply_hooks())
     screen.print(
-        f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens, as {applied.purge_id}"
+        f"purged {applied.plan.num_documents} documents, {applied.plan.num_tokens:,} tokens, as"
+        f" {applied.purge_id}"
     )
     return evidence, applied
 
@@ -267,7 +275,8 @@ def _leaked_texts(places: DemoPaths, truth: Truth) -> list[str]:
 
 
 def search_bytes(folder: Path, texts: Sequence[str]) -> list[str]:
-    """Which of these texts stand, as UTF-8 or as tokens, in any file below `folder`; Parquet is read as its values."""
+    """Which of these texts stand, as UTF-8 or as tokens, in any file below `folder`; Parquet is read as its
+    values."""
     import pyarrow.parquet as pq
 
     from stages.tokens.tokenizer import load_tokenizer
@@ -279,7 +288,9 @@ def search_bytes(folder: Path, texts: Sequence[str]) -> list[str]:
         data = path.read_bytes()
         if path.suffix == ".parquet" and "_delta_log" not in path.parts:
             data += repr(pq.read_table(path).to_pydict()).encode()
-        left += [f"{path}: {text[:60]}" for text, forms in needles.items() if any(form in data for form in forms)]
+        left += [
+            f"{path}: {text[:60]}" for text, forms in needles.items() if any(form in data for form in forms)
+        ]
     return left
 
 

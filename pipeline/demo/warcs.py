@@ -1,4 +1,5 @@
-"""Pages and posts as crawl files: WARC by warcio, a gzip member a record, and gzipped JSON lines; the bytes repeat."""
+"""Pages and posts as crawl files: WARC by warcio, a gzip member a record, and gzipped JSON lines; the bytes
+repeat."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ class DemoPage:
     html: bytes
 
 
-def write_source(folder: Path, source: str, pages: list[DemoPage], num_files: int, rng: random.Random) -> None:
+def write_source(
+    folder: Path, source: str, pages: list[DemoPage], num_files: int, rng: random.Random
+) -> None:
     """`pages`, shuffled, as `num_files` WARC files called after `source`."""
     order = rng.sample(range(len(pages)), len(pages))
     for file in range(num_files):
@@ -45,7 +48,9 @@ def _response(page: DemoPage, source: str) -> bytes:
 def response_member(url: str, content_type: str, html: bytes, record_id: uuid.UUID) -> bytes:
     """A WARC response record with HTTP status 200, as one gzip member."""
     seconds = int.from_bytes(hashlib.sha256(url.encode()).digest()[:3], "big") % 86_400
-    moment = f"2026-01-{1 + seconds % 28:02d}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}Z"
+    moment = (
+        f"2026-01-{1 + seconds % 28:02d}T{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}Z"
+    )
     http = [("Content-Type", content_type), ("Content-Length", str(len(html)))]
     told = StatusAndHeaders("200 OK", http, protocol="HTTP/1.1")
     return _member("response", html, _headers(record_id, moment), url, told)
@@ -77,8 +82,8 @@ def _uuid(name: bytes) -> uuid.UUID:
 
 
 def break_records(file: Path, pages: tuple[DemoPage, DemoPage, DemoPage]) -> int:
-    """Add a record with flipped bits, a whole one, and one that the file's end clips: two stretches cannot be read
-    (the number is returned), and nothing else is lost."""
+    """Add a record with flipped bits, a whole one, and one that the file's end clips: two stretches cannot be
+    read (the number is returned), and nothing else is lost."""
     flipped, whole, clipped = (bytearray(_response(page, "broken")) for page in pages)
     for place in range(len(flipped) // 2, len(flipped) // 2 + 40):
         flipped[place] ^= 0xFF

@@ -1,5 +1,5 @@
-"""What a purge does to an export: the units whose inputs it rewrote are written again, by the same rules; what never
-finished is removed."""
+"""What a purge does to an export: the units whose inputs it rewrote are written again, by the same rules;
+what never finished is removed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,25 @@ from lineage.storage.folder import Folder, StorageError
 from lineage.storage.lock import can_be_held, hold
 from lineage.store.rows import ExportRow
 from pipeline.export.formats.registry import INDEX_NAMES
-from pipeline.export.process import CLAIM, CorpusExport, clear_work, finished_row, in_process, same_corpus, write_export
+from pipeline.export.process import (
+    CLAIM,
+    CorpusExport,
+    clear_work,
+    finished_row,
+    in_process,
+    same_corpus,
+    write_export,
+)
 from pipeline.export.request import ExportRequest
 from pipeline.export.units import sources_of
 
 
 def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
-    """Bring the export of a row to what `index` says; the row to record. Units that a purge left alone are kept.
+    """Bring the export of a row to what `index` says; the row to record. Units that a purge left alone are
+    kept.
 
-    The caller holds the OUT. StorageError where the folder is gone or holds something else, or where its store keeps
-    what is deleted; HeldError while an export writes to it."""
+    The caller holds the OUT. StorageError where the folder is gone or holds something else, or where its
+    store keeps what is deleted; HeldError while an export writes to it."""
     to = Folder(row.place)
     if not to.is_remote and not os.path.isdir(to.url):
         raise StorageError(f"{to.url} is not there")
@@ -34,9 +43,12 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
         remove_all_leftovers(to)
         manifest = read_manifest(to)
         if manifest is not None:
-            if (manifest.name, manifest.format) != (row.name, row.format) or not same_corpus(manifest, out, index):
+            if (manifest.name, manifest.format) != (row.name, row.format) or not same_corpus(
+                manifest, out, index
+            ):
                 raise StorageError(f"{to.url} holds another export, {manifest.name!r}")
-            # By the manifest's own options: what an earlier release recorded of them has lost the order of the splits.
+            # By the manifest's own options: what an earlier release recorded of them has lost the order of
+            # the splits.
             request = ExportRequest.from_json(manifest.options)
             asked = CorpusExport(out=out, to=to, name=row.name, request=request, links=False)
             # A purge touches few units, so they are written in this process.

@@ -6,9 +6,8 @@
     4. finish    what the format has once (index.json, README.md); then the manifest, which names every file
     5. record    the export is recorded as finished, with the version of the corpus that it holds
 
-The same call after a kill continues. After a purge it writes again what the purge changed, and nothing else: a purge
-makes the same call (clean.py).
-"""
+The same call after a kill continues. After a purge it writes again what the purge changed, and nothing else:
+a purge makes the same call (clean.py)."""
 
 from __future__ import annotations
 
@@ -68,8 +67,8 @@ _WAIT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusExport:
-    """What is exported from the finished `out` to the folder `to`, under which name in lineage. `links`: a shard that
-    is exported as it is may be another name of the same file."""
+    """What is exported from the finished `out` to the folder `to`, under which name in lineage. `links`: a
+    shard that is exported as it is may be another name of the same file."""
 
     out: Folder
     to: Folder
@@ -93,8 +92,9 @@ WriteAll = Callable[[ExportJob, Sequence[ExportUnit]], list[ExportedUnit]]
 def export(asked: CorpusExport, write_all: WriteAll) -> Done:
     """Write an export, or continue it.
 
-    RecipeError if the request, the folder or the name is wrong; NotFinishedError if the OUT has no index; HeldError if
-    another writes to the folder; StorageError where a file cannot be written, with the first error of a unit."""
+    RecipeError if the request, the folder or the name is wrong; NotFinishedError if the OUT has no index;
+    HeldError if another writes to the folder; StorageError where a file cannot be written, with the first
+    error of a unit."""
     index = read_index(asked.out)
     _check(asked, index)
     with clear_errors(asked.to), _alone(asked) as hold_out:
@@ -119,10 +119,11 @@ def export(asked: CorpusExport, write_all: WriteAll) -> Done:
 
 @contextmanager
 def _alone(asked: CorpusExport) -> Iterator[Callable[[], AbstractContextManager[object]]]:
-    """Keep other exports and purges out of the folder while the block runs; gives what holds the OUT for a moment.
+    """Keep other exports and purges out of the folder while the block runs; gives what holds the OUT for a
+    moment.
 
-    A store in which no folder can be held is kept free by holding the OUT all the while: its purges and other exports
-    wait, and an export of another OUT meets the claim."""
+    A store in which no folder can be held is kept free by holding the OUT all the while: its purges and other
+    exports wait, and an export of another OUT meets the claim."""
     held = partial(hold, asked.out, "sluice export", _WAIT_SECONDS)
     if can_be_held(asked.to):
         with hold(asked.to, "sluice export"):
@@ -133,8 +134,8 @@ def _alone(asked: CorpusExport) -> Iterator[Callable[[], AbstractContextManager[
 
 
 def on_ray(ray: RayTable, reporter: ProgressReporter) -> WriteAll:
-    """Writes units as a Ray Data Dataset, many at once, skipping those whose marker stands; with `ray.address` "none"
-    one after the other in this process."""
+    """Writes units as a Ray Data Dataset, many at once, skipping those whose marker stands; with
+    `ray.address` "none" one after the other in this process."""
 
     def write_all(job: ExportJob, units: Sequence[ExportUnit]) -> list[ExportedUnit]:
         if not units:
@@ -156,7 +157,8 @@ def _check(asked: CorpusExport, index: Index) -> None:
     check_request(asked.request, index.tokenizer.vocab_size)
     if reads_tokens(asked.request) and not index.has_tokens:
         raise RecipeError(
-            f"--format {asked.request.format}: {asked.out.url} holds texts and no tokens (tokenize.off): choose a"
+            f"--format {asked.request.format}: {asked.out.url} holds texts and no tokens (tokenize.off):"
+            f" choose a"
             " format of texts, or tokenize it with"
             f" sluice run RECIPE --from {shlex.quote(asked.out.url)}"
         )
@@ -171,12 +173,16 @@ def _check(asked: CorpusExport, index: Index) -> None:
 def _refuse_above(asked: CorpusExport) -> None:
     """RecipeError where OUT lies in the folder to write: its files would be taken for the export's."""
     if f"{asked.out.url}/".startswith(f"{asked.to.url}/"):
-        raise RecipeError(f"--to {asked.to.url} holds the output {asked.out.url} itself: name a folder of its own")
+        raise RecipeError(
+            f"--to {asked.to.url} holds the output {asked.out.url} itself: name a folder of its own"
+        )
 
 
 def write_export(asked: CorpusExport, index: Index, write_all: WriteAll) -> Manifest:
     """Bring the folder to what `index` says, and publish its manifest. The caller holds the folder."""
-    planned = shard_units(index, asked.request) if reads_tokens(asked.request) else text_units(index, asked.request)
+    planned = (
+        shard_units(index, asked.request) if reads_tokens(asked.request) else text_units(index, asked.request)
+    )
     before = read_manifest(asked.to)
     kept = up_to_date(planned, before.units) if before is not None else {}
     job = _job(asked, index)
@@ -240,7 +246,9 @@ def _note(units: Sequence[ExportedUnit], seconds: float) -> str:
 
 def _phase_run(job: ExportJob, ray: RayTable, reporter: ProgressReporter) -> Run:
     """The runner of phases keeps its markers in the folder to write, not in the OUT, which is closed."""
-    recipe = PipelineRecipe(run=RunTable(name=f"export {job.request.format}", output=job.to), source=(), ray=ray)
+    recipe = PipelineRecipe(
+        run=RunTable(name=f"export {job.request.format}", output=job.to), source=(), ray=ray
+    )
     plan = RunPlan(recipe=recipe, out=Folder(job.to), units=(), identity={}, key="")
     return Run(plan=plan, reporter=reporter)
 
@@ -249,8 +257,8 @@ def _corpus(out: Folder, index: Index) -> str:
     """What an export is made of, for the time of all purges."""
     if index.has_tokens:
         return f"{index.order_fingerprint} {index.tokenizer.hash}"
-    # Parts of texts do not say which of them are kept, and what does is rewritten by purges; what its run is a function
-    # of stays.
+    # Parts of texts do not say which of them are kept, and what does is rewritten by purges; what its run is
+    # a function of stays.
     identity = json.dumps(read_summary(out).identity, sort_keys=True)
     return f"{index.order_fingerprint} {content_hash(identity.encode()).hex()}"
 
@@ -280,7 +288,8 @@ def _claimed(asked: CorpusExport, index: Index) -> Manifest | None:
         strangers = [found for found in to.names() if found != LEASE_FILE]
         if strangers:
             raise RecipeError(
-                f"--to {to.url} is not empty (it holds {strangers[0]!r}) and holds no export: name a new folder, or"
+                f"--to {to.url} is not empty (it holds {strangers[0]!r}) and holds no export: name a new"
+                f" folder, or"
                 " empty this one"
             )
         return None
@@ -289,14 +298,17 @@ def _claimed(asked: CorpusExport, index: Index) -> Manifest | None:
 
 
 def _is_known(asked: CorpusExport) -> bool:
-    """Whether lineage has an export of this name and place: it is recorded before its manifest is written. A copy of
-    the OUT made before that, or a run of the same recipe, has none: its purges would not meet those of the OUT."""
+    """Whether lineage has an export of this name and place: it is recorded before its manifest is written. A
+    copy of the OUT made before that, or a run of the same recipe, has none: its purges would not meet those
+    of the OUT."""
     return any((row.name, row.place) == (asked.name, asked.to.url) for row in read_exports(asked.out))
 
 
-def _refuse_differences(asked: CorpusExport, held: Mapping[str, Any], corpus: str, *, is_known: bool = True) -> None:
-    """RecipeError unless the folder holds the export that is asked for, of whatever version of the corpus, and
-    `is_known` to the OUT."""
+def _refuse_differences(
+    asked: CorpusExport, held: Mapping[str, Any], corpus: str, *, is_known: bool = True
+) -> None:
+    """RecipeError unless the folder holds the export that is asked for, of whatever version of the corpus,
+    and `is_known` to the OUT."""
     ours, theirs = asdict(asked.request), asdict(ExportRequest.from_json(held["options"]))
     found = [f"{key} = {theirs[key]!r}, not {ours[key]!r}" for key in ours if ours[key] != theirs[key]]
     if held["name"] != asked.name:
@@ -305,20 +317,27 @@ def _refuse_differences(asked: CorpusExport, held: Mapping[str, Any], corpus: st
         found.insert(0, "it is of another output")
     if found:
         raise RecipeError(
-            f"--to {asked.to.url} holds another export ({'; '.join(found)}): name a new folder, or empty this one"
+            f"--to {asked.to.url} holds another export ({'; '.join(found)}): name a new folder, or empty this"
+            f" one"
         )
 
 
 def _recorded(asked: CorpusExport, manifest: Manifest) -> ExportRow | None:
     """The row of an export that is whole and recorded as it lies there."""
     for row in read_exports(asked.out):
-        if (row.name, row.place, row.state, row.version) == (asked.name, asked.to.url, FINISHED, manifest.version):
+        if (row.name, row.place, row.state, row.version) == (
+            asked.name,
+            asked.to.url,
+            FINISHED,
+            manifest.version,
+        ):
             return row if row.manifest_hash == content_hash(asked.to.read(MANIFEST)).hex() else None
     return None
 
 
 def _begin(asked: CorpusExport, index: Index) -> None:
-    """Claim the folder and record that it will hold a copy, before the first byte of one. The caller holds the OUT."""
+    """Claim the folder and record that it will hold a copy, before the first byte of one. The caller holds
+    the OUT."""
     rows = read_exports(asked.out)
     check_name(rows, asked.name, asked.to.url)
     if not asked.to.publish_new(CLAIM, json.dumps(_claim(asked, index), indent=1).encode()):
@@ -373,8 +392,8 @@ def _write_index_files(job: ExportJob, to: Folder, units: Sequence[ExportedUnit]
 
 
 def _remove_strays(to: Folder, before: Manifest | None, manifest: Manifest) -> None:
-    """Remove what units of an earlier state wrote and those of this one did not; and the index of a split that has no
-    document any more, which would name files that are gone."""
+    """Remove what units of an earlier state wrote and those of this one did not; and the index of a split
+    that has no document any more, which would name files that are gone."""
     gone = before.files().keys() - manifest.files().keys() if before is not None else set()
     for name in sorted({*strays(to, manifest), *gone}):
         to.remove(name)

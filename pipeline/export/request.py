@@ -19,11 +19,11 @@ _SPLIT_KEY: Final = blake3(b"sluice export split").digest()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
-    """Two exports of one corpus with equal requests have equal bytes. `split`: (name, share) pairs whose shares sum to
-    1, in an order that says which documents each gets; none: everything is one split without a name. `dtype`: one of
-    DTYPES, of token formats. `tokens`: tokens instead of texts, for formats that can hold both. `file_documents`: how
-    many rows of documents/ one file takes at most, unless one part has more. `sources`: of these sources only, none: of
-    all."""
+    """Two exports of one corpus with equal requests have equal bytes. `split`: (name, share) pairs whose
+    shares sum to 1, in an order that says which documents each gets; none: everything is one split without a
+    name. `dtype`: one of DTYPES, of token formats. `tokens`: tokens instead of texts, for formats that can
+    hold both. `file_documents`: how many rows of documents/ one file takes at most, unless one part has more.
+    `sources`: of these sources only, none: of all."""
 
     format: str
     split: tuple[tuple[str, float], ...] = ()
@@ -52,8 +52,8 @@ class ExportRequest:
         return tuple(name for name, _ in self.split) or ("",)
 
     def split_of(self, doc_id: bytes) -> str:
-        """The split of a document: a keyed hash of its id against the shares, so one document is always in one split,
-        whatever else the corpus holds."""
+        """The split of a document: a keyed hash of its id against the shares, so one document is always in
+        one split, whatever else the corpus holds."""
         if not self.split:
             return ""
         drawn = int.from_bytes(blake3(doc_id, key=_SPLIT_KEY).digest(length=8), "big") / 2**64
@@ -66,8 +66,8 @@ class ExportRequest:
 
 
 def parse_split(text: str | None) -> tuple[tuple[str, float], ...]:
-    """`train=0.99,validation=0.01` as pairs; RecipeError names what is wrong. A name without a share gets what is
-    left."""
+    """`train=0.99,validation=0.01` as pairs; RecipeError names what is wrong. A name without a share gets
+    what is left."""
     if not text:
         return ()
     pairs: list[tuple[str, float | None]] = []
@@ -75,7 +75,8 @@ def parse_split(text: str | None) -> tuple[tuple[str, float], ...]:
         name, equals, share = unit.strip().partition("=")
         if not _SPLIT_NAME.fullmatch(name) or name in dict(pairs):
             raise RecipeError(
-                f"--split {text}: {name!r}: expected different names of lower-case letters, digits and underscores, as"
+                f"--split {text}: {name!r}: expected different names of lower-case letters, digits and"
+                f" underscores, as"
                 " in train=0.99,validation=0.01"
             )
         pairs.append((name, _share(text, share) if equals else None))

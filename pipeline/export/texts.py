@@ -20,8 +20,9 @@ from pipeline.results.rows import opened, read_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRow:
-    """A kept document. `id` is its doc_id (32 hex digits); `file_path` and `offset` say where in the input its record
-    begins; `metadata` is a JSON object, as text; `record_id` is the record's own id, where the input gives one."""
+    """A kept document. `id` is its doc_id (32 hex digits); `file_path` and `offset` say where in the input
+    its record begins; `metadata` is a JSON object, as text; `record_id` is the record's own id, where the
+    input gives one."""
 
     doc_id: bytes
     text: str
@@ -73,7 +74,8 @@ def write_texts(job: ExportJob, unit: ExportUnit, sink: ExportSink, open_text: O
 
 
 def kept_texts(job: ExportJob, unit: ExportUnit) -> Iterator[TextRow]:
-    """The unit's kept documents in (part, row) order. dedup/ names them: a purge takes their rows out of it."""
+    """The unit's kept documents in (part, row) order. dedup/ names them: a purge takes their rows out of
+    it."""
     out = Folder(job.out)
     lookup = Lookup(out)
     for part, dedup in unit.parts:
@@ -91,7 +93,9 @@ def _of_part(out: Folder, lookup: Lookup, part: PartFile, dedup: PartFile) -> It
             rows = pa.array([at for at in range(batch.num_rows) if first + at in kept], pa.int64())
             for at, plain in zip(rows.to_pylist(), batch.take(rows).to_pylist(), strict=True):
                 doc_id = plain["doc_id"]
-                assert doc_id == kept[first + at] and plain["text"] is not None, f"{part.file} row {first + at}"
+                assert doc_id == kept[first + at] and plain["text"] is not None, (
+                    f"{part.file} row {first + at}"
+                )
                 yield TextRow(
                     doc_id=doc_id,
                     text=plain["text"],
@@ -114,7 +118,8 @@ def _columns(out: Folder, dedup: PartFile) -> list[list[Any]]:
 
 
 def _places(lookup: Lookup, part: PartFile, doc_id: bytes) -> tuple[str | None, dict[int, int]]:
-    """The input file of a part, and where in it each document's record begins, by `k`. A part comes of one file."""
+    """The input file of a part, and where in it each document's record begins, by `k`. A part comes of one
+    file."""
     for row in lookup.documents([doc_id]):
         if (row.source, row.part) == (part.source, part.part) and row.warc_file is not None:
             return row.warc_file, lookup.in_file(row.warc_file, part.source)

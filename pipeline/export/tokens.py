@@ -26,8 +26,8 @@ _TOKENS_AT_ONCE: Final = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class ShardDocuments:
-    """Some documents of a shard. `rows`: doc_id and num_tokens of each, and `start`, where it begins in the shard; all
-    in order of `start`. `num_tokens` includes the end-of-text id."""
+    """Some documents of a shard. `rows`: doc_id and num_tokens of each, and `start`, where it begins in the
+    shard; all in order of `start`. `num_tokens` includes the end-of-text id."""
 
     out: Folder
     shard: Shard
@@ -68,7 +68,10 @@ class ShardDocuments:
         with self.out.open(self.shard.file) as file:
             for row in self.rows.to_pylist():
                 file.seek(row["start"] * TOKEN_BYTES)
-                yield row["doc_id"].hex(), np.frombuffer(file.read(row["num_tokens"] * TOKEN_BYTES), dtype="<u4")
+                yield (
+                    row["doc_id"].hex(),
+                    np.frombuffer(file.read(row["num_tokens"] * TOKEN_BYTES), dtype="<u4"),
+                )
 
 
 def _stretches(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -102,8 +105,8 @@ def _purged_starts(out: Folder, shard: Shard) -> pa.Array:
 
 
 def write_tokens(sink: ExportSink, job: ExportJob, name: str, split: str, documents: ShardDocuments) -> None:
-    """`name`: the documents' tokens one behind another, little-endian, without a header. Where they are the whole shard
-    as it is, the file is another name of the OUT's own, or a copy."""
+    """`name`: the documents' tokens one behind another, little-endian, without a header. Where they are the
+    whole shard as it is, the file is another name of the OUT's own, or a copy."""
     if job.token_bytes == TOKEN_BYTES and documents.is_whole and job.links:
         shard = documents.shard
         check_file(documents.out, shard.file, shard.hash)
@@ -132,7 +135,7 @@ def put_tokens(file: FileUnderWay, job: ExportJob, documents: ShardDocuments) ->
 
 
 def documents_parquet(documents: ShardDocuments) -> pa.Table:
-    """What a file of tokens holds, document by document: doc_id (hex), start and num_tokens, both in tokens of that
-    file."""
+    """What a file of tokens holds, document by document: doc_id (hex), start and num_tokens, both in tokens
+    of that file."""
     ids = pa.array([doc_id.hex() for doc_id in documents.rows["doc_id"].to_pylist()], pa.string())
     return pa.table({"doc_id": ids, "start": documents.starts, "num_tokens": documents.lengths})

@@ -19,8 +19,8 @@ UNITS: Final = "work/units"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportJob:
-    """What all units share. `links`: a shard that an export holds as it is may be another name of the OUT's own
-    file."""
+    """What all units share. `links`: a shard that an export holds as it is may be another name of the OUT's
+    own file."""
 
     out: str
     to: str
@@ -37,8 +37,8 @@ class ExportJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportUnit:
-    """A unit of work: consecutive parts of a source with what dedup/ says of each, or one shard. `is_last`: no later
-    one of the whole export has a text."""
+    """A unit of work: consecutive parts of a source with what dedup/ says of each, or one shard. `is_last`:
+    no later one of the whole export has a text."""
 
     source: str
     number: int
@@ -54,7 +54,8 @@ class ExportUnit:
 
     @property
     def marker(self) -> str:
-        """What its task publishes last. Its name holds the inputs: what was made of others is not taken for it."""
+        """What its task publishes last. Its name holds the inputs: what was made of others is not taken for
+        it."""
         return f"{UNITS}/{self.source}-{self.number:05d}-{self.inputs}.json"
 
     @property
@@ -70,8 +71,9 @@ class ExportUnit:
 
 
 def text_units(index: Index, request: ExportRequest) -> list[ExportUnit]:
-    """Consecutive parts of a source, at most `file_documents` rows of them or one part. A purge keeps the rows of every
-    part, and so the units; it may make an earlier one the last that has a text, which is written again then."""
+    """Consecutive parts of a source, at most `file_documents` rows of them or one part. A purge keeps the
+    rows of every part, and so the units; it may make an earlier one the last that has a text, which is
+    written again then."""
     dedup = {(entry.source, entry.part): entry for entry in index.dedup}
     groups: list[list[PartFile]] = []
     for part in (entry for entry in index.documents if request.takes(entry.source)):

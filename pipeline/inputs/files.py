@@ -1,10 +1,10 @@
 """The input files of a source: listed as a set in the order of their names, and opened as streams.
 
-A file's name in the tables is relative, so that disk and S3 agree: to the folders before the first wildcard of its
-glob, to its own folder if it was named outright, or to the base URL of its paths list.
+A file's name in the tables is relative, so that disk and S3 agree: to the folders before the first wildcard
+of its glob, to its own folder if it was named outright, or to the base URL of its paths list.
 
-A web address may hold credentials, as `${SLUICE_SECRET_…}` or outright: `Input.address` has them, and nothing else.
-"""
+A web address may hold credentials, as `${SLUICE_SECRET_…}` or outright: `Input.address` has them, and nothing
+else."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """One input file: `index` is its place among its source's names, `name` relative, `size` in bytes. `url` says where
-    it lies, as it may be recorded; `secret_url` is what must be asked for, where that holds credentials."""
+    """One input file: `index` is its place among its source's names, `name` relative, `size` in bytes. `url`
+    says where it lies, as it may be recorded; `secret_url` is what must be asked for, where that holds
+    credentials."""
 
     source: str
     index: int
@@ -71,8 +72,8 @@ class InputSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listed:
-    """A file that an entry of `inputs` names; `size` None: not known yet. `url` may hold credentials, `shown` does
-    not. `by_link`: it lies below a link to a folder."""
+    """A file that an entry of `inputs` names; `size` None: not known yet. `url` may hold credentials, `shown`
+    does not. `by_link`: it lies below a link to a folder."""
 
     name: str
     url: str = field(repr=False)
@@ -84,8 +85,8 @@ class _Listed:
 def list_inputs(source: InputSource) -> list[Input]:
     """The input files of `source`, sorted by name, the first `limit` of them.
 
-    A file that is listed twice counts once, with a warning. RecipeError: a file is missing, a glob matches nothing, or
-    two files have the same relative name."""
+    A file that is listed twice counts once, with a warning. RecipeError: a file is missing, a glob matches
+    nothing, or two files have the same relative name."""
     listed = _one_for_each_name(source.name, _one_for_each_place(source.name, _list_all(source)))
     listed = sorted(listed, key=lambda found: found.name)[: source.limit]
     with ThreadPoolExecutor(CONNECTIONS) as pool:
@@ -104,8 +105,8 @@ def list_inputs(source: InputSource) -> list[Input]:
 
 
 def open_input(found: Input, retries: Retries = READING) -> BinaryIO:
-    """The file as a seekable stream; on a web server one that goes on after dropped connections, and holds as many
-    bytes as were listed. OSError if it cannot be read."""
+    """The file as a seekable stream; on a web server one that goes on after dropped connections, and holds as
+    many bytes as were listed. OSError if it cannot be read."""
     return open_place(found.address, found.url, retries, found.size)
 
 
@@ -119,8 +120,8 @@ def input_size(found: Input) -> int:
 
 
 def input_version(found: Input) -> str:
-    """The ETag of a remote input, or the time of its last change if it has none; "" if it has neither. OSError if it
-    cannot be asked for."""
+    """The ETag of a remote input, or the time of its last change if it has none; "" if it has neither.
+    OSError if it cannot be asked for."""
     if _is_http(found.url):
         tag = cast(str, _http().http_facts(found.address, shown=found.url).version)
     else:
@@ -130,8 +131,8 @@ def input_version(found: Input) -> str:
 
 
 def open_place(url: str, shown: str, retries: Retries | None = None, size: int | None = None) -> BinaryIO:
-    """A path or URL, listed or not, as a seekable stream; messages call it `shown`. `size` as of `open_http`: files and
-    object stores state theirs."""
+    """A path or URL, listed or not, as a seekable stream; messages call it `shown`. `size` as of `open_http`:
+    files and object stores state theirs."""
     if not is_remote(url):
         return open(local_path(url), "rb")
     if _is_http(url):
@@ -140,7 +141,8 @@ def open_place(url: str, shown: str, retries: Retries | None = None, size: int |
 
 
 def _http() -> ModuleType:
-    """The reader of web servers' files: its client takes a tenth of a second to import, and few runs need it."""
+    """The reader of web servers' files: its client takes a tenth of a second to import, and few runs need
+    it."""
     from pipeline.inputs import http_file
 
     return http_file
@@ -162,7 +164,9 @@ def _list_all(source: InputSource) -> Iterator[_Listed]:
         except FileNotFoundError as error:
             raise RecipeError(f"source.inputs of {source.name!r}: there is no file {shown!r}") from error
         except (OSError, EOFError, zlib.error) as error:
-            raise RecipeError(f"source.inputs of {source.name!r}: {shown!r} cannot be listed: {error}") from error
+            raise RecipeError(
+                f"source.inputs of {source.name!r}: {shown!r} cannot be listed: {error}"
+            ) from error
 
 
 def _without_query(url: str) -> str:
@@ -197,7 +201,13 @@ def _list_glob(url: str) -> Iterator[_Listed]:
         name = full.removeprefix(base + "/")
         if _is_hidden(name, asked_for):
             continue
-        size = _size_of_link(full) if info.get("islink") else int(info["size"]) if info["type"] == "file" else None
+        size = (
+            _size_of_link(full)
+            if info.get("islink")
+            else int(info["size"])
+            if info["type"] == "file"
+            else None
+        )
         if size is not None:
             num_found += 1
             yield _Listed(name=name, url=full, shown=full, size=size, by_link=by_link)
@@ -206,9 +216,9 @@ def _list_glob(url: str) -> Iterator[_Listed]:
 
 
 def _matching(pattern: str) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Path and facts of all that a pattern matches, and whether it lies below a link to a folder. OSError where a
-    folder cannot be listed: it may hold inputs, and fsspec's own glob would leave it out without a word. It does so
-    with every link to a folder too."""
+    """Path and facts of all that a pattern matches, and whether it lies below a link to a folder. OSError
+    where a folder cannot be listed: it may hold inputs, and fsspec's own glob would leave it out without a
+    word. It does so with every link to a folder too."""
     system = filesystem(pattern)
     plain = system._strip_protocol(pattern)
     from fsspec.utils import glob_translate  # a run from an earlier one's texts lists nothing
@@ -238,23 +248,24 @@ def _matching(pattern: str) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
 
 
 def _check_ends(link: str, holders: Sequence[str]) -> None:
-    """OSError if the link leads to a folder that holds it: `**` would go down there without end. `holders` are the real
-    places of the folders that the links on the way, the last of them this one, lie in."""
+    """OSError if the link leads to a folder that holds it: `**` would go down there without end. `holders`
+    are the real places of the folders that the links on the way, the last of them this one, lie in."""
     target = os.path.realpath(link)
     if any(os.path.commonpath([target, holder]) == target for holder in holders):
         raise OSError(f"{link} is a link to {target}, a folder that holds it: name the folders without it")
 
 
 def _is_hidden(name: str, asked_for: Sequence[str]) -> bool:
-    """Whether a part of the name has a leading dot that none of these parts of the pattern has. As in a shell, a
-    wildcard does not match a leading dot: temporary files of writers are no inputs."""
+    """Whether a part of the name has a leading dot that none of these parts of the pattern has. As in a
+    shell, a wildcard does not match a leading dot: temporary files of writers are no inputs."""
     hidden = [part for part in name.split("/") if part.startswith(".")]
     return not all(any(fnmatchcase(part, pattern) for pattern in asked_for) for part in hidden)
 
 
 def _size_of_link(path: str) -> int | None:
-    """The bytes of the file that a link on disk leads to, None where it leads to anything else. The caches of Hugging
-    Face, git-annex and DVC are links. OSError if it leads nowhere: what was not fetched must not be left out."""
+    """The bytes of the file that a link on disk leads to, None where it leads to anything else. The caches of
+    Hugging Face, git-annex and DVC are links. OSError if it leads nowhere: what was not fetched must not be
+    left out."""
     try:
         target = os.stat(path)
     except FileNotFoundError as error:
@@ -275,7 +286,9 @@ def _list_paths(entry: str, shown: str) -> Iterator[_Listed]:
     base = _base_of_list(_without_query(entry), paths[0])
     for path in paths:
         if is_remote(path):
-            yield _Listed(name=urlsplit(path).path.strip("/"), url=path, shown=without_secrets(path), size=None)
+            yield _Listed(
+                name=urlsplit(path).path.strip("/"), url=path, shown=without_secrets(path), size=None
+            )
         elif path.startswith("/") or ".." in path.split("/"):
             named, root = without_secrets(path), without_secrets(base)
             raise OSError(f"the list names {named!r}: expected URLs, or paths relative to {root}")
@@ -297,9 +310,9 @@ def _read_paths(entry: str, shown: str) -> list[str]:
 
 
 def _base_of_list(entry: str, first: str) -> str:
-    """What the paths of a list are relative to: what stands in the list's own URL before their first part, as in
-    https://data.commoncrawl.org/crawl-data/…/warc.paths.gz. A list that was copied elsewhere: its own folder, if its
-    first file lies there, or else Common Crawl's server for paths that begin as there."""
+    """What the paths of a list are relative to: what stands in the list's own URL before their first part, as
+    in https://data.commoncrawl.org/crawl-data/…/warc.paths.gz. A list that was copied elsewhere: its own
+    folder, if its first file lies there, or else Common Crawl's server for paths that begin as there."""
     url = entry if is_remote(entry) else local_path(entry)
     top = first.partition("/")[0]
     before, found, _ = url.partition(f"/{top}/")
@@ -312,8 +325,8 @@ def _base_of_list(entry: str, first: str) -> str:
 
 
 def _one_for_each_place(source: str, listed: Iterable[_Listed]) -> list[_Listed]:
-    """Each file once, by its name without links to folders where it has one. Two links to one file are two files: so a
-    store keeps files of equal content, and in S3 they are two objects."""
+    """Each file once, by its name without links to folders where it has one. Two links to one file are two
+    files: so a store keeps files of equal content, and in S3 they are two objects."""
     real_folder = functools.cache(os.path.realpath)
     by_place: dict[str, _Listed] = {}
     for found in listed:
@@ -332,8 +345,10 @@ def _one_for_each_name(source: str, listed: Sequence[_Listed]) -> Sequence[_List
         known = by_name.setdefault(found.name, found)
         if known is not found:
             raise RecipeError(
-                f"source.inputs of {source!r}: {known.shown} and {found.shown} would both be called {found.name!r} in"
-                " the tables: reach them by one glob whose wildcard stands where they differ, or make two sources"
+                f"source.inputs of {source!r}: {known.shown} and {found.shown} would both be called"
+                f" {found.name!r} in"
+                " the tables: reach them by one glob whose wildcard stands where they differ, or make two"
+                " sources"
             )
     return listed
 

@@ -35,7 +35,8 @@ _POOL = urllib3.PoolManager(maxsize=16)
 
 
 def _without_queries(record: logging.LogRecord) -> bool:
-    """urllib3 logs each request and retry with the whole query, which holds the credentials of a presigned URL."""
+    """urllib3 logs each request and retry with the whole query, which holds the credentials of a presigned
+    URL."""
     redact_log(record)
     record.msg = re.sub(r"\?[^\s\"']*", "?…", record.msg)
     return True
@@ -47,8 +48,8 @@ for _name in ("urllib3.connectionpool", "urllib3.util.retry", "urllib3.poolmanag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpFacts:
-    """A file's bytes and its version, as a server states them: its ETag, or else Last-Modified, as of Python's own
-    server; "" if it states neither."""
+    """A file's bytes and its version, as a server states them: its ETag, or else Last-Modified, as of
+    Python's own server; "" if it states neither."""
 
     size: int
     version: str
@@ -57,12 +58,13 @@ class HttpFacts:
 def open_http(
     url: str, retries: Retries | None = None, shown: str | None = None, size: int | None = None
 ) -> io.BufferedReader:
-    """`url` as a stream. FileNotFoundError if the server says there is no such file, OSError if it stays out of
-    reach or the file changes while it is read: their messages call it `shown`, by default the URL without credentials.
+    """`url` as a stream. FileNotFoundError if the server says there is no such file, OSError if it stays out
+    of reach or the file changes while it is read: their messages call it `shown`, by default the URL without
+    credentials.
 
-    `size` is what the file had when the run was planned. Data that end before it are a dropped connection; OSError if
-    the server states another size or gives more. Without it, and where no answer states a size, the end of the
-    connection is the end of the file.
+    `size` is what the file had when the run was planned. Data that end before it are a dropped connection;
+    OSError if the server states another size or gives more. Without it, and where no answer states a size,
+    the end of the connection is the end of the file.
 
     What stands before @ is sent as basic authentication."""
     return io.BufferedReader(HttpFile(url, retries or Retries(), shown, size), _BUFFER_BYTES)
@@ -87,13 +89,17 @@ def http_facts(url: str, retries: Retries | None = None, shown: str | None = Non
     size = whole_number(length)
     if size is None:
         raise OSError(f"{shown}: the server does not state the file's length (Content-Length is {length!r})")
-    return HttpFacts(size=size, version=response.headers.get("ETag") or response.headers.get("Last-Modified", ""))
+    return HttpFacts(
+        size=size, version=response.headers.get("ETag") or response.headers.get("Last-Modified", "")
+    )
 
 
 class HttpFile(io.RawIOBase):
     """The raw stream below `open_http`. A read after a dropped connection goes on by a Range request."""
 
-    def __init__(self, url: str, retries: Retries, shown: str | None = None, planned: int | None = None) -> None:
+    def __init__(
+        self, url: str, retries: Retries, shown: str | None = None, planned: int | None = None
+    ) -> None:
         self._url, self._retries = url, retries
         self._shown = shown or without_secrets(url)
         self._position = 0
@@ -128,7 +134,9 @@ class HttpFile(io.RawIOBase):
             except HTTPError as error:
                 self._disconnect()
                 if attempt > self._retries.attempts:
-                    message = f"{self._shown}: reading broke off at byte {self._position}: {redacted(str(error))}"
+                    message = (
+                        f"{self._shown}: reading broke off at byte {self._position}: {redacted(str(error))}"
+                    )
                     raise OSError(message) from None
                 time.sleep(self._retries.pause(attempt))
         buffer[: len(data)] = data
@@ -157,7 +165,9 @@ class HttpFile(io.RawIOBase):
         """A response whose next byte is the one at our position; None behind the end of the file."""
         if self._size is not None and self._position >= self._size:
             return None
-        response = _request("GET", self._url, {"Range": f"bytes={self._position}-"}, self._retries, shown=self._shown)
+        response = _request(
+            "GET", self._url, {"Range": f"bytes={self._position}-"}, self._retries, shown=self._shown
+        )
         if response.status == 416:
             response.close()
             return None
@@ -183,14 +193,15 @@ class HttpFile(io.RawIOBase):
 
     def _changed(self, size: str) -> OSError:
         return OSError(
-            f"{self._shown} changed after this run was planned: it had {self._planned:,} bytes and has {size}. Put back"
+            f"{self._shown} changed after this run was planned: it had {self._planned:,} bytes and has"
+            f" {size}. Put back"
             " what it held and make the same call again, or run into a new output"
         )
 
 
 def _stated_size(response: urllib3.BaseHTTPResponse, start: int) -> int | None:
-    """Bytes of the whole file, as an answer whose first byte is that at `start` states them. A server may answer a
-    range by a piece of it (RFC 9110, section 15.3.7): then Content-Length is the piece's."""
+    """Bytes of the whole file, as an answer whose first byte is that at `start` states them. A server may
+    answer a range by a piece of it (RFC 9110, section 15.3.7): then Content-Length is the piece's."""
     total = whole_number(response.headers.get("Content-Range", "").rpartition("/")[2])
     if response.status == 206 and total is not None:
         return total
@@ -199,10 +210,16 @@ def _stated_size(response: urllib3.BaseHTTPResponse, start: int) -> int | None:
 
 
 def _request(
-    method: str, url: str, headers: dict[str, str], retries: Retries, *, shown: str, allowed: tuple[int, ...] = ()
+    method: str,
+    url: str,
+    headers: dict[str, str],
+    retries: Retries,
+    *,
+    shown: str,
+    allowed: tuple[int, ...] = (),
 ) -> urllib3.BaseHTTPResponse:
-    """The answer; OSError for another status than of success, or of those `allowed`. No error carries the URL, which
-    may hold credentials: neither in its message nor as its cause."""
+    """The answer; OSError for another status than of success, or of those `allowed`. No error carries the
+    URL, which may hold credentials: neither in its message nor as its cause."""
     policy = urllib3.Retry(
         total=retries.attempts,
         connect=retries.connects,
@@ -237,7 +254,8 @@ def _request(
 
 
 def _without_user(url: str) -> tuple[str, dict[str, str]]:
-    """The URL without what stands before @, and that as a header. (urllib3 drops it on a redirect to another host.)"""
+    """The URL without what stands before @, and that as a header. (urllib3 drops it on a redirect to another
+    host.)"""
     scheme, _, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     user, at, host = authority.rpartition("@")

@@ -1,4 +1,5 @@
-"""Inputs that no reader is for, and fields that their rows have not got, named before a run starts anything."""
+"""Inputs that no reader is for, and fields that their rows have not got, named before a run starts
+anything."""
 
 from __future__ import annotations
 
@@ -16,15 +17,18 @@ from stages.reading.options import ReadOptions, Unreadable
 from stages.reading.reader import read_documents, why_no_reader
 
 _ROWS: Final = 20
-"""Of a file, which may all lack the field of the text before the run is refused: one such row is no wrong recipe."""
+"""Of a file, which may all lack the field of the text before the run is refused: one such row is no wrong
+recipe."""
 _FIELD_KEYS: Final = ("source.text_field", "source.id_field", "source.url_field", "source.date_field")
 
 
 def check_kinds(inputs: Sequence[Input], max_window_bytes: int, max_bad_share: float) -> None:
-    """RecipeError where the first bytes of a source's inputs say that they are not read, with what to do, and their
-    share of the source's bytes is above `max_bad_share`: below it they are told as unreadable, and the run goes on.
+    """RecipeError where the first bytes of a source's inputs say that they are not read, with what to do, and
+    their share of the source's bytes is above `max_bad_share`: below it they are told as unreadable, and the
+    run goes on.
 
-    All files on disk are looked at, and of remote ones the first of each ending, which stands for the others."""
+    All files on disk are looked at, and of remote ones the first of each ending, which stands for the
+    others."""
     found = [(each, why) for each in _looked_at(inputs) if (why := _why_not(each, max_window_bytes))]
     num_bytes = sum(_stands_for(each, inputs) for each, _ in found)
     if num_bytes <= max_bad_share * sum(each.size for each in inputs):
@@ -66,9 +70,9 @@ def _why_not(found: Input, max_window_bytes: int) -> str | None:
 
 
 def check_fields(inputs: Sequence[Input], source: SourceTable, limits: LimitsTable) -> None:
-    """RecipeError where a source's rows have not got the fields that it names: by the footer of a Parquet file, by the
-    first rows of JSON lines. Of the files of each ending the first one is read; where its first rows are unreadable
-    otherwise, the run says so."""
+    """RecipeError where a source's rows have not got the fields that it names: by the footer of a Parquet
+    file, by the first rows of JSON lines. Of the files of each ending the first one is read; where its first
+    rows are unreadable otherwise, the run says so."""
     seen = set()
     for each in inputs:
         ending = posixpath.splitext(each.name)[1]

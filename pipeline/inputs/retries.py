@@ -8,12 +8,13 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """How often a request is tried again without any byte gained, and the pause before that: `backoff_seconds` doubled
-    each time, at most `longest_seconds`, or what the server's Retry-After says.
+    """How often a request is tried again without any byte gained, and the pause before that:
+    `backoff_seconds` doubled each time, at most `longest_seconds`, or what the server's Retry-After says.
 
-    `connects` is how often connecting is tried again. It is low while a run is planned: nothing has answered yet, and a
-    wrong name or port, or a server that is down, is an error after 7 s (after a minute where packets are dropped).
-    Reading a planned input waits longer: the server has answered before (`READING`, 127 s where it refuses)."""
+    `connects` is how often connecting is tried again. It is low while a run is planned: nothing has answered
+    yet, and a wrong name or port, or a server that is down, is an error after 7 s (after a minute where
+    packets are dropped). Reading a planned input waits longer: the server has answered before (`READING`, 127
+    s where it refuses)."""
 
     attempts: int = 8
     connects: int = 4

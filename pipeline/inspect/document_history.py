@@ -1,8 +1,7 @@
 """How a document's history reads on a terminal.
 
-Whatever comes from the web (URLs, record ids, file names) is shown as plain text without control characters: it cannot
-colour, move or overwrite anything.
-"""
+Whatever comes from the web (URLs, record ids, file names) is shown as plain text without control characters:
+it cannot colour, move or overwrite anything."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ _SHOWN = 12
 
 
 def print_history(console: Console, out: str, history: DocumentHistory, limit: int | None = None) -> None:
-    """The history of a document of the output at `out`, from the crawl to training. Lists longer than `limit` (12; of
-    decisions all are shown without it) end with how many are left."""
+    """The history of a document of the output at `out`, from the crawl to training. Lists longer than `limit`
+    (12; of decisions all are shown without it) end with how many are left."""
     shown = _SHOWN if limit is None else limit
     _print_opening(console, history)
     _print_decisions(console, out, history, limit)
@@ -35,10 +34,14 @@ def print_history(console: Console, out: str, history: DocumentHistory, limit: i
 
 
 def print_list(
-    console: Console, out: str, histories: Sequence[DocumentHistory], limit: int | None = None, num: int | None = None
+    console: Console,
+    out: str,
+    histories: Sequence[DocumentHistory],
+    limit: int | None = None,
+    num: int | None = None,
 ) -> None:
-    """Documents of the output at `out`: each one's history if they are few and none is cut off, else a table, a line a
-    document. `num`: how many there are, where `histories` are only the first."""
+    """Documents of the output at `out`: each one's history if they are few and none is cut off, else a table,
+    a line a document. `num`: how many there are, where `histories` are only the first."""
     count = len(histories) if num is None else num
     shown = histories if limit is None else histories[:limit]
     if count <= 3 and len(shown) == count:
@@ -54,11 +57,16 @@ def print_list(
         status = history.row.status if history.purged is None else "purged"
         by = plain(history.row.rule or history.row.stage or "")
         table.add_row(
-            history.doc_id.hex(), Text(status, _STYLES.get(status, "bold magenta")), by, plain(history.row.url or "")
+            history.doc_id.hex(),
+            Text(status, _STYLES.get(status, "bold magenta")),
+            by,
+            plain(history.row.url or ""),
         )
     console.print(table)
     if count > len(shown):
-        console.print(Text(f"… and {count - len(shown):,} more of {count:,}; --limit N shows more, --json all", "dim"))
+        console.print(
+            Text(f"… and {count - len(shown):,} more of {count:,}; --limit N shows more, --json all", "dim")
+        )
     console.print(
         Text(visible(f"sluice trace {shlex.quote(out)} --doc ID shows one document's whole history"), "dim"),
         soft_wrap=True,
@@ -112,7 +120,8 @@ def _print_decisions(console: Console, out: str, history: DocumentHistory, limit
     shown = history.decisions[:limit]
     for stage, of_stage in groupby(shown, key=lambda decision: decision.stage):
         decisions = list(of_stage)
-        # Where every rule stands with its measure, a line that says only that the stage let the document pass is none.
+        # Where every rule stands with its measure, a line that says only that the stage let the document pass
+        # is none.
         for number, decision in enumerate([d for d in decisions if len(decisions) == 1 or _tells(d)]):
             mark, style = _MARKS.get(decision.verdict, ("·", ""))
             line = (
@@ -172,13 +181,17 @@ def _print_place(console: Console, history: DocumentHistory) -> None:
         end = row.start + row.num_tokens
         console.print(
             Text("  ")
-            .append_text(plain(f"shard {row.shard_source}/{row.shard:05d}, tokens {row.start:,} to {end - 1:,}"))
+            .append_text(
+                plain(f"shard {row.shard_source}/{row.shard:05d}, tokens {row.start:,} to {end - 1:,}")
+            )
             .append(f" ({row.num_tokens:,} with the end-of-text id)")
         )
     if history.purged is not None:
         purge = history.purged
         when = f" on {purge.at} by {purge.by}: {purge.reason}" if purge.at else ", not yet complete"
-        console.print(Text("  ").append_text(plain(f"purged as {purge.role} by purge {purge.purge_id}{when}")))
+        console.print(
+            Text("  ").append_text(plain(f"purged as {purge.role} by purge {purge.purge_id}{when}"))
+        )
 
 
 def _print_exposures(console: Console, history: DocumentHistory, shown: int) -> None:
@@ -189,7 +202,9 @@ def _print_exposures(console: Console, history: DocumentHistory, shown: int) -> 
     for run, of_run in groupby(history.exposures, key=lambda exposure: exposure.run):
         entries = list(of_run)
         applied = sum(entry.applied for entry in entries)
-        console.print(Text("  ").append_text(plain(f"run {run}: {len(entries):,} readings, {applied:,} applied")))
+        console.print(
+            Text("  ").append_text(plain(f"run {run}: {len(entries):,} readings, {applied:,} applied"))
+        )
         for entry in entries[:shown]:
             console.print(Text(f"    {_place(entry)}", "" if entry.applied else "dim"))
         if len(entries) > shown:
@@ -202,6 +217,7 @@ def _place(entry: Exposure) -> str:
     end = entry.first_token + entry.num_tokens - 1
     not_applied = "" if entry.applied else ", not applied"
     return (
-        f"step {entry.step:,}, row {entry.row:,} (epoch {entry.epoch}, sequence {entry.sequence:,}, positions "
+        f"step {entry.step:,}, row {entry.row:,} (epoch {entry.epoch}, sequence {entry.sequence:,}, positions"
+        f" "
         f"{entry.first_token:,} to {end:,}, attempt {entry.attempt}{not_applied})"
     )

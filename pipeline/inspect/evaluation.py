@@ -1,8 +1,8 @@
 """How good a classifier is on labelled texts: precision and recall by threshold and language, with intervals.
 
-A text counts as *found* where the model's score for the label lies above the threshold. Thresholds lie midway between
-neighbouring scores, so that no score equals one and both sides of `classifier.reject` say the same. Intervals are
-Wilson's (Wilson 1927), which hold for small numbers and for shares near 0 and 1."""
+A text counts as *found* where the model's score for the label lies above the threshold. Thresholds lie midway
+between neighbouring scores, so that no score equals one and both sides of `classifier.reject` say the same.
+Intervals are Wilson's (Wilson 1927), which hold for small numbers and for shares near 0 and 1."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtThreshold:
-    """What the model does at a threshold: `num_found` texts score above it, `num_right` of them have the label."""
+    """What the model does at a threshold: `num_found` texts score above it, `num_right` of them have the
+    label."""
 
     threshold: float
     num_found: int
@@ -65,8 +66,9 @@ class AtThreshold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """`curve` runs over the thresholds, from the least. `wanted` is the threshold of most recall whose precision
-    reaches the wanted one, `sure` that whose interval lies above it; None where no threshold does."""
+    """`curve` runs over the thresholds, from the least. `wanted` is the threshold of most recall whose
+    precision reaches the wanted one, `sure` that whose interval lies above it; None where no threshold
+    does."""
 
     label: str
     num_texts: int
@@ -81,9 +83,9 @@ class Evaluation:
 
 
 def read_labelled(file: str, label: str, fields: Mapping[str, str]) -> list[LabelledText]:
-    """The texts of a JSONL file; `fields` name those of `text`, `label` and `language`. A row has the label where its
-    field is the label's name, with or without fastText's prefix, or true or 1; a list has it where it holds the name.
-    RecipeError for a line that is none, with its number."""
+    """The texts of a JSONL file; `fields` name those of `text`, `label` and `language`. A row has the label
+    where its field is the label's name, with or without fastText's prefix, or true or 1; a list has it where
+    it holds the name. RecipeError for a line that is none, with its number."""
     found: list[LabelledText] = []
     shown = without_secrets(file)
     for number, line in enumerate(utf8_text(read_named_file(file), repr(shown)).splitlines(), 1):
@@ -107,15 +109,19 @@ def _labelled(row: Any, label: str, fields: Mapping[str, str], where: str) -> La
     text = row.get(fields["text"]) if isinstance(row, dict) else None
     if not isinstance(text, str) or fields["label"] not in row:
         raise RecipeError(
-            f"{where}: expected an object with {fields['text']!r}, a text, and {fields['label']!r}; other keys are"
+            f"{where}: expected an object with {fields['text']!r}, a text, and {fields['label']!r}; other"
+            f" keys are"
             " given with --field and --truth"
         )
     truth, language = row[fields["label"]], row.get(fields["language"])
     names = truth if isinstance(truth, list) else [truth]
     is_positive = any(
-        name == 1 if isinstance(name, (bool, int)) else str(name).removeprefix("__label__") == label for name in names
+        name == 1 if isinstance(name, (bool, int)) else str(name).removeprefix("__label__") == label
+        for name in names
     )
-    return LabelledText(text=text, is_positive=is_positive, language=language if isinstance(language, str) else None)
+    return LabelledText(
+        text=text, is_positive=is_positive, language=language if isinstance(language, str) else None
+    )
 
 
 def scores_of(texts: Sequence[LabelledText], model: str, label: str) -> list[ScoredText]:
@@ -133,7 +139,11 @@ def scores_of(texts: Sequence[LabelledText], model: str, label: str) -> list[Sco
 def _by_encoder(table: ClassifierTable, texts: Sequence[LabelledText]) -> list[float]:
     scores = load_encoder(table, False)
     starts = range(0, len(texts), _TOGETHER)
-    return [score for start in starts for score in scores([text.text for text in texts[start : start + _TOGETHER]])]
+    return [
+        score
+        for start in starts
+        for score in scores([text.text for text in texts[start : start + _TOGETHER]])
+    ]
 
 
 def _score(step: ClassifierStep, text: str) -> float:
@@ -158,14 +168,19 @@ def evaluation(
         return whole
     by_language = {
         language: _evaluated(
-            [text for text in texts if (text.language or NO_LANGUAGE) == language], label, wanted_precision, confidence
+            [text for text in texts if (text.language or NO_LANGUAGE) == language],
+            label,
+            wanted_precision,
+            confidence,
         )
         for language in languages
     }
     return replace(whole, by_language=by_language)
 
 
-def _evaluated(texts: Sequence[ScoredText], label: str, wanted_precision: float, confidence: float) -> Evaluation:
+def _evaluated(
+    texts: Sequence[ScoredText], label: str, wanted_precision: float, confidence: float
+) -> Evaluation:
     curve = tuple(_curve(texts, confidence))
     num_positive = sum(text.is_positive for text in texts)
     reaching = [at for at in curve if at.precision is not None and at.precision.value >= wanted_precision]
@@ -190,7 +205,8 @@ def _most_found(places: Sequence[AtThreshold]) -> AtThreshold | None:
 
 
 def _curve(texts: Sequence[ScoredText], confidence: float) -> Iterator[AtThreshold]:
-    """From the least threshold, below which no score lies, to the last, above which the highest scores lie."""
+    """From the least threshold, below which no score lies, to the last, above which the highest scores
+    lie."""
     ordered = sorted(texts, key=lambda text: text.score)
     num_positive = sum(text.is_positive for text in texts)
     num_found, num_right = len(ordered), num_positive
@@ -216,8 +232,8 @@ def _between(low: float, high: float) -> float:
 
 
 def _average_precision(curve: Sequence[AtThreshold], num_positive: int) -> float:
-    """The mean of the precision over the texts with the label, each at the threshold that finds it last: the area under
-    the curve of precision over recall, without interpolation."""
+    """The mean of the precision over the texts with the label, each at the threshold that finds it last: the
+    area under the curve of precision over recall, without interpolation."""
     total, before = 0.0, 0
     for at in reversed(curve):
         total += (at.num_right - before) * (at.precision.value if at.precision else 0.0)
@@ -234,11 +250,14 @@ def wilson(num: int, of: int, confidence: float) -> Interval | None:
     centre = (share + z * z / (2 * of)) / (1 + z * z / of)
     half = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
     # At the ends the interval's own end is the share, up to rounding.
-    return Interval(value=share, low=min(max(0.0, centre - half), share), high=max(min(1.0, centre + half), share))
+    return Interval(
+        value=share, low=min(max(0.0, centre - half), share), high=max(min(1.0, centre + half), share)
+    )
 
 
 def points(curve: Sequence[AtThreshold], most: int) -> list[AtThreshold]:
-    """At most so many of the curve's thresholds, evenly over its length, the first and the last among them."""
+    """At most so many of the curve's thresholds, evenly over its length, the first and the last among
+    them."""
     if len(curve) <= most:
         return list(curve)
     places = sorted({round(number * (len(curve) - 1) / (most - 1)) for number in range(most)})

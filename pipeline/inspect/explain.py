@@ -1,7 +1,8 @@
 """What every step makes of one document: the tuning loop of a person who writes filters.
 
-`explain` runs a chain on a document past its rejections and gives an Explanation; `as_json` and `render` show it. The
-chain should keep the whole ledger (`with_whole_ledger`), so that rules which let the document pass say by how much."""
+`explain` runs a chain on a document past its rejections and gives an Explanation; `as_json` and `render` show
+it. The chain should keep the whole ledger (`with_whole_ledger`), so that rules which let the document pass
+say by how much."""
 
 from __future__ import annotations
 
@@ -41,9 +42,9 @@ _COLOURS: Final = {"kept": "green", "changed": "cyan", "rejected": "red"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepExplanation:
     """One step: what it measured, and the text as it came and went. `deciding` is the rule that rejected;
-    `judged_text` what the prefilter looked at, of a page that it turned down, in `judged_language`; `table` the
-    language by whose table the quality rules judged (None: the text's own language has none); `listed_at` the file and
-    line of each list that turned the document down, by rule."""
+    `judged_text` what the prefilter looked at, of a page that it turned down, in `judged_language`; `table`
+    the language by whose table the quality rules judged (None: the text's own language has none); `listed_at`
+    the file and line of each list that turned the document down, by rule."""
 
     stage: str
     verdict: Verdict
@@ -61,8 +62,8 @@ class StepExplanation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """All steps in order. `document` is as the last of them left it; `not_run` names steps that had no text to look
-    at, because nothing came out of parse."""
+    """All steps in order. `document` is as the last of them left it; `not_run` names steps that had no text
+    to look at, because nothing came out of parse."""
 
     document: Document
     steps: tuple[StepExplanation, ...]
@@ -90,7 +91,9 @@ def explain(document: Document, chain: Chain) -> Explanation:
             found = replace(found, table=table_of(chain.tables.quality, document.language))
         if step.stage == URL:
             places = ((each.rule, listed_at(chain.tables.url, each)) for each in found.findings)
-            found = replace(found, listed_at=tuple((rule, *place) for rule, place in places if place is not None))
+            found = replace(
+                found, listed_at=tuple((rule, *place) for rule, place in places if place is not None)
+            )
         steps.append(found)
         document = outcome.document if isinstance(outcome, Rejection) else outcome
         if step.stage == "parse" and not document.text:
@@ -132,8 +135,8 @@ class FindingJson(TypedDict):
 
 
 def as_json(explanation: Explanation) -> dict[str, object]:
-    """The explanation as plain values: `verdict` (the deciding finding or null), `steps` in order with their findings,
-    edits and, where a step changed it, the text that it left, and the final `text`."""
+    """The explanation as plain values: `verdict` (the deciding finding or null), `steps` in order with their
+    findings, edits and, where a step changed it, the text that it left, and the final `text`."""
     document = explanation.document
     return {
         "doc_id": document.doc_id.hex(),
@@ -167,7 +170,8 @@ def _step_json(step: StepExplanation) -> dict[str, object]:
     if step.listed_at:
         plain |= {
             "listed_at": [
-                {"rule": rule, "file": without_secrets(file), "line": line} for rule, file, line in step.listed_at
+                {"rule": rule, "file": without_secrets(file), "line": line}
+                for rule, file, line in step.listed_at
             ]
         }
     if step.judged_text:
@@ -193,11 +197,14 @@ def _finite(value: float | None) -> float | None:
 
 
 def render(explanation: Explanation, console: Console) -> None:
-    """Show the explanation at a terminal. What comes from the page is shown as text, never as control codes."""
+    """Show the explanation at a terminal. What comes from the page is shown as text, never as control
+    codes."""
     document = explanation.document
     _print_framed(console, visible(document.url or document.doc_id.hex()), _headline(explanation))
     for step in explanation.steps:
-        _print_heading(console, Text.assemble((step.stage, "bold"), "  ", (step.verdict, _COLOURS[step.verdict])))
+        _print_heading(
+            console, Text.assemble((step.stage, "bold"), "  ", (step.verdict, _COLOURS[step.verdict]))
+        )
         if step.fault:
             console.print(Text(visible_lines(f"{step.fault.traceback}: {step.fault.message}")))
         if step.stage == QUALITY:
@@ -228,12 +235,17 @@ def _whose_table(step: StepExplanation, document: Document) -> str:
 
 
 def render_recorded(explanation: Explanation, history: DocumentHistory, out: str, console: Console) -> None:
-    """Show what the lineage of the output at `out` has of the document, and where the steps now say something else."""
+    """Show what the lineage of the output at `out` has of the document, and where the steps now say something
+    else."""
     row = history.row
     _print_heading(console, Text.assemble(("in the output", "bold"), f"  {row.status}"))
     if row.status == "rejected":
         recorded = Finding(
-            stage=row.stage or "", rule=row.rule or "", value=row.value, threshold=row.threshold, matched=row.matched
+            stage=row.stage or "",
+            rule=row.rule or "",
+            value=row.value,
+            threshold=row.threshold,
+            matched=row.matched,
         )
         console.print(Text(visible(f"  rejected at {recorded.stage}: {recorded.rule}{_measured(recorded)}")))
     elif row.duplicate_of is not None:
@@ -241,13 +253,21 @@ def render_recorded(explanation: Explanation, history: DocumentHistory, out: str
         console.print(Text(visible(f"  {row.stage}: repeats {row.duplicate_of.hex()} ({how})")))
     elif row.shard is not None and row.start is not None and row.num_tokens is not None:
         end = row.start + row.num_tokens - 1
-        console.print(Text(visible(f"  shard {row.shard_source}/{row.shard:05d}, tokens {row.start:,} to {end:,}")))
+        console.print(
+            Text(visible(f"  shard {row.shard_source}/{row.shard:05d}, tokens {row.start:,} to {end:,}"))
+        )
     if not agrees(explanation, row):
         console.print(
-            Text("  The steps above decide otherwise: their settings, lists, models or versions are others.", "yellow")
+            Text(
+                "  The steps above decide otherwise: their settings, lists, models or versions are others.",
+                "yellow",
+            )
         )
     console.print(
-        Text(visible(f"  sluice trace {shlex.quote(out)} --doc {row.doc_id.hex()} has its history"), style="dim"),
+        Text(
+            visible(f"  sluice trace {shlex.quote(out)} --doc {row.doc_id.hex()} has its history"),
+            style="dim",
+        ),
         soft_wrap=True,
     )
 
@@ -261,8 +281,8 @@ def agrees(explanation: Explanation, row: DocumentRow) -> bool:
 
 
 def recorded_json(explanation: Explanation, row: DocumentRow) -> dict[str, object]:
-    """What the output's lineage has of the document: `status`, the deciding `stage` and `rule` with its measure, what
-    it repeats; `agrees`: whether the steps decide so today."""
+    """What the output's lineage has of the document: `status`, the deciding `stage` and `rule` with its
+    measure, what it repeats; `agrees`: whether the steps decide so today."""
     return {
         "status": row.status,
         "stage": row.stage,
@@ -286,7 +306,9 @@ def _headline(explanation: Explanation) -> Text:
         facts.append(f"language {document.language} ({document.language_score:.4f})")
     verdict = Text("kept", style="bold green")
     if deciding is not None:
-        verdict = Text(f"rejected at {deciding.stage}: {visible(deciding.rule)}{_measured(deciding)}", style="bold red")
+        verdict = Text(
+            f"rejected at {deciding.stage}: {visible(deciding.rule)}{_measured(deciding)}", style="bold red"
+        )
     return Text("\n").join([verdict, Text(", ".join(facts))])
 
 
@@ -313,7 +335,10 @@ def _table(step: StepExplanation, decides: Finding | None) -> Table:
                 visible(finding.rule) + (" ← decides" if finding is decides else ""),
                 style=style if finding.rejected else "",
             ),
-            *("" if number is None else short_number(number) for number in (finding.value, finding.threshold)),
+            *(
+                "" if number is None else short_number(number)
+                for number in (finding.value, finding.threshold)
+            ),
             visible(finding.matched or ""),
         )
     return table

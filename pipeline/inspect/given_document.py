@@ -1,7 +1,7 @@
 """The document that a call of `explain` names: a page on disk, a plain text, a record or a row of a file.
 
-What the call says a file is, is held against its first bytes: a table judged as a page would come out as one without a
-text."""
+What the call says a file is, is held against its first bytes: a table judged as a page would come out as one
+without a text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ _TAG: Final = re.compile(
     rb"|section|center|font|b|i|form)[\s/>]",
     re.IGNORECASE,
 )
-"""A page may begin with a text, or with the error message of the program that made it: a tag somewhere is enough."""
+"""A page may begin with a text, or with the error message of the program that made it: a tag somewhere is
+enough."""
 _BINARY: Final = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 """A byte that no text has (MIME Sniffing standard, section 3, "binary data byte")."""
 _UTF16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -39,8 +40,8 @@ _UTF16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A file as a call names it, by the option `option`; the place in it, where one is named: a byte `offset` or a
-    `row`, and the number of an `element` there; and the URL to judge it by."""
+    """A file as a call names it, by the option `option`; the place in it, where one is named: a byte `offset`
+    or a `row`, and the number of an `element` there; and the URL to judge it by."""
 
     path: str
     option: str
@@ -51,8 +52,8 @@ class Named:
 
 
 def document_of(named: Named, source: SourceTable, limits: LimitsTable) -> Document:
-    """The document, as a run of the source would read it. RecipeError where there is no such file, or it is not what
-    the call says; ValueError where nothing begins at its place."""
+    """The document, as a run of the source would read it. RecipeError where there is no such file, or it is
+    not what the call says; ValueError where nothing begins at its place."""
     has_place = named.offset is not None or named.row is not None
     with _opened(named.path) as stream:
         head = stream.read(HEAD_BYTES)
@@ -69,8 +70,8 @@ def document_of(named: Named, source: SourceTable, limits: LimitsTable) -> Docum
 
 
 def why_no_page(head: bytes, name: str) -> str | None:
-    """Why a file that begins with these bytes (HEAD_BYTES of them, or all there are) is no HTML, and what to do; None
-    for one that is."""
+    """Why a file that begins with these bytes (HEAD_BYTES of them, or all there are) is no HTML, and what to
+    do; None for one that is."""
     if not head.strip():
         return "it holds nothing"
     if begins_html(head, None):
@@ -81,15 +82,23 @@ def why_no_page(head: bytes, name: str) -> str | None:
         return "it is a crawl file: name one of its records, with --warc FILE --offset N"
     if head.startswith((GZIP_MAGIC, ZSTD_MAGIC)) or is_streamed(head):
         return (
-            "it is compressed: name a record of a crawl file with --warc FILE --offset N, a line of JSON lines with"
+            "it is compressed: name a record of a crawl file with --warc FILE --offset N, a line of JSON"
+            " lines with"
             " --file FILE --offset N, or unpack a page first"
         )
     if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":
         return "it holds JSON: name the byte at which one of its lines begins, with --offset N"
     is_wide = head.startswith(_UTF16)
-    has_tag = _TAG.search(head.decode("utf-16", "ignore").encode("utf-8", "ignore") if is_wide else head) is not None
+    has_tag = (
+        _TAG.search(head.decode("utf-16", "ignore").encode("utf-8", "ignore") if is_wide else head)
+        is not None
+    )
     # By its magic alone where it has a tag, which may stand in a PDF too; else by its name as well.
-    why = None if is_wide or (has_tag and head.lstrip()[:1] == b"<") else why_not_read(head, "" if has_tag else name)
+    why = (
+        None
+        if is_wide or (has_tag and head.lstrip()[:1] == b"<")
+        else why_not_read(head, "" if has_tag else name)
+    )
     if why is not None:
         return f"expected an HTML page, and {why}"
     if has_tag:
@@ -110,7 +119,9 @@ def _opened(path: str) -> Iterator[BinaryIO]:
         raise RecipeError(f"{path} is a folder: name a file in it") from error
 
 
-def _whole(stream: BinaryIO, named: Named, source: SourceTable, limits: LimitsTable, *, is_html: bool) -> Document:
+def _whole(
+    stream: BinaryIO, named: Named, source: SourceTable, limits: LimitsTable, *, is_html: bool
+) -> Document:
     """The whole file as one document."""
     payload = stream.read(limits.max_document_bytes + 1)
     return Document(
@@ -127,7 +138,9 @@ def _whole(stream: BinaryIO, named: Named, source: SourceTable, limits: LimitsTa
     )
 
 
-def _at_place(stream: BinaryIO, head: bytes, named: Named, source: SourceTable, limits: LimitsTable) -> Document:
+def _at_place(
+    stream: BinaryIO, head: bytes, named: Named, source: SourceTable, limits: LimitsTable
+) -> Document:
     """The record or row that begins at a place of the file."""
     reading = ReadOptions(
         source=source.name,
@@ -143,16 +156,21 @@ def _at_place(stream: BinaryIO, head: bytes, named: Named, source: SourceTable, 
     stream.seek(0)
     if named.option == "--file" and kind == "warc":
         if begins_html(head, None):
-            raise RecipeError("--offset goes with --warc, or with a --file of JSON lines: a page is read as a whole")
+            raise RecipeError(
+                "--offset goes with --warc, or with a --file of JSON lines: a page is read as a whole"
+            )
         raise RecipeError(f"--file {named.path}: of a crawl file name a record, with --warc FILE --offset N")
     if named.option == "--file" and kind == "jsonl" and not looks_like_jsonl(stream, limits.max_window_bytes):
         raise RecipeError(f"--file {named.path}: expected JSON lines, and it does not begin with an object")
     if named.row is not None and kind != "parquet":
         raise RecipeError(
-            f"--row goes with a Parquet file, and {named.path} is none: --offset N names the byte where a line begins"
+            f"--row goes with a Parquet file, and {named.path} is none: --offset N names the byte where a"
+            f" line begins"
         )
     if named.option == "--file" and named.row is None and kind == "parquet":
-        raise RecipeError(f"{named.path} is a Parquet file, whose rows have numbers and no bytes: --row N names one")
+        raise RecipeError(
+            f"{named.path} is a Parquet file, whose rows have numbers and no bytes: --row N names one"
+        )
     stream.seek(0)
     place = named.row if named.row is not None else named.offset
     assert place is not None
@@ -162,14 +180,16 @@ def _at_place(stream: BinaryIO, head: bytes, named: Named, source: SourceTable, 
         stream.seek(0)
         if nearest := _nearest_places(stream, place, reading):
             where = "row" if named.row is not None else "offset"
-            raise ValueError(f"{error}; the nearest documents: {where} {f' and {where} '.join(nearest)}") from error
+            raise ValueError(
+                f"{error}; the nearest documents: {where} {f' and {where} '.join(nearest)}"
+            ) from error
         raise
     return found
 
 
 def _nearest_places(stream: BinaryIO, place: int, options: ReadOptions) -> list[str]:
-    """Where the last document of a file before a place begins, and the first behind it; none if one begins there. The
-    file is read up to there."""
+    """Where the last document of a file before a place begins, and the first behind it; none if one begins
+    there. The file is read up to there."""
     before: int | None = None
     for item in read_documents(stream, options):
         if not isinstance(item, Document):
@@ -183,11 +203,13 @@ def _nearest_places(stream: BinaryIO, place: int, options: ReadOptions) -> list[
 
 
 def _input_name(path: str, source: SourceTable) -> str:
-    """What a run of the source calls this file, on which the ids of rows depend; its base name where it reads no such
-    file."""
+    """What a run of the source calls this file, on which the ids of rows depend; its base name where it reads
+    no such file."""
     if not is_remote(path):
         wanted = os.path.realpath(local_path(path))
-        with contextlib.suppress(RecipeError, OSError):  # the inputs of a recipe need not be there to explain a page
+        with contextlib.suppress(
+            RecipeError, OSError
+        ):  # the inputs of a recipe need not be there to explain a page
             for found in list_inputs(source):
                 if not is_remote(found.url) and os.path.realpath(local_path(found.url)) == wanted:
                     return found.name

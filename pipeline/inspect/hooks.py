@@ -45,8 +45,8 @@ class Similarity:
 
 
 def verify_hooks(out: Folder) -> VerifyHooks:
-    """What `verify` needs. A damaged recipe.toml is for `verify` to name: similarities are then measured as the default
-    [dedup] has it, and no earlier output is known."""
+    """What `verify` needs. A damaged recipe.toml is for `verify` to name: similarities are then measured as
+    the default [dedup] has it, and no earlier output is known."""
     try:
         table = recipe_of(out).dedup
     except (OSError, ValueError, LookupError):
@@ -83,8 +83,8 @@ def apply_hooks(notify: Callable[[str], None] = lambda _line: None) -> ApplyHook
 
 
 def drop_cached(folder: str, hashes: Collection[str]) -> bool:
-    """Drop from a cache folder of this host the blocks of shards not in `hashes`; False, and a warning, if its disk
-    does not let us."""
+    """Drop from a cache folder of this host the blocks of shards not in `hashes`; False, and a warning, if
+    its disk does not let us."""
     try:
         CacheFolder(folder, 0).prepare(hashes)
     except DiskError as error:

@@ -1,4 +1,5 @@
-"""How the kept texts of a training recipe's data compare to a target: shares of sources (EM), documents (DSIR)."""
+"""How the kept texts of a training recipe's data compare to a target: shares of sources (EM), documents
+(DSIR)."""
 
 from __future__ import annotations
 
@@ -38,8 +39,8 @@ class Text(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """What DSIR chose. `effective_sample_size`: in documents, of all; `length_effect`: correlation of log weight and
-    number of n-grams, None where one is constant; `by_source`: chosen documents."""
+    """What DSIR chose. `effective_sample_size`: in documents, of all; `length_effect`: correlation of log
+    weight and number of n-grams, None where one is constant; `by_source`: chosen documents."""
 
     num_documents: int
     num_chosen: int

@@ -1,4 +1,5 @@
-"""What a purge is asked for by what people have: a list of ids or URLs, a condition, a source, an input file."""
+"""What a purge is asked for by what people have: a list of ids or URLs, a condition, a source, an input
+file."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ class UnknownName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeTargets:
-    """A match of documents that the output has; `unknown` are listed names of which it has none, each with the recorded
-    ones that are most like it (of the first few)."""
+    """A match of documents that the output has; `unknown` are listed names of which it has none, each with
+    the recorded ones that are most like it (of the first few)."""
 
     match: PurgeMatch
     unknown: tuple[UnknownName, ...] = ()
@@ -52,10 +53,10 @@ class PurgeTargets:
 def listed_targets(out: Folder, path: str) -> PurgeTargets:
     """The documents that a .txt, .csv or .parquet file lists: by ids, or by URLs in any spelling.
 
-    A text has a name a line; lines that are empty or begin with # do not count. A table has a column doc_id, id or url,
-    and with an id and url a row without id is named by its URL; a CSV of one column needs no header. RecipeError where
-    the file cannot be read, a row names nothing or has too many cells, or ids and URLs stand in one column;
-    UnknownError where the output has none of them."""
+    A text has a name a line; lines that are empty or begin with # do not count. A table has a column doc_id,
+    id or url, and with an id and url a row without id is named by its URL; a CSV of one column needs no
+    header. RecipeError where the file cannot be read, a row names nothing or has too many cells, or ids and
+    URLs stand in one column; UnknownError where the output has none of them."""
     listed = list(dict.fromkeys(_names(path)))
     if not listed:
         raise RecipeError(f"--from {path}: it lists nothing, expected ids or URLs")
@@ -77,16 +78,25 @@ def listed_targets(out: Folder, path: str) -> PurgeTargets:
         for number, name in enumerate(names)
     ]
     if not there and not any(of_urls.values()):
-        near = f"; nearest to {unknown[0].name}: {', '.join(unknown[0].nearest)}" if unknown[0].nearest else ""
+        near = (
+            f"; nearest to {unknown[0].name}: {', '.join(unknown[0].nearest)}" if unknown[0].nearest else ""
+        )
         raise UnknownError(f"--from {path}: none of its {len(listed):,} ids or URLs is in {out.url}{near}")
     named_by = f"--from {path}"
     if not ids:
         urls = tuple(url for url, found in of_urls.items() if found)
-        return PurgeTargets(match=PurgeMatch(kind="url", values=urls, named_by=named_by), unknown=tuple(unknown))
-    # A match is of one kind. Its documents stay out by URL as well where they are named by id, so nothing is lost.
-    known = [doc_id for doc_id in ids if doc_id in there] + [doc_id for found in of_urls.values() for doc_id in found]
+        return PurgeTargets(
+            match=PurgeMatch(kind="url", values=urls, named_by=named_by), unknown=tuple(unknown)
+        )
+    # A match is of one kind. Its documents stay out by URL as well where they are named by id, so nothing is
+    # lost.
+    known = [doc_id for doc_id in ids if doc_id in there] + [
+        doc_id for found in of_urls.values() for doc_id in found
+    ]
     values = tuple(doc_id.hex() for doc_id in dict.fromkeys(known))
-    return PurgeTargets(match=PurgeMatch(kind="doc", values=values, named_by=named_by), unknown=tuple(unknown))
+    return PurgeTargets(
+        match=PurgeMatch(kind="doc", values=values, named_by=named_by), unknown=tuple(unknown)
+    )
 
 
 def targets_where(out: Folder, condition: str) -> PurgeTargets:
@@ -105,10 +115,14 @@ def targets_of_source(out: Folder, source: str) -> PurgeTargets:
 
 
 def targets_of_file(out: Folder, file: str) -> PurgeTargets:
-    """All documents of one input file: its path or URL as in the view `inputs`, or its name as in the column warc_file.
+    """All documents of one input file: its path or URL as in the view `inputs`, or its name as in the column
+    warc_file.
 
-    A file that several sources read is taken from each. RecipeError where no input is called so, or several are."""
-    rows = query(out, "SELECT DISTINCT source, warc_file FROM documents WHERE warc_file IS NOT NULL ORDER BY ALL").rows
+    A file that several sources read is taken from each. RecipeError where no input is called so, or several
+    are."""
+    rows = query(
+        out, "SELECT DISTINCT source, warc_file FROM documents WHERE warc_file IS NOT NULL ORDER BY ALL"
+    ).rows
     names = [(str(source), str(name)) for source, name in rows]
     # A file without documents has no name there, so the name of another could pass for its own.
     read = [row for row in read_table(out, "inputs").to_pylist() if row["num_documents"]]
@@ -141,7 +155,9 @@ def _inputs_of_name(
     if not files:
         last = name.rpartition("/")[2]
         known = sorted({file for _, file in inputs})
-        near = [file for file in known if _may_be_called(file, last)] or difflib.get_close_matches(name, known, n=3)
+        near = [file for file in known if _may_be_called(file, last)] or difflib.get_close_matches(
+            name, known, n=3
+        )
         such = ", ".join(near[:3] or known[:3])
         raise RecipeError(
             f"--warc {name!r} names no input file with documents of {out.url}, expected one such as {such}"
@@ -150,14 +166,19 @@ def _inputs_of_name(
 
 
 def _of_input(place: tuple[str, str], names: Sequence[tuple[str, str]]) -> str:
-    """The condition that holds for the documents of an input. Names differ within a source, but a short one may end the
-    path of a file that has a longer one: RecipeError, which says how to choose."""
+    """The condition that holds for the documents of an input. Names differ within a source, but a short one
+    may end the path of a file that has a longer one: RecipeError, which says how to choose."""
     source, file = place
     found = [name for other, name in names if other == source and _may_be_called(file, name)]
     conditions = [f"source = {literal(source)} AND warc_file = {literal(name)}" for name in found]
     if len(found) != 1:
-        ways = ", or ".join(f'--where "{condition}"' for condition in conditions) or "--where and the column warc_file"
-        raise RecipeError(f"--warc {file}: it has one of {len(found)} names in source {source!r}: choose with {ways}")
+        ways = (
+            ", or ".join(f'--where "{condition}"' for condition in conditions)
+            or "--where and the column warc_file"
+        )
+        raise RecipeError(
+            f"--warc {file}: it has one of {len(found)} names in source {source!r}: choose with {ways}"
+        )
     return f"({conditions[0]})"
 
 
@@ -170,13 +191,17 @@ def _may_be_called(file: str, name: str) -> bool:
 def _by_condition(out: Folder, condition: str, *, named_by: str) -> PurgeTargets:
     try:
         # On lines of its own, so that a comment in it ends with it.
-        rows = query(out, f"SELECT DISTINCT doc_id FROM documents WHERE (\n{condition}\n) ORDER BY doc_id").rows
+        rows = query(
+            out, f"SELECT DISTINCT doc_id FROM documents WHERE (\n{condition}\n) ORDER BY doc_id"
+        ).rows
     except WrongQueryError as error:
         raise RecipeError(f"{named_by}: expected a condition over the view documents ({error})") from error
     if not rows:
         raise UnknownError(f"{named_by}: it holds for no document of {out.url}")
     # Ids that were found and not named, as those of a scan: `doc` would bar the URL of each from later runs.
-    return PurgeTargets(match=PurgeMatch(kind="scan", values=tuple(str(row[0]) for row in rows), named_by=named_by))
+    return PurgeTargets(
+        match=PurgeMatch(kind="scan", values=tuple(str(row[0]) for row in rows), named_by=named_by)
+    )
 
 
 def _is_id(name: str) -> bool:
@@ -224,7 +249,8 @@ def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
             line = reader.line_num + 1
     except csv.Error as error:
         raise RecipeError(
-            f"--from {path}, line {line}: it is no CSV from here: expected lines that end with LF or CRLF, quotes that"
+            f"--from {path}, line {line}: it is no CSV from here: expected lines that end with LF or CRLF,"
+            f" quotes that"
             f" close, and cells of at most {csv.field_size_limit():,} characters"
         ) from error
 
@@ -236,15 +262,20 @@ def _of_rows(path: str, rows: Sequence[tuple[int, list[str]]]) -> list[_Name]:
     for line, row in rows:
         if len(row) > len(first):
             raise RecipeError(
-                f"--from {path}, line {line}: it has {len(row)} cells and the first row {len(first)}: put a value that"
+                f"--from {path}, line {line}: it has {len(row)} cells and the first row {len(first)}: put a"
+                f" value that"
                 " holds a comma in quotes, or list the values in a .txt file, one a line"
             )
     header = [cell.lower() for cell in first]
     columns = _columns(header)
     if not columns:
         if len(first) != 1:
-            raise _no_column(path, first, "; a CSV without header has one column, with a comma in quotes only")
-        if not _is_id(first[0]) and not set(first[0]) & set("./:"):  # the header of a column that we do not know
+            raise _no_column(
+                path, first, "; a CSV without header has one column, with a comma in quotes only"
+            )
+        if not _is_id(first[0]) and not set(first[0]) & set(
+            "./:"
+        ):  # the header of a column that we do not know
             raise _no_column(path, first)
         return [_Name(row[0]) for _, row in rows]
     places = [(column, header.index(column)) for column in columns]

@@ -28,8 +28,8 @@ class RefetchError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefetchedDocument:
-    """A document as it was before the first step, and what the output's lineage has of it. `heads`: that of its record
-    and the HTTP head in it, as they stand in the file; empty for rows."""
+    """A document as it was before the first step, and what the output's lineage has of it. `heads`: that of
+    its record and the HTTP head in it, as they stand in the file; empty for rows."""
 
     document: Document
     heads: tuple[bytes, bytes]
@@ -53,19 +53,22 @@ def refetch(
 ) -> RefetchedDocument:
     """The document's record, read from where the run read it, or from `place`, where its file lies now.
 
-    RefetchError where it cannot be read, where another record lies there now, and for a purged document: what was
-    taken out of the output is not shown as a part of it."""
+    RefetchError where it cannot be read, where another record lies there now, and for a purged document: what
+    was taken out of the output is not shown as a part of it."""
     row = history.row
     if history.purged is not None:
         raise RefetchError(
-            f"document {row.doc_id.hex()} was purged (purge {history.purged.purge_id}), so its text is not shown; what"
+            f"document {row.doc_id.hex()} was purged (purge {history.purged.purge_id}), so its text is not"
+            f" shown; what"
             " the crawl file itself holds: sluice explain RECIPE --warc FILE --offset N"
         )
     if row.warc_file is None or row.warc_offset is None:
         raise UnknownError(f"document {row.doc_id.hex()}: the output does not say where it was read")
     sources = {source.name: source for source in recipe.source}
     if row.source not in sources:
-        raise RecipeError(f"the recipe has no source {row.source!r}, which document {row.doc_id.hex()} came from")
+        raise RecipeError(
+            f"the recipe has no source {row.source!r}, which document {row.doc_id.hex()} came from"
+        )
     source = sources[row.source]
     options = ReadOptions(
         source=source.name,
@@ -79,24 +82,29 @@ def refetch(
     )
     places = [place] if place is not None else _places_of(out, row)
     if not places:
-        raise RefetchError(f"no input of source {row.source!r} is called {row.warc_file!r}: name it with --warc FILE")
+        raise RefetchError(
+            f"no input of source {row.source!r} is called {row.warc_file!r}: name it with --warc FILE"
+        )
     for candidate in places:
         found = _read(candidate, row, options)
         if found is not None and found[0].doc_id == row.doc_id:
             return RefetchedDocument(document=found[0], heads=found[1], history=history, source=source)
     raise RefetchError(
-        f"byte {row.warc_offset:,} of {places[0]} does not hold document {row.doc_id.hex()}: the file is not the one"
+        f"byte {row.warc_offset:,} of {places[0]} does not hold document {row.doc_id.hex()}: the file is not"
+        f" the one"
         " that the run read; --warc FILE names a copy that is"
     )
 
 
 def _places_of(out: Folder, row: DocumentRow) -> Sequence[str]:
-    """The inputs that may have the row's relative name, the likeliest first: names of one source differ, but one may
-    end as another does."""
+    """The inputs that may have the row's relative name, the likeliest first: names of one source differ, but
+    one may end as another does."""
     assert row.warc_file is not None
     inputs = read_table(out, "inputs")
     files = inputs.filter(pc.equal(inputs["source"], row.source))["file"].to_pylist()
-    return sorted((file for file in files if _may_be_called(file, row.warc_file)), key=lambda file: (len(file), file))
+    return sorted(
+        (file for file in files if _may_be_called(file, row.warc_file)), key=lambda file: (len(file), file)
+    )
 
 
 def _may_be_called(file: str, name: str) -> bool:
@@ -105,8 +113,8 @@ def _may_be_called(file: str, name: str) -> bool:
 
 
 def _read(place: str, row: DocumentRow, options: ReadOptions) -> tuple[Document, tuple[bytes, bytes]] | None:
-    """The document at the row's offset of a file, and its heads; None where none begins there. RefetchError if the file
-    cannot be opened."""
+    """The document at the row's offset of a file, and its heads; None where none begins there. RefetchError
+    if the file cannot be opened."""
     assert row.warc_offset is not None
     try:
         with open_place(place, place, READING) as stream:
@@ -115,13 +123,15 @@ def _read(place: str, row: DocumentRow, options: ReadOptions) -> tuple[Document,
             return document, heads_at(stream, row.warc_offset, options)
     except FileNotFoundError as error:
         raise RefetchError(
-            f"there is no file {place} any more, from which the run read document {row.doc_id.hex()}: --warc FILE says"
+            f"there is no file {place} any more, from which the run read document {row.doc_id.hex()}: --warc"
+            f" FILE says"
             " where it lies now"
         ) from error
     except ValueError:
         return None
     except OSError as error:
         raise RefetchError(
-            f"{place}, from which the run read document {row.doc_id.hex()}, cannot be read ({error}); --warc FILE names"
+            f"{place}, from which the run read document {row.doc_id.hex()}, cannot be read ({error}); --warc"
+            f" FILE names"
             " a copy that can"
         ) from error

@@ -17,8 +17,8 @@ from pipeline.report.tokens import tokenizer_of
 def retokenizing(
     out: Folder, share: float, file: str | None, reporter: ProgressReporter
 ) -> Iterator[Retokenize | None]:
-    """What `verify` needs to encode this share of the texts again, by the tokenizer in `file` or else by the one that
-    the recipe names; None where index.json is damaged, which `verify` names.
+    """What `verify` needs to encode this share of the texts again, by the tokenizer in `file` or else by the
+    one that the recipe names; None where index.json is damaged, which `verify` names.
 
     RecipeError where the output holds no tokens, or where the tokenizer is not the one that made them."""
     try:

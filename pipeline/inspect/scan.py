@@ -1,9 +1,9 @@
-"""`sluice scan`: which documents of a run hold the texts of a benchmark, with the evidence that `purge --from` takes.
+"""`sluice scan`: which documents of a run hold the texts of a benchmark, with the evidence that `purge
+--from` takes.
 
-Two passes over the clean texts, part by part, or over the shards where n-grams of tokens are asked for: the first
-counts in how many documents each n-gram of the items stands and remembers the documents that hold any; the second looks
-at those documents again, leaving common n-grams out.
-"""
+Two passes over the clean texts, part by part, or over the shards where n-grams of tokens are asked for: the
+first counts in how many documents each n-gram of the items stands and remembers the documents that hold any;
+the second looks at those documents again, leaving common n-grams out."""
 
 from __future__ import annotations
 
@@ -54,9 +54,10 @@ _AT_ONCE = 256  # documents that the lineage store is asked for at a time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """What to look for, and how: the items of all files of `against`, numbered through. Without `max_share` a purge
-    takes one document of a hundred, but ten at least: of a small corpus a few documents are a large share. `runs`: with
-    what training runs read of the items; those of the output's store, and those at these training outputs."""
+    """What to look for, and how: the items of all files of `against`, numbered through. Without `max_share` a
+    purge takes one document of a hundred, but ten at least: of a small corpus a few documents are a large
+    share. `runs`: with what training runs read of the items; those of the output's store, and those at these
+    training outputs."""
 
     against: tuple[str, ...]
     field: str = "text"
@@ -68,8 +69,8 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanJob:
-    """What all scanning tasks share. `common` are the numbers of n-grams to leave out; `places`: whether the tokens of
-    what is found are asked for."""
+    """What all scanning tasks share. `common` are the numbers of n-grams to leave out; `places`: whether the
+    tokens of what is found are asked for."""
 
     out: str
     key: str
@@ -85,9 +86,9 @@ class ScanJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """What one task reads: a part of the clean texts, or, for n-grams of tokens, a shard; in the second pass only some
-    of its documents, by their number in it. Of parsed texts (run.keep_text) those are read that no part has:
-    `survivors` is the part of the same input file."""
+    """What one task reads: a part of the clean texts, or, for n-grams of tokens, a shard; in the second pass
+    only some of its documents, by their number in it. Of parsed texts (run.keep_text) those are read that no
+    part has: `survivors` is the part of the same input file."""
 
     held: PartFile | Shard
     survivors: PartFile | None = None
@@ -106,8 +107,8 @@ class _Read:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match(JsonRecord):
-    """One item in one document: stages.contamination.Evidence, with the `text` of its longest span. `spans` are of the
-    document's tokens where the elements are tokens."""
+    """One item in one document: stages.contamination.Evidence, with the `text` of its longest span. `spans`
+    are of the document's tokens where the elements are tokens."""
 
     item: int
     kind: Kind
@@ -139,9 +140,9 @@ class ControlCount(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanEvidence(JsonRecord):
-    """What a scan found: the file that `purge --from` takes. `against` names the files; `skipped_items` are too short
-    to look for; `refused`: the share of documents is above `max_share`, and a purge refuses the file. `runs`: what each
-    training run read of the items; null where it was not asked for."""
+    """What a scan found: the file that `purge --from` takes. `against` names the files; `skipped_items` are
+    too short to look for; `refused`: the share of documents is above `max_share`, and a purge refuses the
+    file. `runs`: what each training run read of the items; null where it was not asked for."""
 
     format: int = 1
     against: str
@@ -164,8 +165,8 @@ class ScanEvidence(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundIn:
-    """A document that holds items; `tokens` are, for each match, the spans of its tokens that hold the item, where they
-    were asked for."""
+    """A document that holds items; `tokens` are, for each match, the spans of its tokens that hold the item,
+    where they were asked for."""
 
     doc_id: bytes
     matches: tuple[Match, ...]
@@ -227,8 +228,8 @@ def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PieceFound:
-    """What the first pass finds in a piece: how many documents it has, which of them hold any item, and in how many of
-    them each n-gram stands."""
+    """What the first pass finds in a piece: how many documents it has, which of them hold any item, and in
+    how many of them each n-gram stands."""
 
     num_documents: int
     rows: tuple[int, ...]
@@ -283,8 +284,8 @@ _NO_TOKENS: Final = np.empty(0, np.uint32)
 def _tokens_of(
     job: ScanJob, document: _Read, evidence: Sequence[Evidence]
 ) -> tuple[Tokens, tuple[tuple[tuple[int, int], ...], ...]]:
-    """The document's tokens, and the spans of them that hold each evidence; none where none are asked for. The whole
-    document where tokens cannot be told apart by their characters."""
+    """The document's tokens, and the spans of them that hold each evidence; none where none are asked for.
+    The whole document where tokens cannot be told apart by their characters."""
     if not job.places and all(one.element_kind == "words" for one in evidence):
         return _NO_TOKENS, ((),) * len(evidence)
     tokenizer = _tokenizer(job)
@@ -297,10 +298,12 @@ def _tokens_of(
 
 
 def _ends_of(tokenizer: Tokenizer, tokens: Tokens, text: str) -> npt.NDArray[np.int64] | None:
-    """Where in the UTF-8 of `text` each of its tokens ends; None where the bytes of the tokens are not those of the
-    text."""
+    """Where in the UTF-8 of `text` each of its tokens ends; None where the bytes of the tokens are not those
+    of the text."""
     distinct, which = np.unique(tokens, return_inverse=True)
-    sizes = np.array([len(tokenizer.decode_bytes(distinct[at : at + 1])) for at in range(len(distinct))], np.int64)
+    sizes = np.array(
+        [len(tokenizer.decode_bytes(distinct[at : at + 1])) for at in range(len(distinct))], np.int64
+    )
     ends = np.cumsum(sizes[which]) if len(tokens) else np.empty(0, np.int64)
     length = len(text.encode("utf-8", "surrogatepass"))
     return ends if len(ends) and int(ends[-1]) == length and tokenizer.keeps(text) else None
@@ -318,7 +321,10 @@ def _token_spans(
 ) -> tuple[tuple[int, int], ...]:
     """The tokens that hold any character of each span of characters."""
     places = reach[np.array(spans, np.int64)]
-    first, last = np.searchsorted(ends, places[:, 0], "right"), np.searchsorted(ends, places[:, 1], "left") + 1
+    first, last = (
+        np.searchsorted(ends, places[:, 0], "right"),
+        np.searchsorted(ends, places[:, 1], "left") + 1,
+    )
     return tuple(zip(first.tolist(), last.tolist(), strict=True))
 
 
@@ -344,14 +350,16 @@ def _as_match(
 def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanEvidence:
     """What was looked for, how much was found, and the documents with their matches, by doc_id.
 
-    n-grams of words are looked for in the clean texts, duplicates of kept ones among them; n-grams of tokens in the
-    shards."""
+    n-grams of words are looked for in the clean texts, duplicates of kept ones among them; n-grams of tokens
+    in the shards."""
     index = read_index(out)
     recipe = recipe_of(out)
     read = {file: _read_benchmark(file, request.field) for file in request.against}
     items = [item for _, of_file in read.values() for item in of_file]
     if request.runs is not None and not index.has_tokens:
-        raise RecipeError(f"--runs: {out.url} holds texts and no tokens (tokenize.off), so no run has read it")
+        raise RecipeError(
+            f"--runs: {out.url} holds texts and no tokens (tokenize.off), so no run has read it"
+        )
     job = ScanJob(
         out=out.url,
         key=index.content_fingerprint,
@@ -380,7 +388,9 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
     benchmarks = tuple(_benchmarks(out, read, finder.skipped, found_items))
     scanned = None
     if runs is not None:
-        scanned = runs.readings(benchmarks, [read for doc_id in sorted(found) for read in _read_items(found[doc_id])])
+        scanned = runs.readings(
+            benchmarks, [read for doc_id in sorted(found) for read in _read_items(found[doc_id])]
+        )
     return ScanEvidence(
         against=names,
         benchmarks=benchmarks,
@@ -447,7 +457,9 @@ def _pieces(out: Folder, index: Index, ngram: str) -> list[Piece]:
     if texts is not None and texts.kept:
         survivors = {(part.source, part.part): part for part in index.documents}
         for one in texts.parts:
-            held = PartFile(source=one.source, part=one.part, file=one.file, num_rows=one.num_rows, hash=one.hash)
+            held = PartFile(
+                source=one.source, part=one.part, file=one.file, num_rows=one.num_rows, hash=one.hash
+            )
             pieces.append(Piece(held=held, survivors=survivors[one.source, one.part]))
     return pieces
 
@@ -488,12 +500,15 @@ def _second_pass(
 
 
 def _control(finder: Finder, job: ScanJob, request: ScanRequest) -> ControlCount:
-    """How many texts of the control file, which are known to be clean, would have been called contaminated."""
+    """How many texts of the control file, which are known to be clean, would have been called
+    contaminated."""
     assert request.control is not None
     texts = [clean_text(text)[0] for text in read_items(request.control, request.field)]
     ignore = _common_mask(finder, job)
     flagged = sum(1 for text in texts if finder.find(text, ignore))
-    return ControlCount(file=request.control, num=len(texts), flagged=flagged, rate=flagged / max(1, len(texts)))
+    return ControlCount(
+        file=request.control, num=len(texts), flagged=flagged, rate=flagged / max(1, len(texts))
+    )
 
 
 def write_evidence(evidence: ScanEvidence, to: str) -> None:

@@ -1,9 +1,9 @@
-"""What training runs read of the items that a scan found: the first step, how often, the last checkpoint before it.
+"""What training runs read of the items that a scan found: the first step, how often, the last checkpoint
+before it.
 
-The documents that hold an item are where the scan found them; which steps read their tokens is computed, as `trace`
-does. Only the tokens that hold the item count, not the rest of a long document. What a purge took before the scan is
-found by none: the plan of a purge and a certificate tell of that.
-"""
+The documents that hold an item are where the scan found them; which steps read their tokens is computed, as
+`trace` does. Only the tokens that hold the item count, not the rest of a long document. What a purge took
+before the scan is found by none: the plan of a purge and a certificate tell of that."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from stages.steps.decontaminate import short_names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark(JsonRecord):
-    """A file of items: which of all items are its (`num_items` from `first_item` on), how many were too short to look
-    for, how many were found. `digest`: BLAKE3-128 (hex) of its bytes; `was_checked`: whether the run that made the
-    output looked for the items of a file of these bytes (`[decontaminate] against`)."""
+    """A file of items: which of all items are its (`num_items` from `first_item` on), how many were too short
+    to look for, how many were found. `digest`: BLAKE3-128 (hex) of its bytes; `was_checked`: whether the run
+    that made the output looked for the items of a file of these bytes (`[decontaminate] against`)."""
 
     file: str
     digest: str
@@ -44,10 +44,10 @@ class ReadItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemReadings(JsonRecord):
-    """How a run read an item. `num_readings` are rows of batches whose step counts, `num_undone` those whose step does
-    not (skipped, or undone by going back). Steps are of the former, null without any; so is
-    `last_clean_checkpoint`, which is 0 for the first weights where no checkpoint is kept that is clean, and null where
-    checkpoints are unknown."""
+    """How a run read an item. `num_readings` are rows of batches whose step counts, `num_undone` those whose
+    step does not (skipped, or undone by going back). Steps are of the former, null without any; so is
+    `last_clean_checkpoint`, which is 0 for the first weights where no checkpoint is kept that is clean, and
+    null where checkpoints are unknown."""
 
     item: int
     num_readings: int
@@ -74,8 +74,8 @@ class BenchmarkReadings(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedRun(JsonRecord):
-    """A run that read the output: `num_steps` recorded, the steps done at each checkpoint that is there (and why that
-    is unknown), every benchmark, and the items that it read."""
+    """A run that read the output: `num_steps` recorded, the steps done at each checkpoint that is there (and
+    why that is unknown), every benchmark, and the items that it read."""
 
     run: str
     output: str
@@ -87,8 +87,8 @@ class ScannedRun(JsonRecord):
 
 
 class ReadingRuns:
-    """The runs that read an output, by its store and by the facts in these training outputs; StorageError where one of
-    these has none."""
+    """The runs that read an output, by its store and by the facts in these training outputs; StorageError
+    where one of these has none."""
 
     def __init__(self, out: Folder, outputs: Sequence[str]) -> None:
         self._tracer = make_tracer(out.url, runs=outputs)
@@ -139,7 +139,9 @@ def _item(item: int, rows: dict[tuple[int, int], bool], kept: Sequence[int] | No
     )
 
 
-def _benchmark(benchmark: Benchmark, items: Sequence[ItemReadings], kept: Sequence[int] | None) -> BenchmarkReadings:
+def _benchmark(
+    benchmark: Benchmark, items: Sequence[ItemReadings], kept: Sequence[int] | None
+) -> BenchmarkReadings:
     mine = range(benchmark.first_item, benchmark.first_item + benchmark.num_items)
     read = [item for item in items if item.item in mine and item.first_step is not None]
     first = min((item.first_step for item in read if item.first_step is not None), default=None)
@@ -174,7 +176,8 @@ def run_lines(runs: Sequence[ScannedRun]) -> Iterator[str]:
         yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |"
         for row in run.benchmarks:
             yield (
-                f"| {names[row.file]} | {row.num_items:,} | {row.num_found:,} | {row.num_read:,} | {row.num_readings:,}"
+                f"| {names[row.file]} | {row.num_items:,} | {row.num_found:,} | {row.num_read:,} |"
+                f" {row.num_readings:,}"
                 f" | {'-' if row.first_step is None else row.first_step} | {_shown_clean(run, row)}"
                 f" | {'yes' if row.was_checked else 'no'} |"
             )

@@ -1,4 +1,5 @@
-"""Tracing with URL normalisation and training orders, which lineage does not import. Light: no torch, no Ray."""
+"""Tracing with URL normalisation and training orders, which lineage does not import. Light: no torch, no
+Ray."""
 
 from __future__ import annotations
 
@@ -13,11 +14,13 @@ from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
 
 UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
-"""What reading a run's output raises: storage OSError, JSON that is not what training wrote any of the others."""
+"""What reading a run's output raises: storage OSError, JSON that is not what training wrote any of the
+others."""
 
 
 def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) -> Tracer:
-    """A tracer with URL normalisation and training orders, and the runs whose facts lie in these training outputs."""
+    """A tracer with URL normalisation and training orders, and the runs whose facts lie in these training
+    outputs."""
     more = MoreRuns()
     if runs:
         from trainer.provenance.reached import read_facts
@@ -34,13 +37,13 @@ def _tracer(out: str, version: int | None, more: MoreRuns) -> Tracer:
 
 
 def exposures_of(out: str, doc_ids: Sequence[bytes], purge_id: str | None = None) -> list[dict[str, Any]]:
-    """Each run that saw any of these placed documents: first and last step, how often, the checkpoint to go back to,
-    and what a replay from there costs (`trainer/replay/price.py`; null where the run's output cannot be read).
-    `purge_id`: the purge that has taken them, which is none that waits beside it.
-    Steps since a run's last checkpoint, which the store does not have yet, are counted where its output can be read.
+    """Each run that saw any of these placed documents: first and last step, how often, the checkpoint to go
+    back to, and what a replay from there costs (`trainer/replay/price.py`; null where the run's output cannot
+    be read). `purge_id`: the purge that has taken them, which is none that waits beside it. Steps since a
+    run's last checkpoint, which the store does not have yet, are counted where its output can be read.
 
-    `last_checkpoint_before` is null where none is kept, and where it is unknown: `last_checkpoint_unknown` then says
-    why. A purge goes on without the output of a run, and its account too."""
+    `last_checkpoint_before` is null where none is kept, and where it is unknown: `last_checkpoint_unknown`
+    then says why. A purge goes on without the output of a run, and its account too."""
     tracer = _tracer(out, None, facts_of(out, (run.output for run in make_tracer(out).runs())))
     steps: dict[str, list[int]] = {}
     for history in tracer.histories(doc_ids):
@@ -91,7 +94,11 @@ def known_checkpoints(output: str) -> tuple[list[int], str | None]:
     try:
         return _kept_checkpoints(Folder(output)), None
     except UNREADABLE as error:
-        reason = str(error) if isinstance(error, (OSError, ValueError)) else f"not as training writes it: {error!r}"
+        reason = (
+            str(error)
+            if isinstance(error, (OSError, ValueError))
+            else f"not as training writes it: {error!r}"
+        )
         return [], f"{output} cannot be read ({reason})"
 
 
@@ -115,8 +122,8 @@ def _kept_checkpoints(output: Folder) -> list[int]:
     """The steps done at each checkpoint that is there; one of `UNREADABLE` where that cannot be known."""
     from trainer.huggingface.model_card import checkpoints_of, read_card
 
-    # A run that has fed a step has a model.json, and a folder of checkpoints apart from its output has a file that
-    # names the run. Without them the files are gone, or lie on another host.
+    # A run that has fed a step has a model.json, and a folder of checkpoints apart from its output has a file
+    # that names the run. Without them the files are gone, or lie on another host.
     checkpoints = Folder(read_card(output).checkpoints)
     if not checkpoints.url.startswith(f"{output.url}/") and not checkpoints.names():
         raise FileNotFoundError(f"nothing lies in its folder of checkpoints, {checkpoints.url}")

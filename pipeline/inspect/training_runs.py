@@ -11,7 +11,8 @@ from pipeline.inspect.tracing import make_tracer
 
 
 def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
-    """The runs at these training outputs that read `out`. StorageError where a folder has no facts of a run."""
+    """The runs at these training outputs that read `out`. StorageError where a folder has no facts of a
+    run."""
     from trainer.checkpoint.store import SET_ASIDE, checkpoints_set_aside
     from trainer.huggingface.model_card import checkpoints_of, read_card
     from trainer.provenance.facts import owner_of
@@ -56,7 +57,9 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
                 "checked_against": None
                 if told is None
                 else [asdict(one) | {"out": of_out} for of_out, found_in in told.items() for one in found_in],
-                "rollbacks": [asdict(each) | {"ended": has_ended(output, each)} for each in rollbacks(output)],
+                "rollbacks": [
+                    asdict(each) | {"ended": has_ended(output, each)} for each in rollbacks(output)
+                ],
             }
         )
     return found
@@ -67,7 +70,9 @@ def run_lines(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
     for run in runs:
         yield f"run {run['run']!r} in {run['output']}"
         for row in run["attempts"]:
-            parent = "the first weights" if row["parent_attempt"] is None else f"attempt {row['parent_attempt']}"
+            parent = (
+                "the first weights" if row["parent_attempt"] is None else f"attempt {row['parent_attempt']}"
+            )
             last = "no step recorded" if row["last_step"] is None else f"to step {row['last_step']}"
             back = "" if row["rollback"] is None else f", rollback {row['rollback']}"
             yield f"  attempt {row['attempt']}: from step {row['first_step']} of {parent}, {last}{back}"

@@ -1,9 +1,9 @@
 """What a recipe with other thresholds would keep, lose and gain, from the ledger of a finished run.
 
-The ledger (quality.ledger = "all") has what every rule measured, so a threshold of a rule can be judged again without a
-text. What is not in it is not guessed: a document that was turned down and now passes is open where a later step, or a
-later rule set over a text that was edited in between, has never seen it. Duplicates are not looked at.
-"""
+The ledger (quality.ledger = "all") has what every rule measured, so a threshold of a rule can be judged again
+without a text. What is not in it is not guessed: a document that was turned down and now passes is open where
+a later step, or a later rule set over a text that was edited in between, has never seen it. Duplicates are
+not looked at."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedRule:
-    """A rule: its place among all rules, and what the old and the new recipe have as it. `new` None: the new one does
-    not have it."""
+    """A rule: its place among all rules, and what the old and the new recipe have as it. `new` None: the new
+    one does not have it."""
 
     old: Rule
     new: Rule | None
@@ -59,8 +59,8 @@ class TuneCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
-    """A document whose outcome changes. For one that is lost: the rule that takes it now, its value and threshold; for
-    others the rule that took it before."""
+    """A document whose outcome changes. For one that is lost: the rule that takes it now, its value and
+    threshold; for others the rule that took it before."""
 
     outcome: str
     doc_id: str
@@ -73,8 +73,9 @@ class Example:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
-    """The answer for one recipe. `changed` are the keys that were judged, `not_looked_at` those that differ and were
-    not; `judged_later_by` are the steps that open documents have not met. `by_rule` counts the lost ones."""
+    """The answer for one recipe. `changed` are the keys that were judged, `not_looked_at` those that differ
+    and were not; `judged_later_by` are the steps that open documents have not met. `by_rule` counts the lost
+    ones."""
 
     recipe: str
     changed: tuple[str, ...]
@@ -92,15 +93,18 @@ class Tuned:
 
 
 def tune(out: str, recipes: Sequence[tuple[str, PipelineRecipe]], num_examples: int = 5) -> list[Tuned]:
-    """The answers for recipes (with their names) about the finished output at `out`; `num_examples` of each outcome.
+    """The answers for recipes (with their names) about the finished output at `out`; `num_examples` of each
+    outcome.
 
-    RecipeError where the output has no whole ledger, or a recipe differs in a key that the ledger cannot judge."""
+    RecipeError where the output has no whole ledger, or a recipe differs in a key that the ledger cannot
+    judge."""
     folder = Folder(out)
     check_finished(folder)
     old = recipe_of(folder)
     if old.quality.ledger != "all":
         raise RecipeError(
-            f'{out} was made with quality.ledger = "{old.quality.ledger}", which keeps the deciding rule alone: run its'
+            f'{out} was made with quality.ledger = "{old.quality.ledger}", which keeps the deciding rule'
+            f" alone: run its"
             ' recipe into a new output with quality.ledger = "all"'
         )
     plans = [(name, recipe, *_check_differences(name, out, old, recipe)) for name, recipe in recipes]
@@ -119,7 +123,8 @@ def _check_differences(
     for key in judged:
         if why := _cannot_judge(key, old, new):
             raise RecipeError(
-                f"{name}: {key} differs from the recipe of {out}, and {why}: leave it as it was (recipe.toml there has"
+                f"{name}: {key} differs from the recipe of {out}, and {why}: leave it as it was (recipe.toml"
+                f" there has"
                 " every setting of that run), or run the recipe into a new output",
                 key,
             )
@@ -135,7 +140,12 @@ def _differing(a: Any, b: Any, where: str) -> list[str]:
             for name in a.keys() | b.keys()
             for key in _differing(a.get(name), b.get(name), f"{where}.{name}" if where else name)
         ]
-    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b) and all(isinstance(v, dict) for v in a + b):
+    if (
+        isinstance(a, list)
+        and isinstance(b, list)
+        and len(a) == len(b)
+        and all(isinstance(v, dict) for v in a + b)
+    ):
         return [key for x, y in zip(a, b, strict=True) for key in _differing(x, y, where)]
     return [] if a == b else [where]
 
@@ -147,8 +157,15 @@ def _cannot_judge(key: str, old: PipelineRecipe, new: PipelineRecipe) -> str | N
         left = [name for name in old.quality.rules if name in new.quality.rules]
         cut = set(old.quality.rules) - set(new.quality.rules)
         edits_too_little = bool(cut & _editing(old)) and bool(left or _judged_behind_quality(old))
-        return None if list(new.quality.rules) == left and not edits_too_little else "the ledger has no such measures"
-    if key in ("language.keep", "language.min_score", "language.score_table") or table == "language.min_scores":
+        return (
+            None
+            if list(new.quality.rules) == left and not edits_too_little
+            else "the ledger has no such measures"
+        )
+    if (
+        key in ("language.keep", "language.min_score", "language.score_table")
+        or table == "language.min_scores"
+    ):
         if old.language.prefilter or min(map(least_score, (old.language, new.language))) < 0.5:
             return "with a prefilter, or a score under 0.5, another language may decide"
         if key == "language.keep" and _may_name_languages(old):
@@ -178,11 +195,14 @@ def _editing(recipe: PipelineRecipe) -> set[str]:
 
 def _judged_behind_quality(recipe: PipelineRecipe) -> bool:
     """Whether a step may turn down a text as the rule sets have edited it."""
-    return any(_may_turn_down(stage, recipe) for chain in _chains(recipe) for stage in _behind(chain, "quality"))
+    return any(
+        _may_turn_down(stage, recipe) for chain in _chains(recipe) for stage in _behind(chain, "quality")
+    )
 
 
 def _may_name_languages(recipe: PipelineRecipe) -> bool:
-    """Whether a step of the user's may have given a document another language than the step `language` did."""
+    """Whether a step of the user's may have given a document another language than the step `language`
+    did."""
     return any(":" in stage for chain in _chains(recipe) for stage in _behind(chain, "language"))
 
 
@@ -200,14 +220,16 @@ def _rules(old: PipelineRecipe, new: PipelineRecipe) -> tuple[list[JudgedRule], 
     last = STAGES.index("quality") * _AT_ONCE  # that of quality.no_table, before all rule sets
     for number, found_set in enumerate(sets):
         last = rules[found_set.rules[-1].name].position if found_set.rules else last
-        if found_set.edit is not None and any(later.name in new.quality.rules for later in sets[number + 1 :]):
+        if found_set.edit is not None and any(
+            later.name in new.quality.rules for later in sets[number + 1 :]
+        ):
             edit_ends = last
     return list(rules.values()), edit_ends
 
 
 def _condition(rule: JudgedRule, labels: Sequence[str]) -> str:
-    """The SQL by which a finding `f` (of document `d`) rejects under the new recipe. `labels` are the languages of the
-    documents."""
+    """The SQL by which a finding `f` (of document `d`) rejects under the new recipe. `labels` are the
+    languages of the documents."""
     new = rule.new
     if new is None:
         return SIDES["never"].sql
@@ -220,19 +242,26 @@ def _condition(rule: JudgedRule, labels: Sequence[str]) -> str:
 
 
 def _threshold_sql(rule: Rule, labels: Sequence[str]) -> str:
-    """The threshold for the text of a document `d` in SQL; NULL, which rejects nothing, where its language has none."""
+    """The threshold for the text of a document `d` in SQL; NULL, which rejects nothing, where its language
+    has none."""
     alike = "NULL" if rule.threshold is None else repr(float(rule.threshold))
     own = {label: rule.by_language.get(language_code(label)) for label in labels}
-    cases = [f"WHEN {text_literal(label)} THEN {value!r}::DOUBLE" for label, value in own.items() if value is not None]
+    cases = [
+        f"WHEN {text_literal(label)} THEN {value!r}::DOUBLE"
+        for label, value in own.items()
+        if value is not None
+    ]
     return f"(CASE d.language {' '.join(cases)} ELSE {alike} END)" if cases else alike
 
 
 def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str]) -> str:
-    """A SELECT with a row for each document: its outcome (kept, lost, gained, open, rejected) and deciding rules.
+    """A SELECT with a row for each document: its outcome (kept, lost, gained, open, rejected) and deciding
+    rules.
 
-    `now` and `before` are the positions of the first rules that reject under the new and the old recipe. Rules of other
-    stages keep their verdicts; their position is that of their stage. A record that two sources have read is a document
-    of each, under one id: to each belong the findings of the stages that its source has."""
+    `now` and `before` are the positions of the first rules that reject under the new and the old recipe.
+    Rules of other stages keep their verdicts; their position is that of their stage. A record that two
+    sources have read is a document of each, under one id: to each belong the findings of the stages that its
+    source has."""
     rules, edit_ends = _rules(old, new)
     rejects = " ".join(f"WHEN '{rule.old.name}' THEN {_condition(rule, labels)}" for rule in rules)
     positions = " ".join(f"WHEN '{rule.old.name}' THEN {rule.position}" for rule in rules)
@@ -240,14 +269,18 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
     thresholds = " ".join(
         f"WHEN '{rule.old.name}' THEN {_threshold_sql(rule.new, labels)}"
         for rule in rules
-        if rule.is_changed and rule.new is not None and (rule.new.threshold is not None or rule.new.by_language)
+        if rule.is_changed
+        and rule.new is not None
+        and (rule.new.threshold is not None or rule.new.by_language)
     )
     threshold = f"CASE f.rule {thresholds} ELSE f.threshold END" if thresholds else "f.threshold"
     chains = _chains_by_source(old)
     met = _pairs((source, stage) for source, chain in chains.items() for stage in chain)
     last = _pairs((source, stage) for source, chain in chains.items() for stage in _last(chain, new))
     # A text that was turned down before an edit was measured without it by the rule sets behind it.
-    unedited = "false" if edit_ends is None else f"coalesce(j.before <= {edit_ends} AND d.stage = 'quality', false)"
+    unedited = (
+        "false" if edit_ends is None else f"coalesce(j.before <= {edit_ends} AND d.stage = 'quality', false)"
+    )
     beyond = "false" if edit_ends is None else f"coalesce(j.now > {edit_ends}, true)"
     return f"""
     WITH found AS (
@@ -286,8 +319,8 @@ def _judging_stages(recipe: PipelineRecipe) -> list[str]:
 
 
 def _may_turn_down(stage: str, recipe: PipelineRecipe) -> bool:
-    """Whether a stage behind parse is there for more than to change a text or to give it a score. A step of the user's
-    may do anything."""
+    """Whether a stage behind parse is there for more than to change a text or to give it a score. A step of
+    the user's may do anything."""
     return ":" in stage or any(rule.side != "never" for rule in rules_of(tables_of(recipe), [stage]).values())
 
 
@@ -327,7 +360,9 @@ def _tuned(
     num_examples: int,
 ) -> Tuned:
     name, new, changed, passed = plan
-    labels = [str(row[0]) for row in ask("SELECT DISTINCT language FROM documents WHERE language IS NOT NULL").rows]
+    labels = [
+        str(row[0]) for row in ask("SELECT DISTINCT language FROM documents WHERE language IS NOT NULL").rows
+    ]
     judged = _judged_sql(old, new, labels)
     # One pass over the ledger: the groups, and of each outcome the first documents by id.
     rows = ask(
@@ -338,7 +373,8 @@ def _tuned(
         " WHERE outcome <> 'rejected' GROUP BY language, outcome"
         " UNION ALL SELECT 'host', host, outcome, count(*), NULL FROM all_judged"
         " WHERE outcome <> 'rejected' AND host IN (SELECT host FROM hosts) GROUP BY host, outcome"
-        " UNION ALL SELECT 'rule', new_rule, outcome, count(*), NULL FROM changes WHERE outcome = 'lost' GROUP BY ALL"
+        " UNION ALL SELECT 'rule', new_rule, outcome, count(*), NULL FROM changes WHERE outcome = 'lost'"
+        " GROUP BY ALL"
         " UNION ALL SELECT 'example', NULL, outcome, 0, {'doc_id': doc_id, 'url': url, 'language': language,"
         " 'rule': CASE outcome WHEN 'lost' THEN new_rule ELSE old_rule END,"
         " 'value': CASE outcome WHEN 'lost' THEN new_value ELSE old_value END,"
@@ -381,7 +417,12 @@ def _counts(rows: Sequence[dict[str, Any]], what: str) -> tuple[TuneCounts, ...]
 def _counted(name: str | None, outcomes: dict[str, int]) -> TuneCounts:
     kept, lost, gained = (outcomes.get(outcome, 0) for outcome in ("kept", "lost", "gained"))
     return TuneCounts(
-        name=name, before=kept + lost, after=kept + gained, lost=lost, gained=gained, open=outcomes.get("open", 0)
+        name=name,
+        before=kept + lost,
+        after=kept + gained,
+        lost=lost,
+        gained=gained,
+        open=outcomes.get("open", 0),
     )
 
 

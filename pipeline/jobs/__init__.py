@@ -1,2 +1,2 @@
-"""A command as a Ray job: submission (what is shipped), cluster_jobs (start, follow, stop), live_log (a log on a
-terminal), settings (carries keys)."""
+"""A command as a Ray job: submission (what is shipped), cluster_jobs (start, follow, stop), live_log (a log
+on a terminal), settings (carries keys)."""

@@ -1,4 +1,5 @@
-"""Jobs on a Ray cluster: start a submission or attach to the one that runs already, follow its log, stop it."""
+"""Jobs on a Ray cluster: start a submission or attach to the one that runs already, follow its log, stop
+it."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ _LOG_TRIES: Final = 30
 def start(
     client: JobClient, submission: Submission, settings: Mapping[str, str], *, again: bool
 ) -> tuple[ClusterJob, bool]:
-    """The submission's job, and whether it was there already. One that failed, was stopped or (with `again`) has
-    finished is followed by a new one whose id ends in -2, -3, …; so is one that asked what an output held then."""
+    """The submission's job, and whether it was there already. One that failed, was stopped or (with `again`)
+    has finished is followed by a new one whose id ends in -2, -3, …; so is one that asked what an output held
+    then."""
     tries = _tries(client, submission.id)
     if tries:
         newest = tries[max(tries)]
@@ -45,7 +47,9 @@ def _submit(client: JobClient, job_id: str, submission: Submission, settings: Ma
             "worker_process_setup_hook": "pipeline.jobs.settings.take_settings",
             "env_vars": {"RAY_DEDUP_LOGS": "0"},
         }
-        metadata = {"sluice": submission.id} | ({} if submission.output is None else {OUTPUT: submission.output})
+        metadata = {"sluice": submission.id} | (
+            {} if submission.output is None else {OUTPUT: submission.output}
+        )
         client.submit(job_id, submission.entrypoint, runtime_env, metadata)
 
 
@@ -64,8 +68,8 @@ def stop(client: JobClient, job_id: str) -> ClusterJob:
 
 
 def follow(client: JobClient, job_id: str, write: Callable[[str], None]) -> ClusterJob:
-    """Pass on what the job prints, from its first line, until it has ended. A lost connection is taken up again
-    where it broke; ClusterError after half a minute without an answer."""
+    """Pass on what the job prints, from its first line, until it has ended. A lost connection is taken up
+    again where it broke; ClusterError after half a minute without an answer."""
     passed, failures = 0, 0
     while True:
         try:

@@ -1,4 +1,5 @@
-"""A job's log on a terminal: what a phase has come to as a live line, as a run here shows it; all else as it comes."""
+"""A job's log on a terminal: what a phase has come to as a live line, as a run here shows it; all else as it
+comes."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class LiveLog:
     def __enter__(self) -> LiveLog:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
         if self._rest:
             self._line(self._rest)
         self._stop()

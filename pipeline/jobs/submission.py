@@ -1,9 +1,8 @@
 """What a submission ships: the command rewritten for its job's working folder, and the files that go there.
 
-Nothing here talks to a cluster (`pipeline.jobs.cluster_jobs` does). A submission is a function of its command, the
-recipe, the files that they name and the project's own code; the job's id is a hash of these, so submitting
-twice finds the same job.
-"""
+Nothing here talks to a cluster (`pipeline.jobs.cluster_jobs` does). A submission is a function of its
+command, the recipe, the files that they name and the project's own code; the job's id is a hash of these, so
+submitting twice finds the same job."""
 
 from __future__ import annotations
 
@@ -33,7 +32,8 @@ from trainer.options import TrainRecipe
 SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify", "export")
 """Commands that read and write URLs only, besides files small enough to ship."""
 _OF_NOW: Final = ("scan", "purge", "report", "verify", "export")
-"""Commands whose answer is of what an output holds at that moment: it may differ after a purge, or from a backup."""
+"""Commands whose answer is of what an output holds at that moment: it may differ after a purge, or from a
+backup."""
 READ_FROM_HERE: Final = ("explain", "lineage", "tokenizer", "trace", "tune")
 """Commands that read a little of an output and answer the person who calls them."""
 PACKAGES: Final = ("lineage", "stages", "pipeline", "trainer", "sluice")
@@ -54,8 +54,9 @@ _LASTING_OPTIONS: Final = ("out", "to", "from_output", "runs")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """`arguments` is the command as the job runs it; `files` maps names in the job's working folder to contents;
-    `project` is a hash of the code that is shipped, or "image"; `output` is the place that the command writes to."""
+    """`arguments` is the command as the job runs it; `files` maps names in the job's working folder to
+    contents; `project` is a hash of the code that is shipped, or "image"; `output` is the place that the
+    command writes to."""
 
     command: str
     arguments: tuple[str, ...]
@@ -86,11 +87,13 @@ ParseCommand = Callable[[str, Sequence[str]], argparse.Namespace]
 
 
 def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: bool) -> Submission:
-    """`argv` (a sluice command with its arguments) for a cluster. RecipeError where the command cannot run there, the
-    recipe is wrong, or a place would not outlive the job."""
+    """`argv` (a sluice command with its arguments) for a cluster. RecipeError where the command cannot run
+    there, the recipe is wrong, or a place would not outlive the job."""
     command, *rest = argv or [""]
     if command in READ_FROM_HERE:
-        raise RecipeError(f"cannot submit {command!r}: it reads s3:// from here, so call sluice {command} itself")
+        raise RecipeError(
+            f"cannot submit {command!r}: it reads s3:// from here, so call sluice {command} itself"
+        )
     if command not in SUBMITTABLE:
         raise RecipeError(f"cannot submit {command!r}: expected one of {', '.join(SUBMITTABLE)}")
     options = parse(command, rest)
@@ -109,13 +112,18 @@ def make_submission(argv: Sequence[str], parse: ParseCommand, *, ship_project: b
         name, data = _ship_recipe(command, options, files)
         names[options.recipe] = _add(files, name, data)
     submission = Submission(
-        command=command, arguments=(command, *_renamed(rest, names)), files=files, output=_output(command, options)
+        command=command,
+        arguments=(command, *_renamed(rest, names)),
+        files=files,
+        output=_output(command, options),
     )
     if ship_project:
         project = project_files()
         clash = sorted(files.keys() & project.keys())
         if clash:
-            raise RecipeError(f"{clash[0]} would overwrite a file of Sluice in the job: call it something else")
+            raise RecipeError(
+                f"{clash[0]} would overwrite a file of Sluice in the job: call it something else"
+            )
         submission = replace(submission, files={**project, **files}, project="shipped")
     _check_size(submission.files)
     return submission
@@ -207,7 +215,9 @@ def _ship_encoders(recipe: PipelineRecipe, files: dict[str, bytes]) -> dict[str,
         if is_remote(table.model) or not table.is_encoder:
             continue
         paths = [Path(path.removeprefix("file://")) for path in encoder_files(table.model)]
-        folder = shipped_name(table.model.removeprefix("file://"), b"".join(path.read_bytes() for path in paths))
+        folder = shipped_name(
+            table.model.removeprefix("file://"), b"".join(path.read_bytes() for path in paths)
+        )
         for path in paths:
             _add(files, f"{folder}/{path.name}", path.read_bytes())
         names[table.model] = folder
@@ -241,13 +251,15 @@ def _check_lasting(place: str | None, where: str) -> None:
     if place is None or is_remote(place) or os.path.isabs(place.removeprefix("file://")):
         return
     raise RecipeError(
-        f"{where} = {place!r} is relative to this folder, which the cluster does not see: give an s3:// or https://"
+        f"{where} = {place!r} is relative to this folder, which the cluster does not see: give an s3:// or"
+        f" https://"
         " URL, or the absolute path of a file system that every node shares"
     )
 
 
 def _check_no_secrets(value: object, where: str) -> None:
-    """RecipeError where a string holds credentials: the job's package and its command lie readable on the cluster."""
+    """RecipeError where a string holds credentials: the job's package and its command lie readable on the
+    cluster."""
     if isinstance(value, Mapping):
         for name, one in value.items():
             _check_no_secrets(one, f"{where}.{name}".removeprefix("."))
@@ -256,16 +268,18 @@ def _check_no_secrets(value: object, where: str) -> None:
             _check_no_secrets(one, f"{where}.{number}")
     elif isinstance(value, str) and holds_secrets(value):
         raise RecipeError(
-            f"{where} = {without_secrets(value)!r} holds credentials, which the job's package would show on the"
-            " cluster: write ${SLUICE_SECRET_LOGIN} before @ or ${SLUICE_SECRET_SIGNED} behind ? in their place, and"
+            f"{where} = {without_secrets(value)!r} holds credentials, which the job's package would show on"
+            f" the"
+            " cluster: write ${SLUICE_SECRET_LOGIN} before @ or ${SLUICE_SECRET_SIGNED} behind ? in their"
+            " place, and"
             " set that variable in this shell"
         )
 
 
 def shipped_name(path: str, data: bytes) -> str:
-    """Where a file lies in the job's folder: where it lies here if that is below the working folder, so that the
-    recipe stays as it is; else in a folder named by its content, under its own name, since a run's index names its
-    tokenizer."""
+    """Where a file lies in the job's folder: where it lies here if that is below the working folder, so that
+    the recipe stays as it is; else in a folder named by its content, under its own name, since a run's index
+    names its tokenizer."""
     relative = PurePosixPath(os.path.normpath(path))
     if not relative.is_absolute() and ".." not in relative.parts:
         return str(relative)
@@ -323,6 +337,7 @@ def _check_size(files: Mapping[str, bytes]) -> None:
     if total > MAX_SHIPPED_BYTES:
         largest = max(files, key=lambda name: len(files[name]))
         raise RecipeError(
-            f"the submission would ship {total:,} bytes, at most {MAX_SHIPPED_BYTES:,} can be; the largest is {largest}"
+            f"the submission would ship {total:,} bytes, at most {MAX_SHIPPED_BYTES:,} can be; the largest is"
+            f" {largest}"
             f" ({len(files[largest]):,}). Put it on a file system that every node shares, or into the image."
         )

@@ -24,17 +24,21 @@ def check_can_work(models: Sequence[ModelStep], ray: RayTable) -> None:
     if models and ray.in_process:
         named = " and ".join(f"{model.name} ({model.table})" for model in models)
         raise RecipeError(
-            f'ray.address = "{IN_PROCESS}" carries units out in this process, and {named} works on actors of Ray\'s:'
+            f'ray.address = "{IN_PROCESS}" carries units out in this process, and {named} works on actors of'
+            f" Ray's:"
             ' set ray.address = "local" (fastText classifiers and plain functions need no actors)',
             "ray.address",
         )
 
 
-def plan_actors(models: Sequence[ModelStep], ray: RayTable, say: Callable[[str], None]) -> dict[str, ActorResources]:
-    """The actors of each model, by its name. ResourceError where the cluster can never hold the fewest of them.
+def plan_actors(
+    models: Sequence[ModelStep], ray: RayTable, say: Callable[[str], None]
+) -> dict[str, ActorResources]:
+    """The actors of each model, by its name. ResourceError where the cluster can never hold the fewest of
+    them.
 
-    A model that asks for GPUs where there are none runs on processors, and where no processor would be left for
-    reading the actors reserve none; both is said."""
+    A model that asks for GPUs where there are none runs on processors, and where no processor would be left
+    for reading the actors reserve none; both is said."""
     if not models:
         return {}
     any_gpu = ray.grows or num_gpus() > 0

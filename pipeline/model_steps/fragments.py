@@ -1,10 +1,11 @@
-"""Fragments of a unit: outcomes of its first steps as files, for models that work on them while reading goes on.
+"""Fragments of a unit: outcomes of its first steps as files, for models that work on them while reading goes
+on.
 
 work/units/<key>/<number>-<hash>.arrow            at most 256 documents, and the rejections between them, in order
 work/units/<key>/<number>-<hash>.<model>.arrow    what a model answered for the documents
 
-A fragment is named by its content too, so that what a model answered for another content is never taken for it.
-"""
+A fragment is named by its content too, so that what a model answered for another content is never taken for
+it."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ _FACTS: Final = b"sluice"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragment:
-    """A fragment's file, relative to OUT and without `.arrow`, and how many documents, less rejections, it holds."""
+    """A fragment's file, relative to OUT and without `.arrow`, and how many documents, less rejections, it
+    holds."""
 
     name: str
     num_documents: int
@@ -69,14 +71,15 @@ class Fragment:
         return f"{self.name}.arrow"
 
     def answers(self, model: str) -> str:
-        """The file of what a model answered. Its name may hold any character that a module's or a rule's can."""
+        """The file of what a model answered. Its name may hold any character that a module's or a rule's
+        can."""
         return f"{self.name}.{content_hash(model.encode()).hex()[:12]}.arrow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentsResult(JsonRecord):
-    """fragments.json: what reading an input file counted before its models were asked (with no part and no rejections),
-    and the fragments that hold its documents, in order."""
+    """fragments.json: what reading an input file counted before its models were asked (with no part and no
+    rejections), and the fragments that hold its documents, in order."""
 
     read: ReadResult
     fragments: tuple[Fragment, ...]
@@ -84,7 +87,8 @@ class FragmentsResult(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentContent:
-    """The outcomes of a fragment, and the seconds by stage of the steps behind the fragment that it was made from."""
+    """The outcomes of a fragment, and the seconds by stage of the steps behind the fragment that it was made
+    from."""
 
     outcomes: tuple[Outcome, ...]
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -92,7 +96,8 @@ class FragmentContent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What a model answered for the documents of a fragment, on which kind of device, and how long that took."""
+    """What a model answered for the documents of a fragment, on which kind of device, and how long that
+    took."""
 
     device: str
     seconds: float
@@ -100,8 +105,8 @@ class Answers:
 
 
 def cut(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
-    """The outcomes in runs for one fragment each: a function of the outcomes alone. The last one may be empty of
-    documents."""
+    """The outcomes in runs for one fragment each: a function of the outcomes alone. The last one may be empty
+    of documents."""
     found: list[Outcome] = []
     num_documents = num_chars = 0
     for outcome in outcomes:
@@ -142,7 +147,10 @@ def publish_answers(out: Folder, fragment: Fragment, model: str, answers: Answer
     if any(isinstance(answer, (Document, Rejection)) for answer in found):
         table = pa.Table.from_pylist([_row(cast(Outcome, answer)) for answer in found], schema=_OUTCOMES)
     else:
-        rows = [{"fault": _fault_row(answer)} if isinstance(answer, Fault) else {"score": answer} for answer in found]
+        rows = [
+            {"fault": _fault_row(answer)} if isinstance(answer, Fault) else {"score": answer}
+            for answer in found
+        ]
         table = pa.Table.from_pylist(rows, schema=_SCORES)
     facts = {"device": answers.device, "seconds": answers.seconds}
     out.publish(fragment.answers(model), _written(table, facts))
@@ -156,7 +164,9 @@ def read_answers(out: Folder, fragment: Fragment, model: str) -> Answers | None:
         return None
     answers: Iterator[Answer]
     if "score" in table.column_names:
-        answers = (row["score"] if row["fault"] is None else _fault(row["fault"]) for row in table.to_pylist())
+        answers = (
+            row["score"] if row["fault"] is None else _fault(row["fault"]) for row in table.to_pylist()
+        )
     else:
         answers = (_outcome(row) for row in table.to_pylist())
     return Answers(answers=tuple(answers), **_facts(table))
@@ -202,7 +212,9 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     row |= {"file": _stored(place.file), "offset": place.offset, "length": place.length}
     row["scores"] = [{"name": _stored(name), "score": score} for name, score in document.scores]
     row["labels"] = [{"name": _stored(name), "label": _stored(label)} for name, label in document.labels]
-    row["edits"] = [{"stage": _stored(e.stage), "kind": _stored(e.kind), "count": e.count} for e in document.edits]
+    row["edits"] = [
+        {"stage": _stored(e.stage), "kind": _stored(e.kind), "count": e.count} for e in document.edits
+    ]
     row["findings"] = [_finding_row(finding) for finding in document.findings]
     if isinstance(outcome, Rejection):
         row["rejected_by"] = _finding_row(outcome.finding)
@@ -217,7 +229,9 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
         place=Place(file=_text(row["file"]), offset=row["offset"], length=row["length"]),
         scores=tuple((_text(each["name"]), each["score"]) for each in row["scores"]),
         labels=tuple((_text(each["name"]), _text(each["label"])) for each in row["labels"]),
-        edits=tuple(Edit(stage=_text(e["stage"]), kind=_text(e["kind"]), count=e["count"]) for e in row["edits"]),
+        edits=tuple(
+            Edit(stage=_text(e["stage"]), kind=_text(e["kind"]), count=e["count"]) for e in row["edits"]
+        ),
         findings=tuple(map(_finding, row["findings"])),
     )
     if row["rejected_by"] is None:
@@ -273,6 +287,8 @@ def _as_is(value: Any) -> Any:
 
 
 _TAKEN: Final = {
-    name: _text if _OUTCOMES.field(name).type == _TEXT and name not in ("doc_id", "raw_hash", "text_hash") else _as_is
+    name: _text
+    if _OUTCOMES.field(name).type == _TEXT and name not in ("doc_id", "raw_hash", "text_hash")
+    else _as_is
     for name in _PLAIN
 }

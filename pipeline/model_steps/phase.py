@@ -5,10 +5,10 @@
        steps      those between two models, fragment by fragment
     3. finish     the last steps, on fragments and answers; the unit's files as reading without models publishes them
 
-1 and 2 are one Dataset whose operators all run at once, 3 is another. Fragments are cut by what is in them, batches
-never cross them, and each file is named by what it was made from. So the bytes are the same with any number of actors,
-in any order and after any death; they are a function of the kind of device that a model ran on, which the run records.
-"""
+1 and 2 are one Dataset whose operators all run at once, 3 is another. Fragments are cut by what is in them,
+batches never cross them, and each file is named by what it was made from. So the bytes are the same with any
+number of actors, in any order and after any death; they are a function of the kind of device that a model ran
+on, which the run records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ DEVICES: Final = "work/devices.json"
 def read_inputs(
     run: Run, job: ReadJob, actors: Mapping[str, ActorResources], watch: Callable[[ReadResult], None]
 ) -> list[ReadResult]:
-    """What came of every input file, in plan order: those of sources without models as `read_phase` has it."""
+    """What came of every input file, in plan order: those of sources without models as `read_phase` has
+    it."""
     chains = {steps: build_chain(steps, job.tables) for steps in dict.fromkeys(job.steps)}
     by_chain: dict[tuple[str, ...], list[Unit]] = {}
     plain: list[Unit] = []
@@ -73,15 +74,17 @@ def _read_with_models(
     actors: Mapping[str, ActorResources],
     watch: Callable[[ReadResult], None],
 ) -> list[ReadResult]:
-    """The units of sources with one chain, some hundreds after the others: so the fragments of a large run never lie
-    in its output all at once."""
+    """The units of sources with one chain, some hundreds after the others: so the fragments of a large run
+    never lie in its output all at once."""
     results: list[ReadResult] = []
     on_gpu = frozenset(model.name for model in chain.models if actors[model.name].gpus)
     for first in range(0, len(units), most_rows()):
         now = units[first : first + most_rows()]
         model_job = ModelJob(read=job, on_gpu=on_gpu, devices=_settled(run))
         _ask_models(run, model_job, chain, now, actors)
-        results += run_phase(run, _finish_phase(run, replace(model_job, devices=_settled(run)), chain, now, watch))
+        results += run_phase(
+            run, _finish_phase(run, replace(model_job, devices=_settled(run)), chain, now, watch)
+        )
     return results
 
 
@@ -143,7 +146,9 @@ def _reader(chain: Chain) -> PieceReader[ModelJob, Unit, UnitFragment, None]:
     )
 
 
-def _operators(chain: Chain, actors: Mapping[str, ActorResources]) -> list[PieceOperator[ModelJob, UnitFragment]]:
+def _operators(
+    chain: Chain, actors: Mapping[str, ActorResources]
+) -> list[PieceOperator[ModelJob, UnitFragment]]:
     """The models in order, and between those of two steps the steps from the one to before the other."""
     found: list[PieceOperator[ModelJob, UnitFragment]] = []
     cuts = cuts_of(chain)

@@ -1,4 +1,5 @@
-"""What workers and actors do with a unit: cut it into fragments, ask a model of each, make the unit's files of them."""
+"""What workers and actors do with a unit: cut it into fragments, ask a model of each, make the unit's files
+of them."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ _NO_PART: Final = CleanPart(file="", num_rows=0, hash="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelJob:
-    """What all units share. `on_gpu` names the models that run on GPUs; `devices` are the kinds that are settled."""
+    """What all units share. `on_gpu` names the models that run on GPUs; `devices` are the kinds that are
+    settled."""
 
     read: ReadJob
     on_gpu: frozenset[str]
@@ -64,7 +66,8 @@ class UnitFragment:
 
 
 def read_fragments(job: ModelJob, unit: Unit) -> Iterator[UnitFragment | Ended]:
-    """The unit's fragments, each as soon as it is published. What an earlier call read whole is not read again."""
+    """The unit's fragments, each as soon as it is published. What an earlier call read whole is not read
+    again."""
     out, marker = Folder(job.read.out), _marker(unit)
     if out.exists(marker):
         known = FragmentsResult.from_json(json.loads(out.read(marker)))
@@ -116,7 +119,9 @@ class AskModel:
         if not documents:
             return piece
         on_gpu = self.model in job.on_gpu
-        stage = next(stage for stage in chain_of(job.read, piece.unit.source_index).models if stage.name == self.model)
+        stage = next(
+            stage for stage in chain_of(job.read, piece.unit.source_index).models if stage.name == self.model
+        )
         device = device_of_encoder(on_gpu) if stage.gives_scores else device_of_class(on_gpu)
         if settled is not None:
             check_device(self.model, device, settled, piece)
@@ -142,7 +147,11 @@ def _loaded_model(job: ModelJob, stage: ModelStep) -> Callable[[Sequence[Documen
 def _stored(stage: ModelStep, documents: Sequence[Document], answers: Sequence[Answer]) -> Iterator[Answer]:
     """The answers as a file holds them: among outcomes, that a class raised is one of them."""
     for document, answer in zip(documents, answers, strict=True):
-        yield failed(document, stage.name, answer) if isinstance(answer, Fault) and not stage.gives_scores else answer
+        yield (
+            failed(document, stage.name, answer)
+            if isinstance(answer, Fault) and not stage.gives_scores
+            else answer
+        )
 
 
 def _on(piece: UnitFragment, model: str, device: str) -> UnitFragment:
@@ -152,8 +161,10 @@ def _on(piece: UnitFragment, model: str, device: str) -> UnitFragment:
 def check_device(model: str, device: str, settled: str, piece: UnitFragment) -> None:
     if device != settled:
         raise RecipeError(
-            f"{model}: {piece} was to be scored on {device!r}, and the run's other scores are of {settled!r}, whose"
-            " last digits differ: make the same call again where all its actors find the one kind (its key `resources`"
+            f"{model}: {piece} was to be scored on {device!r}, and the run's other scores are of {settled!r},"
+            f" whose"
+            " last digits differ: make the same call again where all its actors find the one kind (its key"
+            " `resources`"
             " keeps them to nodes that have it), or run into a new output"
         )
 
@@ -176,13 +187,16 @@ class StepsBetween:
 
 
 def finish_unit(job: ModelJob, unit: Unit) -> ReadResult:
-    """Publish what reading the unit without models apart would publish, from its fragments and the answers; remove
-    these."""
+    """Publish what reading the unit without models apart would publish, from its fragments and the answers;
+    remove these."""
     out = Folder(job.read.out)
     if out.exists(unit.marker):  # the task ran before and its worker was lost behind the marker
         return ReadResult.from_json(json.loads(out.read(unit.marker)))
     known = FragmentsResult.from_json(json.loads(out.read(_marker(unit))))
-    tally, chain = UnitTally.resumed(known.read, strict=job.read.strict), chain_of(job.read, unit.source_index)
+    tally, chain = (
+        UnitTally.resumed(known.read, strict=job.read.strict),
+        chain_of(job.read, unit.source_index),
+    )
     started, level = time.perf_counter(), len(cuts_of(chain)) - 1
     options = replace(job.read.unit_files, keep_text=False)  # reading has written the texts after parse
     with named_in_errors(unit), UnitWriter(out, options, unit, tally) as writer:
@@ -200,9 +214,11 @@ def finish_unit(job: ModelJob, unit: Unit) -> ReadResult:
     return result
 
 
-def _answered(job: ModelJob, chain: Chain, fragment: Fragment, level: int, seconds: dict[str, float]) -> list[Outcome]:
-    """What the steps behind a cut, up to the next one or the last, make of a fragment, when its models have answered.
-    The seconds that this took, the models and earlier steps, are added to `seconds` by stage.
+def _answered(
+    job: ModelJob, chain: Chain, fragment: Fragment, level: int, seconds: dict[str, float]
+) -> list[Outcome]:
+    """What the steps behind a cut, up to the next one or the last, make of a fragment, when its models have
+    answered. The seconds that this took, the models and earlier steps, are added to `seconds` by stage.
 
     RecipeError where the answers are of another kind of device than the run's."""
     out, at_level, cuts = Folder(job.read.out), _at_level(fragment, level), cuts_of(chain)
@@ -225,7 +241,8 @@ def _add(seconds: dict[str, float], more: Mapping[str, float]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CountTries:
-    """How often an operator's work on a fragment began, by files that each try leaves where a worker has died."""
+    """How often an operator's work on a fragment began, by files that each try leaves where a worker has
+    died."""
 
     operator: str
 

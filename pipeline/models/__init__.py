@@ -1,1 +1,2 @@
-"""Models of model steps, on whatever device their actor has: what a device is called; the transformers encoder."""
+"""Models of model steps, on whatever device their actor has: what a device is called; the transformers
+encoder."""

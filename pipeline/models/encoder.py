@@ -1,10 +1,9 @@
 """A transformers encoder with its classification head: texts to scores of one label.
 
-The scores of a call are a function of its texts, of the model and of the kind of device: batches are cut from the texts
-in the order of their lengths, and the number of threads is given. A text's score in two different batches, and even in
-two rows of one batch, differs by rounding (padding and place change the order of sums). So equal texts of a call are
-scored once, and whoever wants equal bytes passes the same texts together.
-"""
+The scores of a call are a function of its texts, of the model and of the kind of device: batches are cut from
+the texts in the order of their lengths, and the number of threads is given. A text's score in two different
+batches, and even in two rows of one batch, differs by rounding (padding and place change the order of sums).
+So equal texts of a call are scored once, and whoever wants equal bytes passes the same texts together."""
 
 from __future__ import annotations
 
@@ -19,15 +18,16 @@ from stages.steps.encoder_folder import EncoderConfig, as_local_folder, read_enc
 from stages.steps.model_step import NoRoomError, num_threads
 
 _CHARS_OF_A_TOKEN: Final = 32
-"""Characters of a text that are looked at for each token: a page of a megabyte is not tokenized for its first 512."""
+"""Characters of a text that are looked at for each token: a page of a megabyte is not tokenized for its first
+512."""
 
 
 def load_encoder(table: ClassifierTable, on_gpu: bool) -> Callable[[Sequence[str]], list[float]]:
     """The encoder of a table: a function of texts to their scores.
 
-    A score is the label's probability, or what the head gives where it has one output. RecipeError if the folder cannot
-    be read as a model, or transformers is not installed; the function raises NoRoomError where a batch does not fit
-    into a GPU's memory."""
+    A score is the label's probability, or what the head gives where it has one output. RecipeError if the
+    folder cannot be read as a model, or transformers is not installed; the function raises NoRoomError where
+    a batch does not fit into a GPU's memory."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     config = read_encoder_config(table.model)
     with as_local_folder(table.model) as folder:
@@ -41,7 +41,8 @@ def check_installed(tables: Sequence[ClassifierTable]) -> None:
     for table in tables:
         if missing and table.is_encoder:
             raise RecipeError(
-                f"classifier.model = {table.model!r} is a transformers encoder, and {' and '.join(missing)} cannot be"
+                f"classifier.model = {table.model!r} is a transformers encoder, and {' and '.join(missing)}"
+                f" cannot be"
                 " imported: install the extra `models` (pip install '.[models]' in the checkout)"
             )
 
@@ -54,7 +55,9 @@ def _loaded(table: ClassifierTable, folder: str) -> tuple[Any, Any]:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
         model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
             folder,
             local_files_only=True,
@@ -69,13 +72,15 @@ def _loaded(table: ClassifierTable, folder: str) -> tuple[Any, Any]:
         ) from error
     if info["missing_keys"]:
         missing = ", ".join(sorted(info["missing_keys"])[:5])
-        raise RecipeError(f"classifier.model = {table.model!r} has no weights for {missing}: expected a whole model")
+        raise RecipeError(
+            f"classifier.model = {table.model!r} has no weights for {missing}: expected a whole model"
+        )
     return tokenizer, model
 
 
 def _num_positions(model: Any) -> int | None:
-    """The tokens that a model has positions for; None if it sets no bound. RoBERTa and its kind number them from behind
-    the position of padding, so that the first rows of their table are no token's."""
+    """The tokens that a model has positions for; None if it sets no bound. RoBERTa and its kind number them
+    from behind the position of padding, so that the first rows of their table are no token's."""
     positions: int | None = getattr(model.config, "max_position_embeddings", None)
     for name, module in model.named_modules():
         padding = getattr(module, "padding_idx", None)
@@ -89,7 +94,9 @@ def _in_one_line(error: Exception) -> str:
 
 
 class _Encoder:
-    def __init__(self, table: ClassifierTable, config: EncoderConfig, tokenizer: Any, model: Any, device: str) -> None:
+    def __init__(
+        self, table: ClassifierTable, config: EncoderConfig, tokenizer: Any, model: Any, device: str
+    ) -> None:
         import torch
 
         torch.set_num_threads(num_threads(table))
@@ -97,7 +104,9 @@ class _Encoder:
         self._label = config.labels.index(table.label)
         self._tokenizer = tokenizer
         self._model = model.eval().to(device)
-        self._max_tokens = min(table.max_tokens, _num_positions(model) or table.max_tokens, tokenizer.model_max_length)
+        self._max_tokens = min(
+            table.max_tokens, _num_positions(model) or table.max_tokens, tokenizer.model_max_length
+        )
 
     def __call__(self, texts: Sequence[str]) -> list[float]:
         """The score of each text."""
@@ -124,7 +133,9 @@ class _Encoder:
         """The scores of one batch, (B,)."""
         import torch
 
-        batch_BT = self._tokenizer.pad({"input_ids": list(map(list, tokens))}, return_tensors="pt").to(self._device)
+        batch_BT = self._tokenizer.pad({"input_ids": list(map(list, tokens))}, return_tensors="pt").to(
+            self._device
+        )
         with torch.inference_mode():
             logits_BL = self._model(**batch_BT).logits.double()
         if not bool(torch.isfinite(logits_BL).all()):

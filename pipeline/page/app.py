@@ -1,7 +1,7 @@
 """The page as an application: its outputs, what each place is answered by, and what an error looks like.
 
-Of one output the pages lie below the base of all, of several each below a name of its own. The output of a run that has
-not ended shows how far it is in place of every page."""
+Of one output the pages lie below the base of all, of several each below a name of its own. The output of a
+run that has not ended shows how far it is in place of every page."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def make_app(
     read_only: bool = False,
     cluster: str | None = None,
 ) -> web.Application:
-    """The page's application, to be served as `access` says, of these outputs as of a version of the corpus or now, and
-    of the jobs of a `cluster`, by the address of its dashboard."""
+    """The page's application, to be served as `access` says, of these outputs as of a version of the corpus
+    or now, and of the jobs of a `cluster`, by the address of its dashboard."""
     templates, commands = environment(), Commands()
     names = _names(outs)
     places = tuple(
@@ -60,7 +60,9 @@ def make_app(
         )
         for out, place in zip(outs, places, strict=True)
     ]
-    app = web.Application(middlewares=[guard(access), _errors(sites), _unfinished(sites)], client_max_size=16 << 20)
+    app = web.Application(
+        middlewares=[guard(access), _errors(sites), _unfinished(sites)], client_max_size=16 << 20
+    )
     app.router.add_get(f"{access.base}static/{{name}}", _static)
     if len(sites) > 1:
         app.add_routes(outputs.routes(sites, access.base))
@@ -79,11 +81,15 @@ def make_app(
 
 
 def _names(outs: Sequence[Folder]) -> list[str]:
-    """A name for each output in the paths of its pages: the last of its own, and a number where several have it."""
+    """A name for each output in the paths of its pages: the last of its own, and a number where several have
+    it."""
     names: list[str] = []
     for out in outs:
         last = out.url.rstrip("/").rpartition("/")[2]
-        name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in last).strip(".") or "out"
+        name = (
+            "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in last).strip(".")
+            or "out"
+        )
         number = 1
         while (f"{name}-{number}" if number > 1 else name) in [*names, "static", "login", "jobs"]:
             number += 1
@@ -99,7 +105,9 @@ async def _static(request: web.Request) -> web.Response:
     if name not in known or path.suffix not in _TYPES:
         raise web.HTTPNotFound(headers=HEADERS)
     headers = {**HEADERS, "Cache-Control": "max-age=300"}
-    return web.Response(body=path.read_bytes(), content_type=_TYPES[path.suffix], charset="utf-8", headers=headers)
+    return web.Response(
+        body=path.read_bytes(), content_type=_TYPES[path.suffix], charset="utf-8", headers=headers
+    )
 
 
 def _site_of(sites: Sequence[Site], request: web.Request) -> Site | None:
@@ -119,7 +127,8 @@ def _errors(sites: Sequence[Site]) -> Any:
             return site.show(request, "error", status=error.status, message="There is no such page.")
         except (StorageError, PurgeError, RecipeError, HeldError, ValueError) as error:
             template = "_error" if "HX-Request" in request.headers else "error"
-            # A piece of a page is put in its place whatever it says; htmx puts no answer there that is an error.
+            # A piece of a page is put in its place whatever it says; htmx puts no answer there that is an
+            # error.
             status = 200 if template == "_error" else 404 if request.method == "GET" else 409
             return site.show(request, template, status=status, message=str(error))
 

@@ -1,10 +1,11 @@
-"""Who is answered: whoever has the page's token, from the page itself, under the address that it is served at.
+"""Who is answered: whoever has the page's token, from the page itself, under the address that it is served
+at.
 
-The token of the address that is printed becomes a cookie that no other site can send. Browsers send a cookie to every
-port of a host: so this one has its port in its name, and a path that no other server has. A request is refused unless
-its Host is the address served (so no other name can be bound to it) and, where it changes something, its Origin too and
-the secret of the form that it comes from. Everything shown is escaped; the page loads its own files and nothing else.
-"""
+The token of the address that is printed becomes a cookie that no other site can send. Browsers send a cookie
+to every port of a host: so this one has its port in its name, and a path that no other server has. A request
+is refused unless its Host is the address served (so no other name can be bound to it) and, where it changes
+something, its Origin too and the secret of the form that it comes from. Everything shown is escaped; the page
+loads its own files and nothing else."""
 
 from __future__ import annotations
 
@@ -55,9 +56,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where the page is served and what opens it: `address` as host:port on loopback, `base` the path that every page
-    lies below, with a slash at both ends. `public`: the origin at which a proxy serves it too (https://host), or
-    None."""
+    """Where the page is served and what opens it: `address` as host:port on loopback, `base` the path that
+    every page lies below, with a slash at both ends. `public`: the origin at which a proxy serves it too
+    (https://host), or None."""
 
     address: str
     base: str
@@ -115,8 +116,9 @@ class Access:
 
 
 def make_access(port: int, base: str | None, token_file: str | None, public_url: str | None) -> Access:
-    """Where a page on `port` of loopback is served. Without a `token_file` the token is a new one, and the path too
-    unless it is given; with one both are the same at every start. RecipeError for a value that is none."""
+    """Where a page on `port` of loopback is served. Without a `token_file` the token is a new one, and the
+    path too unless it is given; with one both are the same at every start. RecipeError for a value that is
+    none."""
     token = secrets.token_urlsafe(24) if token_file is None else read_token(token_file)
     public = None
     if public_url is not None:
@@ -125,7 +127,8 @@ def make_access(port: int, base: str | None, token_file: str | None, public_url:
             raise RecipeError("--public-url has the path of the page, so --base does not go with it")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise RecipeError(
-                f"--public-url {public_url!r}: expected where a proxy serves the page, as in https://data.example.org/lineage/"
+                f"--public-url {public_url!r}: expected where a proxy serves the page, as in"
+                f" https://data.example.org/lineage/"
             )
         public, base = f"{parts.scheme}://{parts.netloc}", parts.path.strip("/")
     if base is None:
@@ -140,8 +143,8 @@ def make_access(port: int, base: str | None, token_file: str | None, public_url:
 
 
 def read_token(path: str) -> str:
-    """The token in a file that only its owner may read; it is made with a new one where there is none. RecipeError for
-    a file that others can read, or that holds no token."""
+    """The token in a file that only its owner may read; it is made with a new one where there is none.
+    RecipeError for a file that others can read, or that holds no token."""
     file = Path(path)
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -154,20 +157,24 @@ def read_token(path: str) -> str:
             new.write(secrets.token_urlsafe(24) + "\n")
     try:
         if file.stat().st_mode & 0o077:
-            raise RecipeError(f"--token-file {path}: others can read it, and it opens the page: chmod 600 {path}")
+            raise RecipeError(
+                f"--token-file {path}: others can read it, and it opens the page: chmod 600 {path}"
+            )
         token = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise RecipeError(f"--token-file {path} cannot be read: {error}") from error
     if len(token) < _LEAST_TOKEN or not re.fullmatch(r"[A-Za-z0-9_.~-]+", token):
         raise RecipeError(
-            f"--token-file {path}: expected at least {_LEAST_TOKEN} letters, digits and . _ ~ -; a file that is not"
+            f"--token-file {path}: expected at least {_LEAST_TOKEN} letters, digits and . _ ~ -; a file that"
+            f" is not"
             " there yet is made with a good one"
         )
     return token
 
 
 def guard(access: Access) -> Any:
-    """A middleware that refuses what does not come from the page itself, opened by somebody who has the token."""
+    """A middleware that refuses what does not come from the page itself, opened by somebody who has the
+    token."""
     environment = escaping("pipeline.page", "templates")
     style = escaping("pipeline.report", ".").get_template("style.css").render()
 
@@ -181,11 +188,15 @@ def guard(access: Access) -> Any:
         if request.path.endswith("/login"):
             to = ""
         # The path of the pages is told to nobody who has not got it, or the token.
-        return asked_for(401, "login", action=f"{access.base}login" if below else "/login", to=to, wrong=wrong)
+        return asked_for(
+            401, "login", action=f"{access.base}login" if below else "/login", to=to, wrong=wrong
+        )
 
     def opened(request: web.Request, to: str) -> web.Response:
         answer = web.HTTPFound(access.base + to, headers=HEADERS)
-        is_safe = access.public is not None and access.public.startswith("https:") and _is_public(request, access)
+        is_safe = (
+            access.public is not None and access.public.startswith("https:") and _is_public(request, access)
+        )
         answer.set_cookie(
             access.cookie,
             access.session(time.time()),
@@ -201,7 +212,8 @@ def guard(access: Access) -> Any:
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.host not in access.hosts or not _forwarded_as(request, access):
             raise web.HTTPForbidden(
-                text="refused: this page is served on loopback only (behind a proxy: --public-url)", headers=HEADERS
+                text="refused: this page is served on loopback only (behind a proxy: --public-url)",
+                headers=HEADERS,
             )
         if request.method not in ("GET", "HEAD") and request.headers.get("Origin") not in access.origins:
             raise web.HTTPForbidden(text="refused: the request comes from another page", headers=HEADERS)
@@ -218,7 +230,9 @@ def guard(access: Access) -> Any:
         session = request.cookies.get(access.cookie, "")
         if not access.is_session(session, time.time()):
             if _is_from_a_link(request, access):
-                return asked_for(401, "from_a_link", to=access.base + _place(request, access.base, retried=True))
+                return asked_for(
+                    401, "from_a_link", to=access.base + _place(request, access.base, retried=True)
+                )
             return login(request)
         if _RETRIED in request.query:
             raise web.HTTPFound(access.base + _place(request, access.base), headers=HEADERS)
@@ -226,7 +240,9 @@ def guard(access: Access) -> Any:
         if request.method == "POST":
             given = request.headers.get("X-Form-Secret") or str((await request.post()).get("form_secret", ""))
             if not hmac.compare_digest(given.encode(), request[FORM_SECRET].encode()):
-                raise web.HTTPForbidden(text="refused: the form is not of this page: load it again", headers=HEADERS)
+                raise web.HTTPForbidden(
+                    text="refused: the form is not of this page: load it again", headers=HEADERS
+                )
         return await handler(request)
 
     return middleware
@@ -249,8 +265,8 @@ def _forwarded_as(request: web.Request, access: Access) -> bool:
 
 
 def _is_from_a_link(request: web.Request, access: Access) -> bool:
-    """Whether another site's link led here: no cookie comes with it, whether or not there is one. The page that answers
-    goes on to the same place by itself, and then it comes."""
+    """Whether another site's link led here: no cookie comes with it, whether or not there is one. The page
+    that answers goes on to the same place by itself, and then it comes."""
     return (
         request.method == "GET"
         and request.path.startswith(access.base)
@@ -271,4 +287,8 @@ def _place(request: web.Request, base: str, *, retried: bool = False) -> str:
 def _harmless(place: str) -> str:
     """A place below the base, as a link or form gives it; the front page for what would lead elsewhere."""
     path = place.partition("?")[0]
-    return "" if place.startswith("/") or ":" in path or _FOREIGN.search(path) or re.search(r"[\r\n]", place) else place
+    return (
+        ""
+        if place.startswith("/") or ":" in path or _FOREIGN.search(path) or re.search(r"[\r\n]", place)
+        else place
+    )

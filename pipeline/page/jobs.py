@@ -1,4 +1,5 @@
-"""Work that takes longer than an answer may: a plan, a purge, a check. It goes on whoever looks, and is begun once."""
+"""Work that takes longer than an answer may: a plan, a purge, a check. It goes on whoever looks, and is begun
+once."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ State = Literal["working", "done", "failed"]
 
 @dataclass(slots=True)
 class Job:
-    """A piece of work under way or done: what it said, when it began (seconds since 1970), what came of it. `followed`
-    is the job that was made of it: a purge of its plan, once."""
+    """A piece of work under way or done: what it said, when it began (seconds since 1970), what came of it.
+    `followed` is the job that was made of it: a purge of its plan, once."""
 
     name: str
     what: str
@@ -56,7 +57,9 @@ class Jobs:
     def get(self, name: str) -> Job:
         """The job of a name. PurgeError where there is none: names end with the page that gave them."""
         if name not in self._jobs:
-            raise PurgeError("there is no such plan here any more: the page was started again since. Plan it anew")
+            raise PurgeError(
+                "there is no such plan here any more: the page was started again since. Plan it anew"
+            )
         return self._jobs[name]
 
     def begin(self, what: str, work: Callable[[Job], Awaitable[Any]]) -> Job:

@@ -1,4 +1,5 @@
-"""The lists of documents that were shown last, so that a document's page leads to the one before it and behind it."""
+"""The lists of documents that were shown last, so that a document's page leads to the one before it and
+behind it."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class ShownList:
 
 
 class RecentLists:
-    """Lists by a key that is a function of what they hold, so that a link to a document in a list stays one."""
+    """Lists by a key that is a function of what they hold, so that a link to a document in a list stays
+    one."""
 
     def __init__(self) -> None:
         self._lists: OrderedDict[str, ShownList] = OrderedDict()

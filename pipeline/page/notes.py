@@ -1,8 +1,8 @@
-"""What the page keeps for the person who serves it, outside of every output: the basket, saved queries, who looked at
-personal data, what `verify` found after a purge. It outlives the page; an output stays closed.
+"""What the page keeps for the person who serves it, outside of every output: the basket, saved queries, who
+looked at personal data, what `verify` found after a purge. It outlives the page; an output stays closed.
 
-$XDG_STATE_HOME/sluice/page/<output>/ (~/.local/state without it): basket.json, queries.json, unmasked.jsonl, proofs/.
-"""
+$XDG_STATE_HOME/sluice/page/<output>/ (~/.local/state without it): basket.json, queries.json, unmasked.jsonl,
+proofs/."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ class Notes:
         return sorted((SavedQuery(**row) for row in self._read("queries.json")), key=lambda query: query.name)
 
     def save(self, query: SavedQuery) -> None:
-        """Save a query; one of that name gives way. RecipeError for one without name or words, or one too many."""
+        """Save a query; one of that name gives way. RecipeError for one without name or words, or one too
+        many."""
         if not query.name.strip() or not query.sql.strip() or len(query.name) + len(query.sql) > _MOST_CHARS:
             raise RecipeError(f"expected a name and a SELECT, of up to {_MOST_CHARS:,} characters")
         with self._held():
@@ -102,7 +103,8 @@ class Notes:
             self._write("queries.json", [asdict(known) for known in self.queries() if known.name != name])
 
     def looked(self, by: str, doc_id: str) -> None:
-        """Note that somebody asked for the personal data in a text, before it is shown. RecipeError without a name."""
+        """Note that somebody asked for the personal data in a text, before it is shown. RecipeError without a
+        name."""
         if not by.strip() or len(by) > 200:
             raise RecipeError("a name is needed: who looks at personal data is noted")
         row = {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "by": by.strip(), "doc_id": doc_id}
@@ -118,7 +120,8 @@ class Notes:
             self._write(f"proofs/{content_hash(purge_id.encode()).hex()}.json", row)
 
     def proof(self, purge_id: str) -> Any:
-        """What `verify` found after a purge, and when (`at`, `found`); None where it was not asked for from here."""
+        """What `verify` found after a purge, and when (`at`, `found`); None where it was not asked for from
+        here."""
         return self._read(f"proofs/{content_hash(purge_id.encode()).hex()}.json") or None
 
     @contextmanager
@@ -135,7 +138,9 @@ class Notes:
         except FileNotFoundError:
             return []
         except ValueError as error:
-            raise RecipeError(f"{self._folder / name} is not what the page wrote ({error}): remove it") from error
+            raise RecipeError(
+                f"{self._folder / name} is not what the page wrote ({error}): remove it"
+            ) from error
 
     def _write(self, name: str, rows: Any) -> None:
         path = self._folder / name

@@ -1,5 +1,5 @@
-"""Our own commands in processes of their own: what takes a page of the open web apart, or a corpus, stays out of the
-server, which may not grow or hang with it."""
+"""Our own commands in processes of their own: what takes a page of the open web apart, or a corpus, stays out
+of the server, which may not grow or hang with it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Commands:
         self._places = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(self, *arguments: str, seconds: float) -> Any:
-        """What `sluice` with these arguments and --json prints. CommandError where it prints nothing, or takes more
-        than `seconds`. (A check that failed prints what it found.)"""
+        """What `sluice` with these arguments and --json prints. CommandError where it prints nothing, or
+        takes more than `seconds`. (A check that failed prints what it found.)"""
         root = str(Path(__file__).resolve().parent.parent.parent)
         paths = [root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         async with self._places:
@@ -40,7 +40,9 @@ class Commands:
             try:
                 answer, said = await asyncio.wait_for(process.communicate(), seconds)
             except TimeoutError as error:
-                raise CommandError(f"sluice {arguments[0]} took more than {seconds:g} s and was stopped") from error
+                raise CommandError(
+                    f"sluice {arguments[0]} took more than {seconds:g} s and was stopped"
+                ) from error
             finally:
                 if process.returncode is None:
                     process.kill()

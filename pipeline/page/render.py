@@ -12,19 +12,24 @@ from pipeline.report.examples import web_link
 from pipeline.report.render import escaping
 from pipeline.terminal import visible
 
-# Control characters but line ends and tabs, and what turns the direction of writing beyond its own text (Unicode
-# Standard Annex 9: embeddings, overrides, isolates). Joiners stay: Persian and the scripts of India need them.
-_STEERING: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]")
+# Control characters but line ends and tabs, and what turns the direction of writing beyond its own text
+# (Unicode Standard Annex 9: embeddings, overrides, isolates). Joiners stay: Persian and the scripts of India
+# need them.
+_STEERING: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff]"
+)
 
 
 def harmless(text: str) -> str:
     """A text of several lines with every character that steers what stands around it as an escape."""
-    return _STEERING.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode("ascii"), text)
+    return _STEERING.sub(
+        lambda found: found[0].encode("unicode_escape", "surrogatepass").decode("ascii"), text
+    )
 
 
 def environment() -> jinja2.Environment:
-    """The templates with their filters: `line` for names and URLs, `harmless` for texts, `number` and `value` for
-    figures, `of` for counted words, `web_link` for the target of a link."""
+    """The templates with their filters: `line` for names and URLs, `harmless` for texts, `number` and `value`
+    for figures, `of` for counted words, `web_link` for the target of a link."""
     made = escaping("pipeline.page", "templates")
     made.filters |= {
         "line": lambda text: "" if text is None else visible(str(text)),

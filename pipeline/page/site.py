@@ -51,9 +51,9 @@ class _Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """`base` is the path that this output's pages lie below, `home` that of all outputs, which are `places`; `version`
-    that of the corpus which is shown, None for the newest. Where it is `read_only` nothing is purged from here.
-    `has_jobs`: the page shows those of a cluster too."""
+    """`base` is the path that this output's pages lie below, `home` that of all outputs, which are `places`;
+    `version` that of the corpus which is shown, None for the newest. Where it is `read_only` nothing is
+    purged from here. `has_jobs`: the page shows those of a cluster too."""
 
     out: Folder
     name: str
@@ -80,7 +80,8 @@ class Site:
         """RecipeError where no purge can be prepared or carried out here."""
         if self.version is not None:
             raise RecipeError(
-                f"this page shows version {self.version}, and a purge is of the corpus as it is now: serve the page"
+                f"this page shows version {self.version}, and a purge is of the corpus as it is now: serve"
+                f" the page"
                 " without --version"
             )
         if self.read_only:
@@ -130,7 +131,8 @@ class Site:
         return web.Response(text=html, content_type="text/html", status=status, headers=HEADERS)
 
     def piece(self, request: web.Request, template: str, title: str, **values: Any) -> web.Response:
-        """A piece of a page, for the place that asked for it; as a page of its own for a browser without scripts."""
+        """A piece of a page, for the place that asked for it; as a page of its own for a browser without
+        scripts."""
         if "HX-Request" in request.headers:
             return self.show(request, template, **values)
         return self.show(request, "piece", piece=f"{template}.html", title=title, **values)

@@ -33,8 +33,8 @@ UNDETERMINED = "und"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartJob:
-    """What all units of a run share. `by_language` and `scored` are the sources that languages and [[bucket]] part;
-    `cuts` are those of each bucket's columns."""
+    """What all units of a run share. `by_language` and `scored` are the sources that languages and [[bucket]]
+    part; `cuts` are those of each bucket's columns."""
 
     out: str
     by_language: frozenset[str]
@@ -56,8 +56,8 @@ class UnitToPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartedGroups:
-    """The `whole` groups, and those whose shards are cut: where a source is parted, one for each of its parts. The cuts
-    of each bucket, and what each part holds."""
+    """The `whole` groups, and those whose shards are cut: where a source is parted, one for each of its
+    parts. The cuts of each bucket, and what each part holds."""
 
     whole: Sequence[Group]
     groups: Sequence[Group]
@@ -139,7 +139,8 @@ def _sizes(units: Sequence[Unit], results: Sequence[PartResult]) -> tuple[Bucket
 
 
 def _cuts_of(out: Folder, table: BucketTable, units: Sequence[Unit]) -> tuple[tuple[float, ...], ...]:
-    """The cuts of each column of a bucket: as given, or at its percentiles of all kept documents of these units."""
+    """The cuts of each column of a bucket: as given, or at its percentiles of all kept documents of these
+    units."""
     if not table.percentiles:
         return tuple(table.cuts for _ in table.columns)
     found = []
@@ -152,7 +153,9 @@ def _cuts_of(out: Folder, table: BucketTable, units: Sequence[Unit]) -> tuple[tu
 def _weighed(out: Folder, units: Sequence[Unit], column: str, weigh: str) -> Iterator[tuple[Values, Weights]]:
     for unit in units:
         rows = _kept_rows(out, unit, [column])
-        weights = np.ones(rows.num_rows, np.int64) if weigh == "documents" else rows[f"num_{weigh}"].to_numpy()
+        weights = (
+            np.ones(rows.num_rows, np.int64) if weigh == "documents" else rows[f"num_{weigh}"].to_numpy()
+        )
         yield rows[column].to_numpy().astype(np.float64), weights.astype(np.int64)
 
 
@@ -172,15 +175,20 @@ def _kept_rows(out: Folder, unit: Unit, columns: Sequence[str]) -> pa.Table:
 def part_unit(job: PartJob, item: UnitToPart) -> PartResult:
     """Write the rows and tokens of each bucket of a unit; how many each has."""
     out, unit = Folder(job.out), item.unit
-    columns = [column for table in job.tables for column in table.columns] if unit.source in job.scored else []
-    run = _kept_rows(out, unit, [*dict.fromkeys(columns), *(["language"] if unit.source in job.by_language else [])])
+    columns = (
+        [column for table in job.tables for column in table.columns] if unit.source in job.scored else []
+    )
+    run = _kept_rows(
+        out, unit, [*dict.fromkeys(columns), *(["language"] if unit.source in job.by_language else [])]
+    )
     names = np.array(_names(job, unit, run), dtype=object)
     buckets = sorted(set(names.tolist()))
     lengths = run["num_tokens"].to_numpy() * TOKEN_BYTES
     with contextlib.ExitStack() as stack:
         tokens = stack.enter_context(out.open(f"{unit.folder}/tokens.bin"))
         parts = {
-            bucket: stack.enter_context(out.writing(f"{run_folder(unit, bucket)}/tokens.bin")) for bucket in buckets
+            bucket: stack.enter_context(out.writing(f"{run_folder(unit, bucket)}/tokens.bin"))
+            for bucket in buckets
         }
         for bucket, length in zip(names.tolist(), lengths.tolist(), strict=True):
             parts[bucket].write(tokens.read(length))
@@ -189,7 +197,9 @@ def part_unit(job: PartJob, item: UnitToPart) -> PartResult:
         rows = run.filter(pa.array(names == bucket))
         publish_table(out, f"{run_folder(unit, bucket)}/run.parquet", rows)
         num_tokens = int(rows["num_tokens"].to_numpy().sum())
-        sizes.append(BucketSize(source=unit.source, bucket=bucket, num_documents=rows.num_rows, num_tokens=num_tokens))
+        sizes.append(
+            BucketSize(source=unit.source, bucket=bucket, num_documents=rows.num_rows, num_tokens=num_tokens)
+        )
     return publish_result(out, item.marker, PartResult(buckets=tuple(sizes)))
 
 
@@ -217,5 +227,6 @@ def _of_table(table: BucketTable, cuts: Sequence[Sequence[float]], run: pa.Table
 
 
 def bucket_numbers(values: Values, cuts: Sequence[float]) -> npt.NDArray[np.int64]:
-    """How many cuts are no greater than each value: number k holds the values from cut k on, up to before the next."""
+    """How many cuts are no greater than each value: number k holds the values from cut k on, up to before the
+    next."""
     return np.digitize(values, np.array(cuts, np.float64)).astype(np.int64)

@@ -1,4 +1,5 @@
-"""Joining what was found out about a unit's documents: its own facts, the verdicts of comparison, the placements."""
+"""Joining what was found out about a unit's documents: its own facts, the verdicts of comparison, the
+placements."""
 
 from __future__ import annotations
 
@@ -18,14 +19,17 @@ _Rows = npt.NDArray[np.int64]
 def join_unit(documents: pa.Table, verdicts: pa.Table, placements: pa.Table) -> pa.Table:
     """A unit's final rows of `documents`, with the columns that the recipe adds, in the order of `documents`.
 
-    `documents` holds every document record of the unit, `verdicts` (tables.VERDICTS) and `placements` (part_row, shard,
-    start, num_tokens, tokens_hash, bucket) some of its survivors; all three know a survivor by its part_row."""
+    `documents` holds every document record of the unit, `verdicts` (tables.VERDICTS) and `placements`
+    (part_row, shard, start, num_tokens, tokens_hash, bucket) some of its survivors; all three know a survivor
+    by its part_row."""
     part_rows = _integers(documents["part_row"])
     of_verdict = _matching(part_rows, _integers(verdicts["part_row"]))
     of_placement = _matching(part_rows, _integers(placements["part_row"]))
     columns: dict[str, Any] = {name: documents[name] for name in documents.column_names}
     for name in tables.VERDICTS.names[tables.VERDICTS.names.index("status") :]:
-        columns[name] = pc.coalesce(verdicts[name].combine_chunks().take(of_verdict), documents[name].combine_chunks())
+        columns[name] = pc.coalesce(
+            verdicts[name].combine_chunks().take(of_verdict), documents[name].combine_chunks()
+        )
     for name in ("shard", "start", "num_tokens", "tokens_hash", "bucket"):
         columns[name] = placements[name].combine_chunks().take(of_placement)
     schema = tables.with_added(tables.SCHEMAS["documents"], added_columns(documents.column_names))

@@ -18,9 +18,9 @@ from pipeline.results.dedup_result import DedupResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """The units whose documents share shards: files [n·group_files, (n+1)·group_files) of a source. `verdicts` names
-    the file (tables.VERDICTS) of what comparing said of them. With a `bucket` it is that part of them, whose shards are
-    its own."""
+    """The units whose documents share shards: files [n·group_files, (n+1)·group_files) of a source.
+    `verdicts` names the file (tables.VERDICTS) of what comparing said of them. With a `bucket` it is that
+    part of them, whose shards are its own."""
 
     source: str
     source_index: int

@@ -36,8 +36,8 @@ from stages.pii.regions import region_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinJob:
-    """What all units of a run share. `first_shard` maps (source_index, group number) to the buckets of the group, None
-    where it is not parted, with the first shard of each; None where nothing was tokenized."""
+    """What all units of a run share. `first_shard` maps (source_index, group number) to the buckets of the
+    group, None where it is not parted, with the first shard of each; None where nothing was tokenized."""
 
     out: str
     first_shard: Mapping[tuple[int, int], Mapping[str | None, int]] | None
@@ -67,7 +67,9 @@ def join_phase(
         task=join_unit_task,
         result=JoinResult,
         job=JoinJob(out=plan.out.url, first_shard=first_shard),
-        units=[UnitToJoin(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units],
+        units=[
+            UnitToJoin(unit=unit, group=replace(group, units=())) for group in groups for unit in group.units
+        ],
         counts=lambda result: WorkCounts(
             rejections=tuple(Rejections(count.stage, count.rule, count.num) for count in result.dropped)
         ),
@@ -94,10 +96,13 @@ def join_unit_task(job: JoinJob, item: UnitToJoin) -> JoinResult:
     kept = joined.filter(pc.equal(joined["status"], "kept"))
     edits = read_rows(out, f"{folder}/edits.parquet")
     edits = edits.filter(pc.is_in(edits["doc_id"], kept["doc_id"].combine_chunks()))
-    # A record that the file holds twice has one id and was edited twice alike: its edits count once, as it does.
+    # A record that the file holds twice has one id and was edited twice alike: its edits count once, as it
+    # does.
     edits = edits.group_by(edits.column_names, use_threads=False).aggregate([]).cast(tables.SCHEMAS["edits"])
     publish_table(out, f"{folder}/final_edits.parquet", edits)
-    dedup = _publish_dedup(out, unit, kept_keys(read_rows(out, f"{folder}/keys.parquet"), joined, unit.source))
+    dedup = _publish_dedup(
+        out, unit, kept_keys(read_rows(out, f"{folder}/keys.parquet"), joined, unit.source)
+    )
     duplicates = joined.filter(pc.equal(joined["status"], "duplicate"))
     _publish_duplicate_excerpts(out, unit, duplicates)
     result = JoinResult(
@@ -116,7 +121,9 @@ def _placements(job: JoinJob, out: Folder, item: UnitToJoin) -> pa.Table:
         placements = unit_placements(out, replace(group, bucket=bucket), item.unit.file_index)
         at = placements.schema.get_field_index("shard")
         placements = placements.set_column(at, "shard", pc.add(placements["shard"], first))
-        names = pa.nulls(placements.num_rows, pa.string()) if bucket is None else [bucket] * placements.num_rows
+        names = (
+            pa.nulls(placements.num_rows, pa.string()) if bucket is None else [bucket] * placements.num_rows
+        )
         found.append(placements.append_column("bucket", pa.array(names, pa.string())))
     return pa.concat_tables(found)
 
@@ -151,14 +158,22 @@ def _publish_duplicate_excerpts(out: Folder, unit: Unit, duplicates: pa.Table) -
     """Excerpts of documents that each stage of comparison dropped: those of which the report may show one."""
     wanted: dict[int, tuple[bytes, Finding, str | None]] = {}
     for row in shown_of_rule(
-        duplicates.select(["doc_id", "stage", "rule", "value", "threshold", "part_row", "language", "host"]).to_pylist()
+        duplicates.select(
+            ["doc_id", "stage", "rule", "value", "threshold", "part_row", "language", "host"]
+        ).to_pylist()
     ):
         finding = Finding(
-            stage=row["stage"], rule=row["rule"], value=row["value"], threshold=row["threshold"], rejected=True
+            stage=row["stage"],
+            rule=row["rule"],
+            value=row["value"],
+            threshold=row["threshold"],
+            rejected=True,
         )
         wanted[row["part_row"]] = (row["doc_id"], finding, region_of(row["language"], row["host"]))
     keeper = ExcerptKeeper()
-    for part_row, text in read_texts(out, part_name("documents", unit.source, unit.file_index), sorted(wanted)).items():
+    for part_row, text in read_texts(
+        out, part_name("documents", unit.source, unit.file_index), sorted(wanted)
+    ).items():
         doc_id, finding, region = wanted[part_row]
         keeper.offer(doc_id, finding, text, region)
     rows = pa.Table.from_pylist(list(keeper.rows()), schema=tables.EXCERPTS)
@@ -177,8 +192,8 @@ def _count_dropped(duplicates: pa.Table) -> tuple[RuleCount, ...]:
 
 
 def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:
-    """excerpts.parquet: of all units' excerpts those that the report shows of each rule, and the members of the largest
-    clusters (a kept one has neither stage nor rule). The tables must be committed."""
+    """excerpts.parquet: of all units' excerpts those that the report shows of each rule, and the members of
+    the largest clusters (a kept one has neither stage nor rule). The tables must be committed."""
     rows: list[dict[str, Any]] = []
     for unit in units:
         for name in ("excerpts.parquet", "final_excerpts.parquet"):
@@ -188,6 +203,9 @@ def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:
     rows += [row for row in cluster_excerpts(out) if row["doc_id"] not in known]
     buffer = io.BytesIO()
     pq.write_table(
-        pa.Table.from_pylist(rows, schema=tables.EXCERPTS), buffer, compression="zstd", write_page_checksum=True
+        pa.Table.from_pylist(rows, schema=tables.EXCERPTS),
+        buffer,
+        compression="zstd",
+        write_page_checksum=True,
     )
     return buffer.getvalue()

@@ -1,9 +1,10 @@
 """Exact weighted percentiles over values that no process holds at once.
 
 The p-th percentile is the least value up to which at least p hundredths of the whole weight lie (the inverted
-distribution: sort, sum up, search from the left), as Nemotron-CC cuts its scores (Su et al. 2024). It is found digit by
-digit: each pass over the values sums the weights by the next 16 bits of their order-preserving bit pattern, so that the
-fourth knows the value to the last bit. Weights are whole numbers, and so are all sums: any order gives the same."""
+distribution: sort, sum up, search from the left), as Nemotron-CC cuts its scores (Su et al. 2024). It is
+found digit by digit: each pass over the values sums the weights by the next 16 bits of their order-preserving
+bit pattern, so that the fourth knows the value to the last bit. Weights are whole numbers, and so are all
+sums: any order gives the same."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ Result = TypeVar("Result", bound=JsonRecord)
 
 @dataclass(slots=True)
 class Run:
-    """A run under way: its plan, the right to write its output, the time that its phases took, what Ray Data counted of
-    each Dataset that ended, the kind of device of each model."""
+    """A run under way: its plan, the right to write its output, the time that its phases took, what Ray Data
+    counted of each Dataset that ended, the kind of device of each model."""
 
     plan: RunPlan
     reporter: ProgressReporter
@@ -63,13 +63,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase(Generic[Job, AnyUnit, Result]):
-    """`task(job, unit)` publishes the unit's files, then its marker, and returns its result, whose type is `result`.
+    """`task(job, unit)` publishes the unit's files, then its marker, and returns its result, whose type is
+    `result`.
 
-    `kind` is one of UNIT_KINDS: what its units reserve. `size` weighs a unit, for the order and the progress bar;
-    `note` turns the results so far and the seconds into a line; `counts` is what the metrics count of a result. `watch`
-    sees each result, one of an earlier call too, and may end the phase by an exception. `isolate` gives the job for a
-    unit whose worker died, where it is another one. `operator` is what its Datasets' operator is called: by the stages
-    in it. Markers lie in `out`, the run's OUT unless it is given."""
+    `kind` is one of UNIT_KINDS: what its units reserve. `size` weighs a unit, for the order and the progress
+    bar; `note` turns the results so far and the seconds into a line; `counts` is what the metrics count of a
+    result. `watch` sees each result, one of an earlier call too, and may end the phase by an exception.
+    `isolate` gives the job for a unit whose worker died, where it is another one. `operator` is what its
+    Datasets' operator is called: by the stages in it. Markers lie in `out`, the run's OUT unless it is
+    given."""
 
     name: str
     operator: str
@@ -89,8 +91,8 @@ class Phase(Generic[Job, AnyUnit, Result]):
 def run_phase(run: Run, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
     """Do what is left of a phase, large units first; the results in the order of the units.
 
-    What is begun last is then small, and few workers wait for it at the end (Graham 1969, "Bounds on multiprocessing
-    timing anomalies")."""
+    What is begun last is then small, and few workers wait for it at the end (Graham 1969, "Bounds on
+    multiprocessing timing anomalies")."""
     started = time.perf_counter()
     results = published_results(phase.out or run.out, phase.units, phase.result)
     for result in results.values():
@@ -98,7 +100,9 @@ def run_phase(run: Run, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
     fresh: list[Result] = []
     note = ""
     with run.reporter.phase(phase.name, sum(map(phase.size, phase.units))) as progress:
-        left = sorted((unit for unit in phase.units if unit.marker not in results), key=phase.size, reverse=True)
+        left = sorted(
+            (unit for unit in phase.units if unit.marker not in results), key=phase.size, reverse=True
+        )
         progress.step(sum(phase.size(unit) for unit in phase.units if unit.marker in results))
         work = TaskResources.of(run.recipe.ray, phase.kind)
         metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left), on_ray=not work.in_process)
@@ -123,14 +127,15 @@ def run_phase(run: Run, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
 
 
 def _noted(run: Run, phase: Phase[Job, AnyUnit, Result]) -> Callable[[Job, AnyUnit], Result]:
-    """The phase's task, which notes the unit that it begins; the one that an earlier call had begun and did not finish
-    gets the job for units whose worker died. For this process, which dies with its unit: the call after that is the
-    second try, and the page that took it down would take down every call."""
+    """The phase's task, which notes the unit that it begins; the one that an earlier call had begun and did
+    not finish gets the job for units whose worker died. For this process, which dies with its unit: the call
+    after that is the second try, and the page that took it down would take down every call."""
     out = run.out
     fatal = out.read(BEGUN).decode() if out.exists(BEGUN) else ""
     if any(unit.marker == fatal for unit in phase.units) and not out.exists(fatal):
         run.reporter.say(
-            f"{phase.name}: an earlier call ended in the midst of a unit, killed or taken down by a page; that unit's"
+            f"{phase.name}: an earlier call ended in the midst of a unit, killed or taken down by a page;"
+            f" that unit's"
             " pages are parsed in a child process now"
         )
 
@@ -156,4 +161,8 @@ def published_results(out: Folder, units: Sequence[AnyUnit], shape: type[Result]
         return {}
     # One listing, since each name asked of an object store on its own would be a request.
     names = set(out.names(posixpath.commonpath([posixpath.dirname(unit.marker) for unit in units])))
-    return {unit.marker: shape.from_json(json.loads(out.read(unit.marker))) for unit in units if unit.marker in names}
+    return {
+        unit.marker: shape.from_json(json.loads(out.read(unit.marker)))
+        for unit in units
+        if unit.marker in names
+    }

@@ -1,4 +1,5 @@
-"""Progress for people: a live line per phase on a terminal, plain lines now and then anywhere else. On stderr."""
+"""Progress for people: a live line per phase on a terminal, plain lines now and then anywhere else. On
+stderr."""
 
 from __future__ import annotations
 
@@ -59,7 +60,11 @@ class PhaseProgress:
         seconds = time.monotonic() - self._started
         share = self._done / self.total if self.total else 1.0
         left = f", about {seconds * (1 - share) / share:.0f} s left" if 0 < share < 1 else ""
-        print(f"{self.name}: {100 * share:.0f}% after {seconds:.0f} s{left} {self._note}", file=sys.stderr, flush=True)
+        print(
+            f"{self.name}: {100 * share:.0f}% after {seconds:.0f} s{left} {self._note}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def rate(self, amount: float) -> float:
         """`amount` per second since the phase began."""
@@ -90,7 +95,8 @@ def live_columns(name: str) -> tuple[ProgressColumn, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressLine:
-    """What a plain line says: the phase, the share of it that is done, seconds since it began, and what it came to."""
+    """What a plain line says: the phase, the share of it that is done, seconds since it began, and what it
+    came to."""
 
     name: str
     share: float

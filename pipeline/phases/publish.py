@@ -54,7 +54,11 @@ def output_index(
 
 
 def summarise(
-    state: Run, index: Index, read_results: Sequence[ReadResult], joined: Sequence[JoinResult], compared: DedupResult
+    state: Run,
+    index: Index,
+    read_results: Sequence[ReadResult],
+    joined: Sequence[JoinResult],
+    compared: DedupResult,
 ) -> RunSummary:
     """What the run came to."""
     seconds: dict[str, Counter[str]] = defaultdict(Counter)
@@ -86,7 +90,8 @@ def summarise(
         order_fingerprint=index.order_fingerprint,
         content_fingerprint=index.content_fingerprint,
         seconds={
-            source: {name: round(value, 3) for name, value in counter.items()} for source, counter in seconds.items()
+            source: {name: round(value, 3) for name, value in counter.items()}
+            for source, counter in seconds.items()
         },
         phases=tuple(state.phases),
         datasets=tuple(state.datasets),
@@ -102,7 +107,9 @@ def _parsed_size(read_results: Sequence[ReadResult]) -> ParsedTextsSize | None:
         return None
     return ParsedTextsSize(
         num_documents=sum(unit.texts.num_rows for unit in read_results if unit.texts is not None),
-        bytes=sum(file.bytes for unit in read_results for file in (unit.texts, unit.facts) if file is not None),
+        bytes=sum(
+            file.bytes for unit in read_results for file in (unit.texts, unit.facts) if file is not None
+        ),
     )
 
 
@@ -129,7 +136,8 @@ def publish_parsed_texts(plan: RunPlan, read_results: Sequence[ReadResult]) -> N
 def publish_output(
     state: Run, index: Index, summary: RunSummary, render_report: Callable[[Folder, Index], bytes]
 ) -> None:
-    """Publish everything that readers open after the tables are committed, index.json last; then remove work/.
+    """Publish everything that readers open after the tables are committed, index.json last; then remove
+    work/.
 
     HeldError where the output is no longer held: another may have finished it meanwhile, and purged it."""
     out = state.out
@@ -139,7 +147,8 @@ def publish_output(
     report = render_report(out, index)
     state.held.check()
     out.write(REPORT_FILE, report)
-    # A killed call may have left another run.json or report of the same size: their sums must not be taken over.
+    # A killed call may have left another run.json or report of the same size: their sums must not be taken
+    # over.
     cover_output(out, index, rewritten=(EXCERPTS_FILE, RECIPE_FILE, RUN_FILE, REPORT_FILE))
     remove_leftovers(out, also=("lineage/",))
     out.sync_all(WORK)  # of folders that a worker made and could not sync before it died, too

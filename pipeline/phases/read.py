@@ -59,8 +59,8 @@ class ReadJob:
 
 
 def read_job(recipe: PipelineRecipe, *, prepared: bool = True) -> ReadJob:
-    """What units need of the recipe; RecipeError where a step cannot be built or, if its steps are to be `prepared`,
-    one of its files not be read."""
+    """What units need of the recipe; RecipeError where a step cannot be built or, if its steps are to be
+    `prepared`, one of its files not be read."""
     return ReadJob(
         out=Folder(recipe.run.output).url,
         steps=tuple(source.steps for source in recipe.source),
@@ -93,10 +93,10 @@ def unit_file_options(recipe: PipelineRecipe) -> UnitFileOptions:
 def read_phase(
     plan: RunPlan, job: ReadJob, units: Sequence[Unit], watch: Callable[[ReadResult], None]
 ) -> Phase[ReadJob, Unit, ReadResult]:
-    """The reading of units whose steps hold no model that runs apart. A unit whose worker died is read again with its
-    extractors in a child process."""
-    # The operator is called after the stages of all sources, each once, in the order in which documents meet them;
-    # steps of the user's own come last, since each source may have them at another place.
+    """The reading of units whose steps hold no model that runs apart. A unit whose worker died is read again
+    with its extractors in a child process."""
+    # The operator is called after the stages of all sources, each once, in the order in which documents meet
+    # them; steps of the user's own come last, since each source may have them at another place.
     used = [job.steps[index] for index in sorted({unit.source_index for unit in units})]
     stages = dict.fromkeys(stage for steps in used for stage in build_chain(steps, job.tables).stages)
     ordered = sorted(stages, key=lambda stage: STAGES.index(stage) if stage in STAGES else len(STAGES))
@@ -195,7 +195,12 @@ def tally_of(job: ReadJob, unit: Unit) -> UnitTally:
     """The tally of a unit of which nothing is read yet."""
     found = unit.input
     return UnitTally(
-        key=unit.key, source=unit.source, file=found.name, url=found.url, num_bytes=found.size, strict=job.strict
+        key=unit.key,
+        source=unit.source,
+        file=found.name,
+        url=found.url,
+        num_bytes=found.size,
+        strict=job.strict,
     )
 
 
@@ -206,9 +211,9 @@ def outcomes_of(
     parsed: Callable[[Document], None] | None = None,
     stop: int | None = None,
 ) -> Generator[Outcome, None, None]:
-    """What the unit's steps make of its documents, in order; with `stop` the steps before that position. What is read
-    is counted in `tally`, and `parsed` sees what parse lets pass. InputChangedError behind the last one if the file is
-    not what was planned."""
+    """What the unit's steps make of its documents, in order; with `stop` the steps before that position. What
+    is read is counted in `tally`, and `parsed` sees what parse lets pass. InputChangedError behind the last
+    one if the file is not what was planned."""
     chain = chain_of(job, unit.source_index)
     with _open_planned(job, unit) as stream, chain.isolation(job.isolation):
         options = ReadOptions(
@@ -244,10 +249,13 @@ def _open_planned(job: ReadJob, unit: Unit) -> BinaryIO:
         return open_input(unit.input)
     except FileNotFoundError as error:
         check_unchanged(job.key, unit)
-        raise InputChangedError(f"{unit.input.url} was gone for a moment: make the same call again") from error
+        raise InputChangedError(
+            f"{unit.input.url} was gone for a moment: make the same call again"
+        ) from error
 
 
-# The chain sees a few documents at a time: a model answers many at once, and a batch of long ones must fit in memory.
+# The chain sees a few documents at a time: a model answers many at once, and a batch of long ones must fit in
+# memory.
 def _batches(items: Iterable[Document | Unreadable], tally: UnitTally) -> Iterator[list[Document]]:
     """The documents, a few megabytes at a time; all items are counted."""
     batch: list[Document] = []

@@ -1,7 +1,7 @@
 """The lineage tables of a run: its units' final rows, bucket by bucket, one commit a table.
 
-A run that fits goes through one process. A larger one shuffles its units' rows to buckets in many tasks and writes the
-buckets in as many others; the files are the same.
+A run that fits goes through one process. A larger one shuffles its units' rows to buckets in many tasks and
+writes the buckets in as many others; the files are the same.
 
 work/shuffle/<table>-NNNNN.rows, NNNNN.json     the rows of some units, by bucket
 work/tables/<table>-NNNNN.json                  a bucket is written: its files
@@ -38,8 +38,8 @@ from pipeline.results.rows import read_rows
 from pipeline.results.unit_results import BucketResult, JoinResult, ShuffleResult
 
 IN_PROCESS_ROWS = 1 << 20
-"""Documents up to which one process writes the tables: tasks would take longer to start. The bytes do not depend on it.
-It is also about how many documents a task shuffles."""
+"""Documents up to which one process writes the tables: tasks would take longer to start. The bytes do not
+depend on it. It is also about how many documents a task shuffles."""
 
 _SHUFFLE = "work/shuffle"
 
@@ -124,7 +124,9 @@ def _in_process(
 def _in_tasks(
     state: Run, about: Mapping[str, int], joined: Sequence[JoinResult], buckets: Sequence[tuple[Shard, ...]]
 ) -> dict[str, list[TableFile]]:
-    job = RecordJob(out=state.out.url, buckets={name: num_buckets(num) for name, num in about.items()}, shares={})
+    job = RecordJob(
+        out=state.out.url, buckets={name: num_buckets(num) for name, num in about.items()}, shares={}
+    )
     shares = list(_shares(state.plan.units, joined))
     shuffled = run_phase(
         state,
@@ -145,8 +147,14 @@ def _in_tasks(
     for name, of_table in keys.items():
         publish_index(state.out.folder(_SHUFFLE), name, of_table, job.buckets[name])
     job = RecordJob(out=job.out, buckets=job.buckets, shares=keys)
-    items = [BucketToWrite(table=name, bucket=bucket) for name in sorted(keys) for bucket in range(job.buckets[name])]
-    items += [BucketToWrite(table="placements", bucket=at, shards=bucket) for at, bucket in enumerate(buckets)]
+    items = [
+        BucketToWrite(table=name, bucket=bucket)
+        for name in sorted(keys)
+        for bucket in range(job.buckets[name])
+    ]
+    items += [
+        BucketToWrite(table="placements", bucket=at, shards=bucket) for at, bucket in enumerate(buckets)
+    ]
     written = run_phase(
         state,
         Phase(
@@ -181,7 +189,9 @@ def write_one(job: RecordJob, item: BucketToWrite) -> BucketResult:
     if item.shards:
         rows = pa.concat_tables([_placements(out, shard) for shard in item.shards])
     else:
-        rows = gather(out.folder(_SHUFFLE), item.table, job.shares[item.table], item.bucket, SCHEMAS[item.table])
+        rows = gather(
+            out.folder(_SHUFFLE), item.table, job.shares[item.table], item.bucket, SCHEMAS[item.table]
+        )
     files = write_bucket(out, item.table, item.bucket, rows)
     return publish_result(out, item.marker, BucketResult(files=tuple(files)))
 

@@ -25,7 +25,15 @@ from pipeline.phases.phase import Phase, publish_result
 from pipeline.plan import RunPlan
 from pipeline.results.rows import publish_table, read_rows
 from pipeline.results.unit_results import CutResult
-from stages.tokens.shards import RUN, RangeReader, RunSlice, cut_group, place_group, publish_shard, slice_bytes
+from stages.tokens.shards import (
+    RUN,
+    RangeReader,
+    RunSlice,
+    cut_group,
+    place_group,
+    publish_shard,
+    slice_bytes,
+)
 
 _READ_AHEAD_BYTES = 256 << 20
 
@@ -33,7 +41,8 @@ GROUP_PLACEMENTS = pa.schema([
     ("file_index", pa.int32()), ("part_row", pa.int64()), ("shard", pa.int64()), ("start", pa.int64()),
     ("num_tokens", pa.int64()), ("tokens_hash", pa.binary()),
 ])  # fmt: skip
-"""A row for each kept document of a group, in order of (file_index, part_row); `shard` counts within the group."""
+"""A row for each kept document of a group, in order of (file_index, part_row); `shard` counts within the
+group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +140,9 @@ def cut_group_task(job: ShardJob, group: Group) -> CutResult:
 
 def read_cuts(out: Folder, group: Group) -> npt.NDArray[np.int64]:
     """The cuts of a group: see stages.tokens.shards.cut_group."""
-    cuts: npt.NDArray[np.int64] = np.load(io.BytesIO(out.read(f"{group.folder}/cuts.npy")), allow_pickle=False)
+    cuts: npt.NDArray[np.int64] = np.load(
+        io.BytesIO(out.read(f"{group.folder}/cuts.npy")), allow_pickle=False
+    )
     return cuts
 
 
@@ -153,6 +164,8 @@ def write_shard_task(job: ShardJob, item: ShardOfGroup) -> Shard:
         if first == last:
             continue
         start, size = slice_bytes(run, int(first), int(last))
-        tokens = RangeReader(out, f"{run_folder(unit, item.group.bucket)}/tokens.bin", start, size, read_ahead)
+        tokens = RangeReader(
+            out, f"{run_folder(unit, item.group.bucket)}/tokens.bin", start, size, read_ahead
+        )
         slices.append(RunSlice(rows=run.slice(int(first), int(last - first)), tokens=tokens))
     return publish_result(out, item.marker, publish_shard(out, item.group.shard_source, item.shard, slices))

@@ -16,7 +16,8 @@ from pipeline.results.unit_results import JoinResult, ReadResult
 def small_tables(
     stages: Mapping[str, Sequence[str]], read_results: Sequence[ReadResult], joined: Sequence[JoinResult]
 ) -> dict[str, pa.Table]:
-    """`steps`, `step_rules`, `inputs` and `unreadable`, by name. `stages` are those of each source, in order."""
+    """`steps`, `step_rules`, `inputs` and `unreadable`, by name. `stages` are those of each source, in
+    order."""
     steps, step_rules = _step_tables(stages, read_results, joined)
     inputs, unreadable = _input_tables(read_results)
     return {"steps": steps, "step_rules": step_rules, "inputs": inputs, "unreadable": unreadable}
@@ -25,7 +26,8 @@ def small_tables(
 def _step_tables(
     stages: Mapping[str, Sequence[str]], read_results: Sequence[ReadResult], joined: Sequence[JoinResult]
 ) -> tuple[pa.Table, pa.Table]:
-    """`steps` and `step_rules`: for each source (in order) what each of its stages took in, let out and rejected."""
+    """`steps` and `step_rules`: for each source (in order) what each of its stages took in, let out and
+    rejected."""
     totals: dict[str, list[int]] = {source: [0, 0] for source in stages}
     rules: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
     for unit, facts in zip(read_results, joined, strict=True):

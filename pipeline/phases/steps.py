@@ -22,8 +22,8 @@ _CLASS: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 
 def step_tables(recipe: PipelineRecipe, *, prepared: bool = True) -> StepTables:
-    """What the steps need of the recipe; RecipeError where a step cannot be built or, if they are to be `prepared`, one
-    of their files not be read."""
+    """What the steps need of the recipe; RecipeError where a step cannot be built or, if they are to be
+    `prepared`, one of their files not be read."""
     tables = replace(tables_of(recipe), load_encoder=load_encoder, purged=_purged_sets(recipe.purges.honour))
     check_steps_of(recipe)
     check_installed(recipe.classifier)
@@ -43,7 +43,8 @@ def _check_classes(recipe: PipelineRecipe) -> None:
         for label in sorted(load_model(models[table.columns[0]]).labels) if table.is_of_labels else ():
             if not _CLASS.fullmatch(label):
                 raise RecipeError(
-                    f"bucket.by of {table.name!r}: the class {label!r} cannot name a source: expected letters, digits,"
+                    f"bucket.by of {table.name!r}: the class {label!r} cannot name a source: expected"
+                    f" letters, digits,"
                     " '.', '_' and '-', at most 80; train the model with other labels",
                     "bucket.by",
                 )
@@ -62,6 +63,11 @@ def _purged_sets(outs: Sequence[str]) -> PurgedSets | None:
 def stages_of(recipe: PipelineRecipe, tables: StepTables) -> dict[str, tuple[str, ...]]:
     """The stages that each source's documents meet, in order: those of its chain, then those that compare."""
     table = comparing(recipe)
-    switched_on = {"identity": True, "dedup.url": table.url, "dedup.exact": table.exact, "dedup.near": table.near}
+    switched_on = {
+        "identity": True,
+        "dedup.url": table.url,
+        "dedup.exact": table.exact,
+        "dedup.near": table.near,
+    }
     last = tuple(stage for stage in CORPUS_STAGES if switched_on[stage])
     return {source.name: (*build_chain(source.steps, tables).stages, *last) for source in recipe.source}

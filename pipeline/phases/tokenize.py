@@ -91,7 +91,11 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
         nonlocal num_chars
         with out.open(part_name("documents", unit.source, unit.file_index)) as file:
             batches = pq.ParquetFile(file).iter_batches(batch_size=1024, columns=["doc_id", "text"])
-            texts = (row for batch in batches for row in zip(*(column.to_pylist() for column in batch), strict=True))
+            texts = (
+                row
+                for batch in batches
+                for row in zip(*(column.to_pylist() for column in batch), strict=True)
+            )
             for part_row, (doc_id, text) in enumerate(texts):
                 if part_row not in dropped:
                     assert doc_id not in row_of, "the identity stage leaves one document of each id"

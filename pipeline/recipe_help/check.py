@@ -22,7 +22,8 @@ _LEADING_KEY: Final = re.compile(r"(?:unknown key ')?([A-Za-z_][\w-]*(?:\.[\w-]+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeProblem:
-    """One fault: `key` is what it is about (dotted), `position` where that stands; None where it stands nowhere."""
+    """One fault: `key` is what it is about (dotted), `position` where that stands; None where it stands
+    nowhere."""
 
     message: str
     key: str | None
@@ -37,14 +38,17 @@ def kind_of(raw: Mapping[str, Any]) -> Kind:
         return "train"
     if "source" in raw or "output" in _table(raw, "run"):
         return "data"
-    raise RecipeError("it has neither [[source]], as a data recipe has, nor [train], as a training recipe has")
+    raise RecipeError(
+        "it has neither [[source]], as a data recipe has, nor [train], as a training recipe has"
+    )
 
 
 def check_recipe(text: str, overrides: Sequence[str] = ()) -> tuple[Kind | None, list[RecipeProblem]]:
-    """The kind of the recipe, None where that cannot be told, and all that is wrong with it, in the order of the file.
-    What `overrides` change, as `--set` gives them, stands nowhere in it.
+    """The kind of the recipe, None where that cannot be told, and all that is wrong with it, in the order of
+    the file. What `overrides` change, as `--set` gives them, stands nowhere in it.
 
-    Keys, types, bounds and what keys must hold together; neither inputs nor the files that it names are looked at."""
+    Keys, types, bounds and what keys must hold together; neither inputs nor the files that it names are
+    looked at."""
     try:
         raw = parse_toml(text)
     except tomllib.TOMLDecodeError as error:
@@ -96,12 +100,15 @@ def _faults(kind: Kind, raw: dict[str, Any]) -> list[RecipeError]:
 
 
 def _parts(key: str) -> list[str | int]:
-    """source[0].limit as its parts. (A quoted name with a dot in it is not found: its fault has its table's place.)"""
+    """source[0].limit as its parts. (A quoted name with a dot in it is not found: its fault has its table's
+    place.)"""
     found = re.findall(r"\[(\d+)\]|([^.\[\]]+)", key)
     return [int(number) if number else name for number, name in found]
 
 
-def _placed(error: RecipeError, raw: Mapping[str, Any], places: Mapping[str, TextPosition | None]) -> RecipeProblem:
+def _placed(
+    error: RecipeError, raw: Mapping[str, Any], places: Mapping[str, TextPosition | None]
+) -> RecipeProblem:
     message = str(error)
     key = error.key
     if key is None and (leading := _LEADING_KEY.match(message)):
@@ -112,8 +119,8 @@ def _placed(error: RecipeError, raw: Mapping[str, Any], places: Mapping[str, Tex
 def _position(
     key: str | None, message: str, raw: Mapping[str, Any], places: Mapping[str, TextPosition | None]
 ) -> TextPosition | None:
-    """Where the key stands, or else the nearest table that it belongs to. A check of the whole recipe says source.name
-    for that of any source: the one whose name it quotes is meant."""
+    """Where the key stands, or else the nearest table that it belongs to. A check of the whole recipe says
+    source.name for that of any source: the one whose name it quotes is meant."""
     while key:
         if key in places:
             return places[key]

@@ -23,8 +23,8 @@ _THRESHOLD_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeDifference:
-    """A key and its two values; None where a recipe has none, as of a source that it lacks. `is_order`: the key is
-    a list of named tables, and the values are their names, those that both have in another order."""
+    """A key and its two values; None where a recipe has none, as of a source that it lacks. `is_order`: the
+    key is a list of named tables, and the values are their names, those that both have in another order."""
 
     key: str
     a: Any
@@ -35,7 +35,11 @@ class RecipeDifference:
 def open_recipe(place: str) -> tuple[Kind, Any]:
     """The recipe of a .toml file, or the one that a finished output keeps; RecipeError where it is wrong."""
     folder = Folder(place)
-    path = local_path(folder.at("recipe.toml")) if not folder.is_remote and folder.exists("recipe.toml") else place
+    path = (
+        local_path(folder.at("recipe.toml"))
+        if not folder.is_remote and folder.exists("recipe.toml")
+        else place
+    )
     raw = read_toml(path)
     try:
         kind = kind_of(raw)
@@ -46,9 +50,9 @@ def open_recipe(place: str) -> tuple[Kind, Any]:
 
 
 def differences(a: Any, b: Any) -> list[RecipeDifference]:
-    """What differs, by key. Sources, classifiers and steps are matched by name, thresholds of [quality] by their
-    variants' defaults: source.web.limit, quality.min_words. A source that only one has is one difference, and so is
-    another order of those that both have, which makes another run."""
+    """What differs, by key. Sources, classifiers and steps are matched by name, thresholds of [quality] by
+    their variants' defaults: source.web.limit, quality.min_words. A source that only one has is one
+    difference, and so is another order of those that both have, which makes another run."""
     found: list[RecipeDifference] = []
     _compare(_effective(a), _effective(b), "", found)
     return found
@@ -59,14 +63,15 @@ _OF_ITS_OWN: Final = ("run", "source", "ray", "tokenize", "limits", "purges")
 
 
 def changes_of(name: str, recipe: PipelineRecipe) -> list[RecipeDifference]:
-    """What a recipe changes of the published one that a template follows: its values are the second ones. Of sources
-    only their steps count."""
+    """What a recipe changes of the published one that a template follows: its values are the second ones. Of
+    sources only their steps count."""
     original = checked(parse_table(PipelineRecipe, TEMPLATES[name].tables))
     found = [each for each in differences(original, recipe) if each.key.split(".")[0] not in _OF_ITS_OWN]
     (steps,) = (source.steps for source in original.source)
     others = (source for source in recipe.source if source.steps != steps)
     return found + [
-        RecipeDifference(key=f"source.{source.name}.steps", a=list(steps), b=list(source.steps)) for source in others
+        RecipeDifference(key=f"source.{source.name}.steps", a=list(steps), b=list(source.steps))
+        for source in others
     ]
 
 
@@ -74,7 +79,9 @@ def _effective(recipe: Any) -> dict[str, Any]:
     plain: dict[str, Any] = as_plain(recipe)
     if isinstance(recipe, PipelineRecipe):
         # A rule set counts with numbers of either type; people see a threshold as its key is declared.
-        plain["quality"] |= {name: _THRESHOLD_TYPES[name](value) for name, value in limits(recipe.quality).items()}
+        plain["quality"] |= {
+            name: _THRESHOLD_TYPES[name](value) for name, value in limits(recipe.quality).items()
+        }
     return plain
 
 
@@ -92,7 +99,8 @@ def _compare(a: Any, b: Any, where: str, found: list[RecipeDifference]) -> None:
 
 
 def _names(value: Any) -> list[str] | None:
-    """The names of a list of tables, an empty one too; None for another value, and where a name does not say which."""
+    """The names of a list of tables, an empty one too; None for another value, and where a name does not say
+    which."""
     if not isinstance(value, list) or not all(isinstance(entry, dict) and "name" in entry for entry in value):
         return None
     names = [entry["name"] for entry in value]

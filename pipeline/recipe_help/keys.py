@@ -30,8 +30,9 @@ _UNITS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecipeKey:
-    """One key. `name` is dotted, lists of tables without their numbers, as in source.limit. `default` is what TOML
-    would hold, None where the key has none or need not be given; `shown_default` is its text for people."""
+    """One key. `name` is dotted, lists of tables without their numbers, as in source.limit. `default` is what
+    TOML would hold, None where the key has none or need not be given; `shown_default` is its text for
+    people."""
 
     recipe: Kind
     table: str
@@ -67,7 +68,8 @@ def recipe_tables(recipe: Kind) -> list[RecipeTable]:
 
 
 def recipe_keys(prefix: str = "") -> list[RecipeKey]:
-    """The keys whose names begin with `prefix`, which ends at a dot or anywhere within a word; of both recipes."""
+    """The keys whose names begin with `prefix`, which ends at a dot or anywhere within a word; of both
+    recipes."""
     tables = [table for recipe in SHAPES for table in recipe_tables(recipe)]
     return [key for table in tables for key in table.keys if key.name.startswith(prefix.strip("[]"))]
 
@@ -89,7 +91,8 @@ def _tables(recipe: Kind, shape: type, name: str, *, is_list: bool) -> Iterator[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InnerTable:
-    """A field that holds a table: one, a list of them, or a table of named ones; `is_also_value`: or a plain value."""
+    """A field that holds a table: one, a list of them, or a table of named ones; `is_also_value`: or a plain
+    value."""
 
     shape: type
     is_list: bool = False
@@ -144,7 +147,8 @@ def _shown_default(table: str, name: str, plain: Any, *, is_required: bool) -> s
 
 
 def default_by_variant(name: str) -> str:
-    """The defaults of a threshold of [quality]: the first variant's, then the variants where it is another."""
+    """The defaults of a threshold of [quality]: the first variant's, then the variants where it is
+    another."""
     by_variant = {variant: _default_text(value) for variant, value in threshold_defaults(name).items()}
     first = next(iter(by_variant.values()))
     groups: dict[str, list[str]] = {}

@@ -11,7 +11,15 @@ from typing import Any, Final
 
 from lineage.recipe import RecipeError, parse_table, with_overrides
 from pipeline.recipe import differing_keys
-from pipeline.recipe_help.keys import SHAPES, Kind, RecipeKey, RecipeTable, name_text, recipe_tables, value_text
+from pipeline.recipe_help.keys import (
+    SHAPES,
+    Kind,
+    RecipeKey,
+    RecipeTable,
+    name_text,
+    recipe_tables,
+    value_text,
+)
 from pipeline.recipe_help.tables import PARAGRAPHS
 from stages.quality.options import threshold_defaults
 
@@ -44,8 +52,10 @@ _TRAIN: Final[Mapping[str, Any]] = {
 TEMPLATES: Final[Mapping[str, Template]] = {
     "fineweb": Template(
         kind="data",
-        comment="English pages of a web crawl as FineWeb makes them (Penedo et al. 2024). What is near and what is not"
-        " here: sluice recipe diff FILE --against fineweb. language.prefilter = true spares the slow extractor pages in"
+        comment="English pages of a web crawl as FineWeb makes them (Penedo et al. 2024). What is near and"
+        " what is not"
+        " here: sluice recipe diff FILE --against fineweb. language.prefilter = true spares the slow"
+        " extractor pages in"
         " other languages, as FineWeb does not.",
         tables={
             "run": {"name": "fineweb", "output": "out/crawl"},
@@ -73,9 +83,12 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "fineweb2": Template(
         kind="data",
-        comment="Pages of a web crawl in FineWeb-2's languages, each judged by its own configuration (Penedo et al."
-        " 2025). What is near and what is not here: sluice recipe diff FILE --against fineweb2. Its scores are those of"
-        " GlotLID: name that model in language.model and set language.score_table to fineweb2. language.keep = [] keeps"
+        comment="Pages of a web crawl in FineWeb-2's languages, each judged by its own configuration (Penedo"
+        " et al."
+        " 2025). What is near and what is not here: sluice recipe diff FILE --against fineweb2. Its scores"
+        " are those of"
+        " GlotLID: name that model in language.model and set language.score_table to fineweb2. language.keep"
+        " = [] keeps"
         ' every language, and "all" gives each shards of its own.',
         tables={
             "run": {"name": "fineweb2", "output": "out/fineweb2"},
@@ -104,8 +117,10 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "dclm": Template(
         kind="data",
-        comment="English pages of a web crawl by the heuristics of RefinedWeb as DCLM has them (Li et al. 2024). Its"
-        " classifier is a file that you name in a [[classifier]] table. What is near and what is not here: sluice"
+        comment="English pages of a web crawl by the heuristics of RefinedWeb as DCLM has them (Li et al."
+        " 2024). Its"
+        " classifier is a file that you name in a [[classifier]] table. What is near and what is not here:"
+        " sluice"
         " recipe diff FILE --against dclm.",
         tables={
             "run": {"name": "dclm", "output": "out/dclm"},
@@ -113,7 +128,10 @@ TEMPLATES: Final[Mapping[str, Template]] = {
             "url": {"match": "dclm"},
             "parse": {"extractor": "resiliparse"},
             "language": {"keep": ["en"], "min_score": 0.65},
-            "quality": {"rules": ["newlines", "gopher_quality", "gopher_repetition", "line_edits"], "variant": "dclm"},
+            "quality": {
+                "rules": ["newlines", "gopher_quality", "gopher_repetition", "line_edits"],
+                "variant": "dclm",
+            },
             "pii": {"kinds": []},
             "dedup": {"url": False, "normalise": "slimpajama"},
             "tokenize": {},
@@ -122,7 +140,8 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "dolma3": Template(
         kind="data",
-        comment="English pages of a web crawl by the rules of Dolma 3's web part. What is near and what is not here:"
+        comment="English pages of a web crawl by the rules of Dolma 3's web part. What is near and what is"
+        " not here:"
         " sluice recipe diff FILE --against dolma3.",
         tables={
             "run": {"name": "dolma3", "output": "out/dolma3"},
@@ -131,7 +150,14 @@ TEMPLATES: Final[Mapping[str, Template]] = {
             "parse": {"extractor": "resiliparse"},
             "language": {"keep": ["en"], "min_score": 0.65},
             "quality": {
-                "rules": ["length", "gopher_quality", "newlines", "gopher_repetition", "line_edits", "madlad"],
+                "rules": [
+                    "length",
+                    "gopher_quality",
+                    "newlines",
+                    "gopher_repetition",
+                    "line_edits",
+                    "madlad",
+                ],
                 "variant": "dclm",
                 "line_edits": "dolma3",
             },
@@ -152,9 +178,12 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "code": Template(
         kind="data",
-        comment="Source files, as lines of JSON or rows of Parquet, by the rules of The Stack v2 and StarCoder (Lozhkov"
-        " et al. 2024, Li et al. 2023): each is judged by its programming language, which its name tells; notebooks"
-        " become their cells, and a column has each file's licence. What is near and what is not here: sluice recipe"
+        comment="Source files, as lines of JSON or rows of Parquet, by the rules of The Stack v2 and"
+        " StarCoder (Lozhkov"
+        " et al. 2024, Li et al. 2023): each is judged by its programming language, which its name tells;"
+        " notebooks"
+        " become their cells, and a column has each file's licence. What is near and what is not here: sluice"
+        " recipe"
         " diff FILE --against code.",
         tables={
             "run": {"name": "code", "output": "out/code"},
@@ -179,7 +208,8 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "text": Template(
         kind="data",
-        comment="Texts that you have already, as lines of JSON or rows of Parquet: checked by Gopher's rules, freed of"
+        comment="Texts that you have already, as lines of JSON or rows of Parquet: checked by Gopher's rules,"
+        " freed of"
         " duplicates and tokenized.",
         tables={
             "run": {"name": "texts", "output": "out/texts"},
@@ -194,7 +224,8 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "train": Template(
         kind="train",
-        comment="A small training run on what a data run left. On one machine its processes share the processors;"
+        comment="A small training run on what a data run left. On one machine its processes share the"
+        " processors;"
         " with GPUs, name a real model and more steps.",
         tables={
             "run": {"name": "first-run"},
@@ -221,8 +252,8 @@ TEMPLATES: Final[Mapping[str, Template]] = {
 
 
 def new_recipe(name: str, overrides: Sequence[str] = ()) -> str:
-    """The text of the template `name` with some keys changed; RecipeError where the changed recipe is wrong, or where
-    the text would not hold each of its values."""
+    """The text of the template `name` with some keys changed; RecipeError where the changed recipe is wrong,
+    or where the text would not hold each of its values."""
     template = TEMPLATES[name]
     plain = with_overrides(template.tables, overrides)
     parse_table(typing.cast(Any, SHAPES[template.kind]), plain)
@@ -242,8 +273,8 @@ def new_recipe(name: str, overrides: Sequence[str] = ()) -> str:
 
 
 def _entries(tables: Mapping[str, RecipeTable], name: str, shown: str, value: Any) -> list[_Entry]:
-    """The tables of which a value consists, `name` and `shown` being its own name; none where it stands in one line:
-    a plain value, an empty list of tables, an empty table of named ones."""
+    """The tables of which a value consists, `name` and `shown` being its own name; none where it stands in
+    one line: a plain value, an empty list of tables, an empty table of named ones."""
     if named := tables.get(f"{name}.NAME"):
         return [(named, f"{shown}.{name_text(chosen)}", entry) for chosen, entry in value.items()]
     if name not in tables or not isinstance(value, (dict, list)):
@@ -255,9 +286,13 @@ def _of_table(
     tables: Mapping[str, RecipeTable], table: RecipeTable, shown: str, entry: Mapping[str, Any]
 ) -> Iterator[str]:
     yield ""
-    yield from (f"# {line}" for line in textwrap.wrap(PARAGRAPHS.get((table.recipe, table.name), ""), _WIDTH - 2))
+    yield from (
+        f"# {line}" for line in textwrap.wrap(PARAGRAPHS.get((table.recipe, table.name), ""), _WIDTH - 2)
+    )
     yield table.header.replace(table.name, shown)
-    within = {key: _entries(tables, f"{table.name}.{key}", f"{shown}.{key}", value) for key, value in entry.items()}
+    within = {
+        key: _entries(tables, f"{table.name}.{key}", f"{shown}.{key}", value) for key, value in entry.items()
+    }
     for key in table.keys:
         if not within.get(key.own_name):
             yield from _of_key(key, entry, table.name)
@@ -281,7 +316,9 @@ def _of_key(key: RecipeKey, entry: Mapping[str, Any], table: str) -> Iterator[st
         if by_variant and variant not in by_variant:
             return
         default = by_variant.get(variant, default)
-        default = int(default) if default is not None and by_variant and key.type == "whole number" else default
+        default = (
+            int(default) if default is not None and by_variant and key.type == "whole number" else default
+        )
         if by_variant and default is None:
             yield from _commented(f"# {key.own_name}: by language", key)
             return
@@ -299,7 +336,9 @@ def _check_holds(text: str, plain: Mapping[str, Any]) -> None:
         raise RecipeError(f"what --set gives cannot be written as TOML: {error}") from error
     lost = differing_keys(dict(plain), held, ignore=frozenset())
     if lost:
-        raise RecipeError(f"a value would not be in the file as given: {lost[0].partition(' now and was ')[0]}")
+        raise RecipeError(
+            f"a value would not be in the file as given: {lost[0].partition(' now and was ')[0]}"
+        )
 
 
 def _commented(line: str, key: RecipeKey) -> Iterator[str]:

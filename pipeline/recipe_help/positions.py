@@ -16,7 +16,8 @@ _BLANK: Final = re.compile(r"[ \t]*")
 _GAP: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SCALAR: Final = re.compile(r"[^,\]}\n#]*")
 _STRINGS: Final = (
-    # The longest opening first. A basic string may hold escaped quotes; up to two quotes may precede the closing three.
+    # The longest opening first. A basic string may hold escaped quotes; up to two quotes may precede the
+    # closing three.
     re.compile(r'"""(?:\\.|[^\\])*?"{3,5}(?!")', re.DOTALL),
     re.compile(r"'''.*?'{3,5}(?!')", re.DOTALL),
     re.compile(r'"(?:\\.|[^"\\\n])*"'),
@@ -33,8 +34,8 @@ class TextPosition:
 
 
 def key_positions(text: str) -> dict[Path, TextPosition]:
-    """Where each key and each table's header begins, by its path: ("source", 0, "limit"). A table that several headers
-    or dotted keys make has the place of the first."""
+    """Where each key and each table's header begins, by its path: ("source", 0, "limit"). A table that
+    several headers or dotted keys make has the place of the first."""
     scan = _Scan(text)
     scan.document()
     return {path: position_of(text, offset) for path, offset in scan.found.items()}

@@ -1,7 +1,8 @@
-"""The published recipes that a template follows, step by step: what is the same here, what is near, what is not here.
+"""The published recipes that a template follows, step by step: what is the same here, what is near, what is
+not here.
 
-`sluice recipe diff FILE --against NAME` prints these rows; `python -m pipeline.recipe_help.published docs/recipes.md`
-writes them into the page, between its marks."""
+`sluice recipe diff FILE --against NAME` prints these rows; `python -m pipeline.recipe_help.published
+docs/recipes.md` writes them into the page, between its marks."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ Here = Literal["same", "near", "not here"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedStep:
-    """A step of a published recipe: what the `original` does, whether it is `here`, and the reason where it is not the
-    same."""
+    """A step of a published recipe: what the `original` does, whether it is `here`, and the reason where it
+    is not the same."""
 
     step: str
     original: str
@@ -49,25 +50,29 @@ def _not_here(step: str, original: str, reason: str) -> PublishedStep:
 _EXTRACTION: Final = _near(
     "extraction",
     "trafilatura for precision, with its deduplication",
-    "the call is the same; datatrove's deduplication remembers the pages that its process saw before, so that a text"
+    "the call is the same; datatrove's deduplication remembers the pages that its process saw before, so that"
+    " a text"
     " depends on them, and no state passes between documents here",
 )
 _LISTS: Final = _near(
     "URL lists",
     "UT1's hosts and URLs, hard words, two soft words, sub-words",
-    'url.match = "fineweb" matches as datatrove does; the lists are not shipped (UT1 is CC BY-SA): name them in'
+    'url.match = "fineweb" matches as datatrove does; the lists are not shipped (UT1 is CC BY-SA): name them'
+    " in"
     " url.block_hosts, block_urls, block_words, block_soft_words and block_subwords",
 )
 _PII: Final = _near(
     "personal data",
     "e-mail and public IPv4 addresses become published texts by turns",
-    "the texts are the same and begin anew in each text, since no state passes between documents; what is found is what"
+    "the texts are the same and begin anew in each text, since no state passes between documents; what is"
+    " found is what"
     " the step pii finds, IPv6 too",
 )
 _KEPT: Final = _near(
     "who of a cluster is kept",
     "the first by file and line, of all that are joined through others",
-    "the longest, and a text goes only where it shares a band with one that is kept: what is merely joined through"
+    "the longest, and a text goes only where it shares a band with one that is kept: what is merely joined"
+    " through"
     " others stays",
 )
 _EXACT: Final = _near(
@@ -94,7 +99,8 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "language",
                 "fastText's lid.176.bin, English above 0.65",
-                "the bundled model is lid.176.ftz, the same in fewer bytes; language.model takes the path of the other",
+                "the bundled model is lid.176.ftz, the same in fewer bytes; language.model takes the path of"
+                " the other",
             ),
             _same("Gopher's repetition rules", "datatrove's GopherRepetitionFilter"),
             _same("Gopher's quality rules", "datatrove's GopherQualityFilter"),
@@ -121,22 +127,28 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "language",
                 "GlotLID's label, with the least score of its configuration",
-                'GlotLID is a file to get and to name in language.model, with language.score_table = "fineweb2"; until'
+                "GlotLID is a file to get and to name in language.model, with language.score_table ="
+                ' "fineweb2"; until'
                 " then lid.176 labels the texts, above 0.65",
             ),
             _near(
                 "order",
                 "near-duplicates go before the filters",
-                "they go behind them: of copies that the filters judge alike as many are left, and cluster sizes count"
+                "they go behind them: of copies that the filters judge alike as many are left, and cluster"
+                " sizes count"
                 " what passed",
             ),
             _same("Gopher's repetition rules", "thresholds of the language's configuration"),
-            _same("FineWeb's rules", "thresholds of the configuration, no rule of short lines, 0.1 of repeated lines"),
+            _same(
+                "FineWeb's rules",
+                "thresholds of the configuration, no rule of short lines, 0.1 of repeated lines",
+            ),
             _same("Gopher's quality rules", "thresholds and stop words of the configuration"),
             _near(
                 "words",
                 "the tokenizer that datatrove assigns to the language",
-                "the same for 1,817 of 1,929 configurations; Korean by another model of Kiwi's; 111 ask for Stanza's"
+                "the same for 1,817 of 1,929 configurations; Korean by another model of Kiwi's; 111 ask for"
+                " Stanza's"
                 " downloads or for Burmese, Khmer, Lao or Tibetan: their texts go as quality.no_table",
             ),
             _same("mojibake", "ftfy with datatrove's settings"),
@@ -150,7 +162,11 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _WORDS,
             _KEPT,
             _EXACT,
-            _not_here("rehydration", "a document is repeated by its cluster's size", "cluster sizes are no column yet"),
+            _not_here(
+                "rehydration",
+                "a document is repeated by its cluster's size",
+                "cluster sizes are no column yet",
+            ),
             _not_here(
                 "precision lists",
                 "word lists for languages that others are taken for",
@@ -165,12 +181,15 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "URL lists",
                 "curated hosts; strict, hard and soft words",
-                'url.match = "dclm" matches as url_substring_filter does; the lists are not shipped: name them in'
+                'url.match = "dclm" matches as url_substring_filter does; the lists are not shipped: name'
+                " them in"
                 " url.block_hosts, block_subwords (strict), block_words (hard) and block_soft_words",
             ),
             _same("extraction", "resiliparse, main content"),
             _not_here(
-                "URLs in texts", "url_removal_modifier", "it acts on texts that begin with a top-level domain alone"
+                "URLs in texts",
+                "url_removal_modifier",
+                "it acts on texts that begin with a top-level domain alone",
             ),
             _same("line feeds", "no more than two in a row"),
             _near(
@@ -182,7 +201,9 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _same("Gopher's repetition rules", "massive_web_repetition_filters"),
             _same("line edits", "modifiers.py, and 0.05 of the words at most"),
             _not_here(
-                "paragraph duplicates", "bff over paragraphs and pages", "near-duplicates of whole texts go instead"
+                "paragraph duplicates",
+                "bff over paragraphs and pages",
+                "near-duplicates of whole texts go instead",
             ),
             _near(
                 "near-duplicates",
@@ -192,7 +213,8 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "classifier",
                 "fasttext-oh-eli5, the best tenth by score",
-                "a [[classifier]] takes the model's file; a [[bucket]] with percentiles = [90] makes the best tenth a"
+                "a [[classifier]] takes the model's file; a [[bucket]] with percentiles = [90] makes the best"
+                " tenth a"
                 " source of its own, which a mixture takes alone",
             ),
         ),
@@ -211,7 +233,8 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "Gopher's quality rules",
                 "page, word, symbol, bullet, ellipsis, letter and stop word rules",
-                "DCLM's measures: datamap-rs counts a page's words by UAX #29, in ASCII texts by letters and digits",
+                "DCLM's measures: datamap-rs counts a page's words by UAX #29, in ASCII texts by letters and"
+                " digits",
             ),
             _same("line feeds", "no more than two in a row"),
             _near(
@@ -222,27 +245,33 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "line edits",
                 "RefinedWeb's, in Rust",
-                "the same, and phrases are cut from lines of up to 10 words, as its configuration says and its code"
+                "the same, and phrases are cut from lines of up to 10 words, as its configuration says and"
+                " its code"
                 " does not read",
             ),
             _near(
                 "language",
                 "lid.176.bin, English from 0.65, behind line edits",
-                "lid.176.ftz, above 0.65, before the rules: a text is identified as it was before its lines went",
+                "lid.176.ftz, above 0.65, before the rules: a text is identified as it was before its lines"
+                " went",
             ),
             _same("MADLAD's rules 2 and 5", "five sentences, less than a fifth of them suspect"),
             _same("exact duplicates", "one of equal texts stays"),
             _near(
                 "near-duplicates",
                 "MinHash of 26 bands of 11 rows, verified at 0.8, the newest kept",
-                "the same bands, threshold and copy; the texts are normalised the same way; words are those between"
+                "the same bands, threshold and copy; the texts are normalised the same way; words are those"
+                " between"
                 " white space",
             ),
-            _not_here("substrings", "repeats of 500 bytes are cut, and what is near them", "no step cuts substrings"),
+            _not_here(
+                "substrings", "repeats of 500 bytes are cut, and what is near them", "no step cuts substrings"
+            ),
             _near(
                 "topics",
                 "a fastText model of 24 topics",
-                'a [[classifier]] with label = "*" takes the model\'s file, and a [[bucket]] parts by its classes',
+                'a [[classifier]] with label = "*" takes the model\'s file, and a [[bucket]] parts by its'
+                " classes",
             ),
             _not_here(
                 "upsampling",
@@ -258,29 +287,46 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "language",
                 "go-enry: by name, first line and content",
-                "by the file's name alone; an extension of several languages names the one that most files are in",
+                "by the file's name alone; an extension of several languages names the one that most files"
+                " are in",
             ),
             _near(
                 "licence",
-                "permissive files only, as ScanCode and GitHub tell; the repository's where the file has none",
-                "a column `license` and no rule: SPDX names of heads and of licence texts, else the row's own field",
+                "permissive files only, as ScanCode and GitHub tell; the repository's where the file has"
+                " none",
+                "a column `license` and no rule: SPDX names of heads and of licence texts, else the row's own"
+                " field",
             ),
             _same("lines", "100,000 lines, 1,000 characters a line and 100 on the mean; 100,000 for markup"),
-            _same("letters", "a quarter letters; letters or digits for Motorola 68K assembly and WebAssembly"),
-            _same("encoded data", "1,024 characters in a run of base64, hexadecimal bytes or escapes; half of a file"),
+            _same(
+                "letters", "a quarter letters; letters or digits for Motorola 68K assembly and WebAssembly"
+            ),
+            _same(
+                "encoded data",
+                "1,024 characters in a run of base64, hexadecimal bytes or escapes; half of a file",
+            ),
             _near(
                 "generated files",
                 "five phrases in the first five lines, and go-enry's is_generated",
-                "the phrases; of go-enry's marks those of stages/quality/code/generated.py; lines tell minified files",
+                "the phrases; of go-enry's marks those of stages/quality/code/generated.py; lines tell"
+                " minified files",
             ),
-            _same("XML and HTML", "no XML behind other names; HTML with 100 visible characters and a fifth of it"),
-            _same("data formats", "at most 512 lines of text, JSON, YAML, OWL and DOT; text files that document"),
+            _same(
+                "XML and HTML",
+                "no XML behind other names; HTML with 100 visible characters and a fifth of it",
+            ),
+            _same(
+                "data formats", "at most 512 lines of text, JSON, YAML, OWL and DOT; text files that document"
+            ),
             _near(
                 "notebooks",
                 "scripts by Jupytext, and triplets of text, code and output",
                 "scripts in Jupytext's percent format; outputs go",
             ),
-            _same("near-duplicates", "MinHash of 25 bands of 10 rows, unverified, over runs of letters and digits"),
+            _same(
+                "near-duplicates",
+                "MinHash of 25 bands of 10 rows, unverified, over runs of letters and digits",
+            ),
             _near(
                 "who of a cluster is kept",
                 "one of all that are joined through others, by stars and forks",
@@ -317,7 +363,12 @@ def with_tables(page: str) -> str:
 
 def _tables() -> Iterator[str]:
     for name, published in PUBLISHED.items():
-        yield from (f"## {published.title}: `sluice recipe new {name}`", "", f"Source: {published.sources}.", "")
+        yield from (
+            f"## {published.title}: `sluice recipe new {name}`",
+            "",
+            f"Source: {published.sources}.",
+            "",
+        )
         yield from ("| step | the original | here | why |", "| --- | --- | --- | --- |")
         for each in published.steps:
             cells = (each.step, each.original, each.here, each.reason)

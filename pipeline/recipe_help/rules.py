@@ -1,6 +1,7 @@
 """The tables of rules in docs/rules.md, made of the rules' own rows.
 
-`python -m pipeline.recipe_help.rules docs/rules.md` writes them between their marks, and leaves the prose as it is."""
+`python -m pipeline.recipe_help.rules docs/rules.md` writes them between their marks, and leaves the prose as
+it is."""
 
 from __future__ import annotations
 
@@ -20,8 +21,13 @@ from stages.steps.classifier import ClassifierTable
 
 _VARIANTS: Final[tuple[Variant, ...]] = tuple(name for name in get_args(Variant) if name != "code")
 """The variants of the rules of prose. Those of source files are the same in each."""
-_MARKS: Final = ("<!-- The tables of rules, written by `make docs`. -->\n", "<!-- End of the tables of rules. -->\n")
-_HEAD: Final = "| rule | what it measures | rejects | default | datatrove's reason |\n| --- | --- | --- | --- | --- |"
+_MARKS: Final = (
+    "<!-- The tables of rules, written by `make docs`. -->\n",
+    "<!-- End of the tables of rules. -->\n",
+)
+_HEAD: Final = (
+    "| rule | what it measures | rejects | default | datatrove's reason |\n| --- | --- | --- | --- | --- |"
+)
 
 
 def with_tables(page: str) -> str:
@@ -47,13 +53,16 @@ def _tables() -> Iterator[str]:
 
 
 def _rules() -> dict[str, dict[Variant, Rule]]:
-    """Every rule that a recipe can have by name, in the order of its step, as each variant that has it has it."""
+    """Every rule that a recipe can have by name, in the order of its step, as each variant that has it has
+    it."""
     found: dict[str, dict[Variant, Rule]] = {}
     for spec in CATALOGUE.values():
         for variant in _VARIANTS:
             for rule in spec.rules(_all_on(variant)):
                 found.setdefault(rule.name, {})[variant] = rule
-    groups = list(dict.fromkeys(map(_group, found)))  # a rule that only later variants have is met behind other sets
+    groups = list(
+        dict.fromkeys(map(_group, found))
+    )  # a rule that only later variants have is met behind other sets
     return dict(sorted(found.items(), key=lambda pair: groups.index(_group(pair[0]))))
 
 
@@ -73,7 +82,8 @@ def _all_on(variant: Variant) -> StepTables:
 
 
 def _rejects(by_variant: Mapping[Variant, Rule]) -> str:
-    """The side with the key of its threshold; then the variants with another side, and further keys that decide."""
+    """The side with the key of its threshold; then the variants with another side, and further keys that
+    decide."""
     rule = next(iter(by_variant.values()))
     side, comma, rest = rule.side.partition(",")
     if rule.side in ("always", "never"):

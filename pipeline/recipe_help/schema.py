@@ -1,8 +1,8 @@
 """JSON Schema (draft 2020-12) of a recipe, of the same dataclasses that its reader reads.
 
-An editor completes and checks a recipe by it. It knows keys, types, bounds and choices, and not what several keys must
-hold together, which `sluice recipe check` does. JSON has one kind of number, so that 2.0 is a whole number there, and
-has neither infinity nor NaN."""
+An editor completes and checks a recipe by it. It knows keys, types, bounds and choices, and not what several
+keys must hold together, which `sluice recipe check` does. JSON has one kind of number, so that 2.0 is a whole
+number there, and has neither infinity nor NaN."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from pipeline.recipe_help.page import meaning
 from pipeline.recipe_help.tables import paragraph_of
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-_TITLES: Final[Mapping[Kind, str]] = {"data": "A data recipe of Sluice", "train": "A training recipe of Sluice"}
+_TITLES: Final[Mapping[Kind, str]] = {
+    "data": "A data recipe of Sluice",
+    "train": "A training recipe of Sluice",
+}
 _TYPES: Final = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _LIMITS: Final = {"minimum": "at_least", "maximum": "at_most", "exclusiveMinimum": "above"}
 
 
 def recipe_schema(kind: Kind | None = None) -> dict[str, Any]:
-    """The schema of a kind of recipe; None: of either, told apart by [train] as `sluice recipe check` does."""
+    """The schema of a kind of recipe; None: of either, told apart by [train] as `sluice recipe check`
+    does."""
     if kind is None:
         schemas = {each: recipe_schema(each) for each in SHAPES}
         for schema in schemas.values():
@@ -79,7 +83,11 @@ class _Schemas:
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin in (types.UnionType, typing.Union):
             # None is a key that is left out: TOML has no null.
-            of = [self._value(argument, bounds, name) for argument in arguments if argument is not types.NoneType]
+            of = [
+                self._value(argument, bounds, name)
+                for argument in arguments
+                if argument is not types.NoneType
+            ]
             return of[0] if len(of) == 1 else {"anyOf": of}
         if origin is Literal:
             return {"enum": list(arguments)}
@@ -90,7 +98,11 @@ class _Schemas:
             return {"type": "array", "prefixItems": items, "items": False, "minItems": len(items)}
         if origin is dict:
             inner = inner_table(hint)
-            names = {"propertyNames": {"enum": list(bounds["choices"])}} if inner and bounds.get("choices") else {}
+            names = (
+                {"propertyNames": {"enum": list(bounds["choices"])}}
+                if inner and bounds.get("choices")
+                else {}
+            )
             of_value = self._value(arguments[1], bounds, f"{name}.NAME" if inner else name)
             return {"type": "object", **names, "additionalProperties": of_value}
         if dataclasses.is_dataclass(hint):

@@ -1,4 +1,5 @@
-"""The earlier output that a run starts from: what it keeps, whether it serves this recipe, and where ways change."""
+"""The earlier output that a run starts from: what it keeps, whether it serves this recipe, and where ways
+change."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ from pipeline.inputs.files import Input
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, make_plan, output_identity
 from pipeline.recipe import PipelineRecipe, recipe_of, tables_of
-from pipeline.refilter.step_keys import StepKey, first_changed, only_thresholds_differ, step_keys, what_differs
+from pipeline.refilter.step_keys import (
+    StepKey,
+    first_changed,
+    only_thresholds_differ,
+    step_keys,
+    what_differs,
+)
 from pipeline.results.run_summary import read_summary
 from stages.libraries import READING
 from stages.steps.catalogue import spec_of
@@ -41,15 +48,16 @@ class EarlierRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """Where the documents of a source begin: `stages` are the steps of its chain, of which the first `num_unchanged`
-    are those of the earlier run. A document that these let pass starts before `stages[first]` with the text after
-    parse; `first` may be past the last step. Where `is_unchanged`, the earlier run had these steps and no others, and
-    its clean texts are those of this run. Only these are there where it kept no texts after parse (`has_texts`).
+    """Where the documents of a source begin: `stages` are the steps of its chain, of which the first
+    `num_unchanged` are those of the earlier run. A document that these let pass starts before `stages[first]`
+    with the text after parse; `first` may be past the last step. Where `is_unchanged`, the earlier run had
+    these steps and no others, and its clean texts are those of this run. Only these are there where it kept
+    no texts after parse (`has_texts`).
 
-    `settled` is the place from which on the steps are those of the earlier run again: a document that gets there as it
-    did then, and survived it, ends with the clean text that it had. Past the last step where nothing is to be had of
-    that. `by_measures`: the one changed step is quality, in thresholds alone, so that what was measured then tells what
-    it says now."""
+    `settled` is the place from which on the steps are those of the earlier run again: a document that gets
+    there as it did then, and survived it, ends with the clean text that it had. Past the last step where
+    nothing is to be had of that. `by_measures`: the one changed step is quality, in thresholds alone, so that
+    what was measured then tells what it says now."""
 
     stages: tuple[str, ...]
     num_unchanged: int
@@ -86,15 +94,19 @@ def open_earlier(url: str) -> EarlierRun:
     index, texts = read_index(out), read_parsed_texts(out)
     if texts is None:
         raise RecipeError(
-            f"--from {out.url}: it was made without run.keep_text, so it holds no text of a page that was rejected: run"
+            f"--from {out.url}: it was made without run.keep_text, so it holds no text of a page that was"
+            f" rejected: run"
             " its recipe with run.keep_text = true into a new output first"
         )
     if texts.removed is not None:
         raise RecipeError(
-            f"--from {out.url}: its parsed texts were removed by purge {texts.removed}: run the recipe from its inputs"
+            f"--from {out.url}: its parsed texts were removed by purge {texts.removed}: run the recipe from"
+            f" its inputs"
         )
     if (unfinished := unfinished_purge(out)) is not None:
-        raise RecipeError(f"--from {out.url}: purge {unfinished} did not end: call the same `sluice purge` again first")
+        raise RecipeError(
+            f"--from {out.url}: purge {unfinished} did not end: call the same `sluice purge` again first"
+        )
     summary = read_summary(out)
     return EarlierRun(
         out=out,
@@ -108,14 +120,16 @@ def open_earlier(url: str) -> EarlierRun:
 
 
 def honouring(recipe: PipelineRecipe, earlier: EarlierRun) -> PipelineRecipe:
-    """The recipe as it is carried out: what was purged from the earlier output stays out, as purges.honour says it."""
+    """The recipe as it is carried out: what was purged from the earlier output stays out, as purges.honour
+    says it."""
     out, honoured = earlier.out, recipe.purges.honour
     if Folder(recipe.run.output).url == out.url:
         raise RecipeError(f"--from {out.url} is run.output itself: a run needs an output of its own")
     dropped = sorted(set(earlier.identity["recipe"]["purges"]["honour"]) - set(recordable(list(honoured))))
     if dropped:
         raise RecipeError(
-            f"purges.honour names {dropped[0]!r} no more, which {out.url} honoured: what it kept out has no text there;"
+            f"purges.honour names {dropped[0]!r} no more, which {out.url} honoured: what it kept out has no"
+            f" text there;"
             " name it again, or run the recipe from its inputs"
         )
     if not state(out, "purges").num_rows or out.url in {Folder(name).url for name in honoured}:
@@ -131,7 +145,8 @@ def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
     for source in recipe.source:
         if source.name not in known:
             raise RecipeError(
-                f"source.name = {source.name!r}: {earlier.out.url} has no such source, only {', '.join(known)}"
+                f"source.name = {source.name!r}: {earlier.out.url} has no such source, only"
+                f" {', '.join(known)}"
             )
         parts = earlier.texts.of_source(source.name)
         inputs.append(
@@ -154,16 +169,18 @@ def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
 def starts_of(plan: RunPlan, earlier: EarlierRun) -> tuple[Start, ...]:
     """Where the documents of each source of the plan start.
 
-    RecipeError where parsed texts cannot serve: reading or a step up to parse is another, what parse measured was not
-    kept, or a function of the user's would have to see the page."""
+    RecipeError where parsed texts cannot serve: reading or a step up to parse is another, what parse measured
+    was not kept, or a function of the user's would have to see the page."""
     if plan.recipe.run.keep_text and not earlier.texts.kept:
         raise RecipeError(
-            f"run.keep_text = true, and {earlier.out.url} kept no texts after parse: leave it out, or run the recipe"
+            f"run.keep_text = true, and {earlier.out.url} kept no texts after parse: leave it out, or run the"
+            f" recipe"
             " from its inputs"
         )
     if plan.recipe.quality.ledger == "all" and earlier.recipe.quality.ledger != "all":
         raise RecipeError(
-            f'quality.ledger = "all", and {earlier.out.url} was made with "first": what the steps up to parse measured'
+            f'quality.ledger = "all", and {earlier.out.url} was made with "first": what the steps up to parse'
+            f" measured"
             " is not there; run the recipe from its inputs"
         )
     return tuple(_start(source.name, plan, earlier) for source in plan.recipe.source)
@@ -181,9 +198,12 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
             why = f"in its place was {theirs[num_same].stage}"
         stage = ours[num_same].stage
         raise RecipeError(
-            f"--from {earlier.out.url}: {'the reading' if stage == READING else f'the step {stage}'} of source"
-            f" {source!r} is not as it was there ({why}), and only the text after parse is kept: leave it as it"
-            f" was ({earlier.out.at('recipe.toml')} has every setting of that run), or run the recipe from its inputs,"
+            f"--from {earlier.out.url}: {'the reading' if stage == READING else f'the step {stage}'} of"
+            f" source"
+            f" {source!r} is not as it was there ({why}), and only the text after parse is kept: leave it as"
+            f" it"
+            f" was ({earlier.out.at('recipe.toml')} has every setting of that run), or run the recipe from"
+            f" its inputs,"
             " without --from"
         )
     stages, num_unchanged = names[1:], num_same - 1  # without READING
@@ -199,19 +219,22 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
         else:
             why = f"behind the step {theirs[num_same].stage}, which source {source!r} has no more"
         raise RecipeError(
-            f"--from {earlier.out.url}: it was made without run.keep_text, so only its clean texts are there, {why}:"
+            f"--from {earlier.out.url}: it was made without run.keep_text, so only its clean texts are there,"
+            f" {why}:"
             " run the recipe from its inputs"
         )
     of_user = [stage for stage in stages[first:] if ":" in stage]
     if of_user:
         raise RecipeError(
-            f"source.steps of {source!r}: {of_user[0]!r} stands after parse and may look at the page, of which --from"
+            f"source.steps of {source!r}: {of_user[0]!r} stands after parse and may look at the page, of"
+            f" which --from"
             " has only the text: run the recipe from its inputs"
         )
     encoders = [table for table in plan.recipe.classifier if table.is_encoder]
     if "classifier" in stages[first:] and encoders:
         raise RecipeError(
-            f"source.steps of {source!r}: {encoders[0].stage} is an encoder, which a run from an earlier output does"
+            f"source.steps of {source!r}: {encoders[0].stage} is an encoder, which a run from an earlier"
+            f" output does"
             " not ask again: run the recipe from its inputs"
         )
     settled, by_measures = len(stages), False
@@ -242,7 +265,8 @@ def _settled(
         (plan.recipe, plan.identity), (earlier.recipe, earlier.identity), source
     ):
         return settled, True
-    # A changed step that edits would give another text on, and a classifier or a function of the user's other fields.
+    # A changed step that edits would give another text on, and a classifier or a function of the user's other
+    # fields.
     tables = (tables_of(plan.recipe), tables_of(earlier.recipe))
     hands_on_what_it_got = all(
         stages[i] in ("language", "quality", "decontaminate", "pii")
@@ -260,7 +284,8 @@ def record_reuse(run: Run, refiltering: Refiltering) -> None:
     now = output_identity(earlier.out.url, "--from")
     if now != earlier.held:
         raise RecipeError(
-            f"--from {earlier.out.url} was purged from while it was read (it held {earlier.held}, now {now}): nothing"
+            f"--from {earlier.out.url} was purged from while it was read (it held {earlier.held}, now {now}):"
+            f" nothing"
             " was finished; run into a new output"
         )
     append(run.out, "reused_steps", _reused_steps(run.plan, refiltering), f"from:{run.plan.key}")
@@ -269,7 +294,9 @@ def record_reuse(run: Run, refiltering: Refiltering) -> None:
 def _reused_steps(plan: RunPlan, refiltering: Refiltering) -> pa.Table:
     """Rows of `reused_steps`: of a step that the earlier run had taken over itself, the run that ran it."""
     earlier = refiltering.earlier
-    known = read_table(earlier.out, "reused_steps").to_pylist() if has_table(earlier.out, "reused_steps") else []
+    known = (
+        read_table(earlier.out, "reused_steps").to_pylist() if has_table(earlier.out, "reused_steps") else []
+    )
     there = {(row["source"], row["stage"]): row for row in known}
     rows = []
     for source, start in zip(plan.recipe.source, refiltering.starts, strict=True):

@@ -1,7 +1,9 @@
-"""What each step of a source is a function of: where it has one key in two runs, equal documents have equal outcomes.
+"""What each step of a source is a function of: where it has one key in two runs, equal documents have equal
+outcomes.
 
-A key covers the step's options, the content of the files that it names, and the versions of what it runs on. It is made
-from a run's identity (`RunPlan.identity`, which run.json keeps), so that it can be had of a finished run too."""
+A key covers the step's options, the content of the files that it names, and the versions of what it runs on.
+It is made from a run's identity (`RunPlan.identity`, which run.json keeps), so that it can be had of a
+finished run too."""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ class StepKey:
 
 
 def step_keys(recipe: PipelineRecipe, identity: Mapping[str, Any], source: str) -> list[StepKey]:
-    """READING, how the source's records are read, and its steps in order, those that are switched off left out."""
+    """READING, how the source's records are read, and its steps in order, those that are switched off left
+    out."""
     plain: Mapping[str, Any] = next(one for one in identity["recipe"]["source"] if one["name"] == source)
     tables = tables_of(recipe)
     stages = build_chain(plain["steps"], tables).stages
@@ -40,10 +43,12 @@ def step_keys(recipe: PipelineRecipe, identity: Mapping[str, Any], source: str) 
 
 
 def only_thresholds_differ(
-    ours: tuple[PipelineRecipe, Mapping[str, Any]], theirs: tuple[PipelineRecipe, Mapping[str, Any]], source: str
+    ours: tuple[PipelineRecipe, Mapping[str, Any]],
+    theirs: tuple[PipelineRecipe, Mapping[str, Any]],
+    source: str,
 ) -> bool:
-    """Whether all that the rules of the step quality measure of the source's texts is the same in two runs, given as
-    recipe and identity: what differs, if anything does, are thresholds."""
+    """Whether all that the rules of the step quality measure of the source's texts is the same in two runs,
+    given as recipe and identity: what differs, if anything does, are thresholds."""
     thresholds = {
         rule.keys[0].removeprefix("quality.")
         for recipe, _ in (ours, theirs)
@@ -65,10 +70,14 @@ def _less(table: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name not in keys}
 
 
-def _step_key(stage: str, source: Mapping[str, Any], identity: Mapping[str, Any], tables: StepTables) -> StepKey:
+def _step_key(
+    stage: str, source: Mapping[str, Any], identity: Mapping[str, Any], tables: StepTables
+) -> StepKey:
     names, left_out = (_READING_KEYS, ()) if stage == READING else _keys_of(spec_of(stage), tables)
     files: Mapping[str, str] = identity["files"]
-    options = {name: _with_hashes(_value(name, source, identity["recipe"], left_out), files) for name in names}
+    options = {
+        name: _with_hashes(_value(name, source, identity["recipe"], left_out), files) for name in names
+    }
     of_step = [files.get(file.name, "") for file in function_files([stage])] if ":" in stage else []
     own = [one for one in identity["recipe"].get("step", ()) if one["name"] == stage]
     options |= {"step": _with_hashes(own, files)} if own else {}
@@ -84,7 +93,8 @@ def _keys_of(spec: StepSpec, tables: StepTables) -> tuple[tuple[str, ...], tuple
 
 
 def _run_on(stage: str, *identities: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a stage runs on, as runs' identities name it. A function of the user's may run on all that they have."""
+    """What a stage runs on, as runs' identities name it. A function of the user's may run on all that they
+    have."""
     if stage not in SHAPING:
         return tuple(sorted({name for identity in identities for name in identity["versions"]}))
     return (*_EVERYWHERE, *libraries_of(stage), *(encoder_libraries() if stage == "classifier" else ()))
@@ -107,7 +117,9 @@ _READING_KEYS: Final = (
 )
 
 
-def _value(name: str, source: Mapping[str, Any], recipe: Mapping[str, Any], left_out: Sequence[str] = ()) -> Any:
+def _value(
+    name: str, source: Mapping[str, Any], recipe: Mapping[str, Any], left_out: Sequence[str] = ()
+) -> Any:
     """The value of a key or of a whole table, less what is left out of it."""
     table, _, key = name.partition(".")
     of_table = source if table == "source" else recipe[table]
@@ -121,7 +133,9 @@ def _with_hashes(value: Any, files: Mapping[str, str]) -> Any:
     """A value of the recipe with files in place of their names: what a step depends on is what they hold."""
     if isinstance(value, str):
         folder = f"{value.rstrip('/')}/" if value else "no folder"
-        inside = {name.removeprefix(folder): found for name, found in files.items() if name.startswith(folder)}
+        inside = {
+            name.removeprefix(folder): found for name, found in files.items() if name.startswith(folder)
+        }
         return {"file": files[value]} if value in files else {"folder": inside} if inside else value
     if isinstance(value, dict):
         return {name: _with_hashes(one, files) for name, one in value.items()}
@@ -129,8 +143,8 @@ def _with_hashes(value: Any, files: Mapping[str, str]) -> Any:
 
 
 def first_changed(ours: Sequence[StepKey], theirs: Sequence[StepKey]) -> int:
-    """How many steps from the first on are unchanged: the place among `ours` of the first that is another, or the end
-    of the shorter list."""
+    """How many steps from the first on are unchanged: the place among `ours` of the first that is another, or
+    the end of the shorter list."""
     same = 0
     for mine, other in zip(ours, theirs, strict=False):
         if (mine.stage, mine.key) != (other.stage, other.key):
@@ -140,8 +154,8 @@ def first_changed(ours: Sequence[StepKey], theirs: Sequence[StepKey]) -> int:
 
 
 def what_differs(stage: StepKey, ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str) -> str:
-    """Why a step has another key: the keys of the recipe, the versions, or a file that changed. `ours` and `theirs` are
-    identities of runs."""
+    """Why a step has another key: the keys of the recipe, the versions, or a file that changed. `ours` and
+    `theirs` are identities of runs."""
     found = _differing_options(stage, ours, theirs, source)
     if not found:
         names = _run_on(stage.stage, ours, theirs)
@@ -150,7 +164,9 @@ def what_differs(stage: StepKey, ours: Mapping[str, Any], theirs: Mapping[str, A
     return "; ".join(found) or "a file that it names has another content"
 
 
-def _differing_options(stage: StepKey, ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str) -> list[str]:
+def _differing_options(
+    stage: StepKey, ours: Mapping[str, Any], theirs: Mapping[str, Any], source: str
+) -> list[str]:
     def own(identity: Mapping[str, Any]) -> dict[str, Any]:
         named: Callable[[Mapping[str, Any]], bool] = lambda one: one["name"] == source  # noqa: E731
         return {**identity["recipe"], "source": next(filter(named, identity["recipe"]["source"]))}

@@ -1,9 +1,9 @@
 """Judge the parsed texts of an input file: a unit of a run that starts from an earlier output.
 
-A document that an unchanged step turned down is taken over as it stands. One that all of them let pass goes on from
-there; where it comes behind the changed steps as it came there then, and survived the earlier run, its clean text is
-taken over. So the unit's files are those that reading the input file with this recipe would give.
-"""
+A document that an unchanged step turned down is taken over as it stands. One that all of them let pass goes
+on from there; where it comes behind the changed steps as it came there then, and survived the earlier run,
+its clean text is taken over. So the unit's files are those that reading the input file with this recipe would
+give."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class RefilterJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFromTexts:
-    """A unit, and the files of the earlier output that it is made from: its parsed texts and its clean texts."""
+    """A unit, and the files of the earlier output that it is made from: its parsed texts and its clean
+    texts."""
 
     unit: Unit
     texts: ParsedPart
@@ -84,7 +85,9 @@ def refilter_phase(
         kind="read",
         task=refilter_unit,
         result=ReadResult,
-        job=RefilterJob(read=job, earlier=earlier.out.url, starts=starts, earlier_quality=earlier.recipe.quality),
+        job=RefilterJob(
+            read=job, earlier=earlier.out.url, starts=starts, earlier_quality=earlier.recipe.quality
+        ),
         units=[
             UnitFromTexts(
                 unit=unit, texts=texts[unit.source, unit.file_index], part=parts[unit.source, unit.file_index]
@@ -149,8 +152,8 @@ class _Taken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sent:
-    """A document that goes on from the first step that runs again: as it enters that, its row of facts and of parsed
-    texts, and of clean texts where it survived the earlier run."""
+    """A document that goes on from the first step that runs again: as it enters that, its row of facts and of
+    parsed texts, and of clean texts where it survived the earlier run."""
 
     document: Document
     row: _Row
@@ -193,14 +196,15 @@ class _UnitFilter:
                     self._writer.add(outcome)
 
     def _judged(self, begun: Sequence[_Taken | _Sent | Outcome]) -> list[_Taken | Outcome]:
-        """What comes of each; the changed steps see many documents one after the other, as in a run from the inputs."""
+        """What comes of each; the changed steps see many documents one after the other, as in a run from the
+        inputs."""
         sent = [one for one in begun if isinstance(one, _Sent)]
         judged = iter(self._settle(sent, self._through_changed(sent)))
         return [next(judged) if isinstance(one, _Sent) else one for one in begun]
 
     def _through_changed(self, sent: Sequence[_Sent]) -> list[Outcome]:
-        """What comes of each in the steps up to the settled ones, in order. Where what was measured then tells it, the
-        text is not looked at."""
+        """What comes of each in the steps up to the settled ones, in order. Where what was measured then
+        tells it, the text is not looked at."""
         start, seconds = self._start, self._tally.seconds
         told = [self._by_measures(one) for one in sent]
         others = [one.document for one, outcome in zip(sent, told, strict=True) if outcome is None]
@@ -213,13 +217,16 @@ class _UnitFilter:
         quality = self._chain.plain_step("quality")
         assert isinstance(quality, QualityStep)
         turned_down_by = one.row["rule"] if one.row["stage"] == quality.stage else None
-        outcome = quality.judge_again(one.document, self._quality_then, self._measured_of(one.row), turned_down_by)
+        outcome = quality.judge_again(
+            one.document, self._quality_then, self._measured_of(one.row), turned_down_by
+        )
         if isinstance(outcome, Document) and one.clean is None and self._purged is not None:
             return None  # the chain's last step looks for clean texts that were purged
         return outcome
 
     def _settle(self, sent: Sequence[_Sent], outcomes: Sequence[Outcome]) -> list[Outcome]:
-        """What the settled steps say: those that come to them as they came then, and survived, end as they did."""
+        """What the settled steps say: those that come to them as they came then, and survived, end as they
+        did."""
         taken = [self._taken_over(one, outcome) for one, outcome in zip(sent, outcomes, strict=True)]
         left = [outcome for outcome, found in zip(outcomes, taken, strict=True) if found is None]
         judged = iter(self._chain.run_from(self._start.settled, left, self._tally.seconds))
@@ -276,7 +283,9 @@ class _UnitFilter:
 
     def _survivor(self, row: _Row, kept: _Row | None, clean: _Row) -> Outcome:
         """A document that the unchanged steps let pass, as they left it."""
-        edits = tuple(Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in self._of(self._edits, row))
+        edits = tuple(
+            Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in self._of(self._edits, row)
+        )
         document = replace(
             self._document(row, kept, len(self._start.stages)),
             text=clean["text"],
@@ -296,9 +305,16 @@ class _UnitFilter:
             return None
         document = _as_kept(row, kept) if kept is not None else _as_read(row, self._language)
         if origin_in(self._purged, document):
-            unparsed = replace(document, text="", text_hash=None, language=self._language, language_score=None)
-            return _purged(replace(unparsed, charset=None) if document.is_html else unparsed, self._start.stages[0])
-        if row["stage"] not in self._start.stages[: self._start.parse + 1] and row["text_hash"] in self._purged.hashes:
+            unparsed = replace(
+                document, text="", text_hash=None, language=self._language, language_score=None
+            )
+            return _purged(
+                replace(unparsed, charset=None) if document.is_html else unparsed, self._start.stages[0]
+            )
+        if (
+            row["stage"] not in self._start.stages[: self._start.parse + 1]
+            and row["text_hash"] in self._purged.hashes
+        ):
             return _purged(document, "parse")
         return None
 
@@ -344,8 +360,8 @@ def _by_document(rows: Sequence[_Row]) -> dict[bytes, list[_Row]]:
 
 
 def _as_read(row: _Row, language: str | None) -> Document:
-    """A document of which no text is kept; `language` is the source's. What parse found of its charset is not what
-    reading knew."""
+    """A document of which no text is kept; `language` is the source's. What parse found of its charset is not
+    what reading knew."""
     of_record = row["record_id"] is not None
     return Document(
         doc_id=row["doc_id"],
@@ -382,7 +398,8 @@ def _as_kept(row: _Row, kept: _Row) -> Document:
 
 
 def _scores(row: _Row) -> tuple[tuple[str, float], ...]:
-    """What classifiers that turn nothing down gave. One that was not asked, behind a step that did, gave nothing."""
+    """What classifiers that turn nothing down gave. One that was not asked, behind a step that did, gave
+    nothing."""
     columns = (column for column in added_columns(row) if column.startswith(SCORE))
     return tuple((column.removeprefix(SCORE), row[column]) for column in columns if row[column] is not None)
 
@@ -406,13 +423,16 @@ def _finding(row: _Row) -> Finding:
 
 
 def _purged(document: Document, stage: str) -> Rejection:
-    return Rejection(document=replace(document, text=""), finding=Finding(stage=stage, rule=PURGED_RULE, rejected=True))
+    return Rejection(
+        document=replace(document, text=""), finding=Finding(stage=stage, rule=PURGED_RULE, rejected=True)
+    )
 
 
 @functools.lru_cache(maxsize=1)
 def _excerpts(earlier: str, _plan_key: str) -> dict[tuple[bytes, str, str], list[_Row]]:
-    """What the earlier report showed of rejected documents, rows of tables.EXCERPTS: of an unchanged step it is what
-    this one shows. An output of an earlier release says not for what they were chosen: for their ids."""
+    """What the earlier report showed of rejected documents, rows of tables.EXCERPTS: of an unchanged step it
+    is what this one shows. An output of an earlier release says not for what they were chosen: for their
+    ids."""
     with Folder(earlier).open(EXCERPTS_FILE) as file:
         rows = pq.read_table(file).to_pylist()
     found: dict[tuple[bytes, str, str], list[_Row]] = {}

@@ -1,4 +1,5 @@
-"""What the report shows, gathered from a finished output: lineage by SQL, excerpts.parquet, index.json, run.json."""
+"""What the report shows, gathered from a finished output: lineage by SQL, excerpts.parquet, index.json,
+run.json."""
 
 from __future__ import annotations
 
@@ -48,14 +49,17 @@ ALL_SOURCES = "all sources"
 _BINS = 20
 _PLACE = "source, warc_file, warc_offset"
 _NUM_SHARING = f"count(*) OVER (PARTITION BY {_PLACE})"
-"""The documents that lie in one compressed member: each has the member's length, and a like share of it counts."""
+"""The documents that lie in one compressed member: each has the member's length, and a like share of it
+counts."""
 _HAS_SHARED_MEMBERS = (
     f"SELECT count(*) <= 1 << 18 OR count(*) > 1.25 * approx_count_distinct(hash({_PLACE})) FROM documents"
 )
-"""Whether to count who shares what: it takes 15 times as long as the sums and grows with the documents. In a larger
-corpus members are taken to be shared where the places, which are estimated within a tenth, are far fewer."""
+"""Whether to count who shares what: it takes 15 times as long as the sums and grows with the documents. In a
+larger corpus members are taken to be shared where the places, which are estimated within a tenth, are far
+fewer."""
 _LIMITS = Limits(seconds=12 * 3600.0, memory_gib=8.0)
-"""Each question is a count over a few groups, so memory stays small; over billions of rows it takes its time."""
+"""Each question is a count over a few groups, so memory stays small; over billions of rows it takes its
+time."""
 
 Texts = Mapping[str, str]
 """The excerpt of each document that has one, by doc_id."""
@@ -72,15 +76,16 @@ def collect(out: Folder, index: Index) -> ReportData:
 
 
 def state_of(index: Index, purge_ids: Sequence[str]) -> str:
-    """The name of what a report shows that may change after a run: BLAKE3-128 (hex) of the index and the purges."""
+    """The name of what a report shows that may change after a run: BLAKE3-128 (hex) of the index and the
+    purges."""
     state = [index.version, index.content_fingerprint, sorted(purge_ids)]
     return content_hash(json.dumps(state).encode()).hex()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Purged:
-    """What was purged of what was kept: (documents, tokens) by (source, that of its shard, shard); without a tokenizer
-    there is no shard."""
+    """What was purged of what was kept: (documents, tokens) by (source, that of its shard, shard); without a
+    tokenizer there is no shard."""
 
     by_place: Mapping[tuple[str, str, int | None], tuple[int, int]]
 
@@ -88,11 +93,15 @@ class _Purged:
     def of(cls, ask: _Ask) -> _Purged:
         # A document may have been purged again, where a backup had brought it back.
         rows = ask(
-            "SELECT source, shard_source, shard, count(*), sum(num_tokens)::BIGINT FROM (SELECT DISTINCT p.doc_id,"
-            " d.source, coalesce(p.source, d.source) AS shard_source, p.shard, coalesce(p.num_tokens, 0) AS num_tokens"
+            "SELECT source, shard_source, shard, count(*), sum(num_tokens)::BIGINT FROM (SELECT DISTINCT"
+            " p.doc_id,"
+            " d.source, coalesce(p.source, d.source) AS shard_source, p.shard, coalesce(p.num_tokens, 0) AS"
+            " num_tokens"
             " FROM purged p JOIN documents d USING (doc_id) WHERE d.status = 'kept') GROUP BY 1, 2, 3"
         )
-        return cls(by_place={(source, named, shard): (num, tokens) for source, named, shard, num, tokens in rows})
+        return cls(
+            by_place={(source, named, shard): (num, tokens) for source, named, shard, num, tokens in rows}
+        )
 
     def of_source(self, source: str) -> tuple[int, int]:
         return _summed(counts for (name, _, _), counts in self.by_place.items() if name == source)
@@ -113,7 +122,9 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
     summary = read_summary(out)
     purged = _Purged.of(ask)
     funnels = _funnels(ask, index, purged)
-    purges = ask('SELECT purge_id, "at", "by", reason, num_documents, num_tokens FROM purges ORDER BY "at", purge_id')
+    purges = ask(
+        'SELECT purge_id, "at", "by", reason, num_documents, num_tokens FROM purges ORDER BY "at", purge_id'
+    )
     excerpts = read_rows(out, "excerpts.parquet").to_pylist()
     recipe = recipe_of(out)
     return ReportData(
@@ -125,12 +136,17 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         funnels=funnels,
         rules=_rules(ask, excerpts, values_of_rules(ask, recipe)),
         languages=_bars(
-            ask("SELECT coalesce(language, 'none'), count(*) n FROM documents GROUP BY 1 ORDER BY n DESC, 1 LIMIT 15")
+            ask(
+                "SELECT coalesce(language, 'none'), count(*) n FROM documents GROUP BY 1 ORDER BY n DESC, 1"
+                " LIMIT 15"
+            )
         ),
         tables=_tables(ask, recipe),
         lengths=_lengths(ask),
         scores=_scores(ask),
-        clusters=_clusters(out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts if _is_whole(row)}),
+        clusters=_clusters(
+            out, ask, {row["doc_id"].hex(): row["excerpt"] for row in excerpts if _is_whole(row)}
+        ),
         edits=_edits(ask, "kind", "stage = 'pii'"),
         other_edits=_edits(ask, "stage || ': ' || kind", "stage <> 'pii'"),
         shards=tuple(
@@ -154,7 +170,8 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         ),
         notes=tuple(_notes(ask)),
         timeouts=tuple(
-            row[0] for row in ask("SELECT doc_id FROM documents WHERE rule = 'parse.timeout' ORDER BY 1 LIMIT 50")
+            row[0]
+            for row in ask("SELECT doc_id FROM documents WHERE rule = 'parse.timeout' ORDER BY 1 LIMIT 50")
         ),
         raised=tuple(map(_raised, summary.faults)),
         purges=tuple(purges),
@@ -170,17 +187,21 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
 
 
 def _tables(ask: _Ask, recipe: PipelineRecipe) -> str:
-    """By whose tables the quality rules judged texts: those that came as far, by language; empty where no source has
-    such rules."""
+    """By whose tables the quality rules judged texts: those that came as far, by language; empty where no
+    source has such rules."""
     met = []
     for source in recipe.source:
         behind = source.steps[_place(source.steps, "quality") :]
         if recipe.quality.rules and behind:
             stages = ", ".join(map(text_literal, behind))
-            met.append(f"(source = {text_literal(source.name)} AND (status <> 'rejected' OR stage IN ({stages})))")
+            met.append(
+                f"(source = {text_literal(source.name)} AND (status <> 'rejected' OR stage IN ({stages})))"
+            )
     if not met:
         return ""
-    rows = ask(f"SELECT language, count(*) FROM documents WHERE {' OR '.join(met)} GROUP BY 1 ORDER BY 2 DESC, 1")
+    rows = ask(
+        f"SELECT language, count(*) FROM documents WHERE {' OR '.join(met)} GROUP BY 1 ORDER BY 2 DESC, 1"
+    )
     judged: list[str] = []
     without: list[str] = []
     for language, num in rows:
@@ -224,15 +245,19 @@ def _parsed_texts(out: Folder) -> str:
         return f"The texts that were kept after parse (run.keep_text) were removed by purge {texts.removed}."
     return (
         f"The folder texts/ keeps what parse took from {texts.num_rows:,} documents, rejected ones too"
-        f" ({decimal(texts.num_bytes)}). These texts are not scrubbed: they hold all personal data of the pages."
-        f" Purges reach them; sluice purge {shlex.quote(out.url)} --parsed-texts --reason … --by … --apply removes"
+        f" ({decimal(texts.num_bytes)}). These texts are not scrubbed: they hold all personal data of the"
+        f" pages."
+        f" Purges reach them; sluice purge {shlex.quote(out.url)} --parsed-texts --reason … --by … --apply"
+        f" removes"
         " them all."
     )
 
 
 def _totals(ask: _Ask, index: Index, purged: _Purged) -> tuple[tuple[str, str], ...]:
     """The tiles. Where documents were purged, what is left of those that were kept."""
-    records, size, files = ask("SELECT coalesce(sum(num_records), 0), coalesce(sum(bytes), 0), count(*) FROM inputs")[0]
+    records, size, files = ask(
+        "SELECT coalesce(sum(num_records), 0), coalesce(sum(bytes), 0), count(*) FROM inputs"
+    )[0]
     counts: dict[str, int] = dict(ask("SELECT status, count(*) FROM documents GROUP BY 1"))
     num_purged, num_tokens_purged = purged.total()
     return (
@@ -252,7 +277,10 @@ def _funnels(ask: _Ask, index: Index, purged: _Purged) -> tuple[Funnel, ...]:
     """One for each source, after one for all where there are several."""
     length, documents = "warc_length", "documents"
     if ask(_HAS_SHARED_MEMBERS)[0][0]:
-        length, documents = "warc_length / num_sharing", f"(SELECT *, {_NUM_SHARING} AS num_sharing FROM documents)"
+        length, documents = (
+            "warc_length / num_sharing",
+            f"(SELECT *, {_NUM_SHARING} AS num_sharing FROM documents)",
+        )
     lost: dict[tuple[str, str], tuple[int, int]] = {
         (source, stage): (size or 0, chars or 0)
         for source, stage, size, chars in ask(
@@ -269,7 +297,9 @@ def _funnels(ask: _Ask, index: Index, purged: _Purged) -> tuple[Funnel, ...]:
     parts: dict[str, list[str]] = defaultdict(list)
     for source, bucket in ask("SELECT DISTINCT source, bucket FROM documents WHERE bucket IS NOT NULL"):
         parts[source].append(shard_source(source, bucket))
-    funnels = [_funnel_of(source, rows, lost, index, purged, parts=parts[source]) for source, rows in steps.items()]
+    funnels = [
+        _funnel_of(source, rows, lost, index, purged, parts=parts[source]) for source, rows in steps.items()
+    ]
     return tuple(funnels if len(funnels) < 2 else [_joined(funnels), *funnels])
 
 
@@ -315,8 +345,8 @@ def _funnel_of(
 
 
 def _joined(funnels: Sequence[Funnel]) -> Funnel:
-    """The funnel of all sources together. A line is the sum over the sources that have the stage, so that what one line
-    lets out need not be what the next takes in."""
+    """The funnel of all sources together. A line is the sum over the sources that have the stage, so that
+    what one line lets out need not be what the next takes in."""
     by_stage = [{step.stage: step for step in funnel.steps} for funnel in funnels]
     rows = []
     for stage in _merged([[step.stage for step in funnel.steps] for funnel in funnels]):
@@ -346,8 +376,8 @@ def _joined(funnels: Sequence[Funnel]) -> Funnel:
 
 
 def _merged(chains: Sequence[Sequence[str]]) -> list[str]:
-    """The stages of all sources, each behind those that a source meets before it. Where two sources meet two stages in
-    turned order, it is that of the first."""
+    """The stages of all sources, each behind those that a source meets before it. Where two sources meet two
+    stages in turned order, it is that of the first."""
     merged: list[str] = []
     while heads := [chain[0] for chain in chains if chain]:
         behind = {stage for chain in chains for stage in chain[1:]}
@@ -357,7 +387,8 @@ def _merged(chains: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _is_whole(row: Mapping[str, Any]) -> bool:
-    """Whether an excerpt surely shows its text from the beginning, so that it can be compared with another."""
+    """Whether an excerpt surely shows its text from the beginning, so that it can be compared with
+    another."""
     return row.get("choice") is None or row["stage"].startswith("dedup.")
 
 
@@ -366,7 +397,9 @@ def _rules(
 ) -> tuple[RuleRow, ...]:
     examples = examples_of_rules(ask, excerpts)
     by_source: dict[tuple[str, str], list[tuple[str, int]]] = defaultdict(list)
-    for source, stage, rule, num in ask("SELECT source, stage, rule, num FROM step_rules ORDER BY num DESC, 1, 2, 3"):
+    for source, stage, rule, num in ask(
+        "SELECT source, stage, rule, num FROM step_rules ORDER BY num DESC, 1, 2, 3"
+    ):
         by_source[stage, rule].append((source, num))
     thresholds = {
         (stage, rule): human_value(threshold)
@@ -399,7 +432,8 @@ def _rules(
 
 def _lengths(ask: _Ask) -> tuple[Bar, ...]:
     rows = ask(
-        "SELECT floor(log2(num_chars))::INT b, count(*) FROM documents WHERE status = 'kept' AND num_chars > 0"
+        "SELECT floor(log2(num_chars))::INT b, count(*) FROM documents WHERE status = 'kept' AND num_chars >"
+        " 0"
         " AND purged IS NULL GROUP BY 1"
     )
     return _bars([(f"{2**bin_:,}–{2 ** (bin_ + 1) - 1:,}", num) for bin_, num in _without_gaps(rows)])
@@ -460,7 +494,9 @@ def _clusters(out: Folder, ask: _Ask, texts: Texts) -> tuple[ShownCluster, ...]:
                 note += ", purged since"
             pieces = () if text is None else compare_words(first, text)
             url = member.url or ""
-            members.append(Excerpt(doc_id=member.doc_id.hex(), url=url, link=web_link(url), note=note, pieces=pieces))
+            members.append(
+                Excerpt(doc_id=member.doc_id.hex(), url=url, link=web_link(url), note=note, pieces=pieces)
+            )
         shown.append(
             ShownCluster(
                 cluster_id=cluster.cluster_id.hex(),
@@ -480,7 +516,8 @@ def _purged_of(ask: _Ask, doc_ids: Sequence[str]) -> set[str]:
 
 
 def _speeds(funnel: Funnel, summary: RunSummary) -> tuple[StepSpeed, ...]:
-    """What each step took of the time of all units of work, and what else they did. `funnel` is that of all sources."""
+    """What each step took of the time of all units of work, and what else they did. `funnel` is that of all
+    sources."""
     seconds: dict[str, float] = defaultdict(float)
     for of_source in summary.seconds.values():
         for name, value in of_source.items():
@@ -495,6 +532,8 @@ def _speeds(funnel: Funnel, summary: RunSummary) -> tuple[StepSpeed, ...]:
     rest = seconds["all"] - sum(entry[-1] for entry in entries)
     entries.append(("reading and writing", funnel.num_in, funnel.bytes_in, max(0.0, rest)))
     return tuple(
-        StepSpeed(stage=stage, num=num, num_bytes=size, seconds=took, share=took / max(seconds["all"], took, 1e-9))
+        StepSpeed(
+            stage=stage, num=num, num_bytes=size, seconds=took, share=took / max(seconds["all"], took, 1e-9)
+        )
         for stage, num, size, took in entries
     )

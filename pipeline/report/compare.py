@@ -11,12 +11,15 @@ _WORDS = re.compile(r"\S+\s*|\s+")
 
 
 def compare_words(first: str, second: str) -> tuple[tuple[str, bool], ...]:
-    """`second` cut into (piece, whether it differs from `first`); a word that is only missing marks the one behind it.
+    """`second` cut into (piece, whether it differs from `first`); a word that is only missing marks the one
+    behind it.
 
-    Both are beginnings of longer texts, so what stands behind the last common word differs only by where they were
-    cut: it is not marked."""
+    Both are beginnings of longer texts, so what stands behind the last common word differs only by where they
+    were cut: it is not marked."""
     ours, theirs = _WORDS.findall(first), _WORDS.findall(second)
-    matcher = difflib.SequenceMatcher(None, [word.strip() for word in ours], [word.strip() for word in theirs], False)
+    matcher = difflib.SequenceMatcher(
+        None, [word.strip() for word in ours], [word.strip() for word in theirs], False
+    )
     if matcher.ratio() < _LEAST_ALIKE:
         return ((second, False),)
     last = max(block.b + block.size for block in matcher.get_matching_blocks() if block.size)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunnelRow:
-    """One line of a funnel. Bytes are of the records as the crawl files store them, of a compressed member that holds
-    several a like share for each document; `chars` of the clean texts."""
+    """One line of a funnel. Bytes are of the records as the crawl files store them, of a compressed member
+    that holds several a like share for each document; `chars` of the clean texts."""
 
     stage: str
     num_in: int
@@ -22,9 +22,9 @@ class FunnelRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Funnel:
-    """The steps of a source (or of all), how many documents and stored bytes (0 of Parquet, whose rows have no length)
-    came to the first of them and how many documents the last one let out, and what went into its shards; some of it may
-    have been purged since."""
+    """The steps of a source (or of all), how many documents and stored bytes (0 of Parquet, whose rows have
+    no length) came to the first of them and how many documents the last one let out, and what went into its
+    shards; some of it may have been purged since."""
 
     source: str
     steps: tuple[FunnelRow, ...]
@@ -39,9 +39,10 @@ class Funnel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """A scrubbed piece of one document, and a note on it. `pieces` is its text cut into (words, whether they are
-    marked: words that differ from those of the document it is compared with, lines that count against it); none if the
-    excerpt is not, or no longer, kept. `link` is its URL where that is one of the web, else empty."""
+    """A scrubbed piece of one document, and a note on it. `pieces` is its text cut into (words, whether they
+    are marked: words that differ from those of the document it is compared with, lines that count against
+    it); none if the excerpt is not, or no longer, kept. `link` is its URL where that is one of the web, else
+    empty."""
 
     doc_id: str
     url: str
@@ -60,8 +61,9 @@ class ExampleGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBar:
-    """The documents whose value lies in one range: `num`, of which no other rule turns down `num_alone`. `height` and
-    `height_alone` are shares of the highest bar, on a scale of square roots; `is_rejected`: the rule rejects them."""
+    """The documents whose value lies in one range: `num`, of which no other rule turns down `num_alone`.
+    `height` and `height_alone` are shares of the highest bar, on a scale of square roots; `is_rejected`: the
+    rule rejects them."""
 
     label: str
     num: int
@@ -73,8 +75,8 @@ class HistogramBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdOption:
-    """Another threshold (or the one that is set): how many documents the rule then turns down, how many are kept where
-    all other rules stay, and how many more or fewer those are."""
+    """Another threshold (or the one that is set): how many documents the rule then turns down, how many are
+    kept where all other rules stay, and how many more or fewer those are."""
 
     threshold: str
     num_rejected: int
@@ -85,8 +87,9 @@ class ThresholdOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleValues:
-    """A rule's values over all documents that it measured. The threshold stands before bar number `line`; `side` says
-    in words which values are rejected; `explored` is empty, or which share of the documents was looked at."""
+    """A rule's values over all documents that it measured. The threshold stands before bar number `line`;
+    `side` says in words which values are rejected; `explored` is empty, or which share of the documents was
+    looked at."""
 
     side: str
     num_measured: int
@@ -98,8 +101,8 @@ class RuleValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRow:
-    """A rule, how many documents it turned down, in all and of each source, a few of them, and where the whole ledger
-    is kept its values. `anchor` is its place on the page."""
+    """A rule, how many documents it turned down, in all and of each source, a few of them, and where the
+    whole ledger is kept its values. `anchor` is its place on the page."""
 
     stage: str
     rule: str
@@ -154,9 +157,10 @@ class FirstToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokensRow:
-    """How a source's documents lie in its shards: of `num_documents` with `num_tokens` that were looked at (all, or
-    where it `is_sample` those at the beginning of some shards), which tokens are first most often, how many end with
-    end-of-text, and how many tokens stand for what the vocabulary does not know, where it `has_unknown`."""
+    """How a source's documents lie in its shards: of `num_documents` with `num_tokens` that were looked at
+    (all, or where it `is_sample` those at the beginning of some shards), which tokens are first most often,
+    how many end with end-of-text, and how many tokens stand for what the vocabulary does not know, where it
+    `has_unknown`."""
 
     source: str
     num_documents: int
@@ -175,8 +179,8 @@ class TokensRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpeed:
-    """How fast a step was: the `seconds` of all its processes together, their `share` of what units of work took, and
-    the documents and bytes of records (as the crawl files store them) that it took in."""
+    """How fast a step was: the `seconds` of all its processes together, their `share` of what units of work
+    took, and the documents and bytes of records (as the crawl files store them) that it took in."""
 
     stage: str
     num: int
@@ -199,12 +203,12 @@ class RaisedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportData:
-    """Everything on the page. `state` names the index and the purges that it was gathered from; `out` is the output as
-    a command line names it; `edits` are personal data that was replaced, `other_edits` what else was changed in kept
-    texts, by stage and kind; `parsed_texts` says what run.keep_text keeps, or is empty; `limited` names the sources of
-    which not all was read; `tables` by whose tables the quality rules judged texts, or is empty. `has_ledger`: every
-    rule's values are kept; `unlike_pages` are warnings of texts behind one page that differ; `num_without_page`
-    documents of no page."""
+    """Everything on the page. `state` names the index and the purges that it was gathered from; `out` is the
+    output as a command line names it; `edits` are personal data that was replaced, `other_edits` what else
+    was changed in kept texts, by stage and kind; `parsed_texts` says what run.keep_text keeps, or is empty;
+    `limited` names the sources of which not all was read; `tables` by whose tables the quality rules judged
+    texts, or is empty. `has_ledger`: every rule's values are kept; `unlike_pages` are warnings of texts
+    behind one page that differ; `num_without_page` documents of no page."""
 
     name: str
     state: str

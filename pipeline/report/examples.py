@@ -25,7 +25,9 @@ def examples_of_rules(
 ) -> dict[tuple[str, str], tuple[ExampleGroup, ...]]:
     """What is shown of each (stage, rule): a document once, for the first reason that there is."""
     known = _measured(ask, sorted({row["doc_id"].hex() for row in excerpts}))
-    groups: dict[tuple[str, str], dict[str, list[Excerpt]]] = defaultdict(lambda: {choice: [] for choice in _TITLES})
+    groups: dict[tuple[str, str], dict[str, list[Excerpt]]] = defaultdict(
+        lambda: {choice: [] for choice in _TITLES}
+    )
     shown: set[tuple[str, str, str]] = set()
     for row in sorted(excerpts, key=lambda row: list(_TITLES).index(row.get("choice") or "least")):
         doc_id, name = row["doc_id"].hex(), (row["stage"], row["rule"])
@@ -46,7 +48,11 @@ def examples_of_rules(
             )
         )
     return {
-        name: tuple(ExampleGroup(title=_TITLES[choice], excerpts=tuple(found)) for choice, found in by.items() if found)
+        name: tuple(
+            ExampleGroup(title=_TITLES[choice], excerpts=tuple(found))
+            for choice, found in by.items()
+            if found
+        )
         for name, by in groups.items()
     }
 
@@ -55,7 +61,8 @@ def _marked(excerpt: str, marks: Collection[int]) -> tuple[tuple[str, bool], ...
     """The excerpt in pieces, with the lines that count against it marked."""
     lines = excerpt.split("\n")
     return tuple(
-        (line + ("\n" if number < len(lines) - 1 else ""), number in marks) for number, line in enumerate(lines)
+        (line + ("\n" if number < len(lines) - 1 else ""), number in marks)
+        for number, line in enumerate(lines)
     )
 
 
@@ -72,6 +79,10 @@ def _measured(ask: _Ask, doc_ids: Sequence[str]) -> dict[str, tuple[str, float |
         for doc_id, url, value, language, score in ask(
             f"SELECT doc_id, url, value, language, language_score FROM documents WHERE doc_id IN ({listed})"
         ):
-            seen = "" if language is None else f"language {language}" + ("" if score is None else f" {score:.2f}")
+            seen = (
+                ""
+                if language is None
+                else f"language {language}" + ("" if score is None else f" {score:.2f}")
+            )
             found[doc_id] = (url or "", value, seen)
     return found

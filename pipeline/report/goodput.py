@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 def render_goodput(output: str, account: GoodputAccount, now: float) -> str:
-    """The page of a run's goodput, as read at `now` (seconds since the epoch). What stands in it is escaped."""
+    """The page of a run's goodput, as read at `now` (seconds since the epoch). What stands in it is
+    escaped."""
     from trainer.telemetry.goodput import PARTS
 
     template = escaping("pipeline.report", ".").get_template("goodput.html")

@@ -48,7 +48,10 @@ class Curve:
 def render_mix(report: MixReport) -> str:
     """The page. Names from the recipe are escaped."""
     environment = escaping("pipeline.report", ".")
-    environment.filters |= {"nats": lambda value: f"{value:.4f}", "percent": lambda value: f"{100 * value:.1f}%"}
+    environment.filters |= {
+        "nats": lambda value: f"{value:.4f}",
+        "percent": lambda value: f"{100 * value:.1f}%",
+    }
     return environment.get_template("mix.html").render(
         report=report,
         tiles=_tiles(report),

@@ -20,8 +20,8 @@ _STATE = re.compile(rb'<meta name="sluice-state" content="([0-9a-f]{32})">')
 
 
 def escaping(package: str, folder: str) -> jinja2.Environment:
-    """The templates of a package's folder. Whatever they show is escaped, and a name that they do not know is an error;
-    the filter `number` sets commas."""
+    """The templates of a package's folder. Whatever they show is escaped, and a name that they do not know is
+    an error; the filter `number` sets commas."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(package, folder),
         autoescape=True,
@@ -40,8 +40,8 @@ def render(data: ReportData) -> str:
 
 @functools.cache
 def _environment() -> jinja2.Environment:
-    """The report's templates. One for all reports of a process: it keeps them compiled, which takes longer than a small
-    run's page."""
+    """The report's templates. One for all reports of a process: it keeps them compiled, which takes longer
+    than a small run's page."""
     environment = escaping("pipeline.report", ".")
     environment.filters["bytes"] = lambda size: decimal(size) if size else "–"
     return environment
@@ -53,7 +53,8 @@ def render_output(out: Folder, index: Index) -> bytes:
 
 
 def stale_report(out: Folder, index: Index) -> str | None:
-    """What is wrong with the report of an output if it shows another state than its index and its purges; else None.
+    """What is wrong with the report of an output if it shows another state than its index and its purges;
+    else None.
 
     One of an earlier release names no state; it is the run's own, so it is right where nothing was purged."""
     purges = read_table(out, "purges")["purge_id"].to_pylist()

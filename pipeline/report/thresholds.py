@@ -1,7 +1,7 @@
 """The values of every rule over all documents, from the ledger, and what other thresholds would keep.
 
-A document counts as kept at another threshold if its value passes there and no other rule turned it down. What a looser
-threshold lets through has not met the later steps, so that figure is the most that it can keep.
+A document counts as kept at another threshold if its value passes there and no other rule turned it down.
+What a looser threshold lets through has not met the later steps, so that figure is the most that it can keep.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class _Measured:
 def values_of_rules(
     ask: _Ask, recipe: PipelineRecipe, num_options: int = _OPTIONS
 ) -> dict[tuple[str, str], RuleValues]:
-    """The values of each (stage, rule) that has a threshold and whose side is known; none where the output keeps no
-    whole ledger. `num_options`: how many other thresholds are judged of each, the nearest ones."""
+    """The values of each (stage, rule) that has a threshold and whose side is known; none where the output
+    keeps no whole ledger. `num_options`: how many other thresholds are judged of each, the nearest ones."""
     if recipe.quality.ledger != "all":
         return {}
     num_documents = ask("SELECT count(*) FROM documents")[0][0]
@@ -67,20 +67,23 @@ def values_of_rules(
 
 
 def _found_sql(share: float) -> str:
-    """The findings of the documents that are looked at: `alone` where no other rule turned the document down. Records
-    that are equal share an id: a rule that turned each of them down is still one rule."""
+    """The findings of the documents that are looked at: `alone` where no other rule turned the document down.
+    Records that are equal share an id: a rule that turned each of them down is still one rule."""
     least = "" if share == 1.0 else f" WHERE doc_id < '{int(share * 2**64):016x}'"
     return (
-        "WITH rejecting AS (SELECT doc_id, count(DISTINCT (stage, rule)) AS num FROM findings WHERE verdict = 'reject'"
+        "WITH rejecting AS (SELECT doc_id, count(DISTINCT (stage, rule)) AS num FROM findings WHERE verdict ="
+        " 'reject'"
         " GROUP BY doc_id),"
-        " found AS (SELECT stage, rule, value, threshold, coalesce(num, 0) - (verdict = 'reject')::INT = 0 AS alone"
+        " found AS (SELECT stage, rule, value, threshold, coalesce(num, 0) - (verdict = 'reject')::INT = 0 AS"
+        " alone"
         f" FROM findings LEFT JOIN rejecting USING (doc_id){least})"
     )
 
 
 def _measured(ask: _Ask, found: str, sides: Mapping[str, SideSpec]) -> list[_Measured]:
     rows = ask(
-        f"{found} SELECT stage, rule, min(threshold), count(*), quantile_disc(value, 0.01), quantile_disc(value, 0.99),"
+        f"{found} SELECT stage, rule, min(threshold), count(*), quantile_disc(value, 0.01),"
+        f" quantile_disc(value, 0.99),"
         " bool_and(value = floor(value)) FROM found WHERE value IS NOT NULL AND threshold IS NOT NULL"
         " GROUP BY stage, rule ORDER BY stage, rule"
     )
@@ -126,8 +129,9 @@ def _round(value: float) -> float:
 def _counts_between(
     ask: _Ask, found: str, rules: Sequence[_Measured], edges: Mapping[str, Sequence[float]]
 ) -> dict[str, list[tuple[int, int]]]:
-    """For each rule how many values lie below its first edge, between each two, and over the last; and how many of
-    them alone. A value that equals an edge counts to the side on which it decides as those there do."""
+    """For each rule how many values lie below its first edge, between each two, and over the last; and how
+    many of them alone. A value that equals an edge counts to the side on which it decides as those there
+    do."""
     counted = {rule.rule: [(0, 0)] * (len(edges[rule.rule]) + 1) for rule in rules}
     ranges = [
         f"({text_literal(rule.rule)}, {number}, {low}, {high}, {rule.side.takes_equal})"
@@ -140,7 +144,8 @@ def _counts_between(
         f"{found}, grouped AS (SELECT rule, value, alone, count(*) AS num FROM found WHERE value IS NOT NULL"
         " GROUP BY rule, value, alone)"
         " SELECT rule, number, sum(num)::BIGINT, coalesce(sum(num) FILTER (alone), 0)::BIGINT"
-        f" FROM grouped JOIN (VALUES {', '.join(ranges)}) AS ranges(rule, number, low, high, upper) USING (rule)"
+        f" FROM grouped JOIN (VALUES {', '.join(ranges)}) AS ranges(rule, number, low, high, upper) USING"
+        f" (rule)"
         " WHERE CASE WHEN upper THEN value > low AND value <= high ELSE value >= low AND value < high END"
         " GROUP BY rule, number"
     )
@@ -155,7 +160,9 @@ def _pairs(edges: Sequence[float]) -> list[tuple[str, str]]:
     return list(itertools.pairwise(ends))
 
 
-def _values(rule: _Measured, edges: Sequence[float], counts: Sequence[tuple[int, int]], explored: str) -> RuleValues:
+def _values(
+    rule: _Measured, edges: Sequence[float], counts: Sequence[tuple[int, int]], explored: str
+) -> RuleValues:
     below = list(itertools.accumulate(counts, lambda a, b: (a[0] + b[0], a[1] + b[1])))
     whole, alone = below[-1]
     highest = math.sqrt(max((num for num, _ in counts), default=1) or 1)

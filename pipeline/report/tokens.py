@@ -1,9 +1,9 @@
-"""How each source's documents lie in its shards: their first tokens, their ends, tokens that stand for the unknown.
+"""How each source's documents lie in its shards: their first tokens, their ends, tokens that stand for the
+unknown.
 
-A beginning-of-text token that a tokenizer puts before every document, an end that is missing, a script that the
-vocabulary does not know: each is seen here before a model learns it. The shards themselves are read; the documents of a
-shard are in the order of a keyed hash, so its beginning is a random sample of them.
-"""
+A beginning-of-text token that a tokenizer puts before every document, an end that is missing, a script that
+the vocabulary does not know: each is seen here before a model learns it. The shards themselves are read; the
+documents of a shard are in the order of a keyed hash, so its beginning is a random sample of them."""
 
 from __future__ import annotations
 
@@ -30,17 +30,21 @@ _SHOWN: Final = 5
 
 
 def tokenizer_of(out: Folder, index: Index, file: str | None = None) -> Tokenizer:
-    """The tokenizer that made the shards of an output: the one in `file`, or that of its recipe. RecipeError where the
-    output holds no tokens, or where the tokenizer is not there, or is another."""
+    """The tokenizer that made the shards of an output: the one in `file`, or that of its recipe. RecipeError
+    where the output holds no tokens, or where the tokenizer is not there, or is another."""
     made_by = index.tokenizer
     if not index.has_tokens:
-        raise RecipeError(f"{out.url} holds texts and no tokens (tokenize.off): there is nothing to compare texts with")
+        raise RecipeError(
+            f"{out.url} holds texts and no tokens (tokenize.off): there is nothing to compare texts with"
+        )
     encoding = file or _encoding(out, made_by.name)
     tokenizer = load_recorded(encoding, hash_=made_by.hash, eot_id=made_by.eot_id)
     if tokenizer is None:
         raise RecipeError(
-            f"{encoding} is another tokenizer than the one that made these shards: index.json has {made_by.name} with"
-            f" {made_by.vocab_size:,} ids, of which {made_by.eot_id} ends documents, and the hash {made_by.hash}. Put"
+            f"{encoding} is another tokenizer than the one that made these shards: index.json has"
+            f" {made_by.name} with"
+            f" {made_by.vocab_size:,} ids, of which {made_by.eot_id} ends documents, and the hash"
+            f" {made_by.hash}. Put"
             " that file back, or say with --tokenizer where it lies"
         )
     return tokenizer
@@ -55,7 +59,8 @@ def _encoding(out: Folder, name: str) -> str:
 
 
 def tokens_of_sources(out: Folder, index: Index) -> tuple[TokensRow, ...]:
-    """A row for each source that has shards. Where the tokenizer is not at hand tokens are shown by their ids."""
+    """A row for each source that has shards. Where the tokenizer is not at hand tokens are shown by their
+    ids."""
     if not index.shards:
         return ()
     try:
@@ -86,7 +91,8 @@ def _row(out: Folder, eot_id: int, shards: Sequence[Shard], tokenizer: Tokenizer
         num_tokens=num_tokens,
         is_sample=sum(shard.num_tokens for shard in shards) > _BLOCKS * BLOCK_TOKENS,
         first=tuple(
-            FirstToken(id=token, text=_text(tokenizer, token), share=num / num_documents) for token, num in most
+            FirstToken(id=token, text=_text(tokenizer, token), share=num / num_documents)
+            for token, num in most
         ),
         num_ended=num_ended,
         has_unknown=unknown_id is not None,
@@ -107,8 +113,11 @@ def _text(tokenizer: Tokenizer | None, token: int) -> str:
 def _stretches(
     out: Folder, shards: Sequence[Shard]
 ) -> Iterator[tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """(tokens, starts, ends) of the whole documents at the beginning of some shards, spread over all of them."""
-    chosen = [shards[at] for at in np.unique(np.linspace(0, len(shards) - 1, min(len(shards), _BLOCKS)).astype(int))]
+    """(tokens, starts, ends) of the whole documents at the beginning of some shards, spread over all of
+    them."""
+    chosen = [
+        shards[at] for at in np.unique(np.linspace(0, len(shards) - 1, min(len(shards), _BLOCKS)).astype(int))
+    ]
     if sum(shard.num_tokens for shard in shards) <= _BLOCKS * BLOCK_TOKENS:
         chosen = list(shards)
     num_bytes = max(1, _BLOCKS // len(chosen)) * BLOCK_BYTES

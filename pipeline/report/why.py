@@ -1,4 +1,5 @@
-"""A step of a training run as one self-contained HTML page: which documents made it, and what the replay proves."""
+"""A step of a training run as one self-contained HTML page: which documents made it, and what the replay
+proves."""
 
 from __future__ import annotations
 

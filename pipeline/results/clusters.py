@@ -28,8 +28,8 @@ NUM_DUPLICATES = 2
 class ClusterExample:
     """A cluster: how many documents it has, how many were kept, and what is shown of it.
 
-    `members` are the kept document that most others repeat (of several the least id; absent where it lies in an earlier
-    output), then those of its duplicates that have the least ids."""
+    `members` are the kept document that most others repeat (of several the least id; absent where it lies in
+    an earlier output), then those of its duplicates that have the least ids."""
 
     cluster_id: bytes
     num_documents: int
@@ -38,7 +38,8 @@ class ClusterExample:
 
 
 def largest_clusters(out: Folder) -> tuple[ClusterExample, ...]:
-    """The largest clusters of an output whose tables are committed; of equal ones those with the least ids."""
+    """The largest clusters of an output whose tables are committed; of equal ones those with the least
+    ids."""
     sizes = _largest(out)
     shown = _shown_ids(out, list(sizes))
     rows = Lookup(out).documents([doc_id for ids in shown.values() for doc_id in ids])
@@ -48,7 +49,9 @@ def largest_clusters(out: Folder) -> tuple[ClusterExample, ...]:
             cluster_id=cluster_id,
             num_documents=num,
             num_kept=num_kept,
-            members=tuple(found[cluster_id, doc_id] for doc_id in shown[cluster_id] if (cluster_id, doc_id) in found),
+            members=tuple(
+                found[cluster_id, doc_id] for doc_id in shown[cluster_id] if (cluster_id, doc_id) in found
+            ),
         )
         for cluster_id, (num, num_kept) in sizes.items()
     )
@@ -57,8 +60,8 @@ def largest_clusters(out: Folder) -> tuple[ClusterExample, ...]:
 def _largest(out: Folder) -> dict[bytes, tuple[int, int]]:
     """(documents, kept ones) of the largest clusters, largest first.
 
-    File by file, since there may be more clusters than a process can count at once. A file is sorted by cluster, so
-    only its first and last can go on in another."""
+    File by file, since there may be more clusters than a process can count at once. A file is sorted by
+    cluster, so only its first and last can go on in another."""
     best: dict[bytes, tuple[int, int]] = {}
     parted: dict[bytes, tuple[int, int]] = {}
     for rows in arrow_dataset(out, "cluster_index").tables(["cluster_id", "status"]):
@@ -76,8 +79,11 @@ def _largest(out: Folder) -> dict[bytes, tuple[int, int]]:
 
 
 def _counted(rows: pa.Table, always: Collection[bytes]) -> list[dict[str, Any]]:
-    """id, kept_count (documents) and kept_sum (kept ones) of the clusters that are `always` wanted and the largest."""
-    table = pa.table({"id": rows["cluster_id"], "kept": pc.cast(pc.equal(rows["status"], "kept"), pa.int64())})
+    """id, kept_count (documents) and kept_sum (kept ones) of the clusters that are `always` wanted and the
+    largest."""
+    table = pa.table(
+        {"id": rows["cluster_id"], "kept": pc.cast(pc.equal(rows["status"], "kept"), pa.int64())}
+    )
     counts = table.group_by("id").aggregate([("kept", "count"), ("kept", "sum")])
     wanted = pc.is_in(counts["id"], pa.array(sorted(always), pa.binary()))
     others = counts.filter(pc.invert(wanted)).sort_by([("kept_count", "descending"), ("id", "ascending")])
@@ -96,7 +102,8 @@ def _shown_ids(out: Folder, cluster_ids: Sequence[bytes]) -> dict[bytes, list[by
     )
     repeats = rows.filter(pc.is_valid(rows["duplicate_of"]))
     return {
-        cluster_id: _shown_of(repeats.filter(pc.equal(repeats["cluster_id"], cluster_id))) for cluster_id in cluster_ids
+        cluster_id: _shown_of(repeats.filter(pc.equal(repeats["cluster_id"], cluster_id)))
+        for cluster_id in cluster_ids
     }
 
 
@@ -110,7 +117,8 @@ def _shown_of(repeats: pa.Table) -> list[bytes]:
 
 
 def cluster_excerpts(out: Folder) -> list[dict[str, Any]]:
-    """Rows of tables.EXCERPTS for the members of the largest clusters that the report shows, in order of doc_id."""
+    """Rows of tables.EXCERPTS for the members of the largest clusters that the report shows, in order of
+    doc_id."""
     by_part: dict[str, list[DocumentRow]] = defaultdict(list)
     for cluster in largest_clusters(out):
         for member in cluster.members:

@@ -15,10 +15,11 @@ from stages.steps.catalogue import CORPUS_STAGES
 class DedupCounts(JsonRecord):
     """Counts of a partition, of a phase or of all; what a phase does not count is 0.
 
-    `dropped` are documents, by stage. `num_edges` are pairs of equal URLs or texts, `verified_pairs` near edges;
-    `capped_buckets` held too many texts to compare each with each. Of the documents dropped for their URL
-    `compared_pages` had their text compared with the kept one's, and `unlike_pages` of them, by source_index, are not
-    like it. `digest` is that of doc_ids or of edges: its reader takes the sum modulo what it is a digest of."""
+    `dropped` are documents, by stage. `num_edges` are pairs of equal URLs or texts, `verified_pairs` near
+    edges; `capped_buckets` held too many texts to compare each with each. Of the documents dropped for their
+    URL `compared_pages` had their text compared with the kept one's, and `unlike_pages` of them, by
+    source_index, are not like it. `digest` is that of doc_ids or of edges: its reader takes the sum modulo
+    what it is a digest of."""
 
     dropped: Mapping[str, int] = field(default_factory=dict)
     num_edges: int = 0
@@ -38,7 +39,9 @@ class DedupCounts(JsonRecord):
             dropped.update(each.dropped)
             unlike_pages.update(each.unlike_pages)
             others.update({one.name: getattr(each, one.name) for one in fields(cls) if one.type == "int"})
-        return cls(dropped=dict(sorted(dropped.items())), unlike_pages=dict(sorted(unlike_pages.items())), **others)
+        return cls(
+            dropped=dict(sorted(dropped.items())), unlike_pages=dict(sorted(unlike_pages.items())), **others
+        )
 
     def in_summary(self) -> dict[str, int]:
         """The counts that run.json shows."""
@@ -55,7 +58,8 @@ class DedupCounts(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupVerdicts:
-    """The VERDICTS file of one group of files: its name in the run's work folder. There is one also without rows."""
+    """The VERDICTS file of one group of files: its name in the run's work folder. There is one also without
+    rows."""
 
     source_index: int
     group: int

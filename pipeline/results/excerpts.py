@@ -1,9 +1,9 @@
 """The few scrubbed excerpts that the report shows of each rule: what it turned down, and what it nearly did.
 
-Of each rule's documents some have the least ids (a sample, since ids are hashes), some a value next to the threshold,
-some one far from it; and of those that passed every step, where the ledger is kept, some a value next to the threshold.
-The choice depends on ids and values alone, so that the excerpts of a run do not depend on how its work was cut.
-"""
+Of each rule's documents some have the least ids (a sample, since ids are hashes), some a value next to the
+threshold, some one far from it; and of those that passed every step, where the ledger is kept, some a value
+next to the threshold. The choice depends on ids and values alone, so that the excerpts of a run do not depend
+on how its work was cut."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ PER_CHOICE: Final[dict[Choice, int]] = {"near": 3, "far": 2, "least": 4, "passed
 EXCERPT_CHARS = 600
 _SCRUB_CHARS = 2 * EXCERPT_CHARS
 _AHEAD_CHARS = EXCERPT_CHARS // 2
-"""An excerpt begins at the text's beginning where the first offending line begins within so many characters."""
+"""An excerpt begins at the text's beginning where the first offending line begins within so many
+characters."""
 
 Offending = Callable[[str, str], Collection[int]]
 """(rule, text) -> the numbers of the lines that count against the text."""
@@ -34,15 +35,16 @@ _Rank = tuple[float, bytes]
 
 
 class ExcerptKeeper:
-    """Collects documents with the findings that they are shown for, and keeps the first of each rule and choice."""
+    """Collects documents with the findings that they are shown for, and keeps the first of each rule and
+    choice."""
 
     def __init__(self, offending: Offending = lambda rule, text: ()) -> None:
         self._offending = offending
         self._heaps: dict[tuple[str, str, Choice], list[_HeapEntry]] = {}
 
     def offer(self, doc_id: bytes, finding: Finding, text: str, region: str | None) -> None:
-        """Consider one document's text for a rule: one that the rule turned down, or one that passed every step.
-        `region` is the country whose national phone formats count in it."""
+        """Consider one document's text for a rule: one that the rule turned down, or one that passed every
+        step. `region` is the country whose national phone formats count in it."""
         if not text.strip():
             return
         for choice, rank in _ranks(doc_id, finding):
@@ -54,7 +56,8 @@ class ExcerptKeeper:
             heapq.heapreplace(heap, held) if is_full else heapq.heappush(heap, held)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Rows of tables.EXCERPTS, as `best_excerpts` orders them; personal data of every kind is scrubbed first."""
+        """Rows of tables.EXCERPTS, as `best_excerpts` orders them; personal data of every kind is scrubbed
+        first."""
         found = []
         for (stage, rule, choice), heap in self._heaps.items():
             for held in heap:
@@ -74,7 +77,9 @@ class _HeapEntry:
 
     __slots__ = ("finding", "marks", "rank", "region", "text")
 
-    def __init__(self, rank: _Rank, finding: Finding, region: str | None, text: str, marks: list[int]) -> None:
+    def __init__(
+        self, rank: _Rank, finding: Finding, region: str | None, text: str, marks: list[int]
+    ) -> None:
         self.rank, self.finding, self.region, self.text, self.marks = rank, finding, region, text, marks
 
     def __lt__(self, other: _HeapEntry) -> bool:
@@ -82,7 +87,8 @@ class _HeapEntry:
 
 
 def _ranks(doc_id: bytes, finding: Finding) -> Iterator[tuple[Choice, _Rank]]:
-    """The choices that a document is considered for by a finding, and its rank in each: the lowest are kept."""
+    """The choices that a document is considered for by a finding, and its rank in each: the lowest are
+    kept."""
     distance = _distance(finding.value, finding.threshold)
     if not finding.rejected:
         if distance is not None:
@@ -110,8 +116,8 @@ def _rank_of(row: Mapping[str, Any]) -> _Rank:
 
 
 def best_excerpts(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of rows of tables.EXCERPTS those that are kept of each rule and choice, each document once; in the order of
-    stage, rule, choice and rank."""
+    """Of rows of tables.EXCERPTS those that are kept of each rule and choice, each document once; in the
+    order of stage, rule, choice and rank."""
 
     def group(row: Mapping[str, Any]) -> tuple[str, str, int]:
         return row["stage"], row["rule"], list(PER_CHOICE).index(row["choice"])
@@ -126,11 +132,16 @@ def best_excerpts(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def shown_of_rule(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of rejected documents (doc_id, stage, rule, value, threshold and more) those whose texts may be shown."""
+    """Of rejected documents (doc_id, stage, rule, value, threshold and more) those whose texts may be
+    shown."""
     considered: list[dict[str, Any]] = []
     for row in rows:
         finding = Finding(
-            stage=row["stage"], rule=row["rule"], value=row["value"], threshold=row["threshold"], rejected=True
+            stage=row["stage"],
+            rule=row["rule"],
+            value=row["value"],
+            threshold=row["threshold"],
+            rejected=True,
         )
         considered += [{**row, "choice": choice} for choice, _ in _ranks(row["doc_id"], finding)]
     best = {row["doc_id"]: row for row in best_excerpts(considered)}
@@ -150,6 +161,6 @@ def _window(text: str, marks: Collection[int]) -> tuple[str, list[int]]:
 
 
 def excerpt_of(text: str, region: str | None) -> str:
-    """The beginning of a text without personal data of any kind, whatever the recipe scrubs; `region` is the country
-    whose national phone formats count in it."""
+    """The beginning of a text without personal data of any kind, whatever the recipe scrubs; `region` is the
+    country whose national phone formats count in it."""
     return scrub(text[:_SCRUB_CHARS], KINDS, region).text[:EXCERPT_CHARS]

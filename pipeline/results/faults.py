@@ -26,8 +26,8 @@ class StrictError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRow:
-    """One kind of fault: what was raised at one line of the code, on how many records, and on which first. `doc_id` is
-    empty for a record that could not be read."""
+    """One kind of fault: what was raised at one line of the code, on how many records, and on which first.
+    `doc_id` is empty for a record that could not be read."""
 
     stage: str
     error: str
@@ -46,10 +46,14 @@ class FaultRow:
     def line(self) -> str:
         """In one line for a terminal."""
         first = (
-            f"document {self.doc_id} ({self.file} at {self.offset})" if self.doc_id else f"{self.file}, {self.offset}"
+            f"document {self.doc_id} ({self.file} at {self.offset})"
+            if self.doc_id
+            else f"{self.file}, {self.offset}"
         )
         said = f": {' '.join(self.message.split())}" if self.message else ""
-        return visible_lines(f"{self.stage}: {self.error} at {self.where}, {self.num:,} ×; first on {first}{said}")
+        return visible_lines(
+            f"{self.stage}: {self.error} at {self.where}, {self.num:,} ×; first on {first}{said}"
+        )
 
     def with_traceback(self) -> str:
         """The line and its traceback, for a terminal."""

@@ -21,8 +21,8 @@ _MAX_OTHER_CHARS = 64 << 20
 
 
 class RowWriter:
-    """A context: `add` rows as mappings of column to value (absent is null). Row groups end after 4,096 rows, 8 MiB
-    of text or 64 MiB of other fields, whichever comes first: a function of the rows alone.
+    """A context: `add` rows as mappings of column to value (absent is null). Row groups end after 4,096 rows,
+    8 MiB of text or 64 MiB of other fields, whichever comes first: a function of the rows alone.
 
     After the block `num_rows` and `hash` (BLAKE3-128 in hex) say what was published."""
 
@@ -61,9 +61,11 @@ class RowWriter:
             self.hash = self._sink.hexdigest()
 
     def _give_up(self) -> None:
-        """Close the writer of a file that is not to be: left open, it is closed as it is collected, with a traceback
-        that nobody can catch."""
-        with suppress(OSError):  # a disk that is full fails here again, and the first error is the one to report
+        """Close the writer of a file that is not to be: left open, it is closed as it is collected, with a
+        traceback that nobody can catch."""
+        with suppress(
+            OSError
+        ):  # a disk that is full fails here again, and the first error is the one to report
             self._writer.close()
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -71,7 +73,9 @@ class RowWriter:
         self._rows.append(row)
         self.num_rows += 1
         self._chars += len(row.get("text") or "")
-        self._other_chars += sum(len(row.get(name) or "") for name in ("url", "metadata", "record_id", "host"))
+        self._other_chars += sum(
+            len(row.get(name) or "") for name in ("url", "metadata", "record_id", "host")
+        )
         full = self._chars >= _MAX_CHARS or self._other_chars >= _MAX_OTHER_CHARS
         if full or len(self._rows) >= _MAX_ROWS:
             self._flush()
@@ -96,12 +100,20 @@ def publish_table(folder: Folder, name: str, table: pa.Table) -> None:
     """A whole table as a Parquet file."""
     with folder.writing(name) as file:
         pq.write_table(
-            table, file, compression="zstd", compression_level=3, row_group_size=16_384, write_page_checksum=True
+            table,
+            file,
+            compression="zstd",
+            compression_level=3,
+            row_group_size=16_384,
+            write_page_checksum=True,
         )
 
 
-def read_rows(folder: Folder, name: str, columns: list[str] | None = None, digest: str | None = None) -> pa.Table:
-    """A whole Parquet file, or some of its columns. For small files: half the time of `pyarrow.parquet.read_table`.
+def read_rows(
+    folder: Folder, name: str, columns: list[str] | None = None, digest: str | None = None
+) -> pa.Table:
+    """A whole Parquet file, or some of its columns. For small files: half the time of
+    `pyarrow.parquet.read_table`.
 
     With `digest`, what an index says of the file, every byte is checked before; its pages are in any case.
     DamagedFileError names a file that is not as it was written."""
@@ -121,7 +133,8 @@ def opened(folder: Folder, name: str, digest: str | None = None) -> Iterator[pq.
             if isinstance(error, StorageError) or not str(error):
                 raise
             raise DamagedFileError(
-                f"{folder.at(name)} cannot be read: {error}. Run sluice verify, and restore the file from a copy"
+                f"{folder.at(name)} cannot be read: {error}. Run sluice verify, and restore the file from a"
+                f" copy"
             ) from error
 
 
@@ -145,7 +158,8 @@ def clean_texts(out: Folder, part: PartFile) -> Iterator[CleanText]:
 
 
 def read_texts(out: Folder, part: str, part_rows: Sequence[int]) -> dict[int, str]:
-    """The texts of some rows of a part, reading only the row groups that hold them; a purged text is left out."""
+    """The texts of some rows of a part, reading only the row groups that hold them; a purged text is left
+    out."""
     found: dict[int, str] = {}
     if not part_rows:
         return found
@@ -155,7 +169,11 @@ def read_texts(out: Folder, part: str, part_rows: Sequence[int]) -> dict[int, st
             size = file.metadata.row_group(group).num_rows
             wanted = [row - first for row in part_rows if first <= row < first + size]
             if wanted:
-                texts = file.read_row_group(group, columns=["text"])["text"].take(pa.array(wanted)).to_pylist()
-                found |= {first + row: text for row, text in zip(wanted, texts, strict=True) if text is not None}
+                texts = (
+                    file.read_row_group(group, columns=["text"])["text"].take(pa.array(wanted)).to_pylist()
+                )
+                found |= {
+                    first + row: text for row, text in zip(wanted, texts, strict=True) if text is not None
+                }
             first += size
     return found

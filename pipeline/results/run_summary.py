@@ -34,13 +34,13 @@ class ParsedTextsSize:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(JsonRecord):
-    """Counts are those of the whole run. `num_unreadable` counts stretches; `rejected` is by stage and rule; `seconds`
-    are processor seconds by source and stage; `devices` are the kinds that models ran on, by model; `parsed_texts` is
-    what run.keep_text keeps, `from_output` the earlier output whose texts were the input; `nothing_kept` is the reason
-    where no document was kept; `unlike_pages` are, by source, the documents that went for their URL alone though their
-    text is not like that of the kept one; `num_without_page` are those whose URL names no page (None: an output of an
-    earlier release); `bucket_cuts` are where each [[bucket]] cuts, `buckets` the parts of sources; `identity` is what
-    later calls compare (`RunPlan.identity`)."""
+    """Counts are those of the whole run. `num_unreadable` counts stretches; `rejected` is by stage and rule;
+    `seconds` are processor seconds by source and stage; `devices` are the kinds that models ran on, by model;
+    `parsed_texts` is what run.keep_text keeps, `from_output` the earlier output whose texts were the input;
+    `nothing_kept` is the reason where no document was kept; `unlike_pages` are, by source, the documents that
+    went for their URL alone though their text is not like that of the kept one; `num_without_page` are those
+    whose URL names no page (None: an output of an earlier release); `bucket_cuts` are where each [[bucket]]
+    cuts, `buckets` the parts of sources; `identity` is what later calls compare (`RunPlan.identity`)."""
 
     name: str
     output: str
@@ -72,11 +72,15 @@ class RunSummary(JsonRecord):
 
 
 def unlike_warnings(unlike_pages: Mapping[str, int]) -> list[str]:
-    """A sentence for each source of which dedup.url dropped documents whose texts are unlike the kept ones."""
+    """A sentence for each source of which dedup.url dropped documents whose texts are unlike the kept
+    ones."""
     return [
-        f"dedup.url dropped {num:,} {'document' if num == 1 else 'documents'} of source {source!r} whose text is unlike"
-        " that of the kept one (estimated Jaccard below 0.2), as their URLs name one page. Where these differ in what"
-        " stands behind # alone, give the source fragments = true; dedup.url = false keeps all of them. To see them:"
+        f"dedup.url dropped {num:,} {'document' if num == 1 else 'documents'} of source {source!r} whose text"
+        f" is unlike"
+        " that of the kept one (estimated Jaccard below 0.2), as their URLs name one page. Where these differ"
+        " in what"
+        " stands behind # alone, give the source fragments = true; dedup.url = false keeps all of them. To"
+        " see them:"
         f" SELECT doc_id, url, duplicate_of FROM documents WHERE stage = 'dedup.url' AND source = '{source}'"
         for source, num in sorted(unlike_pages.items())
     ]
@@ -85,7 +89,8 @@ def unlike_warnings(unlike_pages: Mapping[str, int]) -> list[str]:
 def limited(identity: Mapping[str, Any]) -> list[str]:
     """A sentence for each source of which only the first documents of each file were read."""
     return [
-        f"Of each file of source {source['name']!r} only the first {source['limit_documents']:,} documents were read"
+        f"Of each file of source {source['name']!r} only the first {source['limit_documents']:,} documents"
+        f" were read"
         " (limit_documents): what lies behind them is neither read nor counted."
         for source in identity["recipe"]["source"]
         if source.get("limit_documents") is not None

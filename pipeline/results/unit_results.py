@@ -25,8 +25,8 @@ class RuleCount(NamedTuple):
 
 
 class UnreadableStretch(NamedTuple):
-    """`length` bytes (rows of a Parquet file) from `offset` that hold no whole record, why, and about how many records
-    are lost with them."""
+    """`length` bytes (rows of a Parquet file) from `offset` that hold no whole record, why, and about how
+    many records are lost with them."""
 
     offset: int
     length: int
@@ -55,9 +55,10 @@ class UnitFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult(JsonRecord):
-    """unit.json: what came of an input file. `file` is its relative name and `url` its place; `digest` is that of all
-    its documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds by stage; `texts` and
-    `facts` are what run.keep_text keeps. `num_without_page` are documents whose URL names no page."""
+    """unit.json: what came of an input file. `file` is its relative name and `url` its place; `digest` is
+    that of all its documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds
+    by stage; `texts` and `facts` are what run.keep_text keeps. `num_without_page` are documents whose URL
+    names no page."""
 
     key: str
     source: str
@@ -128,8 +129,8 @@ class CutResult(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinResult(JsonRecord):
-    """final.json: a unit's file of what later runs compare with, what comparing documents dropped, and how many rows
-    its `documents` have, of which `num_kept` are kept."""
+    """final.json: a unit's file of what later runs compare with, what comparing documents dropped, and how
+    many rows its `documents` have, of which `num_kept` are kept."""
 
     dedup: PartFile
     dropped: tuple[RuleCount, ...]

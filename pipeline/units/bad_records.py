@@ -1,4 +1,5 @@
-"""Bad records of a run, unreadable ones and those on which a step raised: when they end it, and how they are shown."""
+"""Bad records of a run, unreadable ones and those on which a step raised: when they end it, and how they are
+shown."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def faults_of(read_results: Iterable[ReadResult]) -> list[FaultRow]:
 
 @dataclass(slots=True)
 class BadRecords:
-    """Bad records among those read so far: about as many as unreadable stretches hold, and documents on which a step
-    raised. `most_in_a_byte` are those of the file that has most records for its bytes."""
+    """Bad records among those read so far: about as many as unreadable stretches hold, and documents on which
+    a step raised. `most_in_a_byte` are those of the file that has most records for its bytes."""
 
     num: int = 0
     num_documents: int = 0
@@ -66,11 +67,13 @@ class BadRecords:
         return self.num_unreadable + self.num_raised
 
     def hopeless(self, allowed: float, num_bytes: int) -> bool:
-        """Whether half of the input's `num_bytes` is read, a step raises on most documents so far, and on more than are
-        allowed even if what is left held good records alone, as many in a byte as any file so far.
+        """Whether half of the input's `num_bytes` is read, a step raises on most documents so far, and on
+        more than are allowed even if what is left held good records alone, as many in a byte as any file so
+        far.
 
-        Files end in no fixed order, so a run that ends past its limit may stop early or at its end. One that would end
-        within it stops early only where what is left has more records in a byte than any file read before."""
+        Files end in no fixed order, so a run that ends past its limit may stop early or at its end. One that
+        would end within it stops early only where what is left has more records in a byte than any file read
+        before."""
         if self.num_bytes < _READ_TO_STOP * num_bytes or self.num_raised < _ENOUGH_TO_STOP:
             return False
         num_left = max(num_bytes - self.num_bytes, 0) * self.most_in_a_byte
@@ -87,8 +90,8 @@ def _num_unreadable(unit: ReadResult) -> int:
 
 
 def check_bad_records(read_results: Sequence[ReadResult], allowed: float) -> None:
-    """TooManyBadRecordsError if more than the `allowed` share of records was bad. One is always forgiven, unless the
-    share is 0 or nothing else was read: a single clipped file among a few must not stop a run."""
+    """TooManyBadRecordsError if more than the `allowed` share of records was bad. One is always forgiven,
+    unless the share is 0 or nothing else was read: a single clipped file among a few must not stop a run."""
     bad = BadRecords.of(read_results)
     forgiven = 1 if allowed > 0 and bad.num_bad < bad.num else 0
     if bad.num_bad > max(allowed * bad.num, forgiven):
@@ -97,8 +100,8 @@ def check_bad_records(read_results: Sequence[ReadResult], allowed: float) -> Non
 
 @dataclass(slots=True, kw_only=True)
 class BadRecordWatch:
-    """Sees the units of a run of `num_bytes` of input as they are read, and ends it as soon as reading on is in vain;
-    with `strict` at the first exception."""
+    """Sees the units of a run of `num_bytes` of input as they are read, and ends it as soon as reading on is
+    in vain; with `strict` at the first exception."""
 
     allowed: float
     num_bytes: int
@@ -146,8 +149,8 @@ def _too_many(read_results: Sequence[ReadResult], bad: BadRecords, allowed: floa
 
 
 def announcement(read_results: Sequence[ReadResult]) -> list[str]:
-    """What a run says of its faults when all inputs are read: the files with most unreadable records, a line each; of
-    what was raised the commonest with its traceback, a line for others."""
+    """What a run says of its faults when all inputs are read: the files with most unreadable records, a line
+    each; of what was raised the commonest with its traceback, a line for others."""
     faults = faults_of(read_results)
     raised = [row.line() if place else row.with_traceback() for place, row in enumerate(faults[:_MOST_SHOWN])]
     num_more = sum(bool(unit.unreadable) for unit in read_results) - _MOST_SHOWN
@@ -156,7 +159,8 @@ def announcement(read_results: Sequence[ReadResult]) -> list[str]:
 
 
 def first_unreadable(read_results: Sequence[ReadResult]) -> list[str]:
-    """The files with most unreadable records, a line each: how many stretches, and why the first of them is."""
+    """The files with most unreadable records, a line each: how many stretches, and why the first of them
+    is."""
     worst = sorted((unit for unit in read_results if unit.unreadable), key=_num_unreadable, reverse=True)
     shown = []
     for unit in worst[:_MOST_SHOWN]:
@@ -166,8 +170,11 @@ def first_unreadable(read_results: Sequence[ReadResult]) -> list[str]:
     return shown
 
 
-def why_nothing_was_kept(read_results: Sequence[ReadResult], rejected: Mapping[str, Mapping[str, int]]) -> str:
-    """The reason of an empty output: nothing could be read, nothing was a document, or which rules turned all down."""
+def why_nothing_was_kept(
+    read_results: Sequence[ReadResult], rejected: Mapping[str, Mapping[str, int]]
+) -> str:
+    """The reason of an empty output: nothing could be read, nothing was a document, or which rules turned all
+    down."""
     num_records = sum(unit.num_records for unit in read_results)
     num_documents = sum(unit.num_documents for unit in read_results)
     if not num_records:
@@ -181,10 +188,13 @@ def why_nothing_was_kept(read_results: Sequence[ReadResult], rejected: Mapping[s
         }
         shown = "\n  ".join(f"{name}: {counts}" for name, counts in kinds.items() if counts)
         return (
-            f"none of the {num_records:,} records read is a document (an HTML or text page with HTTP status 200 or"
+            f"none of the {num_records:,} records read is a document (an HTML or text page with HTTP status"
+            f" 200 or"
             f" none):\n  {shown}"
         )
-    rules = sorted(((num, rule) for by_rule in rejected.values() for rule, num in by_rule.items()), reverse=True)
+    rules = sorted(
+        ((num, rule) for by_rule in rejected.values() for rule, num in by_rule.items()), reverse=True
+    )
     shown = "\n  ".join(visible_lines(f"{rule}: {num:,}") for num, rule in rules[:10])
     more = f"\n  and {len(rules) - 10} more rules" if len(rules) > 10 else ""
     return f"no document is left of {num_documents:,}; they were turned down by\n  {shown}{more}"

@@ -1,7 +1,8 @@
-"""What became of the documents of a unit, packed into one file beside its parsed texts, for a run that starts there.
+"""What became of the documents of a unit, packed into one file beside its parsed texts, for a run that starts
+there.
 
-It holds no text: the unit's rows of `documents`, `findings` and `edits` as its steps left them, what rules measured,
-and its ReadResult."""
+It holds no text: the unit's rows of `documents`, `findings` and `edits` as its steps left them, what rules
+measured, and its ReadResult."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFacts:
-    """`documents` are in reading order; `findings` and `edits` follow them. `measured` is what rules of the step
-    quality measured of a document, as tables.MEASURED has it: empty in an output of an earlier release, or where the
-    whole ledger is kept."""
+    """`documents` are in reading order; `findings` and `edits` follow them. `measured` is what rules of the
+    step quality measured of a document, as tables.MEASURED has it: empty in an output of an earlier release,
+    or where the whole ledger is kept."""
 
     result: ReadResult
     documents: pa.Table
@@ -60,7 +61,9 @@ def read_facts(out: Folder, name: str, digest: str) -> UnitFacts:
     """The facts of a unit; DamagedFileError unless the file has this BLAKE3-128 (hex)."""
     data = out.read(name)
     if content_hash(data).hex() != digest:
-        raise DamagedFileError(f"{out.at(name)} is damaged: run sluice verify, and restore the file from a copy")
+        raise DamagedFileError(
+            f"{out.at(name)} is damaged: run sluice verify, and restore the file from a copy"
+        )
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         there = set(archive.namelist())
         found = [pq.ParquetFile(io.BytesIO(archive.read(name))).read() for name in _TABLES if name in there]

@@ -48,10 +48,10 @@ MEASURED_FILE: Final = "measured.parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFileOptions:
-    """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that count against a text by the
-    rules of `tables` and `stages` marked in excerpts, every finding, the columns that it adds (`tables.with_added`),
-    the texts after parse, the facts that a run starts from; the sources in which URLs with other fragments are other
-    pages."""
+    """What the recipe asks of a unit's files: signatures as `dedup` says, the lines that count against a text
+    by the rules of `tables` and `stages` marked in excerpts, every finding, the columns that it adds
+    (`tables.with_added`), the texts after parse, the facts that a run starts from; the sources in which URLs
+    with other fragments are other pages."""
 
     dedup: DedupTable
     tables: StepTables
@@ -65,10 +65,10 @@ class UnitFileOptions:
 
 @dataclass(slots=True, kw_only=True)
 class UnitTally:
-    """What a unit has counted so far. `rejected` maps (stage, rule) to (number, digest of doc_ids). `purged` are the
-    doc_ids of documents that an honoured purge turned down behind parse, by their clean text. `longest` is the length
-    of the document that takes most of the file. With `strict` a record on
-    which something was raised is a StrictError."""
+    """What a unit has counted so far. `rejected` maps (stage, rule) to (number, digest of doc_ids). `purged`
+    are the doc_ids of documents that an honoured purge turned down behind parse, by their clean text.
+    `longest` is the length of the document that takes most of the file. With `strict` a record on which
+    something was raised is a StrictError."""
 
     key: str
     source: str
@@ -137,8 +137,9 @@ class UnitTally:
         self._count_fault(stretch)
 
     def _stretches(self) -> Iterator[UnreadableStretch]:
-        """What was unreadable. Where the reader cannot tell how many records a stretch holds, it is one if it is no
-        longer than a document of the file, and else as many as the rest of the file has in as many bytes."""
+        """What was unreadable. Where the reader cannot tell how many records a stretch holds, it is one if it
+        is no longer than a document of the file, and else as many as the rest of the file has in as many
+        bytes."""
         good = (self.counts.end or 0) - sum(stretch.length for stretch in self.unreadable)
         for each in self.unreadable:
             num = each.num_records
@@ -209,7 +210,9 @@ class ParsedTextsWriter:
         if self._rows is None:
             return None
         name = self._rows.name
-        return UnitFile(file=name, num_rows=self._rows.num_rows, hash=self._rows.hash, bytes=self._out.size(name))
+        return UnitFile(
+            file=name, num_rows=self._rows.num_rows, hash=self._rows.hash, bytes=self._out.size(name)
+        )
 
     def keep_document(self, document: Document) -> None:
         """Write the text of a document as parse gave it."""
@@ -223,8 +226,8 @@ class ParsedTextsWriter:
 
 
 def without_purged(out: Folder, texts: UnitFile | None, tally: UnitTally) -> UnitFile | None:
-    """The unit's parsed texts, in the same file, less those of `tally.purged`: a text was written as soon as it was
-    parsed, and the steps behind parse made of it one that an honoured output had purged."""
+    """The unit's parsed texts, in the same file, less those of `tally.purged`: a text was written as soon as
+    it was parsed, and the steps behind parse made of it one that an honoured output had purged."""
     if texts is None or not tally.purged:
         return texts
     erased = erase_parsed_texts(out, texts.file, texts.file, tally.purged)
@@ -296,8 +299,8 @@ class UnitWriter:
         excerpts: Sequence[Mapping[str, Any]],
         measured: Mapping[str, float],
     ) -> None:
-        """Write what an earlier run found out about a document that it rejected: its row of `documents`, its rows
-        of `findings`, those of tables.EXCERPTS, and what was measured."""
+        """Write what an earlier run found out about a document that it rejected: its row of `documents`, its
+        rows of `findings`, those of tables.EXCERPTS, and what was measured."""
         stage, rule, doc_id = row["stage"], row["rule"], row["doc_id"]
         self._tally.count_rejected(stage, rule, doc_id)
         self._add_row({**row, **_page_columns(row["url"])})
@@ -340,13 +343,24 @@ class UnitWriter:
         tally.num_chars += len(document.text)
         clean_hash = text_hash(document.text)
         row = _record_row(document)
-        row |= {"clean_hash": clean_hash, "status": "kept", "part": self._unit.file_index, "part_row": part_row}
+        row |= {
+            "clean_hash": clean_hash,
+            "status": "kept",
+            "part": self._unit.file_index,
+            "part_row": part_row,
+        }
         self._add_row(row)
         part = {name: row[name] if name in row else getattr(document, name) for name in _OF_DOCUMENT}
         self._part.add(part | {"rule_values": self._rule_values(document)} | _added(document))
         for edit in document.edits:
             self._edits.add(
-                {"k": row["k"], "doc_id": document.doc_id, "stage": edit.stage, "kind": edit.kind, "count": edit.count}
+                {
+                    "k": row["k"],
+                    "doc_id": document.doc_id,
+                    "stage": edit.stage,
+                    "kind": edit.kind,
+                    "count": edit.count,
+                }
             )
         if self._options.whole_ledger:
             self._add_findings(document, document.findings)
@@ -440,7 +454,9 @@ def _added(document: Document) -> dict[str, float | str]:
 
 def parsed_text_row(document: Document) -> dict[str, Any]:
     """The row of tables.PARSED_TEXTS for a document as parse gave it."""
-    row = {name: getattr(document, name) for name in tables.PARSED_TEXTS.names if not name.startswith("warc_")}
+    row = {
+        name: getattr(document, name) for name in tables.PARSED_TEXTS.names if not name.startswith("warc_")
+    }
     place = document.place
     row |= {"warc_file": place.file, "warc_offset": place.offset, "warc_length": place.length}
     return row | {"edits": [asdict(edit) for edit in document.edits]}

@@ -21,16 +21,18 @@ _HASHED_AT_ONCE: Final = 2048
 
 
 def unpack_signatures(signatures: pa.Array | pa.ChunkedArray, table: DedupTable) -> U32:
-    """Signatures (binary, without nulls) as an array of shape (len(signatures), num_perm); ValueError where one has
-    another num_perm."""
+    """Signatures (binary, without nulls) as an array of shape (len(signatures), num_perm); ValueError where
+    one has another num_perm."""
     width = 4 * table.num_perm
     lengths = pc.binary_length(signatures).to_numpy(zero_copy_only=False)
     if wrong := lengths[lengths != width].tolist():
         raise ValueError(
-            f"a signature of {wrong[0] // 4} values, but dedup.num_perm = {table.num_perm}: runs that are compared"
+            f"a signature of {wrong[0] // 4} values, but dedup.num_perm = {table.num_perm}: runs that are"
+            f" compared"
             " (dedup.against) must have the same num_perm, shingle, scheme and normalise"
         )
-    # The values lie one behind the other in Arrow's buffer: a bytes object for each would cost more than hashing it.
+    # The values lie one behind the other in Arrow's buffer: a bytes object for each would cost more than
+    # hashing it.
     whole = signatures.cast(pa.binary(width))
     whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
     values = np.frombuffer(whole.buffers()[1], "<u4", len(whole) * table.num_perm, whole.offset * width)
@@ -38,10 +40,10 @@ def unpack_signatures(signatures: pa.Array | pa.ChunkedArray, table: DedupTable)
 
 
 def band_keys(signatures: U32, table: DedupTable) -> I64:
-    """The bucket of each band of each signature, shape (num_signatures, bands): a 64-bit hash of (band, its values),
-    so that buckets of different bands never meet."""
-    # Texts of Jaccard s agree in one value with probability s, in all r of a band with s^r, in one of b bands at least
-    # with 1 - (1 - s^r)^b: fewer values in a band and more bands both propose more pairs.
+    """The bucket of each band of each signature, shape (num_signatures, bands): a 64-bit hash of (band, its
+    values), so that buckets of different bands never meet."""
+    # Texts of Jaccard s agree in one value with probability s, in all r of a band with s^r, in one of b bands
+    # at least with 1 - (1 - s^r)^b: fewer values in a band and more bands both propose more pairs.
     keys = np.empty((len(signatures), table.bands), np.uint64)
     for begin in range(0, len(signatures), _HASHED_AT_ONCE):
         block = signatures[begin : begin + _HASHED_AT_ONCE, : table.bands * table.rows]
@@ -60,10 +62,12 @@ def bands_of(signature: bytes, table: DedupTable) -> list[int]:
 
 
 def band_orders(signatures: U32, table: DedupTable) -> I64:
-    """Where each signature stands in the signature order of each band's buckets, shape (num_signatures, bands).
+    """Where each signature stands in the signature order of each band's buckets, shape (num_signatures,
+    bands).
 
-    The members of a bucket agree in the band itself, so the order is that of the low bytes of the eight values after
-    it (cyclically): texts that stand side by side are likely to resemble each other, and each band orders anew."""
+    The members of a bucket agree in the band itself, so the order is that of the low bytes of the eight
+    values after it (cyclically): texts that stand side by side are likely to resemble each other, and each
+    band orders anew."""
     first = table.rows * np.arange(1, table.bands + 1)
     columns = (first[:, None] + np.arange(_ORDER_VALUES)) % table.num_perm
     low = (signatures & np.uint32(255)).astype(np.uint8)

@@ -19,10 +19,10 @@ _PAIRS_AT_ONCE: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandRows:
-    """Entries of buckets, parallel arrays: bucket `key`, `text` (a prefix of the clean hash: equal texts have equal
-    ones), `k` (prefix of the doc_id), place in the signature `order`, `preference` (the least is kept first), `node`
-    (the document, unique), whether it is a document of an `earlier` run, and whether its text `stays` because one of
-    them has it."""
+    """Entries of buckets, parallel arrays: bucket `key`, `text` (a prefix of the clean hash: equal texts have
+    equal ones), `k` (prefix of the doc_id), place in the signature `order`, `preference` (the least is kept
+    first), `node` (the document, unique), whether it is a document of an `earlier` run, and whether its text
+    `stays` because one of them has it."""
 
     key: I64
     text: I64
@@ -39,8 +39,8 @@ class BandRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """Distinct pairs of nodes, sorted; `a` has the lesser doc_id of the two. `num_capped` buckets were above the limit
-    and did not give all their pairs."""
+    """Distinct pairs of nodes, sorted; `a` has the lesser doc_id of the two. `num_capped` buckets were above
+    the limit and did not give all their pairs."""
 
     a: I64
     b: I64
@@ -48,11 +48,11 @@ class Pairs:
 
 
 def collapse_equal_texts(rows: BandRows) -> BandRows:
-    """One row for each (bucket, text), sorted by them: that of the document kept first, if possible one of this run.
-    The text stays if any of its rows says so."""
+    """One row for each (bucket, text), sorted by them: that of the document kept first, if possible one of
+    this run. The text stays if any of its rows says so."""
     rows = rows.take(np.lexsort((rows.node, rows.k, rows.preference, rows.earlier, rows.text, rows.key)))
-    # A text is kept as early as its most preferred copy: under another one's preference a large bucket would pair all
-    # with a text that is itself dropped, and what resembles the kept one would pass.
+    # A text is kept as early as its most preferred copy: under another one's preference a large bucket would
+    # pair all with a text that is itself dropped, and what resembles the kept one would pass.
     first = np.flatnonzero(_starts(rows.key) | _starts(rows.text))
     stays = np.logical_or.reduceat(rows.stays, first) if len(first) else rows.stays
     return replace(rows.take(first), stays=stays)
@@ -72,12 +72,12 @@ def stands_again(values: I64) -> npt.NDArray[np.bool_]:
 def candidate_pairs(rows: BandRows, max_all_pairs: int = MAX_ALL_PAIRS) -> Pairs:
     """The pairs worth comparing among whole buckets, in any order of rows.
 
-    A bucket of up to `max_all_pairs` distinct texts gives every pair; a larger one pairs each with the least doc_id,
-    with the one that is kept first (for whose sake those that resemble it are dropped) and with its two neighbours in
-    signature order, which is linear in its size. Two documents of earlier runs are never paired: their run compared
-    them."""
-    # Most texts resemble no other and stand alone in all their buckets: a sort by key alone leaves them out, for a
-    # quarter of what sorting whole rows costs.
+    A bucket of up to `max_all_pairs` distinct texts gives every pair; a larger one pairs each with the least
+    doc_id, with the one that is kept first (for whose sake those that resemble it are dropped) and with its
+    two neighbours in signature order, which is linear in its size. Two documents of earlier runs are never
+    paired: their run compared them."""
+    # Most texts resemble no other and stand alone in all their buckets: a sort by key alone leaves them out,
+    # for a quarter of what sorting whole rows costs.
     rows = collapse_equal_texts(rows.take(np.flatnonzero(stands_again(rows.key))))
     rows = rows.take(np.lexsort((rows.node, rows.k, rows.key)))
     first, size = _runs(rows.key)
@@ -98,8 +98,8 @@ def candidate_pairs(rows: BandRows, max_all_pairs: int = MAX_ALL_PAIRS) -> Pairs
 def _linear_pairs(
     rows: BandRows, begin: np.intp, members: np.intp
 ) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Row numbers of (least, each other), (kept first, each other) and (each, its successor in signature order) of a
-    run of rows."""
+    """Row numbers of (least, each other), (kept first, each other) and (each, its successor in signature
+    order) of a run of rows."""
     # All pairs of a bucket cost the square of its size, and one boilerplate page can fill a bucket.
     run = np.arange(begin, begin + members)
     ranked = run[np.argsort(rows.order[begin : begin + members], kind="stable")]
@@ -110,8 +110,8 @@ def _linear_pairs(
 
 
 class _DistinctPairs:
-    """The pairs of nodes of pairs of rows, without repetition. Near texts share most of their bands and are proposed by
-    each: held at once, those would take many times the memory of what is left of them."""
+    """The pairs of nodes of pairs of rows, without repetition. Near texts share most of their bands and are
+    proposed by each: held at once, those would take many times the memory of what is left of them."""
 
     def __init__(self, rows: BandRows) -> None:
         self._rows = rows

@@ -1,13 +1,12 @@
 """Which documents stay and which repeat which, inside each component of the graph of repetitions.
 
-Greedy against the kept: documents are taken in order (those of earlier runs first, then the preferred copy, then
-doc_id) and one is dropped only if it has an edge to a document that is kept already. So with A~B and B~C but not A~C, A
-and C stay: URLs aside, nothing is dropped for a text that it does not resemble. (Keeping one per component instead has
-emptied whole corpora through chains of small differences.)
+Greedy against the kept: documents are taken in order (those of earlier runs first, then the preferred copy,
+then doc_id) and one is dropped only if it has an edge to a document that is kept already. So with A~B and B~C
+but not A~C, A and C stay: URLs aside, nothing is dropped for a text that it does not resemble. (Keeping one
+per component instead has emptied whole corpora through chains of small differences.)
 
-Axes: N documents, E edges. A component may hold millions of copies of one page, so a document is a row of arrays and
-never a Python object.
-"""
+Axes: N documents, E edges. A component may hold millions of copies of one page, so a document is a row of
+arrays and never a Python object."""
 
 from __future__ import annotations
 
@@ -34,10 +33,10 @@ _NEVER: Final = np.iinfo(np.int64).max
 class Members:
     """The documents of whole components, parallel arrays (N,).
 
-    `node` is unique, also where two outputs hold the same doc_id. `doc_id`, `text`, `url` and `captured_at` are numbers
-    that are equal where the documents' are; those of doc_id and of captured_at ascend as they do, and those of texts
-    and URLs begin at 0. `has_words` is false where a text has no shingle. `earlier`: it was kept by an earlier run, so
-    it stays."""
+    `node` is unique, also where two outputs hold the same doc_id. `doc_id`, `text`, `url` and `captured_at`
+    are numbers that are equal where the documents' are; those of doc_id and of captured_at ascend as they do,
+    and those of texts and URLs begin at 0. `has_words` is false where a text has no shingle. `earlier`: it
+    was kept by an earlier run, so it stays."""
 
     component: I64
     node: I64
@@ -55,8 +54,8 @@ class Members:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearEdges:
-    """Pairs of members of one component (by their row in Members) whose texts are near, of Jaccard `similarity`, which
-    holds for every copy of either text: parallel arrays (E,)."""
+    """Pairs of members of one component (by their row in Members) whose texts are near, of Jaccard
+    `similarity`, which holds for every copy of either text: parallel arrays (E,)."""
 
     a: I64
     b: I64
@@ -67,9 +66,9 @@ class NearEdges:
 class Decisions:
     """What becomes of each document that is not of an earlier run: parallel arrays, components together.
 
-    `row` is its row in Members; `stage` the place in DEDUP_STAGES of the one that drops it, `duplicate_of` the row of
-    the kept document that it repeats, and `similarity` their Jaccard (NaN by URL). Kept: NONE, NONE and NaN. `first` is
-    the row of its component's least doc_id."""
+    `row` is its row in Members; `stage` the place in DEDUP_STAGES of the one that drops it, `duplicate_of`
+    the row of the kept document that it repeats, and `similarity` their Jaccard (NaN by URL). Kept: NONE,
+    NONE and NaN. `first` is the row of its component's least doc_id."""
 
     row: I64
     stage: I64
@@ -81,7 +80,8 @@ class Decisions:
 def decide(members: Members, edges: NearEdges, table: DedupTable) -> Decisions:
     """The decisions on the members of components; the order given does not matter.
 
-    `duplicate_of` is the first kept document, in the order above, with an edge of the first stage that has one."""
+    `duplicate_of` is the first kept document, in the order above, with an edge of the first stage that has
+    one."""
     order = _order(members, table.keep)
     taken = members.take(order)
     stage, kept, similarity = _Greedy(taken, _Resembling(members.text, edges), table).run()
@@ -119,8 +119,8 @@ def _least_id(members: Members) -> I64:
 
 
 class _Resembling:
-    """The texts that resemble each text, and how much. Texts stand for all their copies, so that the work is linear in
-    members and edges however many copies there are."""
+    """The texts that resemble each text, and how much. Texts stand for all their copies, so that the work is
+    linear in members and edges however many copies there are."""
 
     def __init__(self, text: I64, edges: NearEdges) -> None:
         ends = np.concatenate((text[edges.a], text[edges.b]))
@@ -131,7 +131,8 @@ class _Resembling:
 
 
 class _Greedy:
-    """Takes documents one by one, and knows the first kept one of each URL and each text by its place in the order."""
+    """Takes documents one by one, and knows the first kept one of each URL and each text by its place in the
+    order."""
 
     def __init__(self, taken: Members, resembling: _Resembling, table: DedupTable) -> None:
         self._taken, self._table = taken, table

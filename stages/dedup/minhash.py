@@ -1,10 +1,9 @@
 """MinHash signatures: texts whose shingles overlap agree in about that share of the values (Broder 1997).
 
-Scheme "datasketch" is datasketch itself, with its defaults: the first four bytes of SHA-1 as the 32-bit hash h of a
-shingle, and permutations "affine32", a * fmix32(h) + b mod 2^32 with a odd, of each of which the least value is kept.
-Scheme "fast" takes the same permutations over the upper half of `shingles.shingle_hashes`, several times cheaper and
-with the same statistics.
-"""
+Scheme "datasketch" is datasketch itself, with its defaults: the first four bytes of SHA-1 as the 32-bit hash
+h of a shingle, and permutations "affine32", a * fmix32(h) + b mod 2^32 with a odd, of each of which the least
+value is kept. Scheme "fast" takes the same permutations over the upper half of `shingles.shingle_hashes`,
+several times cheaper and with the same statistics."""
 
 from __future__ import annotations
 
@@ -57,8 +56,9 @@ class Signer:
         return values.astype("<u4", copy=False).tobytes()
 
     def _least(self, hashes: U32) -> U32:
-        # For a random order of all hashes, two sets have the same first element with the probability of their Jaccard
-        # similarity (Broder 1997). a * h + b mod 2^32 with a odd is a bijection, so each column is such an order.
+        # For a random order of all hashes, two sets have the same first element with the probability of their
+        # Jaccard similarity (Broder 1997). a * h + b mod 2^32 with a odd is a bijection, so each column is
+        # such an order.
         least = np.full(self.table.num_perm, np.iinfo(np.uint32).max, np.uint32)
         for start in range(0, len(hashes), _BLOCK):
             block = hashes[start : start + _BLOCK]
@@ -78,9 +78,9 @@ def scheme_name(table: DedupTable) -> str:
 
 
 def estimate_floor(table: DedupTable) -> float:
-    """The least estimate (the share of equal values of two signatures) that is worth an exact comparison: four standard
-    errors, sqrt(s (1 - s) / num_perm), below the threshold, so that about 3 in 100,000 pairs at the threshold are
-    missed. 0 where no threshold decides."""
+    """The least estimate (the share of equal values of two signatures) that is worth an exact comparison:
+    four standard errors, sqrt(s (1 - s) / num_perm), below the threshold, so that about 3 in 100,000 pairs at
+    the threshold are missed. 0 where no threshold decides."""
     if not table.verify:
         return 0.0
     s = table.threshold
@@ -103,8 +103,8 @@ def _permutations(num_perm: int) -> tuple[U32, U32]:
 
 
 def _fmix32(values: U32) -> U32:
-    """MurmurHash3's 32-bit finaliser: a bijection after which every bit depends on every bit. Without it the low bits
-    of a * h + b would depend on the low bits of h alone."""
+    """MurmurHash3's 32-bit finaliser: a bijection after which every bit depends on every bit. Without it the
+    low bits of a * h + b would depend on the low bits of h alone."""
     values = (values ^ (values >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     values = (values ^ (values >> np.uint32(13))) * np.uint32(0xC2B2AE35)
     return values ^ (values >> np.uint32(16))

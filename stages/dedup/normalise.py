@@ -1,11 +1,12 @@
 """What is made alike in two texts before they are compared, as the recipes that published it have it.
 
 - `none`: nothing.
-- `fineweb`: `simplify_text` of datatrove 0.10.1, with which FineWeb and FineWeb-2 are deduplicated (Penedo et al. 2024,
-  section 3.4). In this order: lower case; each number, in the digits of any script, becomes 0; punctuation and control
-  characters become spaces; white space becomes one space; canonical decomposition (NFD), of which non-spacing marks go.
-- `slimpajama`: `clean_text` of SlimPajama (Soboleva et al. 2023), which Dolma 3 has too: lower case, ASCII punctuation
-  is deleted, white space becomes one space.
+- `fineweb`: `simplify_text` of datatrove 0.10.1, with which FineWeb and FineWeb-2 are deduplicated (Penedo et
+  al. 2024, section 3.4). In this order: lower case; each number, in the digits of any script, becomes 0;
+  punctuation and control characters become spaces; white space becomes one space; canonical decomposition
+  (NFD), of which non-spacing marks go.
+- `slimpajama`: `clean_text` of SlimPajama (Soboleva et al. 2023), which Dolma 3 has too: lower case, ASCII
+  punctuation is deleted, white space becomes one space.
 
 Every one is linear in the text and depends on nothing else.
 """
@@ -34,12 +35,15 @@ _PUNCTUATION: Final = (
 
 _NUMBER: Final = re.compile(r"[0-9]+(?:[.,][0-9]+)?")
 _NUMBER_OF_ANY_SCRIPT: Final = regex.compile(rf"\p{{Nd}}+(?:[{_DECIMAL_POINTS}]\p{{Nd}}+)?")
-_PUNCTUATION_TO_SPACE: Final = str.maketrans(dict.fromkeys(filter(str.isascii, _PUNCTUATION + _CONTROLS), " "))
+_PUNCTUATION_TO_SPACE: Final = str.maketrans(
+    dict.fromkeys(filter(str.isascii, _PUNCTUATION + _CONTROLS), " ")
+)
 _PUNCTUATION_MARK: Final = re.compile(f"[{re.escape(_PUNCTUATION + _CONTROLS)}]")
 _WITHOUT_PUNCTUATION: Final = str.maketrans("", "", string.punctuation)
 _ASCII_PUNCTUATION: Final = re.compile(f"[{re.escape(string.punctuation)}]+")
 _FEW_MARKS: Final = 32
-"""A search through the text for each of so many different marks costs less than one look at every character."""
+"""A search through the text for each of so many different marks costs less than one look at every
+character."""
 
 
 def normalised(text: str, normalise: Normalise) -> str:

@@ -18,10 +18,10 @@ Normalise = Literal["none", "fineweb", "slimpajama"]
 class DedupTable:
     """What counts as a repetition, how it is looked for, and which copy stays.
 
-    With b bands of r rows a pair of Jaccard s becomes a candidate with probability 1 - (1 - s^r)^b (Leskovec, Rajaraman
-    and Ullman, Mining of Massive Datasets, section 3.4.2): with the defaults .06 at s = .5, .95 at .8, .9999 at .9. The
-    curve is an S that climbs at about s = (1 / b)^(1 / r), .71 with the defaults: more bands move it to the left and
-    give more candidates, more rows move it to the right and miss more pairs."""
+    With b bands of r rows a pair of Jaccard s becomes a candidate with probability 1 - (1 - s^r)^b (Leskovec,
+    Rajaraman and Ullman, Mining of Massive Datasets, section 3.4.2): with the defaults .06 at s = .5, .95 at
+    .8, .9999 at .9. The curve is an S that climbs at about s = (1 / b)^(1 / r), .71 with the defaults: more
+    bands move it to the left and give more candidates, more rows move it to the right and miss more pairs."""
 
     url: bool = key(True, help="drop all but one document of each normalised URL")
     exact: bool = key(True, help="drop all but one document of each clean text")
@@ -29,24 +29,33 @@ class DedupTable:
     num_perm: int = key(128, at_least=1, at_most=4096, help="values in a MinHash signature")
     bands: int = key(16, at_least=1, help="bands a signature is cut into; bands x rows is at most num_perm")
     rows: int = key(8, at_least=1, help="signature values in each band")
-    shingle: int = key(5, at_least=1, at_most=64, unit="words or characters", help="of what shingle_unit says")
+    shingle: int = key(
+        5, at_least=1, at_most=64, unit="words or characters", help="of what shingle_unit says"
+    )
     shingle_unit: Literal["word", "character", "code"] = key(
         "word",
-        help="what a shingle consists of: words; or characters, white space too (Nemotron-CC: 24 of them); or code: its"
+        help="what a shingle consists of: words; or characters, white space too (Nemotron-CC: 24 of them); or"
+        " code: its"
         " tokens, runs of ASCII letters, digits and underscores (StarCoder: 5)",
     )
     scheme: Literal["fast", "datasketch"] = key(
         "fast", help="who signs: our own code, or the library datasketch (affine32, SHA-1)"
     )
     normalise: Normalise = key(
-        "none", help="what is made alike before texts are compared: nothing, or what FineWeb or SlimPajama did"
+        "none",
+        help="what is made alike before texts are compared: nothing, or what FineWeb or SlimPajama did",
     )
     verify: bool = key(
-        True, help="whether the Jaccard of a candidate pair must reach the threshold; false: sharing a band is enough"
+        True,
+        help="whether the Jaccard of a candidate pair must reach the threshold; false: sharing a band is"
+        " enough",
     )
-    threshold: float = key(0.8, above=0, at_most=1, help="verified Jaccard at which two texts are near-duplicates")
+    threshold: float = key(
+        0.8, above=0, at_most=1, help="verified Jaccard at which two texts are near-duplicates"
+    )
     keep: Keep = key(
-        "longest", help="which of several stays: the text with most characters, the first capture, or the last"
+        "longest",
+        help="which of several stays: the text with most characters, the first capture, or the last",
     )
     engine: Literal["auto", "local", "ray_data"] = key(
         "auto", help="where documents are compared: this process, or Ray Data tasks; the bytes are the same"
@@ -58,6 +67,7 @@ class DedupTable:
     def __post_init__(self) -> None:
         if self.bands * self.rows > self.num_perm:
             raise RecipeError(
-                f"dedup.bands = {self.bands} and dedup.rows = {self.rows} need {self.bands * self.rows} values of a"
+                f"dedup.bands = {self.bands} and dedup.rows = {self.rows} need {self.bands * self.rows}"
+                f" values of a"
                 f" signature, but dedup.num_perm = {self.num_perm}: expected bands x rows of at most num_perm"
             )

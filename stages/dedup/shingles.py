@@ -1,14 +1,14 @@
 """Words and shingles: the sets whose Jaccard similarity decides what is a near-duplicate.
 
-A text is first normalised as `dedup.normalise` says. A word is then a maximal run of non-white-space characters
-(`str.split`); in scripts that are written without spaces each character is a word. A shingle is `dedup.shingle`
-consecutive words. A text with fewer words has one shingle, all of them, but normalised as FineWeb does none, as there:
-with its numbers and marks gone, a line such as "1,024 likes" would repeat every other one. A text without words has
-none. With `dedup.shingle_unit = "character"` a shingle is so many characters of the normalised text, white space too.
-With "code" a word is a maximal run of ASCII letters, digits and underscores: what stands between them, the formatting
-of source code, counts for nothing (bigcode-project/bigcode-dataset, near_deduplication/minhash_deduplication.py, whose
-empty tokens between two marks are left out here). A text without any has the words that white space parts.
-"""
+A text is first normalised as `dedup.normalise` says. A word is then a maximal run of non-white-space
+characters (`str.split`); in scripts that are written without spaces each character is a word. A shingle is
+`dedup.shingle` consecutive words. A text with fewer words has one shingle, all of them, but normalised as
+FineWeb does none, as there: with its numbers and marks gone, a line such as "1,024 likes" would repeat every
+other one. A text without words has none. With `dedup.shingle_unit = "character"` a shingle is so many
+characters of the normalised text, white space too. With "code" a word is a maximal run of ASCII letters,
+digits and underscores: what stands between them, the formatting of source code, counts for nothing
+(bigcode-project/bigcode-dataset, near_deduplication/minhash_deduplication.py, whose empty tokens between two
+marks are left out here). A text without any has the words that white space parts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def words(text: str) -> list[bytes]:
 
 
 def code_tokens(text: str) -> list[bytes]:
-    """The runs of ASCII letters, digits and underscores in `text`, in order; the words of a text without any."""
+    """The runs of ASCII letters, digits and underscores in `text`, in order; the words of a text without
+    any."""
     found = _CODE_TOKEN.findall(text)
     return [token.encode() for token in found] if found else words(text)
 
@@ -67,8 +68,8 @@ def _compared_characters(text: str, table: DedupTable) -> str:
 
 
 def shingle_strings(text: str, table: DedupTable) -> list[bytes]:
-    """The shingles of `text` in order as UTF-8, each its words joined by one space, or its characters: what the
-    datasketch scheme hashes."""
+    """The shingles of `text` in order as UTF-8, each its words joined by one space, or its characters: what
+    the datasketch scheme hashes."""
     size = table.shingle
     if table.shingle_unit == "character":
         compared = _compared_characters(text, table)
@@ -83,11 +84,10 @@ def shingle_strings(text: str, table: DedupTable) -> list[bytes]:
 def shingle_hashes(text: str, table: DedupTable, key: int = 0) -> U64:
     """A 64-bit hash of each shingle of `text`, in order, shape (num_shingles,).
 
-    XXH3-64 of each word under `key`, or a bijection of each character's number and `key`, then a polynomial over a
-    shingle's hashes and a bijective finaliser. Under a known key a hostile author can build words that collide. So
-    signatures, which must be comparable between runs and use key 0, only propose pairs; the Jaccard that decides is
-    taken under a key that no author can foresee (`pipeline/dedup`).
-    """
+    XXH3-64 of each word under `key`, or a bijection of each character's number and `key`, then a polynomial
+    over a shingle's hashes and a bijective finaliser. Under a known key a hostile author can build words that
+    collide. So signatures, which must be comparable between runs and use key 0, only propose pairs; the
+    Jaccard that decides is taken under a key that no author can foresee (`pipeline/dedup`)."""
     if table.shingle_unit == "character":
         data = _compared_characters(text, table).encode("utf-32-le", "surrogatepass")
         numbers = np.frombuffer(data, "<u4").astype(np.uint64)
@@ -114,7 +114,8 @@ def jaccard(left: U64, right: U64) -> float:
 
 
 def mix(values: U64) -> U64:
-    """A bijection on 64-bit values after which every bit depends on every bit (MurmurHash3's 64-bit finaliser)."""
+    """A bijection on 64-bit values after which every bit depends on every bit (MurmurHash3's 64-bit
+    finaliser)."""
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return values ^ (values >> np.uint64(33))

@@ -1,1 +1,2 @@
-"""A page to its main text: page (within bounds) → extraction (two extractors) → extraction_child (in a process)."""
+"""A page to its main text: page (within bounds) → extraction (two extractors) → extraction_child (in a
+process)."""

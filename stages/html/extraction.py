@@ -42,8 +42,8 @@ class BrokenPatchError(RuntimeError):
 
 
 def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
-    """The main text of a page, or why there is none: a Fault where the extractor raised. Tried twice where the clock
-    ran out. MemoryError and BrokenPatchError are no fault of the page's.
+    """The main text of a page, or why there is none: a Fault where the extractor raised. Tried twice where
+    the clock ran out. MemoryError and BrokenPatchError are no fault of the page's.
 
     The clock is a backstop: bounds that depend only on the page come first (see `stages.steps.parse`)."""
     run = _callable(extractor)
@@ -63,7 +63,9 @@ def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
 
 @functools.cache
 def _callable(extractor: Extractor) -> Callable[[str], str]:
-    return _resiliparse() if extractor.name == "resiliparse" else _trafilatura(extractor.favor, extractor.fast)
+    return (
+        _resiliparse() if extractor.name == "resiliparse" else _trafilatura(extractor.favor, extractor.fast)
+    )
 
 
 _PYTHON_ERRORS: Final = (
@@ -80,15 +82,17 @@ def _library_errors() -> tuple[type[Exception], ...]:
 
 
 def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
-    """trafilatura as FineWeb and datatrove call it, but for the memory: its process-wide cache of seen text makes a
-    page's text hang on the pages before it, so each page gets a cache of its own."""
+    """trafilatura as FineWeb and datatrove call it, but for the memory: its process-wide cache of seen text
+    makes a page's text hang on the pages before it, so each page gets a cache of its own."""
     import trafilatura
     from trafilatura.deduplication import LRUCache
 
     from stages.html.trafilatura_patches.apply import apply_patches
 
     apply_patches()
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # a line for every odd page is noise at this scale
+    logging.getLogger("trafilatura").setLevel(
+        logging.CRITICAL
+    )  # a line for every odd page is noise at this scale
 
     @own_fault
     def run(html: str) -> str:
@@ -119,15 +123,17 @@ class OutOfTimeError(BaseException):
 
 
 _set_handler: Final = getattr(signal.signal, "__wrapped__", signal.signal)
-"""`signal.signal` without its search for each handler among the names of an enum, which costs a page 10 µs."""
+"""`signal.signal` without its search for each handler among the names of an enum, which costs a page 10
+µs."""
 
 
 @contextmanager
 def processor_time_limit(seconds: float) -> Iterator[None]:
-    """OutOfTimeError in the block after so much processor time of this process (so a busy machine changes nothing).
+    """OutOfTimeError in the block after so much processor time of this process (so a busy machine changes
+    nothing).
 
-    Signals reach only the main thread, and only between two of Python's own steps: elsewhere, and inside one long
-    native call, there is no limit, and `stages.html.extraction_child` has to hold it."""
+    Signals reach only the main thread, and only between two of Python's own steps: elsewhere, and inside one
+    long native call, there is no limit, and `stages.html.extraction_child` has to hold it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

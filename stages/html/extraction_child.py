@@ -1,12 +1,13 @@
 """Extraction in a process of its own, for pages that may hang or kill the process that looks at them.
 
-`IsolatedExtraction` keeps one child (`python -m stages.html.extraction_child`) and talks to it over pipes, which costs
-half a millisecond a page. The child runs the same function, so a page's text is the same as in the caller's own
-process.
+`IsolatedExtraction` keeps one child (`python -m stages.html.extraction_child`) and talks to it over pipes,
+which costs half a millisecond a page. The child runs the same function, so a page's text is the same as in
+the caller's own process.
 
-No clock of Python's reaches an extractor's native code, so a page on which that does not come back would end a run, or
-a call of `sluice explain`. Every such page that is known of is turned down by a bound, and what no bound knows of grows
-with the page: so `extract_or_isolate` has a child look at large pages, and the kernel ends it there."""
+No clock of Python's reaches an extractor's native code, so a page on which that does not come back would end
+a run, or a call of `sluice explain`. Every such page that is known of is turned down by a bound, and what no
+bound knows of grows with the page: so `extract_or_isolate` has a child look at large pages, and the kernel
+ends it there."""
 
 from __future__ import annotations
 
@@ -35,14 +36,14 @@ _STALLED_TIMES: Final = 10
 _MEMORY_BYTES: Final = 4 << 30
 _MOST_TAGS_HERE: Final = 10_000
 _MOST_CHARS_HERE: Final = 1 << 20
-"""A page with no more `<` and characters is looked at in the caller's own process: were its cost to grow with the
-square of its tags, as it did with the options of a list, it would be seconds."""
+"""A page with no more `<` and characters is looked at in the caller's own process: were its cost to grow with
+the square of its tags, as it did with the options of a list, it would be seconds."""
 
 
 class IsolatedExtraction:
-    """`extract`, survived: a child that dies on a page, for lack of memory too, is replaced and the page tried once
-    more; one that gives no answer in the processor time of two tries and 10 s is ended by the kernel, in native code
-    too. BrokenPatchError as `extract` raises it."""
+    """`extract`, survived: a child that dies on a page, for lack of memory too, is replaced and the page
+    tried once more; one that gives no answer in the processor time of two tries and 10 s is ended by the
+    kernel, in native code too. BrokenPatchError as `extract` raises it."""
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
@@ -81,9 +82,9 @@ class IsolatedExtraction:
 
 
 def extract_or_isolate(html: str, num_tags: int, extractor: Extractor) -> str | Failure | Fault:
-    """`extract`, in a child for a large page; `num_tags` counts its `<`. A page for which this process has too little
-    memory is tried again in a child. What else a process holds has no say in what becomes of a page: in a child that
-    holds nothing, it is the page's own fault."""
+    """`extract`, in a child for a large page; `num_tags` counts its `<`. A page for which this process has
+    too little memory is tried again in a child. What else a process holds has no say in what becomes of a
+    page: in a child that holds nothing, it is the page's own fault."""
     if len(html) > _MOST_CHARS_HERE or num_tags > _MOST_TAGS_HERE:
         return _large_pages(os.getpid())(html, extractor)
     try:
@@ -144,7 +145,8 @@ def _read(pipe: IO[bytes]) -> bytes:
 
 
 def _read_until(pipe: IO[bytes], deadline: float) -> bytes:
-    """One message; TimeoutError if none has begun by the deadline (its length is written with its first byte)."""
+    """One message; TimeoutError if none has begun by the deadline (its length is written with its first
+    byte)."""
     ready, _, _ = select.select([pipe], [], [], max(deadline - time.monotonic(), 0))
     if not ready:
         raise TimeoutError
@@ -154,7 +156,9 @@ def _read_until(pipe: IO[bytes], deadline: float) -> bytes:
 def serve() -> None:
     """The child's life: a page in, its text or failure out, until the caller is gone."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not get between the answers
+    os.dup2(
+        sys.stderr.fileno(), sys.stdout.fileno()
+    )  # what a library prints must not get between the answers
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     pages = sys.stdin.buffer
     while True:

@@ -12,9 +12,11 @@ _BEGINNING: Final = 10_000
 
 
 def num_elements(html: str) -> int:
-    """The elements in the tree of a page as the HTML standard makes it, those that its parser opens again among them.
+    """The elements in the tree of a page as the HTML standard makes it, those that its parser opens again
+    among them.
 
-    Takes the memory of that tree, which may be quadratic in the page: `markup_bounds` has an upper estimate."""
+    Takes the memory of that tree, which may be quadratic in the page: `markup_bounds` has an upper
+    estimate."""
     document: Any = HTMLTree.parse(html).document
     return len(document.get_elements_by_tag_name("*"))
 
@@ -22,8 +24,8 @@ def num_elements(html: str) -> int:
 def depth(html: str) -> int:
     """The most elements around one another in the tree of a page, `html` and `body` among them.
 
-    The tree is that of the HTML standard, as resiliparse's parser builds it: in time linear in the page, if it does not
-    nest deep. Only a page that `markup_bounds` cannot clear needs to be asked."""
+    The tree is that of the HTML standard, as resiliparse's parser builds it: in time linear in the page, if
+    it does not nest deep. Only a page that `markup_bounds` cannot clear needs to be asked."""
     node: Any = HTMLTree.parse(html).document
     nesting = deepest = 0
     while True:
@@ -42,9 +44,9 @@ def depth(html: str) -> int:
 def depth_where_above(html: str, most: int) -> int:
     """`depth`; of a page that nests deeper than `most`, that of a beginning of it that does.
 
-    At the start tag of a <rp> or an <option> the parser looks through all elements that it has open, so 30,000 of them,
-    each within the one before, take the square of that. The beginnings have 10,000 tags and twice as many each time:
-    together no more than the page twice."""
+    At the start tag of a <rp> or an <option> the parser looks through all elements that it has open, so
+    30,000 of them, each within the one before, take the square of that. The beginnings have 10,000 tags and
+    twice as many each time: together no more than the page twice."""
     num_tags = _BEGINNING
     for number, tag in enumerate(re.finditer("<", html)):
         if number == num_tags:

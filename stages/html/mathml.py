@@ -1,4 +1,5 @@
-"""Presentation MathML, read without a tree, as readable LaTeX: for formulas that bring no LaTeX of their own."""
+"""Presentation MathML, read without a tree, as readable LaTeX: for formulas that bring no LaTeX of their
+own."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class _Element:
 
 
 def latex_of_presentation(content: str) -> str | None:
-    """The content of a `math` element as LaTeX, which may be empty; None where it nests deeper than formulas do."""
+    """The content of a `math` element as LaTeX, which may be empty; None where it nests deeper than formulas
+    do."""
     stack = [_Element("math")]
     for token in _TOKEN.finditer(content):
         if token[4] is not None:
@@ -77,7 +79,16 @@ def _latex(element: _Element) -> str:
         return parts[0] if parts else ""
     if name == "mspace":
         return ""
-    need = {"mfrac": 2, "msup": 2, "msub": 2, "mover": 2, "munder": 2, "mroot": 2, "msubsup": 3, "munderover": 3}
+    need = {
+        "mfrac": 2,
+        "msup": 2,
+        "msub": 2,
+        "mover": 2,
+        "munder": 2,
+        "mroot": 2,
+        "msubsup": 3,
+        "munderover": 3,
+    }
     if len(parts) == need.get(name):
         return _scripted(name, *parts)
     if name == "msqrt":

@@ -1,13 +1,15 @@
-"""Formulas of a page as LaTeX text, raised and lowered digits in a plain form: before any extractor sees the page.
+"""Formulas of a page as LaTeX text, raised and lowered digits in a plain form: before any extractor sees the
+page.
 
-Extractors drop formulas ("and , e=mc^2"), write them twice, or run their digits together (10<sup>6</sup> as 106). So
+Extractors drop formulas ("and , e=mc^2"), write them twice, or run their digits together (10<sup>6</sup> as
+106). So
 
 - MathML becomes `$…$`, or `$$…$$` where it is displayed: its TeX annotation, else its `alttext`, else what
-  `stages.html.mathml` makes of its presentation; so does a script of type math/tex, and an image that shows TeX
-  (`mwe-math-fallback`, `tex`, `latex`) by its `alt`. What MathJax, KaTeX and Wikipedia wrap around a formula, with a
-  second copy in it, goes.
-- `10<sup>6</sup>` becomes `10^6`, `x<sub>1</sub>` `x_1`, `<sup>1</sup>⁄<sub>2</sub>` `1/2`. Marks of footnotes,
-  ordinals (`1<sup>st</sup>`) and chemical formulas (`H<sub>2</sub>O`) stay as they are.
+  `stages.html.mathml` makes of its presentation; so does a script of type math/tex, and an image that shows
+  TeX (`mwe-math-fallback`, `tex`, `latex`) by its `alt`. What MathJax, KaTeX and Wikipedia wrap around a
+  formula, with a second copy in it, goes.
+- `10<sup>6</sup>` becomes `10^6`, `x<sub>1</sub>` `x_1`, `<sup>1</sup>⁄<sub>2</sub>` `1/2`. Marks of
+  footnotes, ordinals (`1<sup>st</sup>`) and chemical formulas (`H<sub>2</sub>O`) stay as they are.
 
 One pass over the page's characters, without a tree: linear, and what does not end is left as it stands.
 """
@@ -33,7 +35,8 @@ _START_OR_END: Final = {name: re.compile(rf"<(/?)(?i:{name})(?=[\s/>])") for nam
 _MAX_FORMULA: Final = 50_000
 """Characters of a formula or of what is wrapped around one; what is longer is no formula."""
 _BUDGET: Final = 8
-"""How many times a page's characters ends of formulas and wrappers are looked for: they may all be missing."""
+"""How many times a page's characters ends of formulas and wrappers are looked for: they may all be
+missing."""
 _CLASSES: Final = re.compile(r"""(?i)\bclass\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 _WRAPPERS: Final = frozenset({
     "katex", "katex-display", "mwe-math-element", "MathJax", "MathJax_Display", "MathJax_CHTML", "MathJax_SVG",
@@ -43,7 +46,8 @@ _BLOCK: Final = re.compile(r"(?i)<(?:p|h[1-6]|li|td|article|section|blockquote)[
 
 
 def with_maths(html: str) -> str:
-    """The page with its formulas as text; itself where it has none. Few pages have: `markup_bounds` tells which may."""
+    """The page with its formulas as text; itself where it has none. Few pages have: `markup_bounds` tells
+    which may."""
     # resiliparse drops a fraction slash that stands between two elements.
     return _Rewriting(_FRACTION_ENTITY.sub("/", html).replace("\u2044", "/")).result()
 
@@ -58,8 +62,8 @@ class _Wrapper(NamedTuple):
 
 
 class _Rewriting:
-    """A page, how far it is rewritten (`_done`), and the wrappers of a formula behind that (previews, then its output):
-    a script with its TeX may follow."""
+    """A page, how far it is rewritten (`_done`), and the wrappers of a formula behind that (previews, then
+    its output): a script with its TeX may follow."""
 
     def __init__(self, html: str) -> None:
         self._html = html
@@ -73,7 +77,9 @@ class _Rewriting:
         html, at = self._html, 0
         while (found := next_tag(html, at)) is not None:
             name, begin, end_of_name = found
-            if self._waiting and (name not in (*_WRAPPING, "script") or html[self._waiting[-1].end : begin].strip()):
+            if self._waiting and (
+                name not in (*_WRAPPING, "script") or html[self._waiting[-1].end : begin].strip()
+            ):
                 self._show_waiting()
             if name == "!--":
                 at = html.find("-->", begin + 2)
@@ -91,7 +97,8 @@ class _Rewriting:
         return "".join((*self._pieces, html[self._done :]))
 
     def _element(self, name: str, begin: int, tag: re.Match[str]) -> int | None:
-        """Look at an element whose start tag ends as `tag` does; where to go on, None at the end of the page."""
+        """Look at an element whose start tag ends as `tag` does; where to go on, None at the end of the
+        page."""
         if name in ("sup", "sub"):
             change = _raised_text(self._html, begin, tag.end(), name)
             return tag.end() if change is None else self._replace(begin, change.end, change.text)
@@ -167,7 +174,8 @@ class _Rewriting:
         return None
 
     def _show_waiting(self) -> None:
-        """Wrappers that no script follows: their formulas; as they stand where none is known, but for a preview."""
+        """Wrappers that no script follows: their formulas; as they stand where none is known, but for a
+        preview."""
         if not self._waiting:
             return
         is_known = any(wrapper.latex for wrapper in self._waiting)
@@ -302,7 +310,8 @@ def _text_before(html: str, end: int) -> str:
 
 
 def _raised_text(html: str, begin: int, at: int, name: str) -> _Change | None:
-    """What takes the place of a raised or lowered element whose content begins at `at`; None where it stays."""
+    """What takes the place of a raised or lowered element whose content begins at `at`; None where it
+    stays."""
     close = _SCRIPT_END[name].search(html, at, at + _MAX_RAISED)
     if close is None:
         return None

@@ -20,16 +20,19 @@ from stages.rules import Rule
 
 _LOOKED_AT_BY_TAG: Final = 10  # characters
 MAX_ATTRIBUTES: Final = 1_000
-"""Of one tag. Both extractors compare each attribute with all before it, in native code that no clock reaches: 40,000
-take resiliparse 10 s, and 1,000 in every tag of a page of 16 MiB no longer than other pages of that size."""
+"""Of one tag. Both extractors compare each attribute with all before it, in native code that no clock
+reaches: 40,000 take resiliparse 10 s, and 1,000 in every tag of a page of 16 MiB no longer than other pages
+of that size."""
 _TREE_OF: Final = 4
-"""How many times `Bounds.num_tags` elements a page may have by the estimate for its tree to be made and counted."""
+"""How many times `Bounds.num_tags` elements a page may have by the estimate for its tree to be made and
+counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a page may hold before it is parsed: bytes (content encodings undone), `<` characters (or elements,
-    where a parser opens so many again that there are more of these), nesting, and the options of one `<select>`."""
+    """What a page may hold before it is parsed: bytes (content encodings undone), `<` characters (or
+    elements, where a parser opens so many again that there are more of these), nesting, and the options of
+    one `<select>`."""
 
     num_bytes: int
     num_tags: int
@@ -67,7 +70,8 @@ _TOO_DEEP: Final = Rule(
     side="above",
     is_bound=True,
     keys=("parse.max_depth",),
-    help="how deep elements nest: an upper estimate, or counted, in a beginning of the page if that is too deep",
+    help="how deep elements nest: an upper estimate, or counted, in a beginning of the page if that is too"
+    " deep",
 )
 _TOO_MANY_TAGS: Final = Rule(
     stage="parse",
@@ -75,7 +79,8 @@ _TOO_MANY_TAGS: Final = Rule(
     side="above",
     is_bound=True,
     keys=("parse.max_tags",),
-    help="`<` characters, or elements where a parser opens so many again; looked at before depth where there are far"
+    help="`<` characters, or elements where a parser opens so many again; looked at before depth where there"
+    " are far"
     " too many",
 )
 
@@ -115,10 +120,10 @@ class FastText:
 
 @dataclass(frozen=True, slots=True)
 class HtmlPage:
-    """A decoded page: `measured` are the bounds that were looked at, the first rejected one last, each with its value
-    (None: it is passed by what was not measured to the end). `html` is empty where a bound was passed; its formulas
-    and raised digits are text (`stages.html.maths`), for every extractor alike. `num_tags` counts its `<`, as they were
-    before that. `fast` is there once it was asked for."""
+    """A decoded page: `measured` are the bounds that were looked at, the first rejected one last, each with
+    its value (None: it is passed by what was not measured to the end). `html` is empty where a bound was
+    passed; its formulas and raised digits are text (`stages.html.maths`), for every extractor alike.
+    `num_tags` counts its `<`, as they were before that. `fast` is there once it was asked for."""
 
     html: str
     charset: str | None
@@ -177,7 +182,8 @@ def _bounds_of(
         yield rules.too_many_tags, float(num_tags + num_reopened)
         return
     if deepest > bounds.depth:
-        # A page of too many tags is turned down in any case: no reason to go through millions of them for its name.
+        # A page of too many tags is turned down in any case: no reason to go through millions of them for its
+        # name.
         looked_at = html if num_tags <= bounds.num_tags else html[: _LOOKED_AT_BY_TAG * bounds.num_tags]
         deepest = depth_where_above(looked_at, bounds.depth)
     yield rules.too_deep, float(deepest)
@@ -188,7 +194,8 @@ def _bounds_of(
 
 @dataclass(frozen=True, slots=True)
 class _Decoded:
-    """A page that a document carries along, and what it was read from: a step of the user's may change that."""
+    """A page that a document carries along, and what it was read from: a step of the user's may change
+    that."""
 
     payload: bytes
     read_as: tuple[object, ...]
@@ -204,12 +211,15 @@ def _read_as(document: Document) -> tuple[object, ...]:
 
 
 class PageReader:
-    """What prefilter and parse share: reading a page, and extracting, in this process or in a child's. What one of them
-    makes of a page goes along with the document (`Document.decoded`) to the other; nothing is kept here."""
+    """What prefilter and parse share: reading a page, and extracting, in this process or in a child's. What
+    one of them makes of a page goes along with the document (`Document.decoded`) to the other; nothing is
+    kept here."""
 
     def __init__(self, bounds: Bounds, timeout_seconds: float) -> None:
         self._bounds = bounds
-        self._fast = Extractor(name="resiliparse", favor="balance", fast=True, timeout_seconds=timeout_seconds)
+        self._fast = Extractor(
+            name="resiliparse", favor="balance", fast=True, timeout_seconds=timeout_seconds
+        )
         self.isolation: IsolatedExtraction | None = None
         """The child in which every page is extracted, where there is one."""
 

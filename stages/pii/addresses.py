@@ -17,8 +17,8 @@ _COLON: Final = ord(":")
 _NEAR: Final = 64
 """Bytes on each side that may tell what a number is."""
 
-# Words before a number of four parts that make it a version, in the larger languages of the web; the German ones end
-# compounds (Softwareversion).
+# Words before a number of four parts that make it a version, in the larger languages of the web; the German
+# ones end compounds (Softwareversion).
 _VERSIONS: Final = (
     r"api|bios|\w*builds?|driver|\w*firmware|hotfix|kernel|patch(?:ed|es)?(?: ?level)?|rel|\w*releases?|rev|revisions?"
     r"|sdk|\w*software|upgraded?|updated?|\w*updates?|upgrades|v|ver|vers|\w*version(?:e|en|es|i|s)?|\w*fassung|\w*ausgabe"
@@ -60,7 +60,8 @@ _CALLED_ADDRESS = re.compile(
     r"|\w*アドレス)(?:[\W_]{0,3}(?:no|nr|numbers?|nummern?))?[\W_]{0,4}$",
     re.IGNORECASE,
 )
-# Between the numbers of one list ("versions 5.2.1.4, 5.2.1.5 and 5.3.0.1"): what goes for the first goes for all.
+# Between the numbers of one list ("versions 5.2.1.4, 5.2.1.5 and 5.3.0.1"): what goes for the first goes for
+# all.
 _BETWEEN = re.compile(
     r"\s*(?:[,;/&+–—、-]\s*)?(?:and|or|to|through|und|oder|bis|et|ou|à|y|o|e|a|en|of|i|lub|и|или|до|和)?\s*",
     re.IGNORECASE,
@@ -73,14 +74,15 @@ _BEHIND = re.compile(
 # What only an address has: a port or the length of a prefix behind it, a scheme or a user before it.
 _HAS_PORT = re.compile(r":\d|/\d{1,2}(?![\w.])")
 _HAS_SCHEME = re.compile(r"(?:[A-Za-z]://|@)$")
-# A word joined to it names a program or a file (Chrome/70.0.35.77, libfoo-1.2.3.4), unless it is a word for an address.
+# A word joined to it names a program or a file (Chrome/70.0.35.77, libfoo-1.2.3.4), unless it is a word for
+# an address.
 _JOINED_NAME = re.compile(r"(?:^|[\s(\[{\"'<>,;=|])([^\W_][\w+.]*(?:-[\w+.]+)*)(?:[-_/]|==)$")
 _NETWORK_NAME = re.compile(
     r"(?:^|[-_.])(?:addr|address|client|dns|dst|gateway|hosts?|ip|ipv4|net|proxy|route|server|src|via|whois)$",
     re.IGNORECASE,
 )
-# What alone does not tell, but does of numbers as small as those of versions and sections: a heading's place, a name
-# in capitals before it, "see". Public resolvers are as small, and addresses.
+# What alone does not tell, but does of numbers as small as those of versions and sections: a heading's place,
+# a name in capitals before it, "see". Public resolvers are as small, and addresses.
 _SMALL: Final = 30
 _RESOLVERS: Final = (b"8.8.4.4", b"8.8.8.8", b"9.9.9.9")
 _LINE_BEGINS = re.compile(r"(?:^|\n)\s*$")
@@ -95,12 +97,13 @@ _SEE_BEFORE = re.compile(
 
 
 def find_ips(data: bytes) -> Iterator[tuple[int, int]]:
-    """Byte spans of public IPv4 and IPv6 addresses; a longer dotted number (an OID), and one that its surroundings call
-    a version, a section or a file, is none."""
+    """Byte spans of public IPv4 and IPv6 addresses; a longer dotted number (an OID), and one that its
+    surroundings call a version, a section or a file, is none."""
     yield from _find_ipv4(data)
     for match in _IPV6.finditer(data):
         start, end = match.span()
-        # IPv6 may end in two colons, and a sentence may put one or two behind it: "at 2606:4700::1111: it answers"
+        # IPv6 may end in two colons, and a sentence may put one or two behind it: "at 2606:4700::1111: it
+        # answers"
         while data[end - 1] == _COLON and not is_public_ip(data[start:end].decode("ascii")):
             end -= 1
         if stands_alone(data, start, end, b":.") and is_public_ip(data[start:end].decode("ascii")):
@@ -122,8 +125,8 @@ def _find_ipv4(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _is_other_number(data: bytes, start: int, end: int, last: tuple[int, int] | None) -> bool:
-    """Whether what stands around four numbers calls them something else than an address. `last`: the four numbers
-    before them, where those were none."""
+    """Whether what stands around four numbers calls them something else than an address. `last`: the four
+    numbers before them, where those were none."""
     before, behind = text_before(data, start, _NEAR), text_behind(data, end, _NEAR // 2)
     if _HAS_PORT.match(behind) or _HAS_SCHEME.search(before) or _CALLED_ADDRESS.search(before):
         return False
@@ -139,7 +142,11 @@ def _is_other_number(data: bytes, start: int, end: int, last: tuple[int, int] | 
         return True
     if largest > _SMALL or data[start:end] in _RESOLVERS:
         return False
-    if last is not None and start - last[1] <= _NEAR and _BETWEEN.fullmatch(data[last[1] : start].decode("utf-8")):
+    if (
+        last is not None
+        and start - last[1] <= _NEAR
+        and _BETWEEN.fullmatch(data[last[1] : start].decode("utf-8"))
+    ):
         return True
     is_heading = _LINE_BEGINS.search(before) and _HEADING_BEHIND.match(behind)
     return bool(is_heading or _NAME_BEFORE.search(before) or _SEE_BEFORE.search(before))

@@ -1,4 +1,5 @@
-"""Where personal data stands in a text: for each kind a linear pattern, then the checks that a pattern cannot make.
+"""Where personal data stands in a text: for each kind a linear pattern, then the checks that a pattern cannot
+make.
 
 Everything works on UTF-8 bytes with RE2, whose time is linear in the text whatever the text is."""
 
@@ -15,10 +16,11 @@ from stages.pii.surroundings import is_in_identifier, is_joined_before, is_joine
 Span = tuple[int, int]
 Finder = Callable[[bytes], Iterator[Span]]
 
-# Letters of two-byte scripts (Latin, Greek, Cyrillic: U+00C0 to U+053F) may stand in an address (RFC 6531); those of
-# three bytes may not, since Chinese and Japanese have no space that marks where an address begins.
+# Letters of two-byte scripts (Latin, Greek, Cyrillic: U+00C0 to U+053F) may stand in an address (RFC 6531);
+# those of three bytes may not, since Chinese and Japanese have no space that marks where an address begins.
 _WIDE = rb"[\xc3-\xd4][\x80-\xbf]"
-# Without / ? = &, which RFC 5322 allows: what stands before them is nearly always a URL (`…/@handle`, `…?mail=`).
+# Without / ? = &, which RFC 5322 allows: what stands before them is nearly always a URL (`…/@handle`,
+# `…?mail=`).
 _FIRST = rb"(?:[A-Za-z0-9_]|" + _WIDE + rb")"
 _ATOM = rb"(?:[A-Za-z0-9!#$%'*+^_`{|}~-]|" + _WIDE + rb")"
 _LABEL = rb"(?:[A-Za-z0-9-]|" + _WIDE + rb")+"
@@ -43,8 +45,8 @@ _SSN = linear(rb"\d{3}-\d{2}-\d{4}")
 
 
 def find_emails(data: bytes) -> Iterator[Span]:
-    """Mail addresses (dot-atoms of RFC 5322 at a host name; they begin with a letter, a digit or `_`); `icon@2x.png` is
-    a file."""
+    """Mail addresses (dot-atoms of RFC 5322 at a host name; they begin with a letter, a digit or `_`);
+    `icon@2x.png` is a file."""
     if b"@" not in data:
         return
     for match in _EMAIL.finditer(data):
@@ -64,8 +66,9 @@ def find_cards(data: bytes) -> Iterator[Span]:
 
 
 def _standing_alone(data: bytes, start: int, end: int) -> Span:
-    """A run of digits without what belongs to something else at its ends, up to a space: the 99 of `9.99 4111 …`, the
-    2 of `… 1111 2nd`. Behind a hyphen all of it is something else, as in an identifier (`4f1-4111-…`)."""
+    """A run of digits without what belongs to something else at its ends, up to a space: the 99 of `9.99 4111
+    …`, the 2 of `… 1111 2nd`. Behind a hyphen all of it is something else, as in an identifier
+    (`4f1-4111-…`)."""
     if is_joined_before(data, start, b"."):
         start = data.find(b" ", start, end) + 1 or end
     if is_joined_behind(data, end, b"."):
@@ -87,7 +90,9 @@ def _groups_of_a_card(data: bytes, groups: list[Span]) -> int:
     sizes = [end - start for start, end in groups]
     for count in range(len(groups), 0, -1):
         shape = sizes[:count]
-        printed = shape in ([4, 6, 5], [4, 6, 4]) or (count >= 4 and set(shape[:-1]) == {4} and shape[-1] <= 4)
+        printed = shape in ([4, 6, 5], [4, 6, 4]) or (
+            count >= 4 and set(shape[:-1]) == {4} and shape[-1] <= 4
+        )
         if count == 1 or printed:
             digits = b"".join(data[start:end] for start, end in groups[:count]).decode("ascii")
             if 13 <= len(digits) <= 19 and is_card(digits):
@@ -96,7 +101,8 @@ def _groups_of_a_card(data: bytes, groups: list[Span]) -> int:
 
 
 def find_ibans(data: bytes) -> Iterator[Span]:
-    """IBANs, in one piece or in groups with single spaces; what follows one after a space is not part of it."""
+    """IBANs, in one piece or in groups with single spaces; what follows one after a space is not part of
+    it."""
     for match in _IBAN_START.finditer(data):
         start = match.start()
         if is_joined_before(data, start, b""):

@@ -24,8 +24,9 @@ def linear(pattern: bytes) -> Any:
 
 
 class AnyOf:
-    """Several patterns in one pass: which of them occur. They must be small: RE2 says "none" where the automaton of
-    all does not fit its memory at all (one that outgrows it on the way is begun anew, and answers rightly)."""
+    """Several patterns in one pass: which of them occur. They must be small: RE2 says "none" where the
+    automaton of all does not fit its memory at all (one that outgrows it on the way is begun anew, and
+    answers rightly)."""
 
     def __init__(self, patterns: dict[str, bytes]) -> None:
         self._names = tuple(patterns)

@@ -1,4 +1,5 @@
-"""Check digits and ranges: which digits are a payment card, an IBAN, a US social security number, a public address."""
+"""Check digits and ranges: which digits are a payment card, an IBAN, a US social security number, a public
+address."""
 
 from __future__ import annotations
 
@@ -43,12 +44,16 @@ IBAN_LENGTHS: Final = {
 }  # fmt: skip
 """Characters of an IBAN by country: the IBAN registry of SWIFT (ISO 13616-2), release 99."""
 
-_GLOBAL_UNICAST_6: Final = ipaddress.ip_network("2000::/3")  # the only IPv6 space that is assigned (IANA, RFC 4291)
+_GLOBAL_UNICAST_6: Final = ipaddress.ip_network(
+    "2000::/3"
+)  # the only IPv6 space that is assigned (IANA, RFC 4291)
 
 
 def luhn_holds(digits: str) -> bool:
     """Whether the last digit is the Luhn check digit of those before it."""
-    total = sum(int(digit) for digit in digits[-1::-2]) + sum(_DOUBLED[int(digit)] for digit in digits[-2::-2])
+    total = sum(int(digit) for digit in digits[-1::-2]) + sum(
+        _DOUBLED[int(digit)] for digit in digits[-2::-2]
+    )
     return total % 10 == 0
 
 
@@ -61,7 +66,8 @@ def is_card(digits: str) -> bool:
 
 
 def is_iban(compact: str) -> bool:
-    """Whether upper-case letters and digits without spaces are an IBAN: its country's length, and 1 modulo 97."""
+    """Whether upper-case letters and digits without spaces are an IBAN: its country's length, and 1 modulo
+    97."""
     if len(compact) != IBAN_LENGTHS.get(compact[:2]):
         return False
     turned = compact[4:] + compact[:4]
@@ -69,12 +75,14 @@ def is_iban(compact: str) -> bool:
 
 
 def is_ssn(area: str, group: str, serial: str) -> bool:
-    """Whether the Social Security Administration can have issued the number (20 CFR 422.103; no 000, 666, 9xx)."""
+    """Whether the Social Security Administration can have issued the number (20 CFR 422.103; no 000, 666,
+    9xx)."""
     return area not in ("000", "666") and area[0] != "9" and group != "00" and serial != "0000"
 
 
 def is_public_ip(text: str) -> bool:
-    """Whether an address is one that belongs to somebody: neither private, reserved, multicast nor documentation."""
+    """Whether an address is one that belongs to somebody: neither private, reserved, multicast nor
+    documentation."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -15,23 +15,29 @@ KINDS: Final = ("email", "phone", "ip", "credit_card", "iban", "us_ssn", "secret
 class PiiTable:
     """What the pii step does."""
 
-    kinds: tuple[str, ...] = key(KINDS, choices=KINDS, help="kinds of personal data; none switches the step off")
-    action: Literal["replace", "drop"] = key("replace", help="a placeholder for each find, or no such document at all")
+    kinds: tuple[str, ...] = key(
+        KINDS, choices=KINDS, help="kinds of personal data; none switches the step off"
+    )
+    action: Literal["replace", "drop"] = key(
+        "replace", help="a placeholder for each find, or no such document at all"
+    )
     placeholders: Literal["named", "fineweb"] = key(
         "named",
-        help="named: <EMAIL>, <IP> and so on; fineweb: email@example.com and firstname.lastname@example.org by turns,"
+        help="named: <EMAIL>, <IP> and so on; fineweb: email@example.com and firstname.lastname@example.org"
+        " by turns,"
         " and six addresses that nobody answered from, as FineWeb has them",
     )
     phone_region: str = key(
         AUTO,
-        help='whose national phone formats count: "auto" (country of the document\'s host, else of its language), or a'
+        help='whose national phone formats count: "auto" (country of the document\'s host, else of its'
+        " language), or a"
         " country (ISO 3166); numbers with + count everywhere",
     )
 
 
 def check_phone_region(table: PiiTable) -> None:
-    """RecipeError unless `phone_region` is "auto" or a country whose national numbers can be told: with any other text
-    the library finds none of them, and says nothing."""
+    """RecipeError unless `phone_region` is "auto" or a country whose national numbers can be told: with any
+    other text the library finds none of them, and says nothing."""
     region = table.phone_region
     if region == AUTO:  # it needs no list, and the library a moment to be imported
         return
@@ -41,7 +47,8 @@ def check_phone_region(table: PiiTable) -> None:
         meant = AUTO if region.strip().lower() == AUTO else region.strip().upper()
         hint = f"; did you mean {meant!r}?" if meant in (AUTO, *SUPPORTED_REGIONS) else ""
         raise RecipeError(
-            f"pii.phone_region = {region!r}: expected 'auto' or a country's two capital letters (ISO 3166), such as"
+            f"pii.phone_region = {region!r}: expected 'auto' or a country's two capital letters (ISO 3166),"
+            f" such as"
             f" 'US', 'GB' or 'DE'{hint}",
             "pii.phone_region",
         )

@@ -13,7 +13,8 @@ from stages.pii.surroundings import is_in_identifier
 _MARGIN: Final = 48  # bytes of context on each side: more than the matcher looks at
 _SHORT: Final = 8  # bytes by which that may grow; more digits in a row are a match of their own
 _LONGEST: Final = 4096
-# Digits of the scripts that write phone numbers in their own: Arabic, Persian, Devanagari, Bengali, full width.
+# Digits of the scripts that write phone numbers in their own: Arabic, Persian, Devanagari, Bengali, full
+# width.
 _DIGIT: Final = rb"(?:\d|\xd9[\xa0-\xa9]|\xdb[\xb0-\xb9]|\xe0[\xa5\xa7][\xa6-\xaf]|\xef\xbc[\x90-\x99])"
 # The library takes up to four spaces, hyphens, points, slashes and brackets between two digits (its
 # _VALID_PUNCTUATION), of which many have two or three bytes. Times, amounts and addresses have others.
@@ -25,7 +26,8 @@ GATE: Final = _DIGIT + rb"(?:" + _BETWEEN + _DIGIT + rb"){6}"
 """What every phone number holds: a search for it is cheap."""
 
 _SEVEN_DIGITS = linear(_DIGIT + rb"(?:" + _BETWEEN + _DIGIT + rb"){6,}")
-# Dates, spans of years and grouped amounts are most of what holds seven digits, and the library takes long over each.
+# Dates, spans of years and grouped amounts are most of what holds seven digits, and the library takes long
+# over each.
 _NO_PHONE = linear(
     rb"\d{1,2}[./-] ?\d{1,2}[./-] ?(?:1[5-9]|20)\d\d|(?:1[5-9]|20)\d\d[./-]\d{1,2}[./-]\d{1,2}"
     rb"|(?:1[5-9]|20)\d\d ?[/-] ?(?:1[5-9]|20)\d\d|(?:1[5-9]|20)\d\d ?\xe2\x80[\x90-\x94] ?(?:1[5-9]|20)\d\d"
@@ -44,7 +46,8 @@ _NAMED = re.compile(
     r"|телефон|هاتف|تلفن|फ़ोन|फोन|โทร|电话|電話|手机|手機|传真|傳真|携帯|전화|휴대폰|핸드폰)\w*" + _LINK,
     re.IGNORECASE,
 )
-# Words for numbers of other kinds, which are grouped like phone numbers: of books, companies, accounts, goods.
+# Words for numbers of other kinds, which are grouped like phone numbers: of books, companies, accounts,
+# goods.
 _NAMED_OTHERWISE = re.compile(
     r"\b(?:isbn|issn|ismn|isrc|ean|gtin|upc|asin|sku|doi|pmid|pzn|wkn|isin|imei|iban|bic|blz|swift|kto|konto\w*|account"
     r"|acct|aba|routing|hrb|hra|ust-?id\w*|steuer\w*|vat|mwst|tax|ein|tin|siren|siret|rcs|naf|ape|tva|nip|regon|krs|pesel"
@@ -58,12 +61,14 @@ _NAMED_OTHERWISE = re.compile(
 
 
 def find_phones(data: bytes, region: str | None) -> Iterator[tuple[int, int]]:
-    """Byte spans of valid phone numbers: with `+` and country code, or in the national form of `region` (ISO 3166).
+    """Byte spans of valid phone numbers: with `+` and country code, or in the national form of `region` (ISO
+    3166).
 
-    Digits in one piece without `+` are taken for a phone number only after a word such as `tel` or `call`: identifiers
-    look the same (FineWeb gave plain phone patterns up for that reason). A bracket that is closed behind the number is
-    none of it. Without `+`, what begins as a date or with a year and a hyphen (`2016-011092`), what is joined to
-    letters (`eu-20260812-09`), and what a word calls a number of another kind (`ISBN 978-…`) is none."""
+    Digits in one piece without `+` are taken for a phone number only after a word such as `tel` or `call`:
+    identifiers look the same (FineWeb gave plain phone patterns up for that reason). A bracket that is closed
+    behind the number is none of it. Without `+`, what begins as a date or with a year and a hyphen
+    (`2016-011092`), what is joined to letters (`eu-20260812-09`), and what a word calls a number of another
+    kind (`ISBN 978-…`) is none."""
     for window in _windows(data):
         text = data[window.start : window.end].decode("utf-8")
         for match in _matcher()(text, region):
@@ -75,8 +80,9 @@ def find_phones(data: bytes, region: str | None) -> Iterator[tuple[int, int]]:
 
 
 def _without_open_bracket(number: str) -> str:
-    """A find of the library, which takes up to two brackets before a number for a part of it, without those that are
-    closed behind it: `(212) 736-5000` is whole, of `(212-736-5000` the first character is none of it."""
+    """A find of the library, which takes up to two brackets before a number for a part of it, without those
+    that are closed behind it: `(212) 736-5000` is whole, of `(212-736-5000` the first character is none of
+    it."""
     while number[0] in _OPENING and number.count(number[0]) > number.count(_OPENING[number[0]]):
         number = number[1:].lstrip()
     return number
@@ -90,13 +96,16 @@ def _is_phone(data: bytes, start: int, end: int, number: str) -> bool:
     if _NAMED.search(before):
         return number.isdigit() or not _DATE.match(number)
     return not (
-        number.isdigit() or _DATE.match(number) or is_in_identifier(data, start, end) or _NAMED_OTHERWISE.search(before)
+        number.isdigit()
+        or _DATE.match(number)
+        or is_in_identifier(data, start, end)
+        or _NAMED_OTHERWISE.search(before)
     )
 
 
 def may_hold_phones(data: bytes) -> bool:
-    """Whether some country could have a phone number here: digits in groups, or in one piece behind a `+` or a word for
-    a phone number. Cheap, where asking each country is not."""
+    """Whether some country could have a phone number here: digits in groups, or in one piece behind a `+` or
+    a word for a phone number. Cheap, where asking each country is not."""
     for match in _SEVEN_DIGITS.finditer(data):
         before = data[_margin_before(data, match.start()) : match.start()].decode("utf-8")
         if not match[0].isdigit() or any(plus in before for plus in _PLUS) or _NAMED.search(before):
@@ -105,7 +114,8 @@ def may_hold_phones(data: bytes) -> bool:
 
 
 class _Window(NamedTuple):
-    """A stretch of one line for the matcher to look at, of which the numbers that begin within bounds count."""
+    """A stretch of one line for the matcher to look at, of which the numbers that begin within bounds
+    count."""
 
     start: int
     end: int
@@ -114,9 +124,9 @@ class _Window(NamedTuple):
 
 
 def _windows(data: bytes) -> Iterator[_Window]:
-    """Stretches around every seven digits that could be one number. No number holds a line feed, so none reaches over a
-    line's end. Where a line has so many that the stretch would get too long, two windows share the digits on both sides
-    of their border: each sees those whole, and each number counts in one of them."""
+    """Stretches around every seven digits that could be one number. No number holds a line feed, so none
+    reaches over a line's end. Where a line has so many that the stretch would get too long, two windows share
+    the digits on both sides of their border: each sees those whole, and each number counts in one of them."""
     window: _Window | None = None
     last_start = last_end = 0  # of the digits before, with what is around them; and where they end themselves
     for match in _SEVEN_DIGITS.finditer(data):

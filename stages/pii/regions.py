@@ -1,4 +1,5 @@
-"""Which country's national phone formats count in a document: the one that its host names, else its language's."""
+"""Which country's national phone formats count in a document: the one that its host names, else its
+language's."""
 
 from __future__ import annotations
 
@@ -8,10 +9,11 @@ from typing import Final
 AUTO: Final = "auto"
 """`pii.phone_region`: each document by its own host and language."""
 ELSEWHERE: Final = "US"
-"""Where neither host nor language says anything: what English texts below generic domains get, by CLDR's choice."""
+"""Where neither host nor language says anything: what English texts below generic domains get, by CLDR's
+choice."""
 
-# Country codes that are sold as words ("my own TV"), so that they name no country: the list of Google Search Central,
-# "Managing multi-regional sites", generic country code top-level domains; .eu is none of ISO 3166.
+# Country codes that are sold as words ("my own TV"), so that they name no country: the list of Google Search
+# Central, "Managing multi-regional sites", generic country code top-level domains; .eu is none of ISO 3166.
 _SOLD_AS_WORDS: Final = frozenset("ad ai as bz cc cd co dj fm io la me ms nu sc sr su tk tv ws".split())  # noqa: SIM905
 # Top-level domains by another name than the country's in ISO 3166, and those that one country keeps to itself
 # (RFC 1591, section 2; RFC 2146 for gov).
@@ -19,9 +21,9 @@ _OTHER_NAMES: Final = {"uk": "GB", "edu": "US", "gov": "US", "mil": "US"}
 
 
 def region_of(language: str | None, host: str | None) -> str | None:
-    """The country (ISO 3166) of a document: by its host's country code, else the likeliest of its language (Unicode
-    CLDR, likely subtags), else ELSEWHERE; None for a language that no country has phone numbers for (Esperanto): there
-    only the international form counts."""
+    """The country (ISO 3166) of a document: by its host's country code, else the likeliest of its language
+    (Unicode CLDR, likely subtags), else ELSEWHERE; None for a language that no country has phone numbers for
+    (Esperanto): there only the international form counts."""
     ending = (host or "").rpartition(".")[2].lower()
     if ending not in _SOLD_AS_WORDS:
         named = _OTHER_NAMES.get(ending, ending.upper())

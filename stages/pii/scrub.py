@@ -14,7 +14,8 @@ from stages.pii.options import KINDS
 from stages.pii.regions import ELSEWHERE
 
 ORDER: Final = ("secret", "email", "iban", "credit_card", "us_ssn", "ip", "phone")
-"""Where two finds overlap, the kind that comes first here counts; within a kind the longer one from the left."""
+"""Where two finds overlap, the kind that comes first here counts; within a kind the longer one from the
+left."""
 
 _NAMED: Final = {kind: (f"<{kind.upper()}>".encode("ascii"),) for kind in KINDS}
 PLACEHOLDERS: Final[Mapping[str, Mapping[str, tuple[bytes, ...]]]] = {
@@ -29,8 +30,8 @@ PLACEHOLDERS: Final[Mapping[str, Mapping[str, tuple[bytes, ...]]]] = {
         ),
     },
 }  # fmt: skip
-"""What each kind becomes, by `pii.placeholders`: several by turns, from the first in each text. (datatrove goes on
-where the text before ended, so that a text there hangs on those that its process saw earlier.)"""
+"""What each kind becomes, by `pii.placeholders`: several by turns, from the first in each text. (datatrove
+goes on where the text before ended, so that a text there hangs on those that its process saw earlier.)"""
 _MAX_PASSES: Final = 20
 GATES: Final = {
     "email": rb"@",
@@ -61,11 +62,13 @@ class Scrubbed:
 def scrub(
     text: str, kinds: Sequence[str] = KINDS, region: str | None = ELSEWHERE, placeholders: str = "named"
 ) -> Scrubbed:
-    """`text` without personal data of these kinds; `region` is the country whose national phone formats count (None:
-    no country's), `placeholders` the row of PLACEHOLDERS. A find that is spelt as one of its placeholders stays.
+    """`text` without personal data of these kinds; `region` is the country whose national phone formats count
+    (None: no country's), `placeholders` the row of PLACEHOLDERS. A find that is spelt as one of its
+    placeholders stays.
 
-    Scrubbing the result again changes nothing: a placeholder can part what stood together and so bring a new find to
-    light, and passes are made until one finds nothing (two for nearly every text that holds any; at most 20)."""
+    Scrubbing the result again changes nothing: a placeholder can part what stood together and so bring a new
+    find to light, and passes are made until one finds nothing (two for nearly every text that holds any; at
+    most 20)."""
     data = text.encode("utf-8", "replace")
     counts: dict[str, int] = {}
     become = PLACEHOLDERS[placeholders]
@@ -97,8 +100,11 @@ def _find(data: bytes, kinds: Sequence[str], region: str | None) -> list[tuple[i
     return taken
 
 
-def _merge(taken: list[tuple[int, int, str]], fresh: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """Both lists in order, without those of `fresh` that overlap one of `taken` or an earlier one of their own."""
+def _merge(
+    taken: list[tuple[int, int, str]], fresh: list[tuple[int, int, str]]
+) -> list[tuple[int, int, str]]:
+    """Both lists in order, without those of `fresh` that overlap one of `taken` or an earlier one of their
+    own."""
     merged, position, ended = [], 0, 0
     for span in fresh:
         while position < len(taken) and taken[position][0] < span[1]:

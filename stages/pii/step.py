@@ -23,8 +23,8 @@ _DROPPED: Final = Rule(
 
 
 class PiiStep:
-    """With `replace` the text gets placeholders, and an Edit a kind says how many (`email`, `phone`, …); with `drop`
-    its rule turns the document down."""
+    """With `replace` the text gets placeholders, and an Edit a kind says how many (`email`, `phone`, …); with
+    `drop` its rule turns the document down."""
 
     stage = STAGE
 
@@ -43,7 +43,11 @@ class PiiStep:
             return decide(document, [_DROPPED.finding(float(num_finds))], ledger=self._ledger)
         if not scrubbed.counts:
             return document
-        edits = (Edit(stage=STAGE, kind=kind, count=scrubbed.counts[kind]) for kind in ORDER if kind in scrubbed.counts)
+        edits = (
+            Edit(stage=STAGE, kind=kind, count=scrubbed.counts[kind])
+            for kind in ORDER
+            if kind in scrubbed.counts
+        )
         return document.with_text(scrubbed.text, *edits)
 
 

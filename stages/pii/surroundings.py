@@ -1,4 +1,5 @@
-"""What stands around digits: whether they are a number of their own, or part of a longer one or of an identifier."""
+"""What stands around digits: whether they are a number of their own, or part of a longer one or of an
+identifier."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ def text_behind(data: bytes, end: int, num_bytes: int = _NEAR) -> str:
 
 
 def is_in_identifier(data: bytes, start: int, end: int) -> bool:
-    """Whether hyphens, underscores, slashes or points join the digits to letters, as in `hosted-eu-20260812-09`,
-    `order_4111…` and `2026-08-12.pdf`."""
+    """Whether hyphens, underscores, slashes or points join the digits to letters, as in
+    `hosted-eu-20260812-09`, `order_4111…` and `2026-08-12.pdf`."""
     before = text_before(data, start)
     if _JOINED_BEFORE.search(before) and not _NAMING_WORD.search(before):
         return True

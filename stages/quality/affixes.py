@@ -1,11 +1,11 @@
-"""What a tokenizer's affix patterns find at an edge of a string or inside it, told from the few characters there.
+"""What a tokenizer's affix patterns find at an edge of a string or inside it, told from the few characters
+there.
 
-spaCy asks regular expressions for the prefix and the suffix of a string, and for the infixes between. Each is an
-alternation of some hundred short sequences of character sets with looks to either side. Here such an expression is
-taken apart once, by the parser of Python's own `re`, and evaluated on a *window*: the one to three characters at the
-place in question. The answer is certain or it is `UNSURE`; nothing is guessed, and then the expression itself is
-searched.
-"""
+spaCy asks regular expressions for the prefix and the suffix of a string, and for the infixes between. Each is
+an alternation of some hundred short sequences of character sets with looks to either side. Here such an
+expression is taken apart once, by the parser of Python's own `re`, and evaluated on a *window*: the one to
+three characters at the place in question. The answer is certain or it is `UNSURE`; nothing is guessed, and
+then the expression itself is searched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ _MORE: Final[_Item] = ("more", None)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """What must stand (or, `negated`, must not stand) beside a place: character sets from the place outward."""
+    """What must stand (or, `negated`, must not stand) beside a place: character sets from the place
+    outward."""
 
     sets: tuple[_Holds, ...]
     negated: bool
@@ -50,7 +51,8 @@ class _Look:
 class _Sequence:
     """One way for an expression to match: a set for each character, with looks before them and after them.
 
-    One that `goes_on` has more characters, which are not described: after these, or, of a suffix, before them."""
+    One that `goes_on` has more characters, which are not described: after these, or, of a suffix, before
+    them."""
 
     chars: tuple[_Holds, ...]
     behind: tuple[_Look, ...] = ()
@@ -59,8 +61,8 @@ class _Sequence:
 
 
 class Affixes:
-    """One tokenizer's three expressions: `prefix` is searched at the begin of a string, `suffix` at its end, `infix`
-    everywhere. Of one that is None, or that this module does not know, every answer is UNSURE."""
+    """One tokenizer's three expressions: `prefix` is searched at the begin of a string, `suffix` at its end,
+    `infix` everywhere. Of one that is None, or that this module does not know, every answer is UNSURE."""
 
     def __init__(
         self, *, prefix: re.Pattern[str] | None, suffix: re.Pattern[str] | None, infix: re.Pattern[str] | None
@@ -92,8 +94,8 @@ class Affixes:
         return longest if longest >= possible else UNSURE
 
     def infix(self, window: str) -> int:
-        """1 where the character of `window` is an infix of one character, 0 where no infix begins with it, or UNSURE.
-        The window is the character alone, or with its neighbours."""
+        """1 where the character of `window` is an infix of one character, 0 where no infix begins with it, or
+        UNSURE. The window is the character alone, or with its neighbours."""
         place = len(window) // 2
         for sequence in self._infixes.of(window[place]):
             found = _matches(sequence, window, place)
@@ -124,12 +126,16 @@ class _ByEdge:
 
 
 def _matches(sequence: _Sequence, window: str, start: int) -> bool | None:
-    """Whether a sequence matches from `start` of a window on; None where what lies beside the window decides."""
+    """Whether a sequence matches from `start` of a window on; None where what lies beside the window
+    decides."""
     found = _hold(sequence.chars, window, start, 1)
     if found is False:
         return False
     known = found is True and not sequence.goes_on
-    for looks, place, step in ((sequence.behind, start - 1, -1), (sequence.ahead, start + len(sequence.chars), 1)):
+    for looks, place, step in (
+        (sequence.behind, start - 1, -1),
+        (sequence.ahead, start + len(sequence.chars), 1),
+    ):
         for look in looks:
             found = _hold(look.sets, window, place, step)
             if found is look.negated:
@@ -155,8 +161,8 @@ _ANYTHING: Final = _Sequence(chars=(), goes_on=True)
 
 
 def _sequences(pattern: re.Pattern[str] | None, *, begin: bool = False, end: bool = False) -> list[_Sequence]:
-    """Every way for an expression to match, in the order in which `re` tries them. Each must hold the anchor asked
-    for, or the place of its match would not be the edge."""
+    """Every way for an expression to match, in the order in which `re` tries them. Each must hold the anchor
+    asked for, or the place of its match would not be the edge."""
     if pattern is None or pattern.flags & ~re.UNICODE:
         return [_ANYTHING]
     try:
@@ -170,7 +176,10 @@ def _sequences(pattern: re.Pattern[str] | None, *, begin: bool = False, end: boo
 
 def _sequence(items: Sequence[_Item]) -> _Sequence:
     described = [item for item in items if item != _MORE]
-    parts = {wanted: [value for kind, value in described if kind == wanted] for wanted in ("behind", "char", "ahead")}
+    parts = {
+        wanted: [value for kind, value in described if kind == wanted]
+        for wanted in ("behind", "char", "ahead")
+    }
     if [kind for kind, _ in described] != [kind for kind, values in parts.items() for _ in values]:
         raise _UnknownError("a look or an anchor in the middle")
     return _Sequence(
@@ -182,8 +191,8 @@ def _sequence(items: Sequence[_Item]) -> _Sequence:
 
 
 def _ways(parsed: Any, *, leftward: bool) -> list[list[_Item]]:
-    """The ways for a parsed expression to match, each a list of characters, looks and anchors; beyond `_MORE`, in the
-    direction of reading, nothing is described."""
+    """The ways for a parsed expression to match, each a list of characters, looks and anchors; beyond
+    `_MORE`, in the direction of reading, nothing is described."""
     ways: list[list[_Item]] = [[]]
     for operation, value in reversed(parsed) if leftward else parsed:
         options = _options(operation, value, leftward=leftward)
@@ -212,7 +221,10 @@ def _options(operation: Any, value: Any, *, leftward: bool) -> list[list[_Item]]
         case sre.MAX_REPEAT:
             least, most, inner = value
             once = _ways(inner, leftward=leftward)
-            parts = [[list(chain.from_iterable(ways)) for ways in product(once, repeat=n)] for n in (least, least + 1)]
+            parts = [
+                [list(chain.from_iterable(ways)) for ways in product(once, repeat=n)]
+                for n in (least, least + 1)
+            ]
             if most > least + 1:  # one more, and what is not described after it
                 parts[1] = [_joined(part, [_MORE], leftward=leftward) for part in parts[1]]
             return parts[0] if most == least else parts[1] + parts[0]
@@ -227,7 +239,8 @@ def _options(operation: Any, value: Any, *, leftward: bool) -> list[list[_Item]]
 
 
 def _looks(direction: int, inner: Any, *, negated: bool) -> list[list[_Item]]:
-    """A look aside; one of several alternatives is as many ways, or, negated, as many looks that must all fail."""
+    """A look aside; one of several alternatives is as many ways, or, negated, as many looks that must all
+    fail."""
     found = []
     for way in _ways(inner, leftward=False):
         if any(kind != "char" for kind, _ in way):

@@ -1,4 +1,5 @@
-"""Characters that rules count as punctuation: the code points of datatrove 0.10.1 (utils/text.py, Apache-2.0)."""
+"""Characters that rules count as punctuation: the code points of datatrove 0.10.1 (utils/text.py,
+Apache-2.0)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from typing import Final
 def _characters(ranges: str) -> frozenset[str]:
     """The characters of a list of hexadecimal code points and inclusive ranges of them."""
     bounds = (item.partition("-") for item in ranges.split())
-    return frozenset(chr(code) for low, _, high in bounds for code in range(int(low, 16), int(high or low, 16) + 1))
+    return frozenset(
+        chr(code) for low, _, high in bounds for code in range(int(low, 16), int(high or low, 16) + 1)
+    )
 
 
 TERMINAL_PUNCTUATION: Final = _characters(
@@ -37,4 +40,5 @@ PUNCTUATION: Final = _characters(
     1da88
     """
 )
-"""A token of these alone is a symbol and no word: Gopher's word count and mean word length (`PUNCTUATION_SET`)."""
+"""A token of these alone is a symbol and no word: Gopher's word count and mean word length
+(`PUNCTUATION_SET`)."""

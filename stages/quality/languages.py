@@ -1,4 +1,5 @@
-"""For each language, how its words are split and which words are its stop words; and which labels name one language."""
+"""For each language, how its words are split and which words are its stop words; and which labels name one
+language."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ SPLIT_BY_SPACY: Final = (
     "en", "de", "fr", "es", "it", "pt", "nl", "da", "sv", "nb", "fi", "is", "pl", "cs", "sk", "sl", "hr", "hu", "ro",
     "ru", "uk", "bg", "el", "tr", "ca", "lt", "lv", "et",
 )  # fmt: skip
-"""Languages whose words spaCy's blank tokenizer splits one substring between white space at a time. datatrove 0.10.1
-assigns the same tokenizer to each (assets/tokenizer_assignment.csv)."""
+"""Languages whose words spaCy's blank tokenizer splits one substring between white space at a time. datatrove
+0.10.1 assigns the same tokenizer to each (assets/tokenizer_assignment.csv)."""
 
 STOP_WORDS: Final[dict[str, tuple[str, ...]]] = {
     "en": ("the", "be", "to", "of", "and", "that", "have", "with"),
@@ -43,8 +44,8 @@ STOP_WORDS: Final[dict[str, tuple[str, ...]]] = {
         "он", "также", "до", "после",
     ),
 }  # fmt: skip
-"""English: Rae et al. 2021, section A1.1. The others: the lists that FineWeb-2 filters with (huggingface/fineweb-2,
-configs/<language>_<Script>.yml, `stopwords`)."""
+"""English: Rae et al. 2021, section A1.1. The others: the lists that FineWeb-2 filters with
+(huggingface/fineweb-2, configs/<language>_<Script>.yml, `stopwords`)."""
 
 UNDETERMINED: Final = "und"
 """The code of a text whose language nobody named (BCP 47)."""
@@ -81,10 +82,10 @@ LABELS: Final[dict[str, str]] = {
     "war": "war_Latn", "wuu": "wuu_Hani", "xal": "xal_Cyrl", "xmf": "xmf_Geor", "yi": "ydd_Hebr", "yo": "yor_Latn",
     "yue": "yue_Hani", "zh": "cmn_Hani",
 }  # fmt: skip
-"""For each label of lid.176, and `nb`, that of GlotLID and FineWeb-2: ISO 639-3 and its texts' script (ISO 15924). The
-default of each in datatrove 0.10.1 (assets/tokenizer_assignment.csv), but for what lid.176 was trained on: its
-`als`, `bh`, `ku`, `no`, `sh` and `tl` are the Wikipedias of that name, in Alemannic, Bhojpuri, Kurmanji, Bokmål,
-Serbo-Croatian and Filipino."""
+"""For each label of lid.176, and `nb`, that of GlotLID and FineWeb-2: ISO 639-3 and its texts' script (ISO
+15924). The default of each in datatrove 0.10.1 (assets/tokenizer_assignment.csv), but for what lid.176 was
+trained on: its `als`, `bh`, `ku`, `no`, `sh` and `tl` are the Wikipedias of that name, in Alemannic,
+Bhojpuri, Kurmanji, Bokmål, Serbo-Croatian and Filipino."""
 
 _OTHERS: Final = {
     "no": "nb", "nor": "nb", "ger": "de", "fre": "fr", "dut": "nl", "ice": "is", "cze": "cs", "slo": "sk", "rum": "ro",
@@ -93,8 +94,8 @@ _OTHERS: Final = {
     "que": "qu", "grn": "gn", "pus": "ps", "arm": "hy", "geo": "ka", "mac": "mk", "baq": "eu", "wel": "cy", "tgl": "tl",
     "zho": "zh", "chi": "zh", "bur": "my", "tib": "bo",
 }  # fmt: skip
-"""Further codes of these languages: ISO 639-2/B, and ISO 639-3 of a macrolanguage. lid.176 calls Norwegian Bokmål `no`,
-after the Wikipedia that it was trained on; nn is a language of its own."""
+"""Further codes of these languages: ISO 639-2/B, and ISO 639-3 of a macrolanguage. lid.176 calls Norwegian
+Bokmål `no`, after the Wikipedia that it was trained on; nn is a language of its own."""
 
 _CODES: Final[dict[str, str]] = {label.partition("_")[0]: code for code, label in LABELS.items()} | _OTHERS
 _SCRIPTS: Final[dict[str, str]] = {code: label.partition("_")[2].lower() for code, label in LABELS.items()}
@@ -109,17 +110,18 @@ _SCRIPTS_WITHOUT_WHITE_SPACE: Final = frozenset({
     "hani", "hans", "hant", "jpan", "hira", "kana", "hrkt", "bopo", "thai", "laoo", "khmr", "mymr", "lana", "tale",
     "talu", "tavt", "ahom", "tibt", "java", "bali",
 })  # fmt: skip
-"""Languages and scripts that put no white space between words: Unicode's UAX #14, classes ID and SA, and the scripts
-that part syllables instead. Of the labels of lid.176: ja, zh, yue, wuu, th, lo, km, my, bo."""
+"""Languages and scripts that put no white space between words: Unicode's UAX #14, classes ID and SA, and the
+scripts that part syllables instead. Of the labels of lid.176: ja, zh, yue, wuu, th, lo, km, my, bo."""
 
 _REGION: Final = re.compile(r"[a-z]{2}|\d{3}")
 
 
 @functools.lru_cache(maxsize=4096)
 def language_code(label: str) -> str:
-    """The code of the language that `label` names: lid.176's where it has one, so that `no`, `nb` and `nob_Latn` are
-    one, and en-GB is English; else the label itself, in lower case and without a region. One in another script than
-    the code's is another. lid.176's `als` is Alemannic, and als_Latn, as GlotLID has it, Tosk Albanian (sq)."""
+    """The code of the language that `label` names: lid.176's where it has one, so that `no`, `nb` and
+    `nob_Latn` are one, and en-GB is English; else the label itself, in lower case and without a region. One
+    in another script than the code's is another. lid.176's `als` is Alemannic, and als_Latn, as GlotLID has
+    it, Tosk Albanian (sq)."""
     language, *more = _subtags(label)
     more = [part for part in more if not _REGION.fullmatch(part)]
     code = language if not more and language in LABELS else _CODES.get(language, language)

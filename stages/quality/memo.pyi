@@ -26,7 +26,9 @@ class Memo:
         """Tokens, words, characters of words and tokens with a letter of the substrings with these numbers; the bits of
         the stop words among them."""
 
-    def touching(self, numbers: array[int], neighbours: npt.NDArray[np.uint8], last: int) -> tuple[list[int], int]:
+    def touching(
+        self, numbers: array[int], neighbours: npt.NDArray[np.uint8], last: int
+    ) -> tuple[list[int], int]:
         """Places k of `numbers` where `neighbours` [last of k - 1, first of k] is set, and the last of the last;
         `last` is that of the substring before."""
 

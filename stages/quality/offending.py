@@ -1,9 +1,9 @@
-"""Which lines of a text count against it: what a person looks at before moving a threshold. Rows of rules name these.
+"""Which lines of a text count against it: what a person looks at before moving a threshold. Rows of rules
+name these.
 
-Rules of lines are marked as they count. Rules of n-grams are marked by words between white space, which is near enough
-to see what repeats; of a text of more than 200,000 words by the first ones. Rules of a whole text (its number of words,
-say) mark nothing.
-"""
+Rules of lines are marked as they count. Rules of n-grams are marked by words between white space, which is
+near enough to see what repeats; of a text of more than 200,000 words by the first ones. Rules of a whole text
+(its number of words, say) mark nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[list[int]]:
 
 
 def lines_of_grams(lines: Sequence[str], *, size: int, only_top: bool) -> frozenset[int]:
-    """The lines that hold a word of an n-gram that occurs more than once; `only_top`: of the most common one."""
+    """The lines that hold a word of an n-gram that occurs more than once; `only_top`: of the most common
+    one."""
     every = ((word, number) for number, line in enumerate(lines) for word in line.split())
     words = list(itertools.islice(every, _MOST_WORDS))
     grams = [tuple(word for word, _ in words[at : at + size]) for at in range(len(words) - size + 1)]
@@ -69,4 +70,6 @@ def lines_of_grams(lines: Sequence[str], *, size: int, only_top: bool) -> frozen
         wanted = {top} if times[top] > 1 else set()
     else:
         wanted = {gram for gram, num in times.items() if num > 1}
-    return frozenset(number for at, gram in enumerate(grams) if gram in wanted for _, number in words[at : at + size])
+    return frozenset(
+        number for at, gram in enumerate(grams) if gram in wanted for _, number in words[at : at + size]
+    )

@@ -33,8 +33,8 @@ def rule_sets_of(variant: Variant) -> tuple[str, ...]:
 
 
 def measured_as(variant: Variant) -> Variant:
-    """The variant whose measures this one has: FineWeb-2 is datatrove's filters with other thresholds, stop words and
-    ways to split words."""
+    """The variant whose measures this one has: FineWeb-2 is datatrove's filters with other thresholds, stop
+    words and ways to split words."""
     return "datatrove" if variant == "fineweb2" else variant
 
 
@@ -66,15 +66,23 @@ class _ForTexts:
         None, choices=RULE_SETS, help="rule sets, in the order of their evaluation ([quality])"
     )
     variant: Variant | None = key(None, help="whose variant of the published rules ([quality])")
-    no_table: NoTable | None = key(None, help="what becomes of a text that the rules have no table for ([quality])")
+    no_table: NoTable | None = key(
+        None, help="what becomes of a text that the rules have no table for ([quality])"
+    )
     c4_terminal_punctuation: bool | None = key(None, help="lines without terminal punctuation go ([quality])")
     line_edits: Literal["dclm", "dolma3"] | None = key(None, help="whose line edits ([quality])")
 
     min_words: int | None = _count("words a page has at least", _GOPHER, "words")
     max_words: int | None = _count("words a page has at most", _GOPHER, "words")
-    min_word_length: float | None = _share("mean (dolma: median) characters of a word, at least", _GOPHER, "characters")
-    max_word_length: float | None = _share("mean (dolma: median) characters of a word, at most", _GOPHER, "characters")
-    max_hashes_per_word: float | None = _share("'#' for each word (datatrove, paper)", _GOPHER, "hashes a word")
+    min_word_length: float | None = _share(
+        "mean (dolma: median) characters of a word, at least", _GOPHER, "characters"
+    )
+    max_word_length: float | None = _share(
+        "mean (dolma: median) characters of a word, at most", _GOPHER, "characters"
+    )
+    max_hashes_per_word: float | None = _share(
+        "'#' for each word (datatrove, paper)", _GOPHER, "hashes a word"
+    )
     max_ellipses_per_word: float | None = _share(
         "ellipses for each word (datatrove, paper)", _GOPHER, "ellipses a word"
     )
@@ -88,7 +96,9 @@ class _ForTexts:
         "stop words a page holds at least (datatrove, paper: different ones)", _GOPHER, "words"
     )
 
-    max_duplicate_paragraphs: float | None = _share("share of paragraphs that are duplicates (not dolma)", _REPETITION)
+    max_duplicate_paragraphs: float | None = _share(
+        "share of paragraphs that are duplicates (not dolma)", _REPETITION
+    )
     max_duplicate_paragraph_chars: float | None = _share(
         "share of characters in duplicate paragraphs (not dolma)", _REPETITION
     )
@@ -108,13 +118,23 @@ class _ForTexts:
     c4_max_word_chars: int | None = _count(
         "characters of a line's longest word, or it goes (not dolma)", _C4, "characters"
     )
-    c4_min_sentences: int | None = _count("sentences that the lines left have at least (not dolma)", _C4, "sentences")
-    c4_max_removed_words: float | None = _share("share of a page's words in lines that went (only dclm sets it)", _DCLM)
+    c4_min_sentences: int | None = _count(
+        "sentences that the lines left have at least (not dolma)", _C4, "sentences"
+    )
+    c4_max_removed_words: float | None = _share(
+        "share of a page's words in lines that went (only dclm sets it)", _DCLM
+    )
 
-    fineweb_min_line_punctuation: float | None = _share("share of lines that end in terminal punctuation", _FINEWEB)
+    fineweb_min_line_punctuation: float | None = _share(
+        "share of lines that end in terminal punctuation", _FINEWEB
+    )
     fineweb_max_short_lines: float | None = _share("share of short lines", _FINEWEB)
-    fineweb_short_line_chars: int | None = _count("characters up to which a line is short", _FINEWEB, "characters")
-    fineweb_max_duplicate_line_chars: float | None = _share("share of characters in duplicate lines", _FINEWEB)
+    fineweb_short_line_chars: int | None = _count(
+        "characters up to which a line is short", _FINEWEB, "characters"
+    )
+    fineweb_max_duplicate_line_chars: float | None = _share(
+        "share of characters in duplicate lines", _FINEWEB
+    )
     fineweb_max_newlines_per_word: float | None = _share(
         "line feeds for each word (not paper)", _FINEWEB, "line feeds a word"
     )
@@ -131,9 +151,13 @@ class _ForTexts:
     madlad_max_suspect_sentences: float | None = _share(
         "share of sentences that are suspect: from it on a page goes", _DOLMA3
     )
-    code_max_lines: int | None = _count("lines a source file has at most (512 of data formats)", _STACK, "lines")
+    code_max_lines: int | None = _count(
+        "lines a source file has at most (512 of data formats)", _STACK, "lines"
+    )
     code_max_line_chars: int | None = _count(
-        "characters of a source file's longest line, at most (100,000 of markup and data)", _STACK, "characters"
+        "characters of a source file's longest line, at most (100,000 of markup and data)",
+        _STACK,
+        "characters",
     )
     code_max_mean_line_chars: float | None = _share(
         "mean characters of a source file's lines, at most (off for markup and data)", _STACK, "characters"
@@ -144,7 +168,9 @@ class _ForTexts:
         "characters of the longest run of base64, hexadecimal bytes or escapes", _STACK, "characters"
     )
     code_max_encoded: float | None = _share("share of a source file's characters in such runs", _STACK)
-    code_min_visible_chars: int | None = _count("visible characters of an HTML file", _STARCODER, "characters")
+    code_min_visible_chars: int | None = _count(
+        "visible characters of an HTML file", _STARCODER, "characters"
+    )
     code_min_visible: float | None = _share("share of an HTML file's characters that are visible", _STARCODER)
 
 
@@ -159,28 +185,39 @@ class LanguageQualityTable(_ForTexts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityTable(_ForTexts):
-    """[quality]: rule sets are evaluated in the order given. A threshold left out has the variant's own default."""
+    """[quality]: rule sets are evaluated in the order given. A threshold left out has the variant's own
+    default."""
 
     rules: tuple[str, ...] = key(
         _DEFAULT_RULES,
         choices=RULE_SETS,
-        help='rule sets, in the order of their evaluation (variant = "code": "notebooks" and "code", if left out)',
+        help='rule sets, in the order of their evaluation (variant = "code": "notebooks" and "code", if left'
+        " out)",
     )
-    variant: Variant = key("datatrove", help="whose variant of the published rules; code: those of source files")
+    variant: Variant = key(
+        "datatrove", help="whose variant of the published rules; code: those of source files"
+    )
     no_table: NoTable = key(
         "refuse",
-        help="a text in a language that the rules have no table for, which no other table ever judges: the recipe is"
+        help="a text in a language that the rules have no table for, which no other table ever judges: the"
+        " recipe is"
         " refused, or the text passes unjudged, or it is turned down as quality.no_table",
     )
     c4_terminal_punctuation: bool = key(True, help="lines without terminal punctuation go (FineWeb: false)")
     line_edits: Literal["dclm", "dolma3"] = key(
         "dclm", help="whose line edits: they differ in what a word, a digit and a length are (docs/rules.md)"
     )
-    ledger: Literal["first", "all"] = key("first", help="all: every rule is measured and kept, not only the first")
-    stop_words: dict[str, tuple[str, ...]] = key({}, help="stop words by language, in place of the built-in ones")
+    ledger: Literal["first", "all"] = key(
+        "first", help="all: every rule is measured and kept, not only the first"
+    )
+    stop_words: dict[str, tuple[str, ...]] = key(
+        {}, help="stop words by language, in place of the built-in ones"
+    )
     stop_words_off: tuple[str, ...] = key((), help="languages for which the stop-word rule is off")
     white_space_words: tuple[str, ...] = key(
-        (), help="languages whose words are split at white space alone (not those written without it, as ja, zh, th)"
+        (),
+        help="languages whose words are split at white space alone (not those written without it, as ja, zh,"
+        " th)",
     )
     language: dict[str, LanguageQualityTable] = key({}, help="language = what holds for its texts instead")
 
@@ -218,8 +255,8 @@ _OWN: Final[dict[Variant, dict[str, float]]] = {
     "fineweb2": {"c4_min_words_per_line": 3, "c4_min_sentences": 5, "fineweb_max_duplicate_line_chars": 0.1},
     "code": {},
 }
-"""Where a variant's default differs; the modules of the rule sets name the sources. FineWeb-2's: Penedo et al. 2025,
-and its configurations, which give the thresholds of `BY_LANGUAGE`."""
+"""Where a variant's default differs; the modules of the rule sets name the sources. FineWeb-2's: Penedo et
+al. 2025, and its configurations, which give the thresholds of `BY_LANGUAGE`."""
 
 _OF_PROSE: Final = (
     "min_words", "max_words", "min_word_", "max_word_", "max_hashes", "max_ellip", "max_symbols", "max_bullet",
@@ -244,7 +281,10 @@ _WITHOUT: Final[dict[Variant, frozenset[str]]] = {
 """Thresholds of rules that a variant does not have."""
 
 _HTML_ONLY: Final = frozenset({"code_min_visible_chars", "code_min_visible"})
-_MARKUP: Final[Mapping[str, float | None]] = {"code_max_line_chars": 100_000, "code_max_mean_line_chars": None}
+_MARKUP: Final[Mapping[str, float | None]] = {
+    "code_max_line_chars": 100_000,
+    "code_max_mean_line_chars": None,
+}
 _DATA: Final[Mapping[str, float | None]] = {"code_max_lines": 512}
 _NO_LETTERS: Final[Mapping[str, float | None]] = {"code_min_alphabetic": None}
 OF_CODE: Final[Mapping[str, Mapping[str, float | None]]] = {
@@ -257,13 +297,13 @@ OF_CODE: Final[Mapping[str, Mapping[str, float | None]]] = {
     **dict.fromkeys(("markdown", "roff", "smt", "tex", "xml"), _MARKUP),
     **dict.fromkeys(("motorola-68k", "webassembly"), _NO_LETTERS),
 }
-"""Thresholds of the rule set "code" by programming language, where they are others (None: the rule is off): Lozhkov et
-al. 2024, section 3.1; for HTML, Li et al. 2023, section 3.3."""
+"""Thresholds of the rule set "code" by programming language, where they are others (None: the rule is off):
+Lozhkov et al. 2024, section 3.1; for HTML, Li et al. 2023, section 3.3."""
 
 
 def threshold_defaults(name: str) -> dict[Variant, float | None]:
-    """The default of a threshold in each variant that has its rule, None in one where each language has its own; no
-    variant where `name` is no threshold."""
+    """The default of a threshold in each variant that has its rule, None in one where each language has its
+    own; no variant where `name` is no threshold."""
     if name not in _COMMON:
         return {}
     return {
@@ -279,7 +319,8 @@ def _is_by_language(variant: Variant, name: str) -> bool:
 
 
 def table_for(table: QualityTable, language: str | None) -> QualityTable:
-    """What holds for the texts in one language: [quality] with the keys of its own [quality.language.NAME] on top."""
+    """What holds for the texts in one language: [quality] with the keys of its own [quality.language.NAME] on
+    top."""
     own = own_table_of(table, language)
     if own is None or language is None:
         return table
@@ -300,9 +341,9 @@ def own_table_of(table: QualityTable, language: str | None) -> LanguageQualityTa
 
 
 def limits(table: QualityTable, language: str | None = None) -> dict[str, float]:
-    """Every threshold of the table's variant by name, for texts in a language; without one, those that the same holds
-    for in all. A rule that the language's configuration switches off has none. RecipeError for one set that the variant
-    does not have."""
+    """Every threshold of the table's variant by name, for texts in a language; without one, those that the
+    same holds for in all. A rule that the language's configuration switches off has none. RecipeError for one
+    set that the variant does not have."""
     own_table = own_table_of(table, language)
     table = table_for(table, language)
     for name in sorted(_WITHOUT[table.variant]):
@@ -338,9 +379,9 @@ def _thresholds_of(variant: Variant, language: str | None) -> Mapping[str, float
 
 
 def thresholds_by_language(table: QualityTable, name: str) -> dict[str, float]:
-    """The threshold of each language, by code, for which [quality.language.NAME], a configuration of FineWeb-2 or the
-    rules of source files give another than `limits(table)` has; infinite, on the side that passes, where one switches
-    the rule off."""
+    """The threshold of each language, by code, for which [quality.language.NAME], a configuration of
+    FineWeb-2 or the rules of source files give another than `limits(table)` has; infinite, on the side that
+    passes, where one switches the rule off."""
     alike = limits(table).get(name)
     found: dict[str, float] = {}
     is_off = -math.inf if "min_" in name else math.inf
@@ -356,10 +397,11 @@ def thresholds_by_language(table: QualityTable, name: str) -> dict[str, float]:
 
 
 def check_thresholds(table: QualityTable) -> None:
-    """RecipeError for a rule set that is named twice, a share above 1, and a least number above the greatest, in
-    [quality] and in each [quality.language.NAME].
+    """RecipeError for a rule set that is named twice, a share above 1, and a least number above the greatest,
+    in [quality] and in each [quality.language.NAME].
 
-    These are no bounds of the keys, since outputs of earlier releases keep such recipes and must stay readable."""
+    These are no bounds of the keys, since outputs of earlier releases keep such recipes and must stay
+    readable."""
     _check_thresholds(table, limits(table), "quality")
     for label, own in table.language.items():
         _check_thresholds(own, limits(table, label), f"quality.language.{label}")
@@ -368,7 +410,9 @@ def check_thresholds(table: QualityTable) -> None:
 def _check_thresholds(table: _ForTexts, limits_of_texts: Mapping[str, float], where: str) -> None:
     for name in (rules := table.rules or ()):
         if rules.count(name) > 1:
-            raise RecipeError(f"{where}.rules names {name!r} twice: a rule set is evaluated once", f"{where}.rules")
+            raise RecipeError(
+                f"{where}.rules names {name!r} twice: a rule set is evaluated once", f"{where}.rules"
+            )
         if table.variant is not None and name not in (known := rule_sets_of(table.variant)):
             raise RecipeError(
                 f"{where}.rules names {name!r}, and variant {table.variant!r} has no such rules: choose among"
@@ -377,7 +421,8 @@ def _check_thresholds(table: _ForTexts, limits_of_texts: Mapping[str, float], wh
             )
     for field in dataclasses.fields(_ForTexts):
         value, unit = getattr(table, field.name), field.metadata.get("unit")
-        # The occurrences of the most common n-gram may overlap, so that their characters are more than the text's.
+        # The occurrences of the most common n-gram may overlap, so that their characters are more than the
+        # text's.
         if value is not None and unit == "share" and not field.name.startswith("max_top_") and value > 1:
             name = f"{where}.{field.name}"
             raise RecipeError(f"{name} = {value}: expected a share of at most 1", name)
@@ -406,7 +451,8 @@ def stop_words_of(table: QualityTable, language: str) -> tuple[str, ...]:
 
 
 def splitter_of(table: QualityTable, language: str) -> str | None:
-    """What splits the words of `language`, as `stages.quality.splitters` names it; None where nothing at hand does."""
+    """What splits the words of `language`, as `stages.quality.splitters` names it; None where nothing at hand
+    does."""
     if _names(table.white_space_words, language):
         return WHITE_SPACE
     if table_for(table, language).variant == "fineweb2":
@@ -418,8 +464,8 @@ def splitter_of(table: QualityTable, language: str) -> str | None:
 
 
 def table_of(table: QualityTable, language: str | None) -> str | None:
-    """The code of the language by whose table the rules judge a text in `language`: its own, or None where there is
-    none. Rules that look at no words judge a text in any language."""
+    """The code of the language by whose table the rules judge a text in `language`: its own, or None where
+    there is none. Rules that look at no words judge a text in any language."""
     return None if _lack(table, language) else language_code(language or UNDETERMINED)
 
 
@@ -459,15 +505,19 @@ def judges_any_language(table: QualityTable) -> bool:
 
 def judges_code(table: QualityTable) -> bool:
     """Whether the rules of source files are among those chosen, for texts in any language."""
-    return any("code" in (each.rules or ()) or each.variant == "code" for each in (table, *table.language.values()))
+    return any(
+        "code" in (each.rules or ()) or each.variant == "code" for each in (table, *table.language.values())
+    )
 
 
 def check_tables(table: QualityTable) -> None:
-    """RecipeError where the keys that make tables of languages make none: no words, too many, two tables of one
-    language, or white space for a language that has none between its words."""
+    """RecipeError where the keys that make tables of languages make none: no words, too many, two tables of
+    one language, or white space for a language that has none between its words."""
     for language, words in table.stop_words.items():
         if not 0 < len(words) <= MAX_STOP_WORDS:
-            raise RecipeError(f"quality.stop_words.{language} has {len(words)} words: expected 1 to {MAX_STOP_WORDS}")
+            raise RecipeError(
+                f"quality.stop_words.{language} has {len(words)} words: expected 1 to {MAX_STOP_WORDS}"
+            )
     _check_one_each("quality.stop_words has lists for", table.stop_words)
     _check_one_each("quality.language has tables for", table.language)
     for language, own in table.language.items():
@@ -475,17 +525,22 @@ def check_tables(table: QualityTable) -> None:
         if own.stop_words is None:
             continue
         if len(own.stop_words) > MAX_STOP_WORDS:
-            raise RecipeError(f"{where} has {len(own.stop_words)} words: expected at most {MAX_STOP_WORDS}", where)
+            raise RecipeError(
+                f"{where} has {len(own.stop_words)} words: expected at most {MAX_STOP_WORDS}", where
+            )
         for key_name, labels in (("stop_words", table.stop_words), ("stop_words_off", table.stop_words_off)):
             if _names(labels, language):
                 raise RecipeError(
-                    f"{where} is given, and quality.{key_name} names the language too: leave one of them out", where
+                    f"{where} is given, and quality.{key_name} names the language too: leave one of them out",
+                    where,
                 )
     for language in table.white_space_words:
         if not has_white_space(language):
             raise RecipeError(
-                f"quality.white_space_words names {language!r}, which is written without white space between words, so"
-                " that a whole sentence would be one word: leave it out, and say what becomes of such texts with"
+                f"quality.white_space_words names {language!r}, which is written without white space between"
+                f" words, so"
+                " that a whole sentence would be one word: leave it out, and say what becomes of such texts"
+                " with"
                 ' quality.no_table = "pass" or "reject"',
                 "quality.white_space_words",
             )
@@ -501,17 +556,20 @@ def _check_one_each(said: str, labels: Iterable[str]) -> None:
 
 
 _NO_TABLE: Final = (
-    'set quality.no_table = "pass" to let texts without a table through unjudged, or "reject" to turn them down as'
+    'set quality.no_table = "pass" to let texts without a table through unjudged, or "reject" to turn them'
+    " down as"
     " quality.no_table"
 )
 
 
 def check_languages(table: QualityTable, languages: tuple[str, ...], source: str | None = None) -> None:
-    """RecipeError where texts in these languages come (none: in any), one of them has no table, and the recipe does not
-    say what becomes of its texts. The message names the ways out. `source`: whose language it is, if not a kept one."""
+    """RecipeError where texts in these languages come (none: in any), one of them has no table, and the
+    recipe does not say what becomes of its texts. The message names the ways out. `source`: whose language it
+    is, if not a kept one."""
     if not languages and table.no_table == "refuse" and not judges_any_language(table):
         raise RecipeError(
-            "language.keep is empty, so that texts of any language are kept, and quality.rules have no table for some"
+            "language.keep is empty, so that texts of any language are kept, and quality.rules have no table"
+            " for some"
             f" of them (they have one for {_known(table)}): {_NO_TABLE}, or name languages in language.keep",
             "language.keep",
         )
@@ -523,20 +581,28 @@ def check_languages(table: QualityTable, languages: tuple[str, ...], source: str
 
 
 def check_own_tables(table: QualityTable, languages: Iterable[str]) -> None:
-    """RecipeError for a [quality.language.NAME] of a language that is none of these, the only ones that come."""
+    """RecipeError for a [quality.language.NAME] of a language that is none of these, the only ones that
+    come."""
     known = set(map(language_code, languages))
     for label in table.language:
         if language_code(label) not in known:
             raise RecipeError(
                 f"quality.language.{label} is given, and no text in that language comes: language.keep and"
-                f" source.language name {', '.join(sorted(known)) or 'none'}: add it there, or leave the table out",
+                f" source.language name {', '.join(sorted(known)) or 'none'}: add it there, or leave the"
+                f" table out",
                 f"quality.language.{label}",
             )
 
 
 def _known(table: QualityTable) -> str:
     """The languages that have a table for the rules chosen."""
-    named = {*SPLIT_BY_SPACY, *table.stop_words, *table.stop_words_off, *table.white_space_words, *table.language}
+    named = {
+        *SPLIT_BY_SPACY,
+        *table.stop_words,
+        *table.stop_words_off,
+        *table.white_space_words,
+        *table.language,
+    }
     if table.variant == "fineweb2":
         num = sum(_lack(table, code) is None for code in configurations())
         return f"{num:,} of FineWeb-2's {len(configurations()):,}"
@@ -550,34 +616,41 @@ def _said(table: QualityTable, language: str, lack: Lack) -> str:
     if lack == "a configuration":
         return (
             "FineWeb-2 has no configuration for it: give"
-            f' quality.language.{language}.variant = "datatrove", or another variant that has a table for it, or'
+            f' quality.language.{language}.variant = "datatrove", or another variant that has a table for it,'
+            f" or"
             f" {_NO_TABLE}, or {other_rules}"
         )
     if lack == "a package":
         return (
-            f"its words are split by {' and '.join(_lacking_packages(language))}, which cannot be imported: install the"
-            f" extra `languages` (pip install '.[languages]' in the checkout), or {_NO_TABLE}, or {other_rules}"
+            f"its words are split by {' and '.join(_lacking_packages(language))}, which cannot be imported:"
+            f" install the"
+            f" extra `languages` (pip install '.[languages]' in the checkout), or {_NO_TABLE}, or"
+            f" {other_rules}"
         )
     if lack == "white space" and table.variant == "fineweb2" and words:
         return f"FineWeb-2 splits its words with {words}, which is not at hand here: {_NO_TABLE}, or {other_rules}"
     if lack == "white space":
         return (
-            "quality.rules count words, and it is written without white space between them, so that the rules have no"
+            "quality.rules count words, and it is written without white space between them, so that the rules"
+            " have no"
             f" table for it: {_NO_TABLE}, or {other_rules}"
         )
     if lack == "a splitter" and table.variant == "fineweb2":
         return (
-            f"FineWeb-2 splits its words with {words}, which is not at hand here: add it to quality.white_space_words"
+            f"FineWeb-2 splits its words with {words}, which is not at hand here: add it to"
+            f" quality.white_space_words"
             f" to split it at white space, or {_NO_TABLE}, or {other_rules}"
         )
     if lack == "a splitter":
         return (
-            f"the rules have no way to split its words (they have one for {', '.join(SPLIT_BY_SPACY)}): add it to"
+            f"the rules have no way to split its words (they have one for {', '.join(SPLIT_BY_SPACY)}): add"
+            f" it to"
             f" quality.white_space_words to split it at white space, or {_NO_TABLE}, or {other_rules}"
         )
     return (
         f"gopher_quality has no stop words for it (it has for {', '.join(STOP_WORDS)}): add it to"
-        f" quality.stop_words_off to turn that rule off for it, or give quality.stop_words.{language}, or {_NO_TABLE}"
+        f" quality.stop_words_off to turn that rule off for it, or give quality.stop_words.{language}, or"
+        f" {_NO_TABLE}"
     )
 
 
@@ -586,8 +659,8 @@ def _names(labels: Iterable[str], language: str) -> bool:
 
 
 def _needs_words(table: QualityTable) -> bool:
-    """Whether a rule chosen splits words or sentences by language: all of datatrove's do, of the others only FineWeb's
-    line feeds for each word and C4's sentences."""
+    """Whether a rule chosen splits words or sentences by language: all of datatrove's do, of the others only
+    FineWeb's line feeds for each word and C4's sentences."""
     if measured_as(table.variant) == "datatrove":
         return not OF_ANY_LANGUAGE.issuperset(table.rules)
     by_fineweb = "fineweb" in table.rules and table.variant != "paper"
@@ -595,8 +668,8 @@ def _needs_words(table: QualityTable) -> bool:
 
 
 def _counts_at_white_space(table: QualityTable) -> bool:
-    """Whether a rule chosen takes what stands between white space for a word, in any language: C4's words of a line,
-    and Gopher's rules but for datatrove's."""
+    """Whether a rule chosen takes what stands between white space for a word, in any language: C4's words of
+    a line, and Gopher's rules but for datatrove's."""
     by_gopher = {"gopher_quality", "gopher_repetition"} & set(table.rules)
     return "c4" in table.rules or (measured_as(table.variant) != "datatrove" and bool(by_gopher))
 

@@ -22,8 +22,8 @@ Limits = Mapping[str, float]
 class TextRule(Rule):
     """A rule with what it measures of a text.
 
-    `quick` is a cheaper measure that never lies nearer to the threshold than the measure does where it passes: if it
-    passes, so does the measure. `datatrove` is the reason that datatrove's filter gives."""
+    `quick` is a cheaper measure that never lies nearer to the threshold than the measure does where it
+    passes: if it passes, so does the measure. `datatrove` is the reason that datatrove's filter gives."""
 
     measure: Measure
     quick: Measure | None = None
@@ -34,8 +34,8 @@ class TextRule(Rule):
         return self.finding(float(self.measure(view)))
 
     def rejection(self, view: TextView, measured: dict[str, float] | None = None) -> Finding | None:
-        """The finding where the rule rejects the text. What it measured goes into `measured` by its name, where another
-        threshold might judge it otherwise."""
+        """The finding where the rule rejects the text. What it measured goes into `measured` by its name,
+        where another threshold might judge it otherwise."""
         if self.quick is not None and not self.rejects(self.quick(view)):
             return None
         value = float(self.measure(view))
@@ -48,10 +48,10 @@ class TextRule(Rule):
 class RuleSpec:
     """A rule in all its variants: a variant without a measure does not have the rule.
 
-    `key` is that of its threshold in [quality]; none: the measure is a yes or a no, and a yes rejects. `own_sides` are
-    those of variants that differ. A measure, `quick` and a maker of `lines` take the keywords that the rule set
-    gives (`RuleSpec.rule`). `lines` makes, of a variant and these keywords, what finds the lines that count against a
-    text. `datatrove` is the reason that datatrove's filter gives."""
+    `key` is that of its threshold in [quality]; none: the measure is a yes or a no, and a yes rejects.
+    `own_sides` are those of variants that differ. A measure, `quick` and a maker of `lines` take the keywords
+    that the rule set gives (`RuleSpec.rule`). `lines` makes, of a variant and these keywords, what finds the
+    lines that count against a text. `datatrove` is the reason that datatrove's filter gives."""
 
     name: str
     help: str
@@ -89,15 +89,18 @@ class RuleSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
-    """Rules in order, and what becomes of a text that passes them: the new text, and kinds of change with counts."""
+    """Rules in order, and what becomes of a text that passes them: the new text, and kinds of change with
+    counts."""
 
     name: str
     rules: tuple[TextRule, ...]
     edit: Callable[[TextView], tuple[str, tuple[tuple[str, int], ...]]] | None = None
 
-    def findings(self, view: TextView, *, every: bool, measured: dict[str, float] | None = None) -> Iterator[Finding]:
-        """What `every` rule measures, one after the other; else only the findings that reject, which come sooner:
-        `measured` takes what was measured until then, by rule."""
+    def findings(
+        self, view: TextView, *, every: bool, measured: dict[str, float] | None = None
+    ) -> Iterator[Finding]:
+        """What `every` rule measures, one after the other; else only the findings that reject, which come
+        sooner: `measured` takes what was measured until then, by rule."""
         for rule in self.rules:
             finding = rule.measured(view) if every else rule.rejection(view, measured)
             if finding is not None:

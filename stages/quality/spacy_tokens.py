@@ -1,7 +1,7 @@
 """The tokens of spaCy's blank tokenizers, for many substrings between white space at once.
 
-`affix_loop.pyx` tells what most substrings become from the characters at their edges; spaCy itself is asked of long
-ones, and of those joined across a space."""
+`affix_loop.pyx` tells what most substrings become from the characters at their edges; spaCy itself is asked
+of long ones, and of those joined across a space."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from stages.quality.affixes import Affixes, characters_needed
 LONGEST: Final = 64
 """Characters of a substring that is told from its edges."""
 ENDS_SENTENCE, IS_PUNCT = 1, 2
-"""Kinds of token, as bits: spaCy's sentencizer ends a sentence with it; it is of Unicode category P throughout."""
+"""Kinds of token, as bits: spaCy's sentencizer ends a sentence with it; it is of Unicode category P
+throughout."""
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -30,10 +31,10 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 def _import_spacy() -> None:
     """Import spaCy, which takes half a second: only where words are split.
 
-    Its layers import torch wherever there is one: a second more, and 180 MB a process, for nothing that splits words.
-    None in `sys.modules` is Python's own way to say that there is none; a later import of torch finds it. And it
-    imports its command line with the libraries of that, a fifth of what is left, for one function of its own top. That
-    function stands there still, and imports them when it is called."""
+    Its layers import torch wherever there is one: a second more, and 180 MB a process, for nothing that
+    splits words. None in `sys.modules` is Python's own way to say that there is none; a later import of torch
+    finds it. And it imports its command line with the libraries of that, a fifth of what is left, for one
+    function of its own top. That function stands there still, and imports them when it is called."""
     if "spacy" in sys.modules:
         return
     absent = {} if "torch" in sys.modules else {"torch": None}
@@ -52,7 +53,8 @@ def _info(*given: Any, **options: Any) -> Any:
 
 
 class SpacyTokens:
-    """The tokenizer of `spacy.blank(language)`, on a vocabulary without lexical attributes: the same tokens, sooner."""
+    """The tokenizer of `spacy.blank(language)`, on a vocabulary without lexical attributes: the same tokens,
+    sooner."""
 
     def __init__(self, language: str) -> None:
         _import_spacy()
@@ -92,8 +94,8 @@ class SpacyTokens:
         )
 
     def _matched(self) -> dict[str, list[str]]:
-        """What spaCy's matcher of special cases looks for, by special case: the tokens that one with an affix becomes
-        when it is split as other text is (Tokenizer.add_special_case)."""
+        """What spaCy's matcher of special cases looks for, by special case: the tokens that one with an affix
+        becomes when it is split as other text is (Tokenizer.add_special_case)."""
         asked = self._tokenizer
         plain = _without_rules(asked, self._vocab)
         matched = [
@@ -108,8 +110,8 @@ class SpacyTokens:
         return {rule: [token.text for token in plain(rule)] for rule in matched}
 
     def learn(self, substrings: list[str], add: Callable[[str, Sequence[str], int, int], None]) -> None:
-        """Call `add` with each substring, its tokens, and its column and row in `neighbours`; a substring holds no
-        white space but single spaces."""
+        """Call `add` with each substring, its tokens, and its column and row in `neighbours`; a substring
+        holds no white space but single spaces."""
         asked = self._loop.learn(substrings, add, self._column, self._row)
         for substring, tokens in zip(asked, self.split(asked), strict=True):
             add(substring, tokens, self._column(substring, tokens[0]), self._row(substring, tokens[-1]))
@@ -117,9 +119,10 @@ class SpacyTokens:
     def split(self, substrings: Sequence[str]) -> list[Sequence[str]]:
         """What spaCy itself makes of each substring.
 
-        The substrings go to spaCy as lines of one text (a line feed is a token of its own and in no special case), in a
-        memory zone, so that its vocabulary does not grow. In such a zone spaCy 3.8 fails on its second "IS_ALPHA" (a
-        symbol with the id 1), so a look-alike stands in; so does U+FFFD for lone surrogates. Both keep the lengths."""
+        The substrings go to spaCy as lines of one text (a line feed is a token of its own and in no special
+        case), in a memory zone, so that its vocabulary does not grow. In such a zone spaCy 3.8 fails on its
+        second "IS_ALPHA" (a symbol with the id 1), so a look-alike stands in; so does U+FFFD for lone
+        surrogates. Both keep the lengths."""
         if not substrings:
             return []
         text = _SURROGATE.sub("\ufffd", "\n".join(substrings)).replace("IS_ALPHA", "IS_ALPHB")
@@ -141,17 +144,19 @@ class SpacyTokens:
             at += at < len(marks) and marks[at][0] < start
         return split
 
-    # The matcher sees tokens as they are before special cases replace them: the first of those is the first token of
-    # the substring, or of a special case that it starts with. So each end is a set of tokens, mostly empty.
+    # The matcher sees tokens as they are before special cases replace them: the first of those is the first
+    # token of the substring, or of a special case that it starts with. So each end is a set of tokens, mostly
+    # empty.
 
     def _column(self, substring: str, first: str) -> int:
-        """The column in `neighbours` of a substring whose first token is `first`: for what it may begin with, as the
-        right of a pair."""
+        """The column in `neighbours` of a substring whose first token is `first`: for what it may begin with,
+        as the right of a pair."""
         cases = {self._patterns[rule][0] for rule in self._cases(substring, 1)}
         return self._first_number(self._rights & {first, *cases})
 
     def _row(self, substring: str, last: str) -> int:
-        """The row in `neighbours` of a substring whose last token is `last`: for what it may end with, as the left."""
+        """The row in `neighbours` of a substring whose last token is `last`: for what it may end with, as the
+        left."""
         cases = {self._patterns[rule][-1] for rule in self._cases(substring, -1)}
         return self._last_number(self._lefts & {last, *cases})
 
@@ -192,8 +197,8 @@ def _pattern_of(search: Any) -> re.Pattern[str] | None:
 
 
 def _blank_tokenizer(language: str, vocab: Any) -> Any:
-    """The tokenizer of `spacy.blank(language)` on another vocabulary, without the pipeline around it, which takes twice
-    as long as the tokenizer."""
+    """The tokenizer of `spacy.blank(language)` on another vocabulary, without the pipeline around it, which
+    takes twice as long as the tokenizer."""
     from spacy.language import create_tokenizer
     from spacy.util import get_lang_class
 

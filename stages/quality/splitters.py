@@ -1,8 +1,9 @@
-"""Who splits the texts of a language into words: a row of TOKENIZERS is all that the rest of the project knows of one.
+"""Who splits the texts of a language into words: a row of TOKENIZERS is all that the rest of the project
+knows of one.
 
-A splitter is named as FineWeb-2's configurations name it: `spacy:de` is spaCy's tokenizer for German (`words.py`);
-`indic:hi`, `japanese` and so on look at a whole text, through a library that is an extra of ours. They give the words
-that datatrove 0.10.1 gives (utils/word_tokenizers.py)."""
+A splitter is named as FineWeb-2's configurations name it: `spacy:de` is spaCy's tokenizer for German
+(`words.py`); `indic:hi`, `japanese` and so on look at a whole text, through a library that is an extra of
+ours. They give the words that datatrove 0.10.1 gives (utils/word_tokenizers.py)."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ class TextSplitter:
 
     def split(self, text: str) -> TextWords:
         """The words of `text`, stripped, without those of white space alone."""
-        whole = _SURROGATE.sub("\ufffd", text)  # libraries take what UTF-8 can hold; the look-alike keeps the length
+        whole = _SURROGATE.sub(
+            "\ufffd", text
+        )  # libraries take what UTF-8 can hold; the look-alike keeps the length
         words = [stripped for word in self._words_of(whole) if (stripped := word.strip())]
         lengths = [len(word) for word in words if not PUNCTUATION.issuperset(word)]
         counts = Counts(
@@ -79,7 +82,8 @@ AnySplitter = Splitter | TextSplitter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Tokenizer:
-    """`make` gives, of the name behind the colon, what splits a text. `needs` are the packages that it imports."""
+    """`make` gives, of the name behind the colon, what splits a text. `needs` are the packages that it
+    imports."""
 
     make: Callable[[str], Callable[[str], Iterator[str]]]
     needs: tuple[str, ...] = ()
@@ -89,10 +93,12 @@ def _indic(language: str) -> Callable[[str], Iterator[str]]:
     return _urdu_words if language == "ur" else _indic_words
 
 
-# Ranges and escapes as in the expressions of the IndicNLP library 0.92 (tokenize/indic_tokenize.py, MIT), whose
-# `string.punctuation` stands in a class unescaped: the backslash is thus no mark.
+# Ranges and escapes as in the expressions of the IndicNLP library 0.92 (tokenize/indic_tokenize.py, MIT),
+# whose `string.punctuation` stands in a class unescaped: the backslash is thus no mark.
 _MARKS: Final = string.punctuation.replace("\\", "").replace("]", "\\]").replace("[", "\\[")
-_INDIC_MARK: Final = re.compile(f"([{_MARKS}\u0964\u0965\uaaf1\uaaf0\uabeb\uabec\uabed\uabee\uabef\u1c7e\u1c7f])")
+_INDIC_MARK: Final = re.compile(
+    f"([{_MARKS}\u0964\u0965\uaaf1\uaaf0\uabeb\uabec\uabed\uabee\uabef\u1c7e\u1c7f])"
+)
 _URDU_MARK: Final = re.compile(f"([{_MARKS}\u0609\u060a\u060c\u061e\u066a\u066b\u066c\u066d\u06d4])")
 _SPACES: Final = re.compile(" +")
 _PARTED_NUMBER: Final = re.compile(r"(?<![0-9])([0-9]+ [,.:/] )+[0-9]+")  # begins where a number does: linear
@@ -142,8 +148,9 @@ def _japanese(_: str) -> Callable[[str], Iterator[str]]:
 
 
 def pieces_of_bytes(text: str, most: int) -> Iterator[str]:
-    """The text cut into pieces of at most `most` bytes of UTF-8, where datatrove cuts it (`chunk_text_on_bytes`): a
-    guess from the mean bytes of a character, grown by ten characters at a time while it is too short."""
+    """The text cut into pieces of at most `most` bytes of UTF-8, where datatrove cuts it
+    (`chunk_text_on_bytes`): a guess from the mean bytes of a character, grown by ten characters at a time
+    while it is too short."""
     num_bytes = len(text.encode())
     guess = int(max(most * (len(text) / num_bytes if num_bytes else 1) - 10, 1))
     step = int(max(min(most * 0.1, 10), 1))
@@ -161,8 +168,8 @@ def pieces_of_bytes(text: str, most: int) -> Iterator[str]:
 
 
 _LONG_RUN: Final = re.compile(r"\S{1000}(?=\S)")
-"""Characters without white space that Korean's, Thai's and Vietnamese's tokenizers look at as one, in pieces of at most
-so many: they take the square of them."""
+"""Characters without white space that Korean's, Thai's and Vietnamese's tokenizers look at as one, in pieces
+of at most so many: they take the square of them."""
 _LONG_NUMBER: Final = re.compile("[0-9,]{20,}")
 
 
@@ -215,13 +222,16 @@ TOKENIZERS: Final = {
     "korean": _Tokenizer(make=_korean, needs=("kiwipiepy",)),
     "thai": _Tokenizer(make=_thai, needs=("pythainlp",)),
 }
-"""What splits a whole text, by the name before the colon. FineWeb-2 names others, that ask for models which must be
-downloaded (stanza) or that have no kept release (burmese, khmer, lao, tibetan): they are none of ours."""
+"""What splits a whole text, by the name before the colon. FineWeb-2 names others, that ask for models which
+must be downloaded (stanza) or that have no kept release (burmese, khmer, lao, tibetan): they are none of
+ours."""
 
 
 def _tokenizer_of(name: str) -> _Tokenizer | None:
     kind, _, language = name.partition(":")
-    return _SPACY_APART.get(language) if kind == "spacy" and language in _SPACY_APART else TOKENIZERS.get(kind)
+    return (
+        _SPACY_APART.get(language) if kind == "spacy" and language in _SPACY_APART else TOKENIZERS.get(kind)
+    )
 
 
 def is_known(name: str) -> bool:

@@ -1,8 +1,10 @@
 """The quality step: rule sets in the recipe's order over one document's text.
 
 1. The text is split into words once (`words.py`), lazily, by the document's language.
-2. Each rule set (a module of `rule_sets/`) is a table of rules: a measure of the page, a side and a threshold.
-3. The first rule that rejects decides. C4 edits the text it passes; the rule sets after it see the edited text.
+2. Each rule set (a module of `rule_sets/`) is a table of rules: a measure of the page, a side and a
+  threshold.
+3. The first rule that rejects decides. C4 edits the text it passes; the rule sets after it see the edited
+  text.
 """
 
 from __future__ import annotations
@@ -61,8 +63,9 @@ class QualityStep:
     """Judges each document by the table of its own language.
 
     Rule besides those of the rule sets: `quality.no_table`, a text whose language has no table. With
-    quality.no_table = "pass" it passes unjudged. A source file that the rules of code judge has its licence among its
-    labels. With `keep_measured`, and without the whole ledger, what rules measured goes along with the document."""
+    quality.no_table = "pass" it passes unjudged. A source file that the rules of code judge has its licence
+    among its labels. With `keep_measured`, and without the whole ledger, what rules measured goes along with
+    the document."""
 
     stage = STAGE
 
@@ -75,7 +78,8 @@ class QualityStep:
         ledger = self._table.ledger == "all"
         rules = self._rules_for(document.language)
         if rules is None:
-            # "refuse" comes here where a step of the user's named a language that nobody could know of beforehand.
+            # "refuse" comes here where a step of the user's named a language that nobody could know of
+            # beforehand.
             finding = _no_table(table_for(self._table, document.language)).finding()
             return decide(document, [finding], ledger=ledger)
         if rules.is_of_code and (named := license_of(document.text, document.metadata)) is not None:
@@ -88,13 +92,18 @@ class QualityStep:
         return weighed.outcome(replace(judged, measured=tuple(measured.items())) if measured else judged)
 
     def judge_again(
-        self, document: Document, earlier: QualityStep, measured: Mapping[str, float], turned_down_by: str | None
+        self,
+        document: Document,
+        earlier: QualityStep,
+        measured: Mapping[str, float],
+        turned_down_by: str | None,
     ) -> Outcome | None:
-        """What the step says of a document which an `earlier` step, that differs in thresholds alone, turned down by
-        this rule, or let pass (None), when its rules had `measured` these values; nothing is measured. None where they
-        do not tell.
+        """What the step says of a document which an `earlier` step, that differs in thresholds alone, turned
+        down by this rule, or let pass (None), when its rules had `measured` these values; nothing is
+        measured. None where they do not tell.
 
-        Where it passes, its text is as it came, and rule sets that edit would have edited it as they did then."""
+        Where it passes, its text is as it came, and rule sets that edit would have edited it as they did
+        then."""
         rules, before = self._rules_for(document.language), earlier._rules_for(document.language)
         if rules is None or before is None or rules.is_of_code:  # a licence is read in the text
             return None
@@ -113,7 +122,9 @@ class QualityStep:
                     if is_edited:  # the text that the rule looked at is not kept
                         return None
                     finding = rule.finding(measured.get(rule.name, 1.0))
-                    return Rejection(document=replace(document, measured=tuple(measured.items())), finding=finding)
+                    return Rejection(
+                        document=replace(document, measured=tuple(measured.items())), finding=finding
+                    )
                 passed_then = passed_then and rule.name != turned_down_by
             is_edited = is_edited or rule_set.edit is not None
         if not passed_then and is_edited:
@@ -135,7 +146,8 @@ class QualityStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LanguageRules:
-    """The rule sets for texts in one language; `splitter` is what splits their words (`stages.quality.splitters`)."""
+    """The rule sets for texts in one language; `splitter` is what splits their words
+    (`stages.quality.splitters`)."""
 
     sets: tuple[RuleSet, ...]
     splitter: str
@@ -147,8 +159,8 @@ _splitters: Final[dict[tuple[str, tuple[str, ...]], AnySplitter]] = {}
 
 
 def splitter(name: str, stop_words: tuple[str, ...]) -> AnySplitter:
-    """This process's splitter of a name, for these stop words. The memos of all languages together are bounded: where
-    they weigh too much, those of the others are emptied."""
+    """This process's splitter of a name, for these stop words. The memos of all languages together are
+    bounded: where they weigh too much, those of the others are emptied."""
     key = (name, stop_words)
     if (found := _splitters.get(key)) is None:
         found = _splitters[key] = make_splitter(name, stop_words)
@@ -165,7 +177,8 @@ def forget_splitters() -> None:
 
 
 def quality_step(table: QualityTable, *, keep_measured: bool = False) -> QualityStep:
-    """The step; RecipeError where a threshold is set that the variant does not have, or a key makes no table."""
+    """The step; RecipeError where a threshold is set that the variant does not have, or a key makes no
+    table."""
     for language in (None, *table.language):
         limits(table, language)
     check_tables(table)
@@ -178,7 +191,9 @@ def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
     return _sets(of_texts, limits(table, language), stop_words_of(table, language), language)
 
 
-def _sets(table: QualityTable, bounds: Limits, stop_words: tuple[str, ...], language: str) -> tuple[RuleSet, ...]:
+def _sets(
+    table: QualityTable, bounds: Limits, stop_words: tuple[str, ...], language: str
+) -> tuple[RuleSet, ...]:
     variant: Variant = measured_as(table.variant)
     build: dict[str, Callable[[], RuleSet]] = {
         "gopher_quality": lambda: gopher_quality.rule_set(variant, bounds, stop_words),
@@ -202,8 +217,8 @@ _ANY_STOP_WORDS: Final = ("the", "of")
 
 
 def every_rule(table: QualityTable) -> tuple[RuleSet, ...]:
-    """The rule sets of [quality] with all rules that a language may have, in order. The threshold of a rule that every
-    language has its own for is None."""
+    """The rule sets of [quality] with all rules that a language may have, in order. The threshold of a rule
+    that every language has its own for is None."""
     by_language = [key for key, defaults in _defaults().items() if defaults.get(table.variant, 0.0) is None]
     sets = _sets(table, dict.fromkeys(by_language, math.nan) | limits(table), _ANY_STOP_WORDS, "")
     return tuple(replace(found, rules=tuple(map(_without_nan, found.rules))) for found in sets)
@@ -215,7 +230,9 @@ def _defaults() -> dict[str, dict[Variant, float | None]]:
 
 
 def _without_nan(rule: TextRule) -> TextRule:
-    return replace(rule, threshold=None) if rule.threshold is not None and math.isnan(rule.threshold) else rule
+    return (
+        replace(rule, threshold=None) if rule.threshold is not None and math.isnan(rule.threshold) else rule
+    )
 
 
 def quality_rules(table: QualityTable) -> tuple[Rule, ...]:
@@ -245,7 +262,8 @@ def _no_table(table: QualityTable) -> Rule:
 
 
 class _Judging:
-    """One document on its way through rule sets. `document` is edited after each set that passes it and edits."""
+    """One document on its way through rule sets. `document` is edited after each set that passes it and
+    edits."""
 
     def __init__(self, document: Document, splitter: AnySplitter, measured: dict[str, float] | None) -> None:
         self.document = document

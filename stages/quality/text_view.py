@@ -73,14 +73,14 @@ def whitespace_words(view: TextView) -> list[str]:
 
 
 def fasttext_words(view: TextView) -> list[str]:
-    """What stands between fastText's white space (`Dictionary::readWord` in its dictionary.cc) and begins with a letter
-    or a digit."""
+    """What stands between fastText's white space (`Dictionary::readWord` in its dictionary.cc) and begins
+    with a letter or a digit."""
     return [word for word in _FASTTEXT_SPACE.split(view.text) if word[:1].isalnum()]
 
 
 def uax29_words(view: TextView) -> list[str]:
-    """Words between the word boundaries of Unicode's UAX #29 that begin with a letter or a digit; scripts without
-    spaces are not cut."""
+    """Words between the word boundaries of Unicode's UAX #29 that begin with a letter or a digit; scripts
+    without spaces are not cut."""
     return uax29_words_of(view.text)
 
 

@@ -1,15 +1,17 @@
-"""Words as spaCy's blank tokenizers split them, from a bounded memo of what each substring between white space becomes.
+"""Words as spaCy's blank tokenizers split them, from a bounded memo of what each substring between white
+space becomes.
 
 spaCy splits a text at white space and then each substring on its own: what a substring becomes depends on its
-characters alone. So each distinct substring is split once and remembered as numbers (`memo.pyx`: lengths, kinds, sums
-over its tokens), and a document is a sum over them. One thing reaches across substrings: spaCy looks for its special
-cases (such as ":)") over neighbouring tokens, and a match across a single space can hide one inside a substring.
-Substrings whose touching tokens are neighbours in some special case are therefore split together.
+characters alone. So each distinct substring is split once and remembered as numbers (`memo.pyx`: lengths,
+kinds, sums over its tokens), and a document is a sum over them. One thing reaches across substrings: spaCy
+looks for its special cases (such as ":)") over neighbouring tokens, and a match across a single space can
+hide one inside a substring. Substrings whose touching tokens are neighbours in some special case are
+therefore split together.
 
-The memo changes no result: it only saves work, and it is emptied when it is full. Text without white space is where
-spaCy's time grows with the square of the length, so the work that one text may cause there is bounded (`WORK`): where
-its long substrings exceed it, they are cut every 64 characters, and special cases are not looked for across substrings.
-"""
+The memo changes no result: it only saves work, and it is emptied when it is full. Text without white space is
+where spaCy's time grows with the square of the length, so the work that one text may cause there is bounded
+(`WORK`): where its long substrings exceed it, they are cut every 64 characters, and special cases are not
+looked for across substrings."""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ from stages.quality.spacy_tokens import ENDS_SENTENCE, IS_PUNCT, SpacyTokens
 
 MEMO_BYTES: Final = 64 * 2**20
 WORK: Final = 20_000_000
-"""Characters times marks, summed over a text's different substrings of over 64 characters: a second of spaCy's time."""
+"""Characters times marks, summed over a text's different substrings of over 64 characters: a second of
+spaCy's time."""
 MAX_STOP_WORDS: Final = 63
 _SEGMENT: Final = 65_536
 _SHORT: Final = 64
@@ -38,8 +41,9 @@ _SENTENCE_ENDS: Final = re.compile("[" + re.escape("".join(sorted(TERMINAL_PUNCT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Sums over a text's tokens. A *word* is a token with a character that is no punctuation; `word_chars` are the
-    characters of words; an alphabetic token has a letter; `num_stop_words` counts distinct stop words."""
+    """Sums over a text's tokens. A *word* is a token with a character that is no punctuation; `word_chars`
+    are the characters of words; an alphabetic token has a letter; `num_stop_words` counts distinct stop
+    words."""
 
     num_tokens: int
     num_words: int
@@ -68,12 +72,13 @@ class Split:
         self.counts = counts
 
     def solid(self) -> str:
-        """The tokens one after the other: the text without the white space between them. (A few special cases, as
-        Spanish "EE. UU.", hold a space.)"""
+        """The tokens one after the other: the text without the white space between them. (A few special
+        cases, as Spanish "EE. UU.", hold a space.)"""
         if not self._joined:
             return "".join(self.substrings)
         return "".join(
-            self._splitter.solid(substring) if " " in substring else substring for substring in self.substrings
+            self._splitter.solid(substring) if " " in substring else substring
+            for substring in self.substrings
         )
 
     def lengths(self) -> array[int]:
@@ -89,13 +94,20 @@ class Split:
 
 
 class Splitter:
-    """Splits texts of one language into words; `language` None: every substring between white space is a word."""
+    """Splits texts of one language into words; `language` None: every substring between white space is a
+    word."""
 
     def __init__(
-        self, language: str | None, stop_words: Sequence[str] = (), memo_bytes: int = MEMO_BYTES, work: int = WORK
+        self,
+        language: str | None,
+        stop_words: Sequence[str] = (),
+        memo_bytes: int = MEMO_BYTES,
+        work: int = WORK,
     ) -> None:
         if len(stop_words) > MAX_STOP_WORDS:
-            raise ValueError(f"{len(stop_words)} stop words for {language}: expected at most {MAX_STOP_WORDS}")
+            raise ValueError(
+                f"{len(stop_words)} stop words for {language}: expected at most {MAX_STOP_WORDS}"
+            )
         self._stop_bits = {word: 1 << position for position, word in enumerate(dict.fromkeys(stop_words))}
         self._spacy = SpacyTokens(language) if language is not None else None
         self._memo_bytes = memo_bytes
@@ -125,8 +137,8 @@ class Splitter:
         return split
 
     def _split(self, substrings: list[str], *, joined: bool = False) -> tuple[Split, list[int]]:
-        """The words of substrings, and the positions k for which the last token of substring k - 1 and the first of
-        substring k are neighbours in a special case."""
+        """The words of substrings, and the positions k for which the last token of substring k - 1 and the
+        first of substring k are neighbours in a special case."""
         sums: list[tuple[int, int, int, int, int]] = []
         touching: list[int] = []
         part: Part | None = None
@@ -138,7 +150,9 @@ class Splitter:
                 found, last = memo.touching(numbers, self._spacy.neighbours, last)
                 touching += [start + place for place in found]
             start += len(numbers)
-        return Split(self, substrings, part if len(sums) == 1 else None, _counts(sums), joined=joined), touching
+        return Split(
+            self, substrings, part if len(sums) == 1 else None, _counts(sums), joined=joined
+        ), touching
 
     def solid(self, substring: str) -> str:
         """The tokens of substrings that were joined, one after the other."""
@@ -147,7 +161,8 @@ class Splitter:
         return "".join(tokens)
 
     def parts_of(self, substrings: list[str]) -> Iterator[Part]:
-        """One text's substrings as numbers in the memo, segment by segment: between two the memo may begin anew."""
+        """One text's substrings as numbers in the memo, segment by segment: between two the memo may begin
+        anew."""
         for start in range(0, len(substrings), _SEGMENT):
             part = substrings[start : start + _SEGMENT] if len(substrings) > _SEGMENT else substrings
             if self._memo.num_bytes > self._memo_bytes:
@@ -157,9 +172,9 @@ class Splitter:
     def num_sentences(self, line: str) -> int:
         """Sentences of `line` as spaCy's sentencizer counts them after its tokenizer; at least 1.
 
-        A sentence starts at the first token after a sentence-ending one that is neither punctuation nor ends a
-        sentence itself; white space other than one space is such a token. Where words are split at white space, runs
-        of sentence-ending characters are counted."""
+        A sentence starts at the first token after a sentence-ending one that is neither punctuation nor ends
+        a sentence itself; white space other than one space is such a token. Where words are split at white
+        space, runs of sentence-ending characters are counted."""
         if self._spacy is None:
             return max(1, len(_SENTENCE_ENDS.findall(line)))
         if not self._spacy.has_sentence_end(line):
@@ -193,7 +208,10 @@ class Splitter:
         if self._spacy is None:
             return True
         long = {substring for substring in substrings if len(substring) > _SHORT and not substring.isalpha()}
-        return sum(len(substring) * (1 + len(_NOT_ALPHANUMERIC.findall(substring))) for substring in long) <= self._work
+        return (
+            sum(len(substring) * (1 + len(_NOT_ALPHANUMERIC.findall(substring))) for substring in long)
+            <= self._work
+        )
 
     def _bits_of(self, char: str) -> int:
         """What is counted of a character, as `Memo` asks it; words split at white space have no kinds."""
@@ -216,5 +234,9 @@ def _counts(sums: Sequence[tuple[int, int, int, int, int]]) -> Counts:
     for part in sums:
         stop |= part[4]
     return Counts(
-        num_tokens=tokens, num_words=words, word_chars=chars, num_alphabetic=alphabetic, num_stop_words=stop.bit_count()
+        num_tokens=tokens,
+        num_words=words,
+        word_chars=chars,
+        num_alphabetic=alphabetic,
+        num_stop_words=stop.bit_count(),
     )

@@ -1,8 +1,9 @@
-"""HTTP bodies as they were sent, to the bytes of the page: chunks joined, gzip, deflate, br and zstd undone, bounded.
+"""HTTP bodies as they were sent, to the bytes of the page: chunks joined, gzip, deflate, br and zstd undone,
+bounded.
 
-Crawlers often decode a body and keep the header that named its coding, so a body that is not coded as its header says
-is taken as it is; one that breaks off, or is damaged, gives what stands before, as a browser does.
-"""
+Crawlers often decode a body and keep the header that named its coding, so a body that is not coded as its
+header says is taken as it is; one that breaks off, or is damaged, gives what stands before, as a browser
+does."""
 
 from __future__ import annotations
 
@@ -19,14 +20,15 @@ import brotli
 import zstandard
 
 _SLICE: Final = 1 << 10
-"""Of gzip a slice gives at most 1 MiB (1,032 bytes a byte, https://zlib.net/zlib_tech.html), of zstd, where a block of
-4 bytes holds up to 128 KiB (RFC 8878, section 3.1.1.2), 32 MiB."""
+"""Of gzip a slice gives at most 1 MiB (1,032 bytes a byte, https://zlib.net/zlib_tech.html), of zstd, where a
+block of 4 bytes holds up to 128 KiB (RFC 8878, section 3.1.1.2), 32 MiB."""
 _BROTLI_OUTPUT: Final = 16 << 10
 """Bytes that a brotli decoder gives at a time: a slice may hold gigabytes."""
 _ZSTD_WINDOW: Final = 8 << 20
 """The largest window that RFC 8878 (section 3.1.1.1.2) requires of a decoder, and RFC 9659 allows in HTTP."""
 _ZLIB_BEGINS: Final = frozenset(bytes([window << 4 | 8]) for window in range(8))
-"""The first byte of zlib's format (RFC 1950, section 2.2): the method, 8, and a window of 256 bytes to 32 KiB."""
+"""The first byte of zlib's format (RFC 1950, section 2.2): the method, 8, and a window of 256 bytes to 32
+KiB."""
 _CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?(\r?\n)")
 _BINARY = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f]")
 """A byte that no text has (MIME Sniffing standard, section 3, "binary data byte")."""
@@ -41,7 +43,8 @@ class BodyTooLongError(ValueError):
 
 
 class _BrokenError(ValueError):
-    """A body does not end as its coding does: it is damaged, breaks off, is followed by more, or is not so coded."""
+    """A body does not end as its coding does: it is damaged, breaks off, is followed by more, or is not so
+    coded."""
 
 
 def decode_body(payload: bytes, encoding: str | None, limit: int) -> bytes:
@@ -57,8 +60,8 @@ def decode_body(payload: bytes, encoding: str | None, limit: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Coding:
-    """`pieces` gives the decoded body, and raises _BrokenError behind the last of a broken one; every body of this
-    coding begins with `magic`."""
+    """`pieces` gives the decoded body, and raises _BrokenError behind the last of a broken one; every body of
+    this coding begins with `magic`."""
 
     pieces: Callable[[bytes], Iterator[bytes]]
     magic: bytes = b""
@@ -90,8 +93,8 @@ def _is_text(payload: bytes) -> bool:
 
 
 class _Decoder(Protocol):
-    """A decoder of one body: `feed` gives what bytes decode to, `eof` is true behind the last, `unused_data` is what
-    was fed behind that."""
+    """A decoder of one body: `feed` gives what bytes decode to, `eof` is true behind the last, `unused_data`
+    is what was fed behind that."""
 
     @property
     def eof(self) -> bool: ...
@@ -185,8 +188,9 @@ def _decoded(new_decoder: Callable[[], _Decoder], payload: bytes) -> Iterator[by
 
 
 def _rest_before_damage(decoder: _Decoder, payload: bytes, at: int, num_given: int) -> Iterator[bytes]:
-    """What a payload, whose slice at `at` is damaged, decodes to behind the first `num_given` bytes and before the
-    damage. A call that fails gives nothing of what it had decoded, so the bytes of that slice are fed one at a time."""
+    """What a payload, whose slice at `at` is damaged, decodes to behind the first `num_given` bytes and
+    before the damage. A call that fails gives nothing of what it had decoded, so the bytes of that slice are
+    fed one at a time."""
     slices = (payload[begin : begin + _SLICE] for begin in range(0, at, _SLICE))
     single = (payload[begin : begin + 1] for begin in range(at, len(payload)))
     with suppress(*_ERRORS):
@@ -197,8 +201,8 @@ def _rest_before_damage(decoder: _Decoder, payload: bytes, at: int, num_given: i
 
 
 def _dechunk(payload: bytes) -> Iterator[bytes]:
-    """The chunks of RFC 9112, section 7.1, without their lengths, extensions and trailer. A first chunk that does not
-    stand between line ends of HTTP is the first line of a text, such as "2024"."""
+    """The chunks of RFC 9112, section 7.1, without their lengths, extensions and trailer. A first chunk that
+    does not stand between line ends of HTTP is the first line of a text, such as "2024"."""
     at = 0
     while line := _CHUNK_LINE.match(payload, at):
         size = int(line[1], 16)

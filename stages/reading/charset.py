@@ -1,16 +1,20 @@
-"""Bytes to text, in one order: what the bytes themselves say, what header and page say, a detector, windows-1252.
+"""Bytes to text, in one order: what the bytes themselves say, what header and page say, a detector,
+windows-1252.
 
 1. A byte-order mark.
-2. UTF-8 with at least one character of several bytes, whatever header or page say: text of another charset is next to
+2. UTF-8 with at least one character of several bytes, whatever header or page say: text of another charset is
+  next to
    never valid UTF-8. Escape sequences of ISO-2022-JP and ISO-2022-KR, which no other text has.
-3. The charset that the HTTP header names, then the one that the page names, each while the bytes do not refute it.
-4. Of bytes beyond ASCII that are left: UTF-8 with more characters than misfits, then what a detector finds, if there is
+3. The charset that the HTTP header names, then the one that the page names, each while the bytes do not
+  refute it.
+4. Of bytes beyond ASCII that are left: UTF-8 with more characters than misfits, then what a detector finds,
+  if there is
    evidence for it (`detector`).
 5. Last windows-1252, as browsers do (HTML standard, 13.2.3.2).
 
-Refuted is a charset in which more than a tenth of what is not ASCII cannot be decoded: a damaged byte, or a character
-that is cut off at the end, refutes nothing in a page of many, and everything in a page that has no other.
-"""
+Refuted is a charset in which more than a tenth of what is not ASCII cannot be decoded: a damaged byte, or a
+character that is cut off at the end, refutes nothing in a page of many, and everything in a page that has no
+other."""
 
 from __future__ import annotations
 
@@ -23,7 +27,8 @@ from stages.reading.detector import detected_charset
 from stages.reading.labels import known_charset
 
 _META_BYTES: Final = 4096
-"""Browsers look for <meta charset> in the first 1,024 bytes (HTML standard, 13.2.3.2), real pages have it later."""
+"""Browsers look for <meta charset> in the first 1,024 bytes (HTML standard, 13.2.3.2), real pages have it
+later."""
 _MISFIT_SHARE: Final = 0.1
 """Largest share of misfits among the characters that are not ASCII."""
 
@@ -45,7 +50,11 @@ _CHARSET_IN_CONTENT = re.compile(
     re.IGNORECASE,
 )
 _XML = re.compile(rb"\s*+<\?xml\s[^>]{0,200}?encoding\s*+=\s*+[\"']\s*+([\w.:-]{2,40})", re.IGNORECASE)
-_MARKS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 _UTF16_MARKS: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _ESCAPES: Final = (
     (re.compile(rb"\x1b\$(?:[@B]|\(D)"), "iso2022_jp_ext"),
@@ -61,8 +70,8 @@ _FEW: Final = 1_000
 def decode_text(payload: bytes, hint: str | None = None, *, is_html: bool = True) -> tuple[str, str]:
     """The text of `payload` and the name of the charset that was used (Python's name for it).
 
-    `hint` is the charset of the HTTP header, as it was given. Never raises: what does not fit is U+FFFD. A byte-order
-    mark is not part of the text."""
+    `hint` is the charset of the HTTP header, as it was given. Never raises: what does not fit is U+FFFD. A
+    byte-order mark is not part of the text."""
     for mark, name in _MARKS:
         if payload.startswith(mark) and (text := _fit(payload, name)) is not None:
             return text.removeprefix("\ufeff"), name
@@ -96,8 +105,9 @@ def _named_charsets(payload: bytes, hint: str | None, is_html: bool) -> Iterator
 
 
 def _declared_charset(head: bytes) -> str | None:
-    """The known charset that a page's first bytes name in a <meta>, or else in an XML declaration (HTML standard,
-    13.2.3.2, "prescan a byte stream to determine its encoding"). Comments and other elements' attributes name none."""
+    """The known charset that a page's first bytes name in a <meta>, or else in an XML declaration (HTML
+    standard, 13.2.3.2, "prescan a byte stream to determine its encoding"). Comments and other elements'
+    attributes name none."""
     at = 0
     while tag := _TAG.search(head, at):
         at = tag.end()
@@ -116,8 +126,8 @@ def _declared_charset(head: bytes) -> str | None:
 
 
 def _attributes(head: bytes, at: int) -> tuple[dict[bytes, bytes], int]:
-    """The attributes of the tag whose name ends at `at`, the first of a name, and where they end. A tag that is cut off
-    has none."""
+    """The attributes of the tag whose name ends at `at`, the first of a name, and where they end. A tag that
+    is cut off has none."""
     found: dict[bytes, bytes] = {}
     while attribute := _ATTRIBUTE.match(head, at):
         at = attribute.end()
@@ -166,8 +176,8 @@ def _decoded(payload: bytes, name: str) -> str:
 
 
 def _with_vendors_rows(error: UnicodeError) -> tuple[str, int]:
-    """Decodes what NEC and IBM added to JIS X 0208 (①, ㈱, 髙, …), which browsers read (Encoding Standard, index
-    jis0208) and Python knows of in cp932 alone."""
+    """Decodes what NEC and IBM added to JIS X 0208 (①, ㈱, 髙, …), which browsers read (Encoding Standard,
+    index jis0208) and Python knows of in cp932 alone."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     row, cell = (byte & 0x7F for byte in (error.object[error.start : error.start + 2] + b"\0\0")[:2])

@@ -20,8 +20,8 @@ class DamagedError(UnreadableError):
 
 
 class RefutedError(DamagedError):
-    """A compressed member was decoded to its end, and its checksum says that it held something else. `start`: where the
-    member's content begins in that of the file."""
+    """A compressed member was decoded to its end, and its checksum says that it held something else. `start`:
+    where the member's content begins in that of the file."""
 
     start = 0
 
@@ -39,8 +39,9 @@ class Stream(Protocol):
 
 
 class Cursor:
-    """Reads a seekable stream forward, up to its end or to byte `end` of it, and counts its position. `dictionary`:
-    what the file's zstd frames were compressed with, if anything. `max_window_bytes` as of ReadOptions."""
+    """Reads a seekable stream forward, up to its end or to byte `end` of it, and counts its position.
+    `dictionary`: what the file's zstd frames were compressed with, if anything. `max_window_bytes` as of
+    ReadOptions."""
 
     dictionary: zstandard.ZstdCompressionDict | None = None
 
@@ -99,7 +100,8 @@ def _last_line_end(data: bytes) -> int:
 
 
 class Content:
-    """Content of a member (or of a plain file) read forward: heads up to a blank line, blocks of known length.
+    """Content of a member (or of a plain file) read forward: heads up to a blank line, blocks of known
+    length.
 
     `position` counts the bytes taken so far."""
 
@@ -121,8 +123,8 @@ class Content:
         return self._held[self._at : self._at + num_bytes]
 
     def take_through(self, pattern: re.Pattern[bytes], limit: int) -> bytes | None:
-        """The bytes up to and with the first match of `pattern`, which begins and ends with a line end; None, and
-        nothing taken, where there is no match within `limit` bytes."""
+        """The bytes up to and with the first match of `pattern`, which begins and ends with a line end; None,
+        and nothing taken, where there is no match within `limit` bytes."""
         match = pattern.search(self._held, self._at, self._at + limit)
         num_bytes = match.end() - self._at if match else self._read_through(pattern, limit)
         if num_bytes is None:
@@ -131,11 +133,13 @@ class Content:
         return self._held[self._at - num_bytes : self._at]
 
     def _read_through(self, pattern: re.Pattern[bytes], limit: int) -> int | None:
-        """Read on up to a match of `pattern`, of which there is none in what is held: where it ends, from here."""
+        """Read on up to a match of `pattern`, of which there is none in what is held: where it ends, from
+        here."""
         held = self._held[self._at :]
         pieces, size, begins = [held], len(held), _last_line_end(held)
-        # The last line end of a match is in a new piece, the other one at `begins` or behind it. So what is behind
-        # that is looked at when a line end comes, each byte twice at most and joined twice, however small the pieces.
+        # The last line end of a match is in a new piece, the other one at `begins` or behind it. So what is
+        # behind that is looked at when a line end comes, each byte twice at most and joined twice, however
+        # small the pieces.
         behind = [held[begins:]]
         try:
             while size < limit and (piece := self._more()):
@@ -187,8 +191,8 @@ class Content:
                 return False
 
     def skip_until(self, pattern: re.Pattern[bytes], reach: int) -> bool:
-        """Pass over everything up to the end of the next match of `pattern`, which looks at `reach` bytes at most; says
-        whether there was one."""
+        """Pass over everything up to the end of the next match of `pattern`, which looks at `reach` bytes at
+        most; says whether there was one."""
         while True:
             match = pattern.search(self._held, self._at)
             if match:

@@ -1,10 +1,10 @@
-"""The charset of bytes that nobody names: resiliparse's guess, believed only with evidence in the letters it gives.
+"""The charset of bytes that nobody names: resiliparse's guess, believed only with evidence in the letters it
+gives.
 
-The detector (uchardet) always finds a charset whose frequent letters are there, however few they are: `año` becomes
-Latvian, a row of dashes Japanese. Evidence is where the letters stand. Those of another script stand beside each other
-and not within words of ASCII; those of another Latin alphabet stand in words, where windows-1252, which everything else
-is read as, would often have a symbol (`by³a` for `była`).
-"""
+The detector (uchardet) always finds a charset whose frequent letters are there, however few they are: `año`
+becomes Latvian, a row of dashes Japanese. Evidence is where the letters stand. Those of another script stand
+beside each other and not within words of ASCII; those of another Latin alphabet stand in words, where
+windows-1252, which everything else is read as, would often have a symbol (`by³a` for `była`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from stages.reading.labels import known_charset
 _SAMPLE_BYTES: Final = 16 << 10
 _BEFORE: Final = 16
 _STRETCH: Final = re.compile(rb"[\x80-\xff](?:[^<>\x80-\xff]{0,32}+[\x80-\xff])*+[^<>\x80-\xff]{0,16}+")
-"""Bytes beyond ASCII, those between and those behind. No charset has `<` or `>` as the second byte of a character."""
+"""Bytes beyond ASCII, those between and those behind. No charset has `<` or `>` as the second byte of a
+character."""
 _BEYOND_ASCII: Final = re.compile("[^\0-\x7f]")
 
 _ALIKE: Final = (
@@ -32,15 +33,16 @@ _ALIKE: Final = (
 )
 """Charsets that the detector takes for each other, since they share most letters, or letters' places."""
 _LATIN: Final = frozenset({"cp1250", "iso8859_2", "cp1254", "cp1257", "cp1258"})
-"""The charsets of Latin letters that browsers read undeclared pages by (HTML standard, 13.2.3.2, table of locales)."""
+"""The charsets of Latin letters that browsers read undeclared pages by (HTML standard, 13.2.3.2, table of
+locales)."""
 _MANY_BYTES: Final = frozenset({"cp932", "euc_jp", "gb18030", "big5hkscs", "cp949"})
 _BELIEVED: Final = _LATIN | _MANY_BYTES | {
     "cp1251", "koi8_r", "koi8_u", "iso8859_5", "cp866", "mac_cyrillic", "iso8859_7", "cp1253", "iso8859_8", "cp1255",
     "iso8859_6", "cp1256", "cp874",
 }  # fmt: skip
 _LATIN_SHARE: Final = 0.03
-"""Least evidence for Latin letters for each character beyond ASCII: two `ñ` among the 130 quotation marks of an English
-page are none, and the `ő` of a Hungarian page are 5% to 10%."""
+"""Least evidence for Latin letters for each character beyond ASCII: two `ñ` among the 130 quotation marks of
+an English page are none, and the `ő` of a Hungarian page are 5% to 10%."""
 _PENALTY: Final = 3
 """What a character in a wrong place weighs against one in a right place, in charsets of single bytes."""
 _NEVER_TEXT: Final = frozenset({"Cc", "Cn", "Co", "So"})
@@ -95,7 +97,8 @@ def _evidence(sample: bytes, charset: str) -> tuple[int, float]:
 
 
 def _points(before: str, character: str, behind: str, in_1252: str) -> int:
-    """What a character between two others says for the charset that it was read by: -1 that it stands in no text."""
+    """What a character between two others says for the charset that it was read by: -1 that it stands in no
+    text."""
     neighbours = [one for one in (before, behind) if one.isalpha()]
     if not character.isalpha():
         category = unicodedata.category(character)

@@ -11,14 +11,16 @@ from stages.reading.options import InputCounts, ReadOptions, Unreadable
 
 _MANY: Final = 10_000
 _TOO_MANY: Final = 1_000_000
-"""A stretch is noted with place and reason, in memory until the file is done: a small compressed file can have
-billions. A file is given up after many if they are twice its documents, and in any case after too many."""
+"""A stretch is noted with place and reason, in memory until the file is done: a small compressed file can
+have billions. A file is given up after many if they are twice its documents, and in any case after too
+many."""
 
 
 def until_given_up(
     items: Iterator[Document | Unreadable], options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
-    """`items`, at most so many of them unreadable; what the rest of the file holds is one more such stretch."""
+    """`items`, at most so many of them unreadable; what the rest of the file holds is one more such
+    stretch."""
     num_documents = num_unreadable = 0
     for item in items:
         yield item

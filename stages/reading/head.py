@@ -24,10 +24,11 @@ _END_OF_VERSION = re.compile(rb"/[01]\.\d{1,3}[ \t]{0,8}\r?\n")
 _OTHER_VERSION = re.compile(rb"((?i:WARC)/\d{1,4}\.\d{1,4})\r?\n")
 _LONGEST_FIRST_LINE: Final = 64
 NEXT_WARC: Final = re.compile(rb"(?=" + _VERSION.pattern + rb")")
-"""Matches where a WARC record may begin: also within a line, as what stands before it may break off anywhere."""
+"""Matches where a WARC record may begin: also within a line, as what stands before it may break off
+anywhere."""
 NEXT_WARC_LINE: Final = re.compile(rb"\n(?=" + _VERSION.pattern + rb")")
-"""Ends where a WARC record may begin on a line of its own. Within a member nothing else is looked for: a page that
-shows a WARC file is likelier there than a record that breaks off."""
+"""Ends where a WARC record may begin on a line of its own. Within a member nothing else is looked for: a page
+that shows a WARC file is likelier there than a record that breaks off."""
 
 MAX_ARC_HEAD_BYTES: Final = 8 << 10
 """Longest line that counts as an ARC record's head; Heritrix takes URLs of 2,083 characters at most."""
@@ -41,7 +42,8 @@ NEXT_ARC: Final = re.compile(
     rb"\n(?=%b[^\s]{1,%d}+ %b %b [^\n]{1,200} ?\d{1,18}\r?\n)"
     % (_SCHEME.pattern, MAX_ARC_HEAD_BYTES - 300, _ARC_IP, _ARC_DATE)
 )
-"""Ends where an ARC record may begin, whose URL holds no space: behind damage, any other line could be meant."""
+"""Ends where an ARC record may begin, whose URL holds no space: behind damage, any other line could be
+meant."""
 
 _DATE_AND_TIME = re.compile(r"[0-9W-]{7,10}(?:[T ].*)?")
 """Python takes any character between date and time, so that 20260131123 would be eleven at night."""
@@ -62,12 +64,13 @@ class TooLongError(LengthError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordHead:
-    """What the head of a record says; `length` counts the bytes of its block, and is the text that was given where that
-    is no number.
+    """What the head of a record says; `length` counts the bytes of its block, and is the text that was given
+    where that is no number.
 
-    `kind` is the WARC-Type in lower case, or for ARC `filedesc`, `dns`, `response` or `resource`. `may_be_http`: the
-    block may begin with an HTTP head. `identified`: the MIME type that a tool found in the payload. `truncated`: why
-    the record does not hold the whole payload, if it says so: a reason of WARC-Truncated, or `segment`."""
+    `kind` is the WARC-Type in lower case, or for ARC `filedesc`, `dns`, `response` or `resource`.
+    `may_be_http`: the block may begin with an HTTP head. `identified`: the MIME type that a tool found in the
+    payload. `truncated`: why the record does not hold the whole payload, if it says so: a reason of
+    WARC-Truncated, or `segment`."""
 
     kind: str
     length: int | str
@@ -87,7 +90,11 @@ def begins_record(content: Content) -> bool:
 
 def next_record(content: Content) -> re.Pattern[bytes]:
     """Where to look within a member for the records behind this one: a file keeps to WARC or ARC."""
-    return NEXT_WARC_LINE if content.peek(len(_WARC)).upper() == _WARC or _arc_head(content) is None else NEXT_ARC
+    return (
+        NEXT_WARC_LINE
+        if content.peek(len(_WARC)).upper() == _WARC or _arc_head(content) is None
+        else NEXT_ARC
+    )
 
 
 def read_head(content: Content) -> RecordHead:
@@ -137,7 +144,10 @@ def _next_head(block: bytes) -> int | None:
 
 def _warc_head(block: bytes) -> RecordHead:
     fields = header_fields(block)
-    if not fields.keys() & {"warc-type", "content-length"}:  # a length alone may be wrong; this is no head at all
+    if not fields.keys() & {
+        "warc-type",
+        "content-length",
+    }:  # a length alone may be wrong; this is no head at all
         raise MalformedError("a record header with neither WARC-Type nor Content-Length")
     content_type = fields.get("content-type")
     return RecordHead(
@@ -196,7 +206,10 @@ def _arc_head(content: Content) -> tuple[bytes, RecordHead] | None:
     length = words[-1]
     # From the end: a URL may hold spaces, and with them anything.
     dates = range(len(words) - 2, 1, -1)
-    at = next((n for n in dates if _ARC_DATE_WORD.fullmatch(words[n]) and _ARC_IP_WORD.fullmatch(words[n - 1])), None)
+    at = next(
+        (n for n in dates if _ARC_DATE_WORD.fullmatch(words[n]) and _ARC_IP_WORD.fullmatch(words[n - 1])),
+        None,
+    )
     if at is None or not (length.isdigit() and len(length) <= 18):
         return None
     url, types = decode(b" ".join(words[: at - 1])), words[at + 1 : -1]

@@ -21,7 +21,8 @@ _MOST_CODINGS: Final = 100  # characters; a hostile head repeats a line fifty th
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpHead:
-    """What an HTTP response says of its body. `encoding` lists the codings that were applied, in that order."""
+    """What an HTTP response says of its body. `encoding` lists the codings that were applied, in that
+    order."""
 
     status: int | None
     content_type: str | None
@@ -37,8 +38,9 @@ def decode(value: bytes) -> str:
 
 
 def header_fields(block: bytes) -> dict[str, str]:
-    """The fields of a header block without its first line, by lower-case name; the first of a repeated name counts, but
-    codings of a body add up (RFC 9110, 5.3). A line that begins with white space continues the one before it."""
+    """The fields of a header block without its first line, by lower-case name; the first of a repeated name
+    counts, but codings of a body add up (RFC 9110, 5.3). A line that begins with white space continues the
+    one before it."""
     fields: dict[str, str] = {}
     for line in _lines(block):
         name, colon, value = line.partition(":")
@@ -53,7 +55,8 @@ def header_fields(block: bytes) -> dict[str, str]:
 
 
 def _lines(block: bytes) -> list[str]:
-    """The lines behind the first, continued ones as one; each decoded by itself where they are not all UTF-8."""
+    """The lines behind the first, continued ones as one; each decoded by itself where they are not all
+    UTF-8."""
     if b"\n " not in block and b"\n\t" not in block:
         try:
             return block.decode("utf-8").split("\n")[1:]
@@ -86,7 +89,8 @@ def parse_http_head(block: bytes) -> HttpHead | None:
     return HttpHead(
         status=int(line[1]),
         content_type=fields.get("content-type"),
-        encoding=",".join(coding for coding in named if coding and coding != "identity")[:_MOST_CODINGS] or None,
+        encoding=",".join(coding for coding in named if coding and coding != "identity")[:_MOST_CODINGS]
+        or None,
     )
 
 

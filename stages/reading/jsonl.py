@@ -1,4 +1,5 @@
-"""JSONL files (plain, gzip, zstd, bzip2, xz) to documents, one a line; or one for each element of a list in it."""
+"""JSONL files (plain, gzip, zstd, bzip2, xz) to documents, one a line; or one for each element of a list in
+it."""
 
 from __future__ import annotations
 
@@ -41,9 +42,10 @@ _VALUE = re.compile(rb'"[^"]*"?|[\[{,]')
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line's number from 0, its offset and length (with the line end) in bytes, and its bytes. A line that is too
-    long to hold has the hash of its bytes instead; what cannot be read at all has the reason. Behind damage no more of
-    the file is read: `read_to` is the byte of the file that reading came to. What `is_refuted` was given out before."""
+    """A line's number from 0, its offset and length (with the line end) in bytes, and its bytes. A line that
+    is too long to hold has the hash of its bytes instead; what cannot be read at all has the reason. Behind
+    damage no more of the file is read: `read_to` is the byte of the file that reading came to. What
+    `is_refuted` was given out before."""
 
     number: int
     offset: int
@@ -64,13 +66,15 @@ def looks_like_jsonl(stream: BinaryIO, max_window_bytes: int = DEFAULT_WINDOW_BY
         return False
 
 
-def read_jsonl(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
-    """A document for each line that is not blank; one whose text is too long for `max_document_bytes` has none, and one
-    that is longer than such a row can be is not even parsed. Offsets count bytes of the decompressed stream; behind
-    damaged compression nothing is read, as its offsets would be unknown.
+def read_jsonl(
+    stream: BinaryIO, options: ReadOptions, counts: InputCounts
+) -> Iterator[Document | Unreadable]:
+    """A document for each line that is not blank; one whose text is too long for `max_document_bytes` has
+    none, and one that is longer than such a row can be is not even parsed. Offsets count bytes of the
+    decompressed stream; behind damaged compression nothing is read, as its offsets would be unknown.
 
-    Rows are given out before the end of their compressed member, however long it is. Where its checksum refutes them
-    then, one stretch reaches from the member's first byte to the last that was read of it."""
+    Rows are given out before the end of their compressed member, however long it is. Where its checksum
+    refutes them then, one stretch reaches from the member's first byte to the last that was read of it."""
     cursor = Cursor(stream, max_window_bytes=options.max_window_bytes)
     counts.end = None if is_compressed(cursor) else options.size
     for line in _lines(cursor, options):
@@ -82,8 +86,8 @@ def read_jsonl(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> I
 
 
 def _num_lost(line: _Line, options: ReadOptions, counts: InputCounts) -> int:
-    """About how many rows are lost with a line. Where reading ends at it, they are those that are refuted and what is
-    left of the file, which has as many to a byte as what was read."""
+    """About how many rows are lost with a line. Where reading ends at it, they are those that are refuted and
+    what is left of the file, which has as many to a byte as what was read."""
     num = 0
     if line.is_refuted and line.length:
         num += counts.num_records * line.length // (line.offset + line.length)
@@ -95,17 +99,19 @@ def _num_lost(line: _Line, options: ReadOptions, counts: InputCounts) -> int:
 def read_jsonl_at(
     stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None
 ) -> Document | Unreadable:
-    """The document of the line at `offset` (of several elements that of `doc_id`, else the first); those before it are
-    read too, for its number. ValueError if no line begins there."""
+    """The document of the line at `offset` (of several elements that of `doc_id`, else the first); those
+    before it are read too, for its number. ValueError if no line begins there."""
     found = item_at(read_jsonl(stream, options, InputCounts()), offset, doc_id)
     if found is None:
-        raise ValueError(f"{options.file}: no line with a document begins at byte {offset} of its decompressed content")
+        raise ValueError(
+            f"{options.file}: no line with a document begins at byte {offset} of its decompressed content"
+        )
     return found
 
 
 def _lines(cursor: Cursor, options: ReadOptions) -> Iterator[_Line]:
-    """The lines of a file. Blank ones may be left out, and count in number and offset: half a gigabyte of them, which
-    16 kB of zstd hold, takes seconds so, and minutes one by one."""
+    """The lines of a file. Blank ones may be left out, and count in number and offset: half a gigabyte of
+    them, which 16 kB of zstd hold, takes seconds so, and minutes one by one."""
     number = offset = read_to = 0
     held = _Held(options.max_document_bytes)
     try:
@@ -147,7 +153,8 @@ def _small_pieces(cursor: Cursor) -> Iterator[bytes]:
 
 
 class _Held:
-    """The bytes of a line so far; of one that is longer than any text of `max_text` bytes can make it, the hash."""
+    """The bytes of a line so far; of one that is longer than any text of `max_text` bytes can make it, the
+    hash."""
 
     def __init__(self, max_text: int) -> None:
         self._most_content = max_text + MAX_OTHER_BYTES
@@ -165,7 +172,9 @@ class _Held:
 
     def line(self, number: int, offset: int) -> _Line:
         if self._hasher is None and self.num_bytes > self._most_content:
-            num_codes, num_escapes = (sum(piece.count(mark) for piece in self._pieces) for mark in (b"\\u", b"\\"))
+            num_codes, num_escapes = (
+                sum(piece.count(mark) for piece in self._pieces) for mark in (b"\\u", b"\\")
+            )
             if self.num_bytes - num_escapes - (_BYTES_FOR_ONE - 1) * num_codes > self._most_content:
                 self._let_go()
         if self._hasher is None:

@@ -1,7 +1,8 @@
-"""Labels of charsets to Python's codecs: those of the web (https://encoding.spec.whatwg.org, section 4.2) and Python's.
+"""Labels of charsets to Python's codecs: those of the web (https://encoding.spec.whatwg.org, section 4.2) and
+Python's.
 
-Each label is read as the superset that browsers read it as. Python's other codecs (`punycode`, `utf-7`, EBCDIC's
-`cp037`, …) are never reached: no browser reads them, and bytes of any kind would fit most of them.
+Each label is read as the superset that browsers read it as. Python's other codecs (`punycode`, `utf-7`,
+EBCDIC's `cp037`, …) are never reached: no browser reads them, and bytes of any kind would fit most of them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _CODECS: Final = (
 _MORE_LABELS: Final = {
     "iso_8859_8_i": "iso8859_8", "windows_31j": "cp932", "windows_874": "cp874", "gb_2312_80": "gb18030",
     "unicode": "utf-16-le", "ms932": "cp932",
-    # Its upper half is private characters, which no page that names it in itself means (HTML standard, 13.2.3.2).
+    # Its upper half is private characters, which no page that names it in itself means (HTML standard,
+    # 13.2.3.2).
     "user_defined": "cp1252",
 }  # fmt: skip
 
@@ -44,10 +46,12 @@ def _label(name: str) -> str:
 
 
 def _labels() -> dict[str, str]:
-    """Every label known, with `_` for what is no letter or digit, to a codec. Labels never reach `codecs.lookup`,
-    which keeps each unknown one for ever."""
+    """Every label known, with `_` for what is no letter or digit, to a codec. Labels never reach
+    `codecs.lookup`, which keeps each unknown one for ever."""
     codec_of = {_label(codec): codec for codec in _CODECS} | _READ_AS
-    labels = {alias: codec_of[module] for alias, module in encodings.aliases.aliases.items() if module in codec_of}
+    labels = {
+        alias: codec_of[module] for alias, module in encodings.aliases.aliases.items() if module in codec_of
+    }
     labels |= codec_of | _MORE_LABELS
     of_the_web = {_label(label): labels.get(_label(name)) for label, name in webencodings.LABELS.items()}
     return labels | {label: codec for label, codec in of_the_web.items() if codec}

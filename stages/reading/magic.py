@@ -1,4 +1,5 @@
-"""What a file is by its first bytes: the one table of the kinds that are not read, and what to do with them."""
+"""What a file is by its first bytes: the one table of the kinds that are not read, and what to do with
+them."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ _TABLE: Final = (
     _unread(rb"version https://git-lfs\.github\.com/", "a pointer of Git LFS and not the file itself",
             "fetch the file first (git lfs pull)"),
     _unread(rb"(?:\xef\xbb\xbf)?\s*(?:<!doctype\s+html|<html[\s>])", "an HTML page",
-            "a server may have sent an error page in place of the file: look at it, and fetch the file again; pages of"
+            "a server may have sent an error page in place of the file: look at it, and fetch the file again;"
+            " pages of"
             " your own go into a WARC file or JSON lines first"),
     _unread(rb"(?:\xef\xbb\xbf)?\s*<\?xml[\s]", "an XML file", "write its texts as JSON lines first"),
     _unread(rb"\xff\xfe|\xfe\xff", "a text in UTF-16 or UTF-32", "write it in UTF-8 first (iconv -f UTF-16 -t UTF-8)"),
@@ -70,21 +72,23 @@ _NAMED: Final = {
     ".tsv": ("a table of tab-separated values", _AS_TABLE),
 }
 """What has no magic is known by its name, where its first bytes are of nothing that is read."""
-_IS_READ = re.compile(rb"(?:\xef\xbb\xbf)?\s*\{|WARC/|PAR1|" + re.escape(GZIP_MAGIC) + b"|" + re.escape(ZSTD_MAGIC))
+_IS_READ = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*\{|WARC/|PAR1|" + re.escape(GZIP_MAGIC) + b"|" + re.escape(ZSTD_MAGIC)
+)
 
 
 def is_streamed(head: bytes) -> bool:
-    """Whether a file is a bzip2 or xz stream: its members hold stretches of its content and no whole records. A head of
-    xz must be whole, with its checksum (xz-file-format.txt, 2.1.1): a damaged member of another file may look like
-    one."""
+    """Whether a file is a bzip2 or xz stream: its members hold stretches of its content and no whole records.
+    A head of xz must be whole, with its checksum (xz-file-format.txt, 2.1.1): a damaged member of another
+    file may look like one."""
     flags = head[len(XZ_MAGIC) : len(XZ_MAGIC) + 2]
     is_xz = head.startswith(XZ_MAGIC + flags + zlib.crc32(flags).to_bytes(4, "little")) and len(flags) == 2
     return is_xz or BZIP2_MAGIC.match(head) is not None
 
 
 def why_not_read(head: bytes, name: str) -> str | None:
-    """What a file is and what to do with it, where no reader is for it: by its first bytes (HEAD_BYTES of them, or all
-    there are), or else its name. None for every other file, damaged ones too."""
+    """What a file is and what to do with it, where no reader is for it: by its first bytes (HEAD_BYTES of
+    them, or all there are), or else its name. None for every other file, damaged ones too."""
     for kind in _TABLE:
         if kind.begins.match(head) and not (head.startswith(b"PK") and name.lower().endswith(".wacz")):
             return f"it is {kind.is_}: {kind.advice}"
@@ -95,7 +99,8 @@ def why_not_read(head: bytes, name: str) -> str | None:
 
 
 def why_content_not_read(begin: bytes) -> str | None:
-    """The same of what a compressed file unfolds to. Parquet is read from its end, and compresses its own pages."""
+    """The same of what a compressed file unfolds to. Parquet is read from its end, and compresses its own
+    pages."""
     if begin.startswith(PARQUET_MAGIC):
         return f"it is a compressed Parquet file: {_UNPACK}, as Parquet compresses its own pages"
     unread = why_not_read(begin, "")

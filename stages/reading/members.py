@@ -1,8 +1,7 @@
 """Compressed files: gzip members, zstd frames, bzip2 and xz streams, each inflated by itself.
 
-So a record whose length lies cannot swallow its neighbours, and damage costs only the member it lies in. No call gives
-more than a few MiB, whatever a member inflates to.
-"""
+So a record whose length lies cannot swallow its neighbours, and damage costs only the member it lies in. No
+call gives more than a few MiB, whatever a member inflates to."""
 
 from __future__ import annotations
 
@@ -56,7 +55,8 @@ class GzipMember:
         self._ended = False
 
     def more(self) -> bytes:
-        """The next piece of content; none at the end, once length and CRC agree. DamagedError if they do not."""
+        """The next piece of content; none at the end, once length and CRC agree. DamagedError if they do
+        not."""
         while not self._ended:
             data = self._inflater.unconsumed_tail or self._cursor.read()
             try:
@@ -103,9 +103,10 @@ class ZstdMember:
 
 
 class Bzip2Member:
-    """One bzip2 stream, from the cursor's position on. Each block of it (at most 900,000 bytes, but for runs of equal
-    bytes) has a checksum, which is compared when all of the block is decoded: a piece is given out only then, so that
-    damage costs no more than the block that it lies in, and nothing refuted is given out."""
+    """One bzip2 stream, from the cursor's position on. Each block of it (at most 900,000 bytes, but for runs
+    of equal bytes) has a checksum, which is compared when all of the block is decoded: a piece is given out
+    only then, so that damage costs no more than the block that it lies in, and nothing refuted is given
+    out."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -116,7 +117,9 @@ class Bzip2Member:
 
     def more(self) -> bytes:
         """The next piece of content; none at the end of the stream. DamagedError if it cannot be decoded."""
-        while not self._held or not (self._are_checked or self._num_held - len(self._held[0]) >= _BZIP2_BLOCK):
+        while not self._held or not (
+            self._are_checked or self._num_held - len(self._held[0]) >= _BZIP2_BLOCK
+        ):
             if self._decoder.eof:
                 self._are_checked = True
                 break
@@ -141,8 +144,8 @@ class Bzip2Member:
 
 
 class XzMember:
-    """One xz stream, from the cursor's position on. Its checksums are those of blocks without a bound, mostly the whole
-    content: what was given out before may be what they refute."""
+    """One xz stream, from the cursor's position on. Its checksums are those of blocks without a bound, mostly
+    the whole content: what was given out before may be what they refute."""
 
     def __init__(self, cursor: Cursor) -> None:
         self._cursor = cursor
@@ -150,8 +153,8 @@ class XzMember:
         self._decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=limit)
 
     def more(self) -> bytes:
-        """The next piece of content; none at the end of the stream. RefutedError if it cannot be decoded, WindowError
-        if it takes more memory than is allowed, DamagedError if it is cut off."""
+        """The next piece of content; none at the end of the stream. RefutedError if it cannot be decoded,
+        WindowError if it takes more memory than is allowed, DamagedError if it is cut off."""
         while not self._decoder.eof:
             data = self._cursor.read() if self._decoder.needs_input else b""
             if not data and self._decoder.needs_input:
@@ -181,7 +184,8 @@ def _check_window(head: bytes, most: int) -> None:
 
 
 def _window(head: bytes) -> int:
-    """The window of a zstd frame (RFC 8878, 3.1.1.1); its library says nothing of one that it does not take."""
+    """The window of a zstd frame (RFC 8878, 3.1.1.1); its library says nothing of one that it does not
+    take."""
     descriptor = head[4]
     if not descriptor & 32:
         base = 1 << 10 + (head[5] >> 3)
@@ -195,7 +199,8 @@ def _too_wide(what: str, window: int | None, most: int) -> WindowError:
     """`window` None: it is not known how far."""
     if window is not None and window > MAX_WINDOW_BYTES:
         return WindowError(
-            f"{what} refers back over {window} bytes, and at most {MAX_WINDOW_BYTES} can be held: pack it anew with a"
+            f"{what} refers back over {window} bytes, and at most {MAX_WINDOW_BYTES} can be held: pack it"
+            f" anew with a"
             " smaller window (zstd --long=27)"
         )
     wants = "more" if window is None else f"{window} bytes ({_mib(window)} MiB), more"
@@ -217,8 +222,8 @@ def _damage(what: str, error: Exception) -> DamagedError:
 
 
 def open_member(cursor: Cursor) -> CompressedMember | None:
-    """The compressed member that begins at the cursor; None if none does. WindowError if it is a zstd frame that takes
-    more memory than is allowed."""
+    """The compressed member that begins at the cursor; None if none does. WindowError if it is a zstd frame
+    that takes more memory than is allowed."""
     head = cursor.peek(_BZIP2_HEAD)
     if head.startswith(GZIP_MAGIC):
         return GzipMember(cursor)
@@ -230,7 +235,8 @@ def open_member(cursor: Cursor) -> CompressedMember | None:
 
 
 def skip_frame(cursor: Cursor) -> bool:
-    """Pass over a zstd frame that holds no content; says whether one began here. DamagedError if it is cut off."""
+    """Pass over a zstd frame that holds no content; says whether one began here. DamagedError if it is cut
+    off."""
     head = cursor.peek(8)
     if not _SKIPPABLE.match(head):
         return False
@@ -244,8 +250,8 @@ def skip_frame(cursor: Cursor) -> bool:
 
 
 def learn_dictionary(cursor: Cursor) -> None:
-    """Load the dictionary that a zstd file may begin with, and leave the cursor where it was (the file's first byte).
-    One that is damaged is left out: then no frame can be decoded."""
+    """Load the dictionary that a zstd file may begin with, and leave the cursor where it was (the file's
+    first byte). One that is damaged is left out: then no frame can be decoded."""
     head = cursor.peek(8)
     num_bytes = int.from_bytes(head[4:], "little")
     if not head.startswith(_DICTIONARY) or num_bytes > _MAX_DICTIONARY_BYTES:
@@ -261,16 +267,20 @@ def learn_dictionary(cursor: Cursor) -> None:
 
 
 def is_compressed(cursor: Cursor) -> bool:
-    """Whether a compressed member begins at the cursor, or a zstd frame that holds no content: pzstd writes one before
-    each of its frames, the seekable format one at the end."""
+    """Whether a compressed member begins at the cursor, or a zstd frame that holds no content: pzstd writes
+    one before each of its frames, the seekable format one at the end."""
     head = cursor.peek(_BZIP2_HEAD)
-    begins = head.startswith((GZIP_MAGIC, ZSTD_MAGIC, XZ_MAGIC)) or BZIP2_MAGIC.match(head) or _SKIPPABLE.match(head)
+    begins = (
+        head.startswith((GZIP_MAGIC, ZSTD_MAGIC, XZ_MAGIC))
+        or BZIP2_MAGIC.match(head)
+        or _SKIPPABLE.match(head)
+    )
     return bool(begins)
 
 
 def read_through(cursor: Cursor) -> Iterator[bytes]:
-    """The content of all members of a file one after another, or the file itself where it is not compressed. Bytes of
-    zero behind a member are padding, as they are to gzip."""
+    """The content of all members of a file one after another, or the file itself where it is not compressed.
+    Bytes of zero behind a member are padding, as they are to gzip."""
     if not is_compressed(cursor):
         yield from iter(cursor.read, b"")
         return

@@ -22,25 +22,25 @@ DEFAULT_COMPRESSION_RATIO: Final = 1_000
 """About the most that gzip can do; text compresses to a third, and copies of one page to a hundredth."""
 RATIO_KEY: Final = "limits.max_compression_ratio"
 ALWAYS_UNFOLDED_BYTES: Final = 256 << 20
-"""Documents that a file may unfold to whatever its size: a small one of few texts, each again and again, is none that
-fills a disk."""
+"""Documents that a file may unfold to whatever its size: a small one of few texts, each again and again, is
+none that fills a disk."""
 
 MAX_DISTINCT: Final = 1000
 """Distinct names one counter holds: a hostile file may give each record a type of its own."""
 
 Note = Literal["mended", "other_members"]
-"""`mended`: records whose length was wrong, read to the end of their compressed member. `other_members`: files of a
-WACZ beside its archives, which are passed over."""
+"""`mended`: records whose length was wrong, read to the end of their compressed member. `other_members`:
+files of a WACZ beside its archives, which are passed over."""
 
 _MIME = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,120}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowFields:
-    """Which fields of a JSONL or Parquet row hold its text, id, URL and date; a dot leads into a nested field, `[]`
-    into the elements of a list, unless a field has that whole name. None: the usual name (`id`; `url`; `captured_at`,
-    or else `date`), where it holds what is expected. In a field that is named here anything else is an error of the
-    row, but for null and a field that is missing."""
+    """Which fields of a JSONL or Parquet row hold its text, id, URL and date; a dot leads into a nested
+    field, `[]` into the elements of a list, unless a field has that whole name. None: the usual name (`id`;
+    `url`; `captured_at`, or else `date`), where it holds what is expected. In a field that is named here
+    anything else is an error of the row, but for null and a field that is missing."""
 
     text: str = "text"
     id: str | None = None
@@ -52,13 +52,13 @@ class RowFields:
 class ReadOptions:
     """How to read one input file.
 
-    `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is known; it
-    is used for how much the rest of a damaged file is, and for `max_compression_ratio`: a file whose documents unfold
-    to more than so many times its size (and to more than 256 MiB) is not read on. `fields` are for JSONL and Parquet.
-    `language` is that of every text, where the recipe names it. `mime` are types whose records are documents besides
-    HTML and text (see `sniff.is_document_type`). `max_window_bytes`: what is held of a compressed file's content for
-    its references back. `limit_documents`: behind the document with this number, from 1, nothing more is read or
-    counted."""
+    `file` is its relative name, as it stands in the tables. `size` is its length in bytes where that is
+    known; it is used for how much the rest of a damaged file is, and for `max_compression_ratio`: a file
+    whose documents unfold to more than so many times its size (and to more than 256 MiB) is not read on.
+    `fields` are for JSONL and Parquet. `language` is that of every text, where the recipe names it. `mime`
+    are types whose records are documents besides HTML and text (see `sniff.is_document_type`).
+    `max_window_bytes`: what is held of a compressed file's content for its references back.
+    `limit_documents`: behind the document with this number, from 1, nothing more is read or counted."""
 
     source: str
     file: str
@@ -75,12 +75,12 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """A stretch of an input that holds no whole record: `length` bytes (rows of a Parquet file) from `offset`. The
-    length is 0 where it is not known, as that of the rest of a compressed JSONL file is not: `error` says then that no
-    more of the file is read.
+    """A stretch of an input that holds no whole record: `length` bytes (rows of a Parquet file) from
+    `offset`. The length is 0 where it is not known, as that of the rest of a compressed JSONL file is not:
+    `error` says then that no more of the file is read.
 
-    `num_records` is about how many records are lost; None where only the length tells. It has a `fault` where reading
-    raised what no reader expects."""
+    `num_records` is about how many records are lost; None where only the length tells. It has a `fault` where
+    reading raised what no reader expects."""
 
     file: str
     offset: int
@@ -109,8 +109,9 @@ class _UnreadableForAnyError:
 
 
 def unreadable_for_any_error() -> AbstractContextManager[None]:
-    """Whatever the block raises comes out as an UnreadableError, so that one record never ends the reading of its file.
-    What is not about the record passes: a stream that fails (OSError), and memory that is used up."""
+    """Whatever the block raises comes out as an UnreadableError, so that one record never ends the reading of
+    its file. What is not about the record passes: a stream that fails (OSError), and memory that is used
+    up."""
     return _FOR_ANY_ERROR
 
 
@@ -120,13 +121,13 @@ _FOR_ANY_ERROR: Final = _UnreadableForAnyError()
 
 @dataclass(slots=True)
 class InputCounts:
-    """What was read of one input file. `num_records` is the sum of each of `by_type`, and for WARC of `by_mime` and
-    `by_status`; a stretch that could not be read counts in `num_unreadable` alone.
+    """What was read of one input file. `num_records` is the sum of each of `by_type`, and for WARC of
+    `by_mime` and `by_status`; a stretch that could not be read counts in `num_unreadable` alone.
 
     `notes` counts what was read in another way than it says of itself, or passed over, by Note.
 
-    `end` is where the file ends, in the unit of its places, once that is known (it never is for compressed JSONL);
-    `by_row` says that places are numbers of rows."""
+    `end` is where the file ends, in the unit of its places, once that is known (it never is for compressed
+    JSONL); `by_row` says that places are numbers of rows."""
 
     num_records: int = 0
     num_documents: int = 0

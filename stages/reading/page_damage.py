@@ -1,9 +1,9 @@
 """Pages of a Parquet row group that their checksums refute, and what is read in their place.
 
-Arrow stops at the first such page and has no way to go on behind it. So where it has stopped, the pages of the row
-group are read once more and compared with their checksums, and a page of nulls (or zeros, where a column has none), as
-many as it had rows, is laid over each refuted one: it has the very length of that one, and its rows are never given
-out."""
+Arrow stops at the first such page and has no way to go on behind it. So where it has stopped, the pages of
+the row group are read once more and compared with their checksums, and a page of nulls (or zeros, where a
+column has none), as many as it had rows, is laid over each refuted one: it has the very length of that one,
+and its rows are never given out."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Head = Callable[[int, bool], bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnShape:
-    """A column as far as a page of it depends on it: its path, the type that it is stored as, the bytes of a value
-    where they are fixed, and the definition level of a value that is there (0: there is no null)."""
+    """A column as far as a page of it depends on it: its path, the type that it is stored as, the bytes of a
+    value where they are fixed, and the definition level of a value that is there (0: there is no null)."""
 
     path: str
     physical_type: str
@@ -45,8 +45,8 @@ class ColumnShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedPage:
-    """A page that its checksum refutes, or whose dictionary's does: the byte at which it begins, the rows of the row
-    group that it holds (none: a dictionary), its column, and what is read over its first bytes."""
+    """A page that its checksum refutes, or whose dictionary's does: the byte at which it begins, the rows of
+    the row group that it holds (none: a dictionary), its column, and what is read over its first bytes."""
 
     start: int
     rows: range
@@ -61,8 +61,8 @@ class NoPageInsteadError(ValueError):
 def damaged_pages(
     stream: BinaryIO, chunks: Sequence[ColumnChunk], shapes: Sequence[ColumnShape]
 ) -> Iterator[DamagedPage]:
-    """The refuted pages of a row group's columns; NoPageInsteadError where one cannot be passed over, ThriftError or
-    IndexError where pages cannot be told apart."""
+    """The refuted pages of a row group's columns; NoPageInsteadError where one cannot be passed over,
+    ThriftError or IndexError where pages cannot be told apart."""
     for chunk, shape in zip(chunks, shapes, strict=True):
         yield from _of_column(stream, chunk, shape)
 
@@ -80,7 +80,10 @@ def _of_column(stream: BinaryIO, chunk: ColumnChunk, shape: ColumnShape) -> Iter
             if not is_whole or (header.encoding in DICTIONARY_CODED and not has_dictionary):
                 if chunk.is_repeated:
                     raise NoPageInsteadError("the rows of a page of lists are not known")
-                rows, instead = range(row, row + header.num_values), _empty_page(end - at, header.num_values, shape)
+                rows, instead = (
+                    range(row, row + header.num_values),
+                    _empty_page(end - at, header.num_values, shape),
+                )
                 yield DamagedPage(start=at, rows=rows, path=shape.path, instead=instead)
             row += header.num_values
         at = end
@@ -117,8 +120,8 @@ def _passed_over(length: int) -> bytes:
 
 
 def _empty_page(length: int, num_rows: int, shape: ColumnShape) -> bytes:
-    """The head of a page of so many nulls or zeros, `length` bytes with it, uncompressed (parquet.thrift, PageHeader
-    and DataPageHeaderV2). What of the page lies behind is not looked at."""
+    """The head of a page of so many nulls or zeros, `length` bytes with it, uncompressed (parquet.thrift,
+    PageHeader and DataPageHeaderV2). What of the page lies behind is not looked at."""
     levels, num_nulls, encoding, values = b"", 0, _PLAIN, b""
     if shape.max_definition_level:
         level_bytes = (shape.max_definition_level.bit_length() + 7) // 8
@@ -138,7 +141,8 @@ def _empty_page(length: int, num_rows: int, shape: ColumnShape) -> bytes:
 
 
 def _zeros(num: int, shape: ColumnShape) -> tuple[int, bytes]:
-    """An encoding of so many zeros or empty texts that takes next to no bytes, if the type has one, and the bytes."""
+    """An encoding of so many zeros or empty texts that takes next to no bytes, if the type has one, and the
+    bytes."""
     if shape.physical_type in ("INT32", "INT64", "BYTE_ARRAY"):
         # One block of one miniblock of numbers of no bits (Encodings.md, "Delta encoding").
         in_block = max(-(-(num - 1) // 128), 1) * 128

@@ -1,10 +1,10 @@
-"""What a Parquet file's pages unfold to, seen before they are decoded: a stream that reads page headers as they pass.
+"""What a Parquet file's pages unfold to, seen before they are decoded: a stream that reads page headers as
+they pass.
 
-A page of a few kilobytes may unfold to gigabytes (a codec, a dictionary whose one value stands in every row, runs of
-nulls), and Arrow decodes what it is given. It reads the chunk of each column from front to back, so the header of a
-page goes by here before Arrow decodes the page: its sizes are added up, and past a limit the read is refused. The file
-is read no second time.
-"""
+A page of a few kilobytes may unfold to gigabytes (a codec, a dictionary whose one value stands in every row,
+runs of nulls), and Arrow decodes what it is given. It reads the chunk of each column from front to back, so
+the header of a page goes by here before Arrow decodes the page: its sizes are added up, and past a limit the
+read is refused. The file is read no second time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _DELTA_BYTE_ARRAY: Final = 7
 """Encodings (parquet.thrift, `Encoding`) whose values are longer than what they take in a page."""
 _LEVEL_BYTES: Final = 8
 _REPEATED_BYTES: Final = 16
-"""What a value takes besides its own bytes: levels, lengths, offsets. In a run it takes nothing in the page."""
+"""What a value takes besides its own bytes: levels, lengths, offsets. In a run it takes nothing in the
+page."""
 
 
 class PageHeaderError(ThriftError):
@@ -41,8 +42,8 @@ class TooLargeError(MemoryError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChunk:
-    """Where the pages of one column lie in the file, whether a row may have many values of it, and the bytes of a
-    value where they are fixed (else 0)."""
+    """Where the pages of one column lie in the file, whether a row may have many values of it, and the bytes
+    of a value where they are fixed (else 0)."""
 
     start: int
     end: int
@@ -78,8 +79,8 @@ class _Column:
 
 
 class PageMeter(io.RawIOBase):
-    """A seekable stream for Arrow to read. `limit` is how many bytes the pages and values of a batch of `num_rows` may
-    unfold to; TooLargeError from `read` before they do."""
+    """A seekable stream for Arrow to read. `limit` is how many bytes the pages and values of a batch of
+    `num_rows` may unfold to; TooLargeError from `read` before they do."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
@@ -97,12 +98,13 @@ class PageMeter(io.RawIOBase):
         return self._stream
 
     def lay_over(self, overlays: Sequence[tuple[int, bytes]]) -> None:
-        """From now on these bytes are read from those places on, sorted, instead of what the stream has there."""
+        """From now on these bytes are read from those places on, sorted, instead of what the stream has
+        there."""
         self._overlays = overlays
 
     def watch(self, chunks: Sequence[ColumnChunk], num_rows: int, limit: int) -> None:
-        """Begin to read a row group with these chunks, in batches of `num_rows`. PageHeaderError if two overlap: then
-        one page would be held once for each."""
+        """Begin to read a row group with these chunks, in batches of `num_rows`. PageHeaderError if two
+        overlap: then one page would be held once for each."""
         ordered = sorted(chunks, key=lambda chunk: chunk.start)
         if any(before.end > behind.start for before, behind in pairwise(ordered)):
             raise PageHeaderError("the chunks of two columns overlap")
@@ -209,8 +211,8 @@ class PageMeter(io.RawIOBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageHeader:
-    """A page's kind, sizes in bytes, number of values and encoding, the bytes of the header itself, and the CRC-32 of
-    the page's bytes in the file, where it is given."""
+    """A page's kind, sizes in bytes, number of values and encoding, the bytes of the header itself, and the
+    CRC-32 of the page's bytes in the file, where it is given."""
 
     num_bytes: int
     kind: int
@@ -222,15 +224,16 @@ class PageHeader:
 
     @classmethod
     def parse(cls, data: bytes | memoryview) -> PageHeader:
-        """The header that `data` begins with, in Thrift's compact protocol; IndexError if it goes on behind them,
-        PageHeaderError if it is none."""
+        """The header that `data` begins with, in Thrift's compact protocol; IndexError if it goes on behind
+        them, PageHeaderError if it is none."""
         reader = CompactReader(data, most_bytes=_MAX_BYTES_READ)
         fields = reader.struct()
         kind, uncompressed, compressed, crc = (fields.get(number) for number in (1, 2, 3, 4))
         of_kind = fields.get({0: 5, 2: 7, 3: 8}.get(kind, 0), {}) if isinstance(kind, int) else {}
         if not (isinstance(kind, int) and isinstance(uncompressed, int) and isinstance(compressed, int)):
             raise PageHeaderError("a page header without kind or sizes")
-        # (num_values, encoding): the first two fields of a data page and of a dictionary; the first and fourth of V2.
+        # (num_values, encoding): the first two fields of a data page and of a dictionary; the first and
+        # fourth of V2.
         places = (1, 4) if kind == 3 else (1, 2)
         num_values, encoding = (of_kind.get(place, 0) if isinstance(of_kind, dict) else 0 for place in places)
         if not isinstance(num_values, int) or not isinstance(encoding, int):

@@ -1,7 +1,7 @@
 """Parquet files to documents, one a row, or one for each element of a list in it; offsets are row numbers.
 
-Rows are decoded a few at a time, and how many is a matter of bytes: a PageMeter sees what the pages unfold to, and
-where that is much the row group is begun again in smaller batches."""
+Rows are decoded a few at a time, and how many is a matter of bytes: a PageMeter sees what the pages unfold
+to, and where that is much the row group is begun again in smaller batches."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _BATCH_ROWS: Final = (64, 8, 1)
 _BATCH_BYTES: Final = 256 << 20
 """What a batch may unfold to; past it, smaller ones are made."""
 _ROW_BYTES: Final = 512 << 20
-"""What one row and the pages that hold it may unfold to. Writers put 1,024 rows into a page whatever their length
-(Arrow's `write_batch_size`), so texts of 200 kB make pages of 200 MB."""
+"""What one row and the pages that hold it may unfold to. Writers put 1,024 rows into a page whatever their
+length (Arrow's `write_batch_size`), so texts of 200 kB make pages of 200 MB."""
 _BUFFER_BYTES: Final = 1 << 20
 _OPEN: Final[dict[str, Any]] = {
     "pre_buffer": False, "buffer_size": _BUFFER_BYTES, "page_checksum_verification": True,
@@ -53,9 +53,11 @@ _BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
 _MALLOC = re.compile(r"(?:malloc|realloc) of size (\d+) failed")
 
 
-def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
-    """The documents of each row, in order. Rows of a page that its checksum refutes are unreadable, and of a row group
-    that is damaged otherwise, all from its first damaged batch on."""
+def read_parquet(
+    stream: BinaryIO, options: ReadOptions, counts: InputCounts
+) -> Iterator[Document | Unreadable]:
+    """The documents of each row, in order. Rows of a page that its checksum refutes are unreadable, and of a
+    row group that is damaged otherwise, all from its first damaged batch on."""
     meter = PageMeter(stream)
     try:
         places = _row_groups(stream)
@@ -69,7 +71,9 @@ def read_parquet(stream: BinaryIO, options: ReadOptions, counts: InputCounts) ->
     else:
         counts.end, counts.by_row = num_rows, True
     if error is not None:
-        yield Unreadable(file=options.file, offset=0, length=num_rows, error=error, num_records=num_rows or None)
+        yield Unreadable(
+            file=options.file, offset=0, length=num_rows, error=error, num_records=num_rows or None
+        )
         return
     yield from _Rows(file, places, meter, options, counts).read()
 
@@ -86,11 +90,11 @@ def read_parquet_at(
 
 
 def _row_groups(stream: BinaryIO) -> list[list[ColumnPlace]]:
-    """Where the columns of each row group lie, read from the footer itself: asked for a chunk whose metadata are
-    damaged, pyarrow 26 ends the process (a C++ exception where none is expected).
+    """Where the columns of each row group lie, read from the footer itself: asked for a chunk whose metadata
+    are damaged, pyarrow 26 ends the process (a C++ exception where none is expected).
 
-    ValueError if there is no whole footer, or one that is out of all proportion: it is held as a whole, and takes many
-    times its length."""
+    ValueError if there is no whole footer, or one that is out of all proportion: it is held as a whole, and
+    takes many times its length."""
     length = stream.seek(0, 2)
     stream.seek(max(length - _FOOTER_END, 0))
     end = stream.read(_FOOTER_END)
@@ -172,7 +176,8 @@ def _unfit(schema: pa.Schema, options: ReadOptions) -> str | None:
     if kind is not None and (pa.types.is_null(kind) or any(test(kind) for test in _TEXT_TYPES)):
         return None
     return (
-        f"the column {fields.text!r} is of type {kind}: expected string or binary (source.text_field names the column)"
+        f"the column {fields.text!r} is of type {kind}: expected string or binary"
+        f" (source.text_field names the column)"
     )
 
 
@@ -196,8 +201,8 @@ _LIST_TYPES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """The way to a column: its keys up to the first list that the name goes into, how many lists lie in one another
-    there, the parts of the name behind them, and the type that the whole name leads to."""
+    """The way to a column: its keys up to the first list that the name goes into, how many lists lie in one
+    another there, the parts of the name behind them, and the type that the whole name leads to."""
 
     keys: Keys
     num_lists: int
@@ -243,8 +248,8 @@ class ColumnPlace:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The texts of a batch, or the lists that they lie in, the columns without them, and whether those are so large
-    that one row may be too large."""
+    """The texts of a batch, or the lists that they lie in, the columns without them, and whether those are so
+    large that one row may be too large."""
 
     texts: pa.Array
     rest: dict[str, pa.Array]
@@ -262,7 +267,13 @@ class _Rows:
         options: ReadOptions,
         counts: InputCounts,
     ) -> None:
-        self._file, self._places, self._meter, self._options, self._counts = file, places, meter, options, counts
+        self._file, self._places, self._meter, self._options, self._counts = (
+            file,
+            places,
+            meter,
+            options,
+            counts,
+        )
         path = _path(file.schema_arrow, options.fields.text)
         assert path is not None, "_unfit has seen to it"
         self._path = path
@@ -287,7 +298,9 @@ class _Rows:
                 columns = self._columns(batch)
             except TooLargeError as error:
                 if len(self._sizes) == 1:
-                    message = f"a row with its pages would take more than {_ROW_BYTES >> 20} MiB of memory: {error}"
+                    message = (
+                        f"a row with its pages would take more than {_ROW_BYTES >> 20} MiB of memory: {error}"
+                    )
                     yield self._unreadable(number, numbers.stop, message)
                     return
                 # The rest of the file too: what unfolds once does so again.
@@ -321,8 +334,8 @@ class _Rows:
             yield from self._read_row(columns, good - numbers.start, good)
 
     def _pass_over_refuted(self, group: int, numbers: range) -> list[Unreadable]:
-        """The rows whose pages are refuted by their checksums, in stretches; those pages are not read from now on.
-        Nothing where there is none, or one cannot be passed over."""
+        """The rows whose pages are refuted by their checksums, in stretches; those pages are not read from
+        now on. Nothing where there is none, or one cannot be passed over."""
         schema = self._file.schema
         shapes = [
             ColumnShape(
@@ -364,7 +377,9 @@ class _Rows:
 
     def _unreadable(self, start: int, stop: int, error: str) -> Unreadable:
         num_rows = stop - start
-        return Unreadable(file=self._options.file, offset=start, length=num_rows, error=error, num_records=num_rows)
+        return Unreadable(
+            file=self._options.file, offset=start, length=num_rows, error=error, num_records=num_rows
+        )
 
     def _columns(self, batch: pa.RecordBatch) -> _Columns:
         """The columns of a batch; one of _BAD_DATA where its numbers point out of a dictionary."""
@@ -386,7 +401,9 @@ class _Rows:
     def _documents(
         self, batch: _Columns, index: int, number: int, place: Place
     ) -> Iterable[Document | UnreadableError]:
-        weight = sum(_weight(column.slice(index, 1)) for column in batch.rest.values()) if batch.are_large else 0
+        weight = (
+            sum(_weight(column.slice(index, 1)) for column in batch.rest.values()) if batch.are_large else 0
+        )
         if weight > MAX_OTHER_BYTES:
             raise BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
         path, longest = self._path, self._options.max_document_bytes
@@ -399,8 +416,11 @@ class _Rows:
 
 
 def _stretches(pages: Sequence[DamagedPage]) -> Iterator[tuple[range, str]]:
-    """The rows of damaged pages as ranges that do not meet, in order, each with the column of one of its pages."""
-    ordered = sorted((page for page in pages if page.rows), key=lambda page: (page.rows.start, page.rows.stop))
+    """The rows of damaged pages as ranges that do not meet, in order, each with the column of one of its
+    pages."""
+    ordered = sorted(
+        (page for page in pages if page.rows), key=lambda page: (page.rows.start, page.rows.stop)
+    )
     reached = 0
     for page in ordered:
         if page.rows.stop > reached:
@@ -409,8 +429,8 @@ def _stretches(pages: Sequence[DamagedPage]) -> Iterator[tuple[range, str]]:
 
 
 def _value_at(values: pa.Array, index: int, num_lists: int, parts: Keys, longest: int) -> Any:
-    """A value as documents_from_row takes it, which lies in lists and behind further parts of a name: a list as the
-    sequence of its elements, which are made one at a time."""
+    """A value as documents_from_row takes it, which lies in lists and behind further parts of a name: a list
+    as the sequence of its elements, which are made one at a time."""
     scalar = values[index]
     if not scalar.is_valid:
         return None
@@ -420,8 +440,8 @@ def _value_at(values: pa.Array, index: int, num_lists: int, parts: Keys, longest
 
 
 class _Elements(Sequence[Any]):
-    """The elements of a list that a text lies in: texts, lists of them, or structs as mappings; None for null. In the
-    place of one that cannot be read stands a BadRowError."""
+    """The elements of a list that a text lies in: texts, lists of them, or structs as mappings; None for
+    null. In the place of one that cannot be read stands a BadRowError."""
 
     def __init__(self, values: pa.Array, num_lists: int, parts: Keys, longest: int) -> None:
         self._values, self._num_lists, self._parts, self._longest = values, num_lists, parts, longest
@@ -450,7 +470,9 @@ class _Elements(Sequence[Any]):
             return BadRowError(f"a value that cannot be read: {type(error).__name__}")
 
     def _struct_at(self, index: int) -> Any:
-        weight = sum(_weight(column.slice(index, 1)) for column in self._others.values()) if self._are_large else 0
+        weight = (
+            sum(_weight(column.slice(index, 1)) for column in self._others.values()) if self._are_large else 0
+        )
         if weight > MAX_OTHER_BYTES:
             return BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
         found = {name: _plain_value(column[index]) for name, column in self._others.items()}
@@ -458,7 +480,8 @@ class _Elements(Sequence[Any]):
         return found
 
     def _inner_at(self, index: int) -> Any:
-        """What the name goes on with in a struct: a text, a list, or another struct on the way to one of them."""
+        """What the name goes on with in a struct: a text, a list, or another struct on the way to one of
+        them."""
         if self._num_inner or not self._further:
             return _value_at(self._inner, index, self._num_inner, self._further, self._longest)
         return _Elements(self._inner, 0, self._further, self._longest)[index]
@@ -511,7 +534,9 @@ def _without(column: pa.StructArray, path: tuple[str, ...]) -> pa.StructArray:
         elif path[1:]:
             children[field.name] = _without(child, path[1:])
     if not children:
-        return pa.array([{}] * len(column), pa.struct([]), mask=pc.is_null(column).to_numpy(zero_copy_only=False))
+        return pa.array(
+            [{}] * len(column), pa.struct([]), mask=pc.is_null(column).to_numpy(zero_copy_only=False)
+        )
     return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pc.is_null(column))
 
 
@@ -525,8 +550,8 @@ def _put(row: dict[str, Any], path: Keys, value: Any) -> None:
 
 
 def _plain_value(scalar: pa.Scalar) -> Any:
-    """The value in Python; a date or instant that Python has none for (a year above 9999, as tables end what has no
-    end, or an unknown time zone) as a text, in UTC: a row is not lost for it."""
+    """The value in Python; a date or instant that Python has none for (a year above 9999, as tables end what
+    has no end, or an unknown time zone) as a text, in UTC: a row is not lost for it."""
     try:
         return scalar.as_py()
     except (ArithmeticError, ValueError, LookupError):
@@ -541,7 +566,11 @@ def _weight(column: pa.Array) -> int:
     """About how many bytes the values of a column take in Python, without making them."""
     kind = column.type
     if pa.types.is_dictionary(kind):
-        lengths = pc.take(pc.binary_length(column.dictionary), column.indices) if _is_binary(kind.value_type) else None
+        lengths = (
+            pc.take(pc.binary_length(column.dictionary), column.indices)
+            if _is_binary(kind.value_type)
+            else None
+        )
         return int(pc.sum(lengths).as_py() or 0) if lengths is not None else int(column.indices.nbytes)
     if pa.types.is_struct(kind):
         children: list[int] = [_weight(child) for child in column.flatten()]

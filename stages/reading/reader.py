@@ -1,5 +1,5 @@
-"""From the bytes of one input file to its documents: WARC (also ARC, WET and WACZ), JSONL or Parquet, known by name and
-content.
+"""From the bytes of one input file to its documents: WARC (also ARC, WET and WACZ), JSONL or Parquet, known
+by name and content.
 
 Every record of the file is a Document, or counted in InputCounts, or part of an Unreadable stretch."""
 
@@ -48,13 +48,13 @@ __all__ = [
 def read_documents(
     stream: BinaryIO, options: ReadOptions, counts: InputCounts | None = None
 ) -> Iterator[Document | Unreadable]:
-    """The documents and unreadable stretches of a seekable stream, in the order of their place, up to the last document
-    that `options.limit_documents` lets in. (A compressed member of JSONL that its checksum refutes is a stretch behind
-    the rows that were read of it.)
+    """The documents and unreadable stretches of a seekable stream, in the order of their place, up to the
+    last document that `options.limit_documents` lets in. (A compressed member of JSONL that its checksum
+    refutes is a stretch behind the rows that were read of it.)
 
-    Memory is bounded by a few MiB and `max_document_bytes`, whatever the file holds. Exceptions come from the stream
-    alone (and MemoryError): wrong content is an Unreadable, never an exception, and a stream that fails is never wrong
-    content."""
+    Memory is bounded by a few MiB and `max_document_bytes`, whatever the file holds. Exceptions come from the
+    stream alone (and MemoryError): wrong content is an Unreadable, never an exception, and a stream that
+    fails is never wrong content."""
     counts = InputCounts() if counts is None else counts
     watched = _WatchedStream(stream)
     for item in until_given_up(_to_the_end(watched, options, counts), options, counts):
@@ -69,7 +69,9 @@ def read_documents(
             return
 
 
-def _to_the_end(watched: _WatchedStream, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
+def _to_the_end(
+    watched: _WatchedStream, options: ReadOptions, counts: InputCounts
+) -> Iterator[Document | Unreadable]:
     """All items of a file; one that cannot be read on from somewhere ends there, in an Unreadable."""
     readers = {
         "warc": warc.read_warc,
@@ -118,9 +120,11 @@ def _unfolds_to_too_much(options: ReadOptions) -> str:
     )
 
 
-def _num_lost(stream: UnpackedStream, error: UnreadableError, options: ReadOptions, counts: InputCounts) -> int:
-    """About how many records are lost where a compressed file is not read on, as it is estimated for JSONL: those that
-    are refuted, and what is left of the file, which has as many to a byte as what was read."""
+def _num_lost(
+    stream: UnpackedStream, error: UnreadableError, options: ReadOptions, counts: InputCounts
+) -> int:
+    """About how many records are lost where a compressed file is not read on, as it is estimated for JSONL:
+    those that are refuted, and what is left of the file, which has as many to a byte as what was read."""
     num = counts.num_records if isinstance(error, RefutedError) else 0
     if stream.num_packed and options.size is not None:
         num += counts.num_records * max(options.size - stream.num_packed, 0) // stream.num_packed
@@ -139,9 +143,9 @@ def _with_its_kind(first: Unreadable, watched: _WatchedStream, options: ReadOpti
 
 
 def why_no_reader(head: bytes, name: str, max_window_bytes: int) -> str | None:
-    """Why a file of this name that begins with these bytes (HEAD_BYTES of them, or all there are) cannot be read as it
-    is, and what to do: another format, also inside a compressed file, or a window above `max_window_bytes`. None where
-    it can, and where only more of it tells."""
+    """Why a file of this name that begins with these bytes (HEAD_BYTES of them, or all there are) cannot be
+    read as it is, and what to do: another format, also inside a compressed file, or a window above
+    `max_window_bytes`. None where it can, and where only more of it tells."""
     if why := why_not_read(head, name):
         return why
     try:
@@ -154,8 +158,8 @@ def why_no_reader(head: bytes, name: str, max_window_bytes: int) -> str | None:
 
 
 class _WatchedStream:
-    """A stream that remembers what it raised: the libraries that decode formats raise OSError for damaged content too,
-    and a connection that broke off must not look like it."""
+    """A stream that remembers what it raised: the libraries that decode formats raise OSError for damaged
+    content too, and a connection that broke off must not look like it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -173,12 +177,12 @@ class _WatchedStream:
 
 
 def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None) -> Document:
-    """The document at byte `offset` of a WARC (of a WACZ as `stages.reading.wacz` counts them; of a JSONL file, and of
-    a WARC in bzip2 or xz: of its decompressed bytes; of a Parquet file: the row), the same as `read_documents` gives
-    there. ValueError says what is there instead.
+    """The document at byte `offset` of a WARC (of a WACZ as `stages.reading.wacz` counts them; of a JSONL
+    file, and of a WARC in bzip2 or xz: of its decompressed bytes; of a Parquet file: the row), the same as
+    `read_documents` gives there. ValueError says what is there instead.
 
-    Of several records in one compressed member, and of several elements in a row, it is the document with `doc_id`,
-    else the first."""
+    Of several records in one compressed member, and of several elements in a row, it is the document with
+    `doc_id`, else the first."""
     readers = {
         "warc": warc.read_warc_at,
         "wacz": wacz.read_wacz_at,
@@ -198,12 +202,14 @@ def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes 
 
 
 def heads_at(stream: BinaryIO, offset: int, options: ReadOptions) -> tuple[bytes, bytes]:
-    """The head of the record at byte `offset` of a WARC or ARC file, and the HTTP head in it, as they stand there; both
-    empty for other formats, whose rows have none. ValueError where no record begins there."""
+    """The head of the record at byte `offset` of a WARC or ARC file, and the HTTP head in it, as they stand
+    there; both empty for other formats, whose rows have none. ValueError where no record begins there."""
     try:
         if detect_format(stream, options) != "warc":
             return b"", b""
-        return warc.read_heads_at(content_stream(stream, options.max_window_bytes), offset, options.max_window_bytes)
+        return warc.read_heads_at(
+            content_stream(stream, options.max_window_bytes), offset, options.max_window_bytes
+        )
     except UnreadableError as error:
         raise ValueError(f"{options.file} at offset {offset} cannot be read: {error}") from error
 
@@ -213,11 +219,14 @@ def _with_language(document: Document, options: ReadOptions) -> Document:
 
 
 def read_numbered(stream: BinaryIO, offset: int, number: int, options: ReadOptions) -> Document:
-    """The document with this number, from 0, among those at one place of a file; ValueError if there is none."""
+    """The document with this number, from 0, among those at one place of a file; ValueError if there is
+    none."""
     if not number:
         return read_one(stream, offset, options)
     found = (
-        item for item in read_documents(stream, options) if isinstance(item, Document) and item.place.offset == offset
+        item
+        for item in read_documents(stream, options)
+        if isinstance(item, Document) and item.place.offset == offset
     )
     document = next(islice(found, number, None), None)
     if document is None:
@@ -227,7 +236,8 @@ def read_numbered(stream: BinaryIO, offset: int, number: int, options: ReadOptio
 
 @contextmanager
 def stream_of_records(stream: BinaryIO, offset: int, options: ReadOptions) -> Iterator[Stream]:
-    """The stream in which a record of a WARC, ARC or WACZ file lies at the offset that `read_documents` gives."""
+    """The stream in which a record of a WARC, ARC or WACZ file lies at the offset that `read_documents`
+    gives."""
     if detect_format(stream, options) != "wacz":
         yield stream
         return
@@ -236,8 +246,8 @@ def stream_of_records(stream: BinaryIO, offset: int, options: ReadOptions) -> It
 
 
 def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
-    """`warc` (which ARC and WET are too), `wacz`, `jsonl` or `parquet`: by the options, else the file's name, else its
-    first bytes; these alone tell WACZ from WARC where it is named otherwise."""
+    """`warc` (which ARC and WET are too), `wacz`, `jsonl` or `parquet`: by the options, else the file's name,
+    else its first bytes; these alone tell WACZ from WARC where it is named otherwise."""
     kind = _named_format(options)
     if kind is None:
         stream.seek(0)
@@ -245,7 +255,9 @@ def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
         if head == PARQUET_MAGIC:
             return "parquet"
         kind = (
-            "jsonl" if not wacz.is_zip(stream) and jsonl.looks_like_jsonl(stream, options.max_window_bytes) else "warc"
+            "jsonl"
+            if not wacz.is_zip(stream) and jsonl.looks_like_jsonl(stream, options.max_window_bytes)
+            else "warc"
         )
     return "wacz" if kind == "warc" and wacz.is_zip(stream) else kind
 

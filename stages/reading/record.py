@@ -1,9 +1,8 @@
 """One record of a WARC or ARC file to a Document without its place.
 
-Documents are `response`, `resource` and `conversion` records with the HTTP status 200 or none whose payload is HTML or
-text: by its MIME type (`sniff.is_document_type`), or where that says nothing, by what a tool found or the first bytes
-show. Of every other record only type, MIME type and status are kept.
-"""
+Documents are `response`, `resource` and `conversion` records with the HTTP status 200 or none whose payload
+is HTML or text: by its MIME type (`sniff.is_document_type`), or where that says nothing, by what a tool found
+or the first bytes show. Of every other record only type, MIME type and status are kept."""
 
 from __future__ import annotations
 
@@ -35,7 +34,8 @@ DOCUMENT_TYPES: Final = frozenset({"response", "resource", "conversion"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A record's type, MIME type of its payload (None: not given) and HTTP status, and the document if it is one."""
+    """A record's type, MIME type of its payload (None: not given) and HTTP status, and the document if it is
+    one."""
 
     kind: str
     mime: str | None
@@ -61,8 +61,8 @@ class _Payload:
 
 
 def read_record(content: Content, options: ReadOptions, end: int | None = None) -> Record:
-    """The record that begins here; the content is left behind its block. MalformedError if it is not whole, LengthError
-    if only its length is wrong.
+    """The record that begins here; the content is left behind its block. MalformedError if it is not whole,
+    LengthError if only its length is wrong.
 
     `end`: where in the content its block ends, whatever length it gives."""
     head = read_head(content)
@@ -92,7 +92,8 @@ def _shows_html(content: Content, payload: _Payload) -> bool:
 
 
 def _http_head(content: Content, head: RecordHead, length: int) -> HttpHead | None:
-    """The HTTP head that the record's block begins with, taken; None, and nothing taken, where there is none."""
+    """The HTTP head that the record's block begins with, taken; None, and nothing taken, where there is
+    none."""
     if not head.may_be_http or content.peek(5) != b"HTTP/":
         return None
     limit = min(length, MAX_HEADER_BYTES)
@@ -130,7 +131,8 @@ def _read_document(content: Content, payload: _Payload, options: ReadOptions, *,
 
 
 def _plain_text(payload: bytes, encoding: str | None, hint: str | None, limit: int) -> tuple[str, str | None]:
-    """The text of a payload that is not HTML, and its charset; no text where it inflates beyond `limit` bytes."""
+    """The text of a payload that is not HTML, and its charset; no text where it inflates beyond `limit`
+    bytes."""
     try:
         return decode_text(decode_body(payload, encoding, limit), hint, is_html=False)
     except BodyTooLongError:
@@ -138,7 +140,8 @@ def _plain_text(payload: bytes, encoding: str | None, hint: str | None, limit: i
 
 
 class _Hashes:
-    """raw_hash and doc_id (see `ids.content_hash` and `ids.warc_doc_id`) of a payload that comes in pieces."""
+    """raw_hash and doc_id (see `ids.content_hash` and `ids.warc_doc_id`) of a payload that comes in
+    pieces."""
 
     def __init__(self, record_id: str, url: str, num_bytes: int) -> None:
         self._raw = blake3()

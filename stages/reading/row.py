@@ -1,5 +1,5 @@
-"""One row of a JSONL or Parquet file, a mapping from field to value, to a Document; or to one for each element of a
-list in it."""
+"""One row of a JSONL or Parquet file, a mapping from field to value, to a Document; or to one for each
+element of a list in it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ LIST: Final = "[]"
 """Behind the name of a field that is a list: its elements are meant."""
 
 _MAX_REPEATED_BYTES: Final = 64 << 20
-"""What the elements of a row's lists may repeat of its other fields. Past it these stand in the first element's
-metadata alone: of a row with a million elements and a megabyte beside them, all would take a terabyte."""
+"""What the elements of a row's lists may repeat of its other fields. Past it these stand in the first
+element's metadata alone: of a row with a million elements and a megabyte beside them, all would take a
+terabyte."""
 
 _ID, _URL, _DATES = "id", "url", ("captured_at", "date")
 _SHOWN_FIELDS: Final = 20
@@ -53,8 +54,8 @@ Keys = tuple[str, ...]
 
 
 class _Element(NamedTuple):
-    """A row with one element in the place of each list that the text lies in. `lists` are those: the keys of each, and
-    the number of the element, from 0. The row itself has none."""
+    """A row with one element in the place of each list that the text lies in. `lists` are those: the keys of
+    each, and the number of the element, from 0. The row itself has none."""
 
     row: Mapping[str, Any]
     lists: tuple[tuple[Keys, int], ...] = ()
@@ -66,14 +67,15 @@ class _Element(NamedTuple):
 def documents_from_row(
     row: Mapping[str, Any], number: int, place: Place, options: ReadOptions
 ) -> Iterable[Document | UnreadableError]:
-    """The documents that a row describes: one; or, where the name of the text leads into lists (`files[].content`), one
-    for each element, with an error in place of each that holds none. BadRowError if there is no such text.
+    """The documents that a row describes: one; or, where the name of the text leads into lists
+    (`files[].content`), one for each element, with an error in place of each that holds none. BadRowError if
+    there is no such text.
 
-    A text that is null, or lies in a field or an element that is null, is an empty one. Without a given id (a text or a
-    whole number) a row is named by its `number`, from 0; an element by that or the row's id and its own number in
-    brackets, as `17[0]`, or by an id that lies in the element itself. Every other field goes into `metadata` as JSON,
-    an `id` or `url` that is of another kind too; a list that is gone into stands there as the one element. A text above
-    `max_document_bytes` is hashed but not held."""
+    A text that is null, or lies in a field or an element that is null, is an empty one. Without a given id (a
+    text or a whole number) a row is named by its `number`, from 0; an element by that or the row's id and its
+    own number in brackets, as `17[0]`, or by an id that lies in the element itself. Every other field goes
+    into `metadata` as JSON, an `id` or `url` that is of another kind too; a list that is gone into stands
+    there as the one element. A text above `max_document_bytes` is hashed but not held."""
     name = options.fields.text
     if LIST not in name or name in row:
         return (_document(_Element(row), number, place, options),)
@@ -96,10 +98,13 @@ def _documents_of_elements(
 
 
 def items_of_row(
-    documents: Callable[[], Iterable[Document | UnreadableError]], place: Place, counts: InputCounts, num_lost: int
+    documents: Callable[[], Iterable[Document | UnreadableError]],
+    place: Place,
+    counts: InputCounts,
+    num_lost: int,
 ) -> Iterable[Document | Unreadable]:
-    """What `documents` gives of a row, counted, and what of it is unreadable. Where the row itself is, `num_lost` are
-    lost."""
+    """What `documents` gives of a row, counted, and what of it is unreadable. Where the row itself is,
+    `num_lost` are lost."""
     try:
         with unreadable_for_any_error():
             found = documents()
@@ -114,7 +119,8 @@ def items_of_row(
 def _items_of_elements(
     found: Iterable[Document | UnreadableError], place: Place, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
-    """The same of a row with lists. One that holds no element is a record of a type of its own and gives nothing."""
+    """The same of a row with lists. One that holds no element is a record of a type of its own and gives
+    nothing."""
     num_found = 0
     try:
         with unreadable_for_any_error():
@@ -131,7 +137,9 @@ def _items_of_elements(
         yield _unreadable(error, place, 1)
 
 
-def item_at(items: Iterable[Document | Unreadable], offset: int, doc_id: bytes | None) -> Document | Unreadable | None:
+def item_at(
+    items: Iterable[Document | Unreadable], offset: int, doc_id: bytes | None
+) -> Document | Unreadable | None:
     """What was read at `offset`: the document of `doc_id`, or else the first; None if there is nothing."""
     first = None
     for item in items:
@@ -160,13 +168,18 @@ def _document(element: _Element, number: int, place: Place, options: ReadOptions
     fields = options.fields
     text, text_keys = _text(element, fields.text)
     data = text.data if isinstance(text, LongText) else memoryview(text.encode("utf-8", "surrogatepass"))
-    given, id_keys = _field(element, fields.id, _ID, (str, int), key="source.id_field", expected="a text or a number")
+    given, id_keys = _field(
+        element, fields.id, _ID, (str, int), key="source.id_field", expected="a text or a number"
+    )
     url, url_keys = _field(element, fields.url, _URL, (str,), key="source.url_field", expected="a text")
     name = None if given is None or given == "" else str(given)
     if element.lists:
         of_id = () if name is None else id_keys
         inside = _numbers(index for keys, index in element.lists if of_id[: len(keys)] != keys)
-        row_name, name = f"{number if name is None else name}{inside}", None if name is None else name + inside
+        row_name, name = (
+            f"{number if name is None else name}{inside}",
+            None if name is None else name + inside,
+        )
     else:
         row_name = str(number) if name is None else name
     return Document(
@@ -190,7 +203,8 @@ def _numbers(indices: Iterable[int]) -> str:
 
 
 def document_of_long_row(number: int, raw_hash: bytes, place: Place, options: ReadOptions) -> Document:
-    """The document of a row that is too long to be read: what is known of it is the hash and length of its bytes."""
+    """The document of a row that is too long to be read: what is known of it is the hash and length of its
+    bytes."""
     return Document(
         doc_id=ids.row_doc_id(options.source, options.file, str(number), memoryview(raw_hash)),
         source=options.source,
@@ -202,8 +216,8 @@ def document_of_long_row(number: int, raw_hash: bytes, place: Place, options: Re
 
 
 def no_such_field(what: str, name: str, key: str, names: Iterable[str]) -> str:
-    """What is wrong with a file or row that lacks the field of its text. Odd names are not shown: in a row they may be
-    text of a page."""
+    """What is wrong with a file or row that lacks the field of its text. Odd names are not shown: in a row
+    they may be text of a page."""
     plain = [each for each in names if _PLAIN_NAME.fullmatch(each)][: _SHOWN_FIELDS + 1]
     shown = ", ".join(plain[:_SHOWN_FIELDS]) + (", …" if len(plain) > _SHOWN_FIELDS else "")
     return f"there is no {what} {name!r}, only {shown or 'none'}: name the right one as {key}"
@@ -213,8 +227,9 @@ _ABSENT: Final = object()
 
 
 def next_step(parts: Keys, names: Container[str]) -> tuple[str, int, Keys] | None:
-    """Where a path of these parts goes on among fields of these names: the field, how many lists are gone into there,
-    and the parts behind it; None if nowhere. A field whose own name has dots or brackets goes before nested ones."""
+    """Where a path of these parts goes on among fields of these names: the field, how many lists are gone
+    into there, and the parts behind it; None if nowhere. A field whose own name has dots or brackets goes
+    before nested ones."""
     for num in range(len(parts), 0, -1):
         name, num_lists = ".".join(parts[:num]), 0
         while name not in names and name.endswith(LIST):
@@ -225,9 +240,9 @@ def next_step(parts: Keys, names: Container[str]) -> tuple[str, int, Keys] | Non
 
 
 def _find(element: _Element, name: str) -> tuple[Any, Keys, bool]:
-    """The value of a field or _ABSENT, its keys (none where it lies in a null), and whether it is a list that the name
-    goes into and the element does not stand for. Called for every field of every row: the whole name is looked up
-    first, and a path is made only where there is none."""
+    """The value of a field or _ABSENT, its keys (none where it lies in a null), and whether it is a list that
+    the name goes into and the element does not stand for. Called for every field of every row: the whole name
+    is looked up first, and a path is made only where there is none."""
     row = element.row
     if name in row:
         return row[name], (name,), False
@@ -268,7 +283,8 @@ class _Budget:
 
 
 def _elements(element: _Element, fields: RowFields, budget: _Budget) -> Iterator[_Element]:
-    """The row once for each element of the lists that its text lies in. BadRowError if one of them is none."""
+    """The row once for each element of the lists that its text lies in. BadRowError if one of them is
+    none."""
     value, keys, is_list = _find(element, fields.text)
     if not is_list:
         yield element
@@ -276,14 +292,17 @@ def _elements(element: _Element, fields: RowFields, budget: _Budget) -> Iterator
     if value is None:
         return
     if isinstance(value, str | bytes | LongText) or not isinstance(value, Sequence):
-        raise BadRowError(f"the field {'.'.join(keys)!r} is {_kind(value)}: expected a list (source.text_field)")
+        raise BadRowError(
+            f"the field {'.'.join(keys)!r} is {_kind(value)}: expected a list (source.text_field)"
+        )
     with_each = _without(element.row, keys)
     first = with_each
     if len(value) > 1 and not budget.holds(with_each, len(value) - 1):
         with_each = _only(with_each, _named(element, fields))
         if not budget.holds(with_each, len(value) - 1):
             raise BadRowError(
-                f"its id, URL and date would be repeated {len(value)} times: more than {_MAX_REPEATED_BYTES} bytes"
+                f"its id, URL and date would be repeated {len(value)} times: more than {_MAX_REPEATED_BYTES}"
+                f" bytes"
             )
     for index in range(len(value)):
         each = value[index]
@@ -320,11 +339,13 @@ def _text(element: _Element, name: str) -> tuple[str | LongText, Keys]:
 def _field(
     element: _Element, named: str | None, usual: str, kinds: tuple[type, ...], *, key: str, expected: str
 ) -> tuple[Any, Keys]:
-    """The value of the field that is `named` in the recipe, or of the usual one, and its keys; None where there is
-    none, and no keys where what is there is not taken."""
+    """The value of the field that is `named` in the recipe, or of the usual one, and its keys; None where
+    there is none, and no keys where what is there is not taken."""
     value, keys, is_list = _find(element, named or usual)
     if is_list:
-        raise BadRowError(f"the field {named!r} ({key}) lies in a list that source.text_field does not go into")
+        raise BadRowError(
+            f"the field {named!r} ({key}) lies in a list that source.text_field does not go into"
+        )
     if value is _ABSENT or value is None:
         return None, keys
     value = _as_text(value)
@@ -336,7 +357,8 @@ def _field(
 
 
 def _as_text(value: Any) -> Any:
-    """Bytes as the text that they are in UTF-8, as writers that do not mark texts have them; all else as it is."""
+    """Bytes as the text that they are in UTF-8, as writers that do not mark texts have them; all else as it
+    is."""
     if not isinstance(value, bytes):
         return value
     try:
@@ -367,12 +389,14 @@ def _kind(value: Any) -> str:
 
 def _iso(value: Any) -> str | None:
     value = _as_text(value)
-    return iso_date(value.isoformat() if isinstance(value, date) else value if isinstance(value, str) else None)
+    return iso_date(
+        value.isoformat() if isinstance(value, date) else value if isinstance(value, str) else None
+    )
 
 
 def _metadata(row: Mapping[str, Any], taken: tuple[Keys, ...]) -> str | None:
-    """All fields but those that are taken, as JSON. An id that is an object, as databases export it, and a list of URLs
-    are in no column."""
+    """All fields but those that are taken, as JSON. An id that is an object, as databases export it, and a
+    list of URLs are in no column."""
     rest: Mapping[str, Any] = {**row}
     for keys in taken:
         if len(keys) > 1:
@@ -419,8 +443,9 @@ def _only(row: Mapping[str, Any], kept: Iterable[Keys]) -> Mapping[str, Any]:
 
 
 def _to_json(fields: Mapping[str, Any]) -> str:
-    """The fields as JSON, sorted; null for the numbers that JSON does not have. These are rare, and a copy of every
-    row without them would cost more than the encoding: so they are looked for when the encoder has met one."""
+    """The fields as JSON, sorted; null for the numbers that JSON does not have. These are rare, and a copy of
+    every row without them would cost more than the encoding: so they are looked for when the encoder has met
+    one."""
     try:
         return _ENCODER.encode(fields)
     except ValueError:

@@ -27,19 +27,20 @@ _FOR_MACHINES: Final = frozenset({
     "text/x-component", "text/x-cross-domain-policy", "text/x-ecmascript", "text/x-javascript", "text/x-json",
     "text/x-vcard",
 })  # fmt: skip
-"""Of `text/*`, what is written for programs: styles and scripts (as the HTML standard lists their types), answers of
-name servers, records of calendars and address books, data."""
+"""Of `text/*`, what is written for programs: styles and scripts (as the HTML standard lists their types),
+answers of name servers, records of calendars and address books, data."""
 _SCRIPT = re.compile(r"text/javascript1\.\d")
 
 _SPACES: Final = rb"\t\n\f\r "
 _HTML = re.compile(
     rb"[%(s)b]*+<(?:!--|(?:!doctype[%(s)b]++html|html|head|script|iframe|h1|div|font|table|a|style|title|b|body|br|p)"
     rb"[%(s)b/>])"
-    rb"|[%(s)b]*+<\?xml[%(s)b][^>]*+>(?:[%(s)b]|<!--.*?-->)*+<(?:!doctype[%(s)b]++)?html[%(s)b/>]" % {b"s": _SPACES},
+    rb"|[%(s)b]*+<\?xml[%(s)b][^>]*+>(?:[%(s)b]|<!--.*?-->)*+<(?:!doctype[%(s)b]++)?html[%(s)b/>]"
+    % {b"s": _SPACES},
     re.IGNORECASE | re.DOTALL,
 )
-"""The tags that HTML may begin with, behind white space (the same, section 7.1); and XHTML behind an XML declaration.
-Browsers want a space or `>` behind the tag; here it may be any white space."""
+"""The tags that HTML may begin with, behind white space (the same, section 7.1); and XHTML behind an XML
+declaration. Browsers want a space or `>` behind the tag; here it may be any white space."""
 
 
 def is_known(mime: str | None) -> bool:
@@ -48,8 +49,8 @@ def is_known(mime: str | None) -> bool:
 
 
 def is_document_type(mime: str, more: Collection[str]) -> bool:
-    """Whether payloads of a MIME type are documents: a type with `html`, or `text/*` but for what programs read; and
-    what `more` lists (types, or `text/*` for all that begin so, or `*/*`)."""
+    """Whether payloads of a MIME type are documents: a type with `html`, or `text/*` but for what programs
+    read; and what `more` lists (types, or `text/*` for all that begin so, or `*/*`)."""
     if more and (mime in more or mime.partition("/")[0] + "/*" in more or "*/*" in more):
         return True
     if mime in _FOR_MACHINES or _SCRIPT.fullmatch(mime):

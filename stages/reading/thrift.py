@@ -18,7 +18,8 @@ class ThriftError(ValueError):
 
 
 class CompactReader:
-    """Numbers and structs are read, all else is passed over; with `keeps_lists`, lists of structs are read too.
+    """Numbers and structs are read, all else is passed over; with `keeps_lists`, lists of structs are read
+    too.
 
     IndexError where what is read goes on behind the data; ThriftError where it nests too deep, or more than
     `most_bytes` have to be looked at one by one (texts are passed over at once)."""

@@ -1,5 +1,5 @@
-"""A bzip2 or xz file as the stream of what it unfolds to: its streams cut the content anywhere, also within a record,
-so that records have their places in the content, as the lines of JSONL have."""
+"""A bzip2 or xz file as the stream of what it unfolds to: its streams cut the content anywhere, also within a
+record, so that records have their places in the content, as the lines of JSONL have."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from stages.reading.magic import HEAD_BYTES, is_streamed
 from stages.reading.members import read_through
 
 _KEPT_BYTES: Final = 32 << 20
-"""Content that is kept behind the place of reading, so that looking for the next record behind a damaged one does not
-begin at the file's first byte each time."""
+"""Content that is kept behind the place of reading, so that looking for the next record behind a damaged one
+does not begin at the file's first byte each time."""
 
 
 def content_stream(stream: BinaryIO, max_window_bytes: int) -> BinaryIO:
@@ -25,8 +25,8 @@ def content_stream(stream: BinaryIO, max_window_bytes: int) -> BinaryIO:
 
 
 class UnpackedStream(io.RawIOBase):
-    """What a compressed stream unfolds to. Going back further than 32 MiB begins it anew. DamagedError and WindowError
-    from `read`, which gives some bytes and never the rest of the content."""
+    """What a compressed stream unfolds to. Going back further than 32 MiB begins it anew. DamagedError and
+    WindowError from `read`, which gives some bytes and never the rest of the content."""
 
     def __init__(self, stream: BinaryIO, max_window_bytes: int) -> None:
         super().__init__()

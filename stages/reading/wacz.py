@@ -1,9 +1,9 @@
 """WACZ files (https://specs.webrecorder.net/wacz/1.1.1): the WARC files in the folder `archive` of a zip.
 
-The zip's directory says where each of them lies. One that is stored, as the standard has it, is read where it lies: its
-records' offsets are those in the zip. One that is deflated is unpacked, and its records' offsets are counted behind the
-zip's last byte, as if all that are deflated stood there unpacked, in the order in which they lie in it.
-"""
+The zip's directory says where each of them lies. One that is stored, as the standard has it, is read where it
+lies: its records' offsets are those in the zip. One that is deflated is unpacked, and its records' offsets
+are counted behind the zip's last byte, as if all that are deflated stood there unpacked, in the order in
+which they lie in it."""
 
 from __future__ import annotations
 
@@ -25,31 +25,40 @@ from stages.document import Document
 from stages.reading.content import Cursor
 from stages.reading.magic import GZIP_MAGIC, ZSTD_MAGIC
 from stages.reading.members import PIECE_BYTES
-from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
+from stages.reading.options import (
+    InputCounts,
+    ReadOptions,
+    Unreadable,
+    UnreadableError,
+    unreadable_for_any_error,
+)
 from stages.reading.warc import read_record_at, read_records
 
 _MAGIC: Final = (b"PK\x03\x04", b"PK\x05\x06")
 _ARCHIVE = re.compile(r"(?:.*/)?archive/(?:.*/)?[^/]+\.w?arc(?:\.gz|\.zst)?", re.IGNORECASE | re.DOTALL)
-"""Of the names with `/` for a backslash, which some programs write. Who packs a folder again has it below another."""
+"""Of the names with `/` for a backslash, which some programs write. Who packs a folder again has it below
+another."""
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
-"""What a zip has before each file (APPNOTE.TXT, section 4.3.7): its mark, the lengths of a name and an extra field."""
+"""What a zip has before each file (APPNOTE.TXT, section 4.3.7): its mark, the lengths of a name and an extra
+field."""
 _ENCRYPTED: Final = 1  # a bit of the flags (section 4.4.4)
 _MAX_DIRECTORY_BYTES: Final = 4 << 20
 """A directory takes twenty times as much in memory."""
 _MAX_UNPACKED_BYTES: Final = 16 << 30
-"""Of a deflated member: what is unpacked lies in a temporary file. Crawlers begin a new WARC file after 1 GB."""
+"""Of a deflated member: what is unpacked lies in a temporary file. Crawlers begin a new WARC file after 1
+GB."""
 _IN_MEMORY_BYTES: Final = 16 << 20
 _MOST_TIMES: Final = 100
-"""How often longer a compressed WARC file may be than what it is deflated to, where deflating gains nothing: each of
-two codings gives 1,032 bytes for one, so that a small file could keep a machine busy for days."""
+"""How often longer a compressed WARC file may be than what it is deflated to, where deflating gains nothing:
+each of two codings gives 1,032 bytes for one, so that a small file could keep a machine busy for days."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
-    """A WARC file of the zip: `header`, where it begins there with its local header; `num_packed`, its bytes behind
-    that; `num_bytes`, unpacked; `next_header`, where another begins, or the zip's end. `begin`: the offset of its first
-    byte, None for one that is stored, as that is only known from its local header. `error`: why it cannot be read; then
-    `num_packed` bytes from `header` on are unreadable."""
+    """A WARC file of the zip: `header`, where it begins there with its local header; `num_packed`, its bytes
+    behind that; `num_bytes`, unpacked; `next_header`, where another begins, or the zip's end. `begin`: the
+    offset of its first byte, None for one that is stored, as that is only known from its local header.
+    `error`: why it cannot be read; then `num_packed` bytes from `header` on are unreadable."""
 
     header: int
     num_packed: int
@@ -62,8 +71,8 @@ class _Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Directory:
-    """The zip's bytes, its WARC files in the order of their offsets, where those offsets end, and how many other files
-    it has."""
+    """The zip's bytes, its WARC files in the order of their offsets, where those offsets end, and how many
+    other files it has."""
 
     size: int
     members: tuple[_Member, ...]
@@ -78,8 +87,8 @@ def is_zip(stream: BinaryIO) -> bool:
 
 
 def read_wacz(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
-    """The documents and unreadable stretches of a WACZ file, which together with the counted records tile its WARC
-    files. Where its directory cannot be read, records are looked for in all its bytes."""
+    """The documents and unreadable stretches of a WACZ file, which together with the counted records tile its
+    WARC files. Where its directory cannot be read, records are looked for in all its bytes."""
     counts.end = options.size
     try:
         with unreadable_for_any_error():
@@ -93,7 +102,9 @@ def read_wacz(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> It
     for _ in range(directory.num_others):
         counts.note("other_members")
     if not directory.members:
-        reason = "a zip file without a WARC file in a folder `archive`, so no WACZ: unpack it, and name its files"
+        reason = (
+            "a zip file without a WARC file in a folder `archive`, so no WACZ: unpack it, and name its files"
+        )
         yield Unreadable(file=options.file, offset=0, length=directory.size, error=reason)
     for member in directory.members:
         yield from _read_member(stream, member, options, counts)
@@ -115,8 +126,8 @@ def read_wacz_at(
 
 @contextmanager
 def archive_at(stream: BinaryIO, offset: int) -> Iterator[_Stored | _Deflated | None]:
-    """The WARC file among whose records one of this offset may be, as a stream over such offsets; None where the zip
-    does not say, and records lie where they lie."""
+    """The WARC file among whose records one of this offset may be, as a stream over such offsets; None where
+    the zip does not say, and records lie where they lie."""
     archive = None
     with suppress(UnreadableError), unreadable_for_any_error():
         member = _member_at(_read_directory(stream), offset)
@@ -163,7 +174,9 @@ def _read_directory(stream: BinaryIO) -> _Directory:
             crc=entry.CRC,
         )
         if not 0 <= first < behind <= size:
-            members.append(replace(member, header=reached, num_packed=0, error="a member of the zip lies beyond it"))
+            members.append(
+                replace(member, header=reached, num_packed=0, error="a member of the zip lies beyond it")
+            )
             continue
         reason = _why_not(entry, reached)
         if reason is not None:
@@ -189,7 +202,8 @@ def _why_not(entry: zipfile.ZipInfo, reached: int) -> str | None:
         return f"a member of the zip is packed by method {entry.compress_type} ({known}): unpack it, and name its files"
     if entry.compress_type == zipfile.ZIP_STORED and entry.compress_size != entry.file_size:
         return (
-            f"a member of the zip is stored, and has {entry.compress_size} bytes there and {entry.file_size} unpacked"
+            f"a member of the zip is stored, and has {entry.compress_size} bytes there and"
+            f" {entry.file_size} unpacked"
         )
     if entry.compress_type == zipfile.ZIP_DEFLATED and entry.file_size > _MAX_UNPACKED_BYTES:
         return f"a member of the zip has {entry.file_size} bytes unpacked: unpack it, and name its files"
@@ -197,8 +211,9 @@ def _why_not(entry: zipfile.ZipInfo, reached: int) -> str | None:
 
 
 class _BoundedReads:
-    """The stream as zipfile reads it. What a hostile zip says of its directory could lead it before the first byte,
-    which a file calls a failure of its own, or to read as much as the zip is long: each is an UnreadableError."""
+    """The stream as zipfile reads it. What a hostile zip says of its directory could lead it before the first
+    byte, which a file calls a failure of its own, or to read as much as the zip is long: each is an
+    UnreadableError."""
 
     def __init__(self, stream: BinaryIO, size: int) -> None:
         self._stream, self._size = stream, size
@@ -242,7 +257,9 @@ def _read_member(
         if archive.error is not None:
             yield unreadable(archive.reached, archive.end - archive.reached, archive.error)
         elif archive.crc != member.crc and not num_unreadable:
-            reason = "the zip's checksum of a member says that it held something else than what was read of it"
+            reason = (
+                "the zip's checksum of a member says that it held something else than what was read of it"
+            )
             yield unreadable(archive.end, 0, reason)
 
 
@@ -299,11 +316,11 @@ class _Stored:
 
 
 class _Deflated:
-    """A WARC file that is deflated in the zip, as a stream over the offsets from `begin` to `end`. It is unpacked as
-    far as it is read, and kept in a temporary file, for damage is looked at twice.
+    """A WARC file that is deflated in the zip, as a stream over the offsets from `begin` to `end`. It is
+    unpacked as far as it is read, and kept in a temporary file, for damage is looked at twice.
 
-    `crc` covers what was unpacked, up to `reached`; `error`: why there is no more, if that is not the end, or what else
-    is wrong."""
+    `crc` covers what was unpacked, up to `reached`; `error`: why there is no more, if that is not the end, or
+    what else is wrong."""
 
     def __init__(self, packed: Cursor, begin: int, end: int) -> None:
         self.begin = self.reached = self._at = begin

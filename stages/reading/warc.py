@@ -1,8 +1,7 @@
 """WARC (ISO 28500) and ARC files to documents: gzip per record, zstd per record, or plain.
 
-Nothing is lost in silence: what does not read as whole records is an Unreadable stretch, and reading resumes at the
-next record behind it. A record is given out only when what follows it shows that it is whole.
-"""
+Nothing is lost in silence: what does not read as whole records is an Unreadable stretch, and reading resumes
+at the next record behind it. A record is given out only when what follows it shows that it is whole."""
 
 from __future__ import annotations
 
@@ -27,7 +26,13 @@ from stages.reading.head import (
 from stages.reading.headers import END_OF_HEADERS, MAX_HEADER_BYTES
 from stages.reading.magic import GZIP_MAGIC, ZSTD_MAGIC
 from stages.reading.members import CompressedMember, learn_dictionary, open_member, skip_frame
-from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError, unreadable_for_any_error
+from stages.reading.options import (
+    InputCounts,
+    ReadOptions,
+    Unreadable,
+    UnreadableError,
+    unreadable_for_any_error,
+)
 from stages.reading.record import Record, read_record
 
 _PROBE_BYTES: Final = 256 << 10
@@ -46,16 +51,21 @@ _NEXT_GZIP = re.compile(b"(?=" + re.escape(GZIP_MAGIC) + b")")
 _NEXT_ZSTD = re.compile(b"(?=" + re.escape(ZSTD_MAGIC) + b")")
 _LONGEST_MAGIC: Final = 16
 """More bytes than any of these patterns looks at, but for NEXT_ARC."""
-_NEXT_OF_ANY = re.compile(b"|".join(pattern.pattern for pattern in (NEXT_WARC, NEXT_ARC, _NEXT_GZIP, _NEXT_ZSTD)))
+_NEXT_OF_ANY = re.compile(
+    b"|".join(pattern.pattern for pattern in (NEXT_WARC, NEXT_ARC, _NEXT_GZIP, _NEXT_ZSTD))
+)
 
 
 def read_warc(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
-    """The documents and unreadable stretches of a WARC or ARC file, which together with the counted records tile it."""
+    """The documents and unreadable stretches of a WARC or ARC file, which together with the counted records
+    tile it."""
     counts.end = options.size
     yield from read_records(Cursor(stream, max_window_bytes=options.max_window_bytes), options, counts)
 
 
-def read_records(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
+def read_records(
+    cursor: Cursor, options: ReadOptions, counts: InputCounts
+) -> Iterator[Document | Unreadable]:
     """The same of what the cursor gives, from a file's first byte to its last."""
     if not cursor.peek(1):
         yield Unreadable(file=options.file, offset=cursor.position, length=0, error="the file is empty")
@@ -86,8 +96,9 @@ def read_warc_at(
 def read_record_at(
     cursor: Cursor, offset: int, options: ReadOptions, doc_id: bytes | None = None
 ) -> Document | Unreadable:
-    """The document at `offset` of a file on whose first byte the cursor stands (where a member holds several, that of
-    `doc_id`, else the first), or the Unreadable that begins there. ValueError if another record does."""
+    """The document at `offset` of a file on whose first byte the cursor stands (where a member holds several,
+    that of `doc_id`, else the first), or the Unreadable that begins there. ValueError if another record
+    does."""
     counts = InputCounts()
     learn_dictionary(cursor)
     cursor.seek(offset)
@@ -107,8 +118,9 @@ def read_record_at(
 
 
 def read_heads_at(stream: BinaryIO, offset: int, max_window_bytes: int) -> tuple[bytes, bytes]:
-    """The head of the record at byte `offset` of a WARC or ARC file, and the HTTP head that its block begins with
-    (empty where there is none), as they stand there: for people. UnreadableError where no record begins there."""
+    """The head of the record at byte `offset` of a WARC or ARC file, and the HTTP head that its block begins
+    with (empty where there is none), as they stand there: for people. UnreadableError where no record begins
+    there."""
     cursor = Cursor(stream, max_window_bytes=max_window_bytes)
     learn_dictionary(cursor)
     cursor.seek(offset)
@@ -127,8 +139,8 @@ def _unreadable(error: UnreadableError, options: ReadOptions, offset: int, lengt
 
 
 def _kind(first: bytes) -> re.Pattern[bytes]:
-    """Where to look for the next record behind damage, once a whole record began with `first`. A file keeps to one
-    kind, so a page that holds a WARC file is not taken for records."""
+    """Where to look for the next record behind damage, once a whole record began with `first`. A file keeps
+    to one kind, so a page that holds a WARC file is not taken for records."""
     if first.startswith(GZIP_MAGIC):
         return _NEXT_GZIP
     if first.startswith(ZSTD_MAGIC):
@@ -139,7 +151,11 @@ def _kind(first: bytes) -> re.Pattern[bytes]:
 def _read_unit(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """What begins at the cursor: one compressed member with its records, or one plain record."""
     member = open_member(cursor)
-    return _read_plain(cursor, options, counts) if member is None else _read_member(cursor, member, options, counts)
+    return (
+        _read_plain(cursor, options, counts)
+        if member is None
+        else _read_member(cursor, member, options, counts)
+    )
 
 
 def _read_plain(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[Document]:
@@ -170,7 +186,8 @@ def _read_member(
         except UnreadableError as error:
             record = error
             if isinstance(error, LengthError) and num_again < _MOST_AGAIN:
-                # A length that is too long leads over whole records, so they are looked for behind this one's head.
+                # A length that is too long leads over whole records, so they are looked for behind this one's
+                # head.
                 num_again += 1
                 content = _content_from(cursor, offset, begin + 1)
                 more = _skip_to_record(content, behind)
@@ -180,7 +197,9 @@ def _read_member(
                         counts.note("mended")
             else:
                 # A header that breaks off leaves the content where the next one begins.
-                more = (content.position > begin and begins_record(content)) or _skip_to_record(content, behind)
+                more = (content.position > begin and begins_record(content)) or _skip_to_record(
+                    content, behind
+                )
         if length is None:
             length = (_end_of_member(cursor, offset) if more else cursor.position) - offset
         if isinstance(record, UnreadableError):
@@ -201,14 +220,17 @@ def _content_from(cursor: Cursor, offset: int, position: int) -> Content:
 
 def _skip_to_record(content: Content, behind: re.Pattern[bytes] | None) -> bool:
     """Pass over what stands before the next record of a member; says whether there is one."""
-    return content.skip_until(behind or NEXT_WARC_LINE, MAX_ARC_HEAD_BYTES if behind is NEXT_ARC else _WARC_LINE_BYTES)
+    return content.skip_until(
+        behind or NEXT_WARC_LINE, MAX_ARC_HEAD_BYTES if behind is NEXT_ARC else _WARC_LINE_BYTES
+    )
 
 
 def _mended(
     cursor: Cursor, offset: int, whole: Content, options: ReadOptions, error: LengthError
 ) -> Record | UnreadableError:
-    """The only record of the member at `offset`, whose length is wrong, up to the end of the member: `whole` is its
-    content, passed over. Some writers count characters in place of bytes, or decode a body that they have counted."""
+    """The only record of the member at `offset`, whose length is wrong, up to the end of the member: `whole`
+    is its content, passed over. Some writers count characters in place of bytes, or decode a body that they
+    have counted."""
     here = cursor.position
     content = _content_from(cursor, offset, 0)
     ends = _ENDS_OF_WARC if next_record(content) is NEXT_WARC_LINE else _ENDS_OF_ARC
@@ -235,8 +257,8 @@ def _counted(record: Record, counts: InputCounts, offset: int, length: int) -> I
 
 
 def _expect_record_or_end(content: Content) -> bool:
-    """Pass over the line ends behind a record; says whether another one follows. LengthError if something else
-    does: then the record's length was wrong."""
+    """Pass over the line ends behind a record; says whether another one follows. LengthError if something
+    else does: then the record's length was wrong."""
     if not content.skip_blank():
         return False
     if not begins_record(content):
@@ -263,7 +285,8 @@ def _seek_record(cursor: Cursor, pattern: re.Pattern[bytes]) -> None:
     """Move the cursor on to the next place where a record begins, or to the end of the file."""
     looked_at = MAX_ARC_HEAD_BYTES if pattern in (NEXT_ARC, _NEXT_OF_ANY) else _LONGEST_MAGIC
     while window := cursor.peek(READ_BYTES + _PROBE_BYTES):
-        # What lies behind READ_BYTES is there for _begins_record: searched as well, each byte would be five times.
+        # What lies behind READ_BYTES is there for _begins_record: searched as well, each byte would be five
+        # times.
         for match in pattern.finditer(window, 0, READ_BYTES + looked_at):
             if match.start() >= READ_BYTES:
                 break

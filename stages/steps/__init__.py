@@ -1,1 +1,2 @@
-"""The steps of a source's chain that are one module each, in order: url, prefilter, parse, language, classifier, …"""
+"""The steps of a source's chain that are one module each, in order: url, prefilter, parse, language,
+classifier, …"""

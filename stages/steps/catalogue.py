@@ -1,7 +1,8 @@
-"""Each step that a source can have, described once: a row of CATALOGUE is all that the rest of the project knows of it.
+"""Each step that a source can have, described once: a row of CATALOGUE is all that the rest of the project
+knows of it.
 
-Chain, recipe, lineage, the identity of a run, `sluice tune` and the report read this table. A new step is a row here,
-its module, and the field of its table in StepTables and in the recipe."""
+Chain, recipe, lineage, the identity of a run, `sluice tune` and the report read this table. A new step is a
+row here, its module, and the field of its table in StepTables and in the recipe."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ class StepTables:
     pii: PiiTable = field(default_factory=PiiTable)
     encoding: str = "cl100k_base"
     end_of_text: str | None = None
-    """The recipe's tokenizer (`tokenize.encoding`, `tokenize.end_of_text`): n-grams of tokens are its tokens."""
+    """The recipe's tokenizer (`tokenize.encoding`, `tokenize.end_of_text`): n-grams of tokens are its
+    tokens."""
     purged: PurgedSets | None = None
     keep_measured: bool = False
     """Whether what the step quality measures goes along with each document."""
@@ -61,8 +63,8 @@ class StepTables:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Making:
-    """What a step is made of: the tables, the pages that the steps of one chain share, and whether a function of the
-    user's is in the chain."""
+    """What a step is made of: the tables, the pages that the steps of one chain share, and whether a function
+    of the user's is in the chain."""
 
     tables: StepTables
     pages: PageReader
@@ -79,12 +81,12 @@ Files = Callable[[StepTables], tuple[str, ...]]
 class StepSpec:
     """A step. One without `make` compares documents, and is no part of a chain.
 
-    `is_on`: whether it does anything as its tables stand; else it is left out of the chain and of lineage. `modules`:
-    those that decide, from which its libraries are derived. `recipe_keys`: the keys, or tables, that its outcome hangs
-    on, less those that `leaves_out` names. `files`: for each key that names files, these. `asks`: keys that ask for
-    what no other step does, so that they are refused where no source has it. `edits_text`: whether it may change a text
-    that it lets pass. `rules`: all that may turn a document down as its tables stand, in the order of their
-    verdicts."""
+    `is_on`: whether it does anything as its tables stand; else it is left out of the chain and of lineage.
+    `modules`: those that decide, from which its libraries are derived. `recipe_keys`: the keys, or tables,
+    that its outcome hangs on, less those that `leaves_out` names. `files`: for each key that names files,
+    these. `asks`: keys that ask for what no other step does, so that they are refused where no source has it.
+    `edits_text`: whether it may change a text that it lets pass. `rules`: all that may turn a document down
+    as its tables stand, in the order of their verdicts."""
 
     make: Callable[[Making], Step] | None = None
     is_on: Callable[[StepTables], bool] = lambda tables: True
@@ -143,7 +145,9 @@ _TOKENIZER_KEYS: Final = ("tokenize.encoding", "tokenize.end_of_text")
 
 CATALOGUE: Final[dict[str, StepSpec]] = {
     "url": StepSpec(
-        make=lambda making: UrlStep(making.tables.url, making.tables.max_document_bytes, ledger=making.tables.ledger),
+        make=lambda making: UrlStep(
+            making.tables.url, making.tables.max_document_bytes, ledger=making.tables.ledger
+        ),
         modules=("stages.steps.url",),
         recipe_keys=("url", "limits.max_document_bytes"),
         files=_URL_LISTS,
@@ -190,7 +194,9 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
     ),
     "quality": StepSpec(
         make=_quality_step,
-        is_on=lambda tables: bool(tables.quality.rules) or any(own.rules for own in tables.quality.language.values()),
+        is_on=lambda tables: (
+            bool(tables.quality.rules) or any(own.rules for own in tables.quality.language.values())
+        ),
         modules=("stages.quality.step",),
         recipe_keys=("quality",),
         leaves_out=lambda tables: ("quality.ledger",),  # it changes what is recorded, and no verdict
@@ -238,12 +244,14 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
 STAGES: Final = tuple(CATALOGUE)
 
 CORPUS_STAGES: Final = tuple(name for name, step in CATALOGUE.items() if step.make is None)
-"""Stages that compare documents: they stand in `steps` after all others, and are not part of a chain. `identity` always
-runs, since ids name documents; the others run over the whole corpus where the `steps` of any source name them."""
+"""Stages that compare documents: they stand in `steps` after all others, and are not part of a chain.
+`identity` always runs, since ids name documents; the others run over the whole corpus where the `steps` of
+any source name them."""
 
 
 SHAPING: Final = (*MODULES, *(name for name, step in CATALOGUE.items() if step.modules))
-"""Everything that shapes a byte of the result: the steps, and how records are read, tokenized and compared."""
+"""Everything that shapes a byte of the result: the steps, and how records are read, tokenized and
+compared."""
 
 
 def libraries_of(name: str) -> tuple[str, ...]:
@@ -256,23 +264,29 @@ def spec_of(name: str) -> StepSpec:
     if ":" not in name:
         return CATALOGUE[name]
     return StepSpec(
-        make=lambda making: UserStep(name, next((table for table in making.tables.step if table.name == name), None)),
-        files={"step.files": lambda tables: tuple(file for table in tables.step for file in table.files.values())},
+        make=lambda making: UserStep(
+            name, next((table for table in making.tables.step if table.name == name), None)
+        ),
+        files={
+            "step.files": lambda tables: tuple(file for table in tables.step for file in table.files.values())
+        },
         edits_text=lambda tables: True,
     )
 
 
 def rules_of(tables: StepTables, stages: Iterable[str] = STAGES) -> dict[str, Rule]:
-    """Every rule by its full name of those of these stages that are on, in the order a document meets them. RecipeError
-    where [quality] sets a threshold that its variant does not have."""
+    """Every rule by its full name of those of these stages that are on, in the order a document meets them.
+    RecipeError where [quality] sets a threshold that its variant does not have."""
     specs = (CATALOGUE[stage] for stage in stages if stage in CATALOGUE)
     return {rule.name: rule for spec in specs if spec.is_on(tables) for rule in spec.rules(tables)}
 
 
 def files_of(tables: StepTables) -> dict[str, str]:
-    """Every file that these tables name, as given, and the key that names it: their content shapes the result as much
-    as the recipe does."""
+    """Every file that these tables name, as given, and the key that names it: their content shapes the result
+    as much as the recipe does."""
     named = {
-        key: files(tables) for step in (*CATALOGUE.values(), spec_of("user:step")) for key, files in step.files.items()
+        key: files(tables)
+        for step in (*CATALOGUE.values(), spec_of("user:step"))
+        for key, files in step.files.items()
     }
     return {file: key for key, files in named.items() for file in files}

@@ -1,8 +1,8 @@
-"""Classifier step: fastText models and transformers encoders, each with a label, a threshold and the side turned down.
+"""Classifier step: fastText models and transformers encoders, each with a label, a threshold and the side
+turned down.
 
-A fastText model, a file, is asked by the step itself. An encoder, a folder, is a model step (`model_step.py`): the
-step takes the score that the document bears.
-"""
+A fastText model, a file, is asked by the step itself. An encoder, a folder, is a model step
+(`model_step.py`): the step takes the score that the document bears."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _OF_ENCODERS: Final = ("max_tokens", "batch_size", "num_cpus", "num_gpus", "reso
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifierTable:
-    """`[[classifier]]`: one model. A DCLM-like quality filter (2406.11794 section 4.3) rejects below 0.018112."""
+    """`[[classifier]]`: one model. A DCLM-like quality filter (2406.11794 section 4.3) rejects below
+    0.018112."""
 
     name: str = key(help="letters, digits, '_' and '-': the rule is classifier.<name>")
     model: str = key(
@@ -38,14 +39,18 @@ class ClassifierTable:
         help="path of a supervised fastText model, or of the folder of a transformers encoder with its head",
     )
     label: str = key(
-        help="the label whose score decides, with or without fastText's __label__; '*' of a fastText model, with reject"
+        help="the label whose score decides, with or without fastText's __label__; '*' of a fastText model,"
+        " with reject"
         " = 'never': the likeliest label is a column label_<name>, and its score is the score"
     )
     threshold: float | None = key(
-        None, help="a score equal to it is kept; 0 to 1, or what a head with one output gives; required unless `never`"
+        None,
+        help="a score equal to it is kept; 0 to 1, or what a head with one output gives; required unless"
+        " `never`",
     )
     reject: Literal["above", "below", "never"] = key(
-        "above", help="which side of the threshold is turned down; never: the score is kept as a column score_<name>"
+        "above",
+        help="which side of the threshold is turned down; never: the score is kept as a column score_<name>",
     )
     max_tokens: int = key(
         512, at_least=1, help="of an encoder: it sees so many tokens of a text's beginning", unit="tokens"
@@ -100,15 +105,19 @@ LoadEncoder = Callable[[ClassifierTable, bool], Callable[[Sequence[str]], list[f
 
 
 class ClassifierStep:
-    """Rules: `classifier.<name>`, in the recipe's order; value is the score of the label (0 to 1, or what an encoder's
-    head with one output gives).
+    """Rules: `classifier.<name>`, in the recipe's order; value is the score of the label (0 to 1, or what an
+    encoder's head with one output gives).
 
     A classifier that never turns down gives its score to the document instead."""
 
     stage = STAGE
 
     def __init__(
-        self, tables: Sequence[ClassifierTable], *, ledger: bool = False, load_encoder: LoadEncoder | None = None
+        self,
+        tables: Sequence[ClassifierTable],
+        *,
+        ledger: bool = False,
+        load_encoder: LoadEncoder | None = None,
     ) -> None:
         check_classifiers(tables)
         self._tables = tuple(tables)
@@ -118,8 +127,8 @@ class ClassifierStep:
         self._rules = classifier_rules(tables)
 
     def prepare(self) -> None:
-        """Load the fastText models now and read the encoders' configurations; RecipeError if one cannot be, or has no
-        such label."""
+        """Load the fastText models now and read the encoders' configurations; RecipeError if one cannot be,
+        or has no such label."""
         _ = self._models
 
     def __call__(self, document: Document, /) -> Outcome:
@@ -149,7 +158,9 @@ class ClassifierStep:
             if table.is_encoder
         )
 
-    def _findings(self, document: Document, given: list[tuple[ClassifierTable, _Scored]]) -> Iterable[Finding]:
+    def _findings(
+        self, document: Document, given: list[tuple[ClassifierTable, _Scored]]
+    ) -> Iterable[Finding]:
         """What each classifier finds; what one that turns nothing down gives goes to `given` too."""
         for (table, scored_by), rule in zip(self._models, self._rules, strict=True):
             scored = scored_by(document)
@@ -202,7 +213,11 @@ def _by_fasttext(model: FastTextModel, label: str, document: Document) -> _Score
         return _Scored(label, dict(model.scores(document.text, -1, 0.0)).get(label, 0.0))
     # Of equally likely labels the least by name: fastText's own order hangs on a heap's.
     found = model.scores(document.text, -1, 0.0)
-    return min((_Scored(*each) for each in found), key=lambda each: (-each.score, each.label), default=_Scored("", 0.0))
+    return min(
+        (_Scored(*each) for each in found),
+        key=lambda each: (-each.score, each.label),
+        default=_Scored("", 0.0),
+    )
 
 
 def _load_answers(
@@ -218,22 +233,27 @@ def _load_answers(
 
 
 def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
-    """RecipeError if a name is unfit for a rule's name, or given twice, or its actors cannot be. No file is opened."""
+    """RecipeError if a name is unfit for a rule's name, or given twice, or its actors cannot be. No file is
+    opened."""
     names = [table.name for table in tables]
     for table in tables:
         if not _NAME.fullmatch(table.name):
             raise RecipeError(f"classifier.name = {table.name!r}: expected letters, digits, '_' and '-'")
         if names.count(table.name) > 1:
-            raise RecipeError(f"classifier.name = {table.name!r} is given twice: each names a rule of its own")
+            raise RecipeError(
+                f"classifier.name = {table.name!r} is given twice: each names a rule of its own"
+            )
         if table.rejects and table.threshold is None:
             raise RecipeError(
-                f"classifier.threshold of {table.name!r} is missing: expected a number, as reject is {table.reject!r};"
+                f"classifier.threshold of {table.name!r} is missing: expected a number, as reject is"
+                f" {table.reject!r};"
                 ' with reject = "never" the score is a column and turns nothing down'
             )
         if table.is_argmax and (table.rejects or table.is_encoder):
             only = 'only with reject = "never"' if table.rejects else "only of a fastText model"
             raise RecipeError(
-                f'classifier.label of {table.name!r} = "*": the likeliest label is a column, {only}; name a label, or'
+                f'classifier.label of {table.name!r} = "*": the likeliest label is a column, {only}; name a'
+                f" label, or"
                 f" {'set reject' if table.rejects else 'an encoder for each label that counts'}",
                 "classifier.label",
             )
@@ -242,19 +262,22 @@ def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
     for table in tables:
         if scores.count(table.name.lower()) > 1:
             raise RecipeError(
-                f'classifier.name = {table.name!r}: another one with reject = "never" has this name but for capital'
+                f'classifier.name = {table.name!r}: another one with reject = "never" has this name but for'
+                f" capital"
                 " letters, which SQL does not tell apart in the column score_<name>"
             )
 
 
 def _check_file(table: ClassifierTable) -> None:
-    """RecipeError if a fastText model, which the reading workers ask themselves, is given what only an encoder has."""
+    """RecipeError if a fastText model, which the reading workers ask themselves, is given what only an
+    encoder has."""
     defaults: Mapping[str, object] = {field.name: field.default for field in fields(ClassifierTable)}
     for name in _OF_ENCODERS:
         value = getattr(table, name)
         if value and value != defaults[name]:
             raise RecipeError(
-                f"classifier.{table.name}.{name} = {value!r}: the model {table.model!r} is a fastText file, which runs"
+                f"classifier.{table.name}.{name} = {value!r}: the model {table.model!r} is a fastText file,"
+                f" which runs"
                 " inside the reading workers; only an encoder, a folder, has actors of its own"
             )
     _check_share(table)
@@ -263,7 +286,8 @@ def _check_file(table: ClassifierTable) -> None:
 def _check_share(table: ClassifierTable) -> None:
     if table.threshold is not None and not 0 <= table.threshold <= 1:
         raise RecipeError(
-            f"classifier.threshold = {table.threshold:g} of {table.name!r}: expected 0 to 1, where the scores lie"
+            f"classifier.threshold = {table.threshold:g} of {table.name!r}: expected 0 to 1, where the scores"
+            f" lie"
         )
 
 

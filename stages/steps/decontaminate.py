@@ -41,7 +41,9 @@ class DecontaminateTable:
         "13w",
         help="13-grams of words, or 8-grams of the recipe's tokens; both in lower case, without punctuation",
     )
-    ratio: float = key(0.5, at_least=0, at_most=1, help="a document with more than this share of an item goes")
+    ratio: float = key(
+        0.5, at_least=0, at_most=1, help="a document with more than this share of an item goes"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,20 +56,25 @@ class Item:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmarks:
-    """The items of all files, ready to be looked for; `names` says of each which it is, as in gsm8k.jsonl:17."""
+    """The items of all files, ready to be looked for; `names` says of each which it is, as in
+    gsm8k.jsonl:17."""
 
     index: NgramIndex
     names: Sequence[str]
 
 
 class DecontaminateStep:
-    """Its rule measures the largest overlap that an item has with the document (see `stages.ngrams`), and names that
-    item: of several the first."""
+    """Its rule measures the largest overlap that an item has with the document (see `stages.ngrams`), and
+    names that item: of several the first."""
 
     stage = STAGE
 
     def __init__(
-        self, table: DecontaminateTable, load_encode: Callable[[], Encode] | None = None, *, ledger: bool = False
+        self,
+        table: DecontaminateTable,
+        load_encode: Callable[[], Encode] | None = None,
+        *,
+        ledger: bool = False,
     ) -> None:
         self._table = table
         self._load_encode = load_encode
@@ -101,23 +108,28 @@ def read_benchmarks(table: DecontaminateTable, encode: Encode | None) -> Benchma
     """The items of the table's files; RecipeError if none of them can be looked for."""
     with blamed_on("decontaminate.against"):
         read = {file: read_lines(file, table.field) for file in table.against}
-    # As parse leaves texts: composed, with line feeds. Another form of the same item would not be found in them.
+    # As parse leaves texts: composed, with line feeds. Another form of the same item would not be found in
+    # them.
     items = [clean_text(item.text)[0] for of_file in read.values() for item in of_file]
     shown = short_names(table.against)
     names = [f"{shown[file]}:{item.line}" for file, of_file in read.items() for item in of_file]
     index = NgramIndex(items, table.ngram, encode)
     if len(index.skipped) == len(items):
         raise RecipeError(
-            f"decontaminate.against = {list(table.against)}: none of the {len(items)} items is long enough to look "
+            f"decontaminate.against = {list(table.against)}: none of the {len(items)} items is long enough to"
+            f" look "
             "for, so nothing would be compared; give items of five words or more"
         )
     if index.skipped:
-        _LOG.warning("%d of %d benchmark items have fewer than 5 words and are skipped", len(index.skipped), len(items))
+        _LOG.warning(
+            "%d of %d benchmark items have fewer than 5 words and are skipped", len(index.skipped), len(items)
+        )
     return Benchmarks(index=index, names=names)
 
 
 def short_names(files: Sequence[str]) -> dict[str, str]:
-    """The last part of each file's path, and the whole of it (without credentials) where two have the same."""
+    """The last part of each file's path, and the whole of it (without credentials) where two have the
+    same."""
     last = {file: PurePosixPath(file).name for file in files}
     several = Counter(last.values())
     return {file: name if several[name] == 1 else without_secrets(file) for file, name in last.items()}

@@ -24,10 +24,11 @@ _HEAD: Final = "ForSequenceClassification"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
-    """What config.json says: the names of the labels in the order of the head's outputs, and what an output is.
+    """What config.json says: the names of the labels in the order of the head's outputs, and what an output
+    is.
 
-    `is_regression`: one output, which is the score as it is (FineWeb-Edu's classifier, 2406.17557 section 4.1: 0 to 5);
-    `is_multi_label`: each output is a probability of its own."""
+    `is_regression`: one output, which is the score as it is (FineWeb-Edu's classifier, 2406.17557 section
+    4.1: 0 to 5); `is_multi_label`: each output is a probability of its own."""
 
     labels: tuple[str, ...]
     is_regression: bool
@@ -49,13 +50,17 @@ def encoder_files(path: str) -> tuple[str, ...]:
     shown = without_secrets(path)
     for wanted, found in (
         (CONFIG, CONFIG in names),
-        (f"weights as *{_WEIGHTS} (pickled weights can hold code and are not read)", any(map(_is_weights, names))),
+        (
+            f"weights as *{_WEIGHTS} (pickled weights can hold code and are not read)",
+            any(map(_is_weights, names)),
+        ),
         (_TOKENIZER, _TOKENIZER in names),
     ):
         if not found:
             has = ", ".join(sorted(names)[:10]) or "no such file"
             raise RecipeError(
-                f"the model folder {shown!r} has no {wanted}: expected a transformers encoder as save_pretrained writes"
+                f"the model folder {shown!r} has no {wanted}: expected a transformers encoder as"
+                f" save_pretrained writes"
                 f" it, and found {has}"
             )
     return tuple(f"{path.rstrip('/')}/{name}" for name in sorted(names))
@@ -78,7 +83,8 @@ def read_encoder_config(path: str) -> EncoderConfig:
         raise RecipeError(f"{shown}/{CONFIG} cannot be read as a model's configuration: {error!r}") from error
     if not any(str(name).endswith(_HEAD) for name in architectures):
         raise RecipeError(
-            f"the model in {shown!r} has no classification head: its config.json has architectures = {architectures},"
+            f"the model in {shown!r} has no classification head: its config.json has architectures ="
+            f" {architectures},"
             f" expected one that ends in {_HEAD}"
         )
     return EncoderConfig(

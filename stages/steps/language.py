@@ -42,8 +42,10 @@ class LanguageTable:
 
     keep: Literal["all"] | tuple[str, ...] = key(
         ("en",),
-        help="labels of the model (ISO 639 codes with the bundled one); empty: all, and quality.no_table says what"
-        ' becomes of those that no rule can judge; "all": so too, and each language has shards of its own, under the'
+        help="labels of the model (ISO 639 codes with the bundled one); empty: all, and quality.no_table says"
+        " what"
+        ' becomes of those that no rule can judge; "all": so too, and each language has shards of its own,'
+        " under the"
         " name <source>.<language>",
     )
     min_score: float = key(0.65, at_least=0, at_most=1, help="a kept document's score is above this")
@@ -52,13 +54,15 @@ class LanguageTable:
     )
     score_table: Literal["none", "fineweb2"] = key(
         "none",
-        help="fineweb2: a language that min_scores does not name has the least score of FineWeb-2's configuration,"
+        help="fineweb2: a language that min_scores does not name has the least score of FineWeb-2's"
+        " configuration,"
         " which is meant for the scores of GlotLID, and a score that equals it passes",
     )
     model: str = key(
         BUNDLED,
         is_path=True,
-        help="'bundled' is fastText's lid.176; or the path of a fastText model; or 'extension': a source file's"
+        help="'bundled' is fastText's lid.176; or the path of a fastText model; or 'extension': a source"
+        " file's"
         " programming language by its name, which its URL or source.id_field gives",
     )
     prefilter: bool = key(False, help="look at a fast extractor's text first, and spare the slow one")
@@ -72,10 +76,10 @@ class LanguageTable:
 class LanguageStep:
     """Rules: `language_rules`, in order.
 
-    As datatrove's LanguageFilter (FineWeb, 2406.17557 section 3.2): a document stays if a wanted language scores
-    strictly above the threshold, so with thresholds under one half also where another language scores higher; its
-    language is then the best wanted one. With the model "extension" it is the programming language that the file's name
-    tells, with a score of 1."""
+    As datatrove's LanguageFilter (FineWeb, 2406.17557 section 3.2): a document stays if a wanted language
+    scores strictly above the threshold, so with thresholds under one half also where another language scores
+    higher; its language is then the best wanted one. With the model "extension" it is the programming
+    language that the file's name tells, with a score of 1."""
 
     stage = STAGE
 
@@ -86,11 +90,14 @@ class LanguageStep:
         self._rule_of = functools.lru_cache(maxsize=4096)(self._made_for)
 
     def prepare(self) -> None:
-        """Load the model now; RecipeError if it cannot be, or has no label for one of the wanted languages."""
+        """Load the model now; RecipeError if it cannot be, or has no label for one of the wanted
+        languages."""
         _ = self._kept
 
     def __call__(self, document: Document, /) -> Outcome:
-        language, score = self._by_name(document) if self._table.model == EXTENSION else self._best(document.text)
+        language, score = (
+            self._by_name(document) if self._table.model == EXTENSION else self._best(document.text)
+        )
         named = replace(document, language=language, language_score=score)
         return decide(named, self._findings(language, score), ledger=self._ledger)
 
@@ -107,7 +114,8 @@ class LanguageStep:
     def _least(self) -> float:
         """The least score that a wanted language passes with."""
         return min(
-            (float(self._rule_of(label).threshold or 0.0) for label in self._kept), default=self._table.min_score
+            (float(self._rule_of(label).threshold or 0.0) for label in self._kept),
+            default=self._table.min_score,
         )
 
     def _best(self, text: str) -> tuple[str | None, float]:
@@ -120,7 +128,9 @@ class LanguageStep:
         if not found:
             return None, 0.0
         wanted = (
-            (label, score) for label, score in found if label in self._kept and not self._rule_of(label).rejects(score)
+            (label, score)
+            for label, score in found
+            if label in self._kept and not self._rule_of(label).rejects(score)
         )
         return next(wanted, found[0])
 
@@ -165,15 +175,16 @@ def check_language_model(table: LanguageTable) -> None:
     """RecipeError for keys that ask the model for what a file's name does not tell."""
     if table.model == EXTENSION and table.prefilter:
         raise RecipeError(
-            'language.prefilter = true looks at a page\'s text, and language.model = "extension" at its name alone:'
+            'language.prefilter = true looks at a page\'s text, and language.model = "extension" at its name'
+            " alone:"
             " leave one of them out",
             "language.prefilter",
         )
 
 
 def check_min_scores(table: LanguageTable) -> None:
-    """RecipeError where two labels of language.min_scores name one language, or one names a language that is not
-    kept."""
+    """RecipeError where two labels of language.min_scores name one language, or one names a language that is
+    not kept."""
     codes = [language_code(label) for label in table.min_scores]
     kept = set(map(language_code, table.kept))
     for label, code in zip(table.min_scores, codes, strict=True):
@@ -183,7 +194,8 @@ def check_min_scores(table: LanguageTable) -> None:
             raise RecipeError(f"language.min_scores names {same}, which are one language: keep one", name)
         if kept and code not in kept:
             raise RecipeError(
-                f"{name} is given, and language.keep does not name that language: add it there, or leave the score out",
+                f"{name} is given, and language.keep does not name that language: add it there, or leave the"
+                f" score out",
                 name,
             )
 
@@ -197,7 +209,8 @@ def language_model(table: LanguageTable) -> FastTextModel:
 
 
 def known_labels(table: LanguageTable) -> frozenset[str]:
-    """Every label that the table's model can give; RecipeError if one of the wanted languages is none of them."""
+    """Every label that the table's model can give; RecipeError if one of the wanted languages is none of
+    them."""
     if table.model != EXTENSION:
         return language_model(table).labels
     _check_kept(table, LANGUAGES)
@@ -209,13 +222,14 @@ def _check_kept(table: LanguageTable, labels: frozenset[str]) -> None:
     if unknown:
         known = ", ".join(sorted(labels)[:200])
         raise RecipeError(
-            f"language.keep: the model {table.model!r} has no label {unknown}: its labels are {known}", "language.keep"
+            f"language.keep: the model {table.model!r} has no label {unknown}: its labels are {known}",
+            "language.keep",
         )
 
 
 def labels_of(languages: Iterable[str], labels: Iterable[str]) -> frozenset[str]:
-    """Those of the `labels` that name one of the languages: the label itself, or where there is no such label those of
-    the same language (`nb` and `no` are one)."""
+    """Those of the `labels` that name one of the languages: the label itself, or where there is no such label
+    those of the same language (`nb` and `no` are one)."""
     known = frozenset(labels)
     others = {language_code(language) for language in languages if language not in known}
     return known.intersection(languages) | {label for label in known if language_code(label) in others}

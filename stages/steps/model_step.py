@@ -1,9 +1,8 @@
 """Model steps: steps that hold a model, to which documents go in batches on actors of their own.
 
-A chain is cut before such a step. What the model answers for each document of a fragment is kept, the documents take it
-up (`Document.answers`), and the step itself only makes an outcome of it. A document without an answer, as in `sluice
-explain`, makes the step ask the model in its own process.
-"""
+A chain is cut before such a step. What the model answers for each document of a fragment is kept, the
+documents take it up (`Document.answers`), and the step itself only makes an outcome of it. A document without
+an answer, as in `sluice explain`, makes the step ask the model in its own process."""
 
 from __future__ import annotations
 
@@ -16,7 +15,8 @@ from stages.document import Document, Finding, Outcome, Rejection, error_rule
 from stages.fault import Fault
 
 Answer = float | Outcome | Fault
-"""What a model gives for one document: a score, or what a user's class makes of it; the exception that it raised."""
+"""What a model gives for one document: a score, or what a user's class makes of it; the exception that it
+raised."""
 
 BATCH: Final = 32
 """Documents that a model gets at once where the recipe says nothing."""
@@ -43,7 +43,8 @@ class Pool(Protocol):
 
 
 WHERE_IT_RUNS: Final = ("num_gpus", "resources", "actors")
-"""Keys of a Pool that no byte depends on. (`num_cpus` is also the number of threads, and sums of another order.)"""
+"""Keys of a Pool that no byte depends on. (`num_cpus` is also the number of threads, and sums of another
+order.)"""
 
 
 def num_cpus_key() -> Any:
@@ -58,7 +59,11 @@ def num_cpus_key() -> Any:
 
 def num_gpus_key() -> Any:
     """`num_gpus`."""
-    return key(0.0, at_least=0, help="GPUs of an actor; 0.5 lets two share one. Where no node has any, it runs on CPUs")
+    return key(
+        0.0,
+        at_least=0,
+        help="GPUs of an actor; 0.5 lets two share one. Where no node has any, it runs on CPUs",
+    )
 
 
 def resources_key() -> Any:
@@ -73,9 +78,9 @@ def actors_key() -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStep:
-    """A model of a chain. `name` is its operator's and the key of its answers; `position` is the place, among the
-    chain's steps, of the step that takes them; `table` names its table of the recipe in errors. `load` gives the model:
-    a function of a fragment's documents to as many answers, on a GPU if it is told so."""
+    """A model of a chain. `name` is its operator's and the key of its answers; `position` is the place, among
+    the chain's steps, of the step that takes them; `table` names its table of the recipe in errors. `load`
+    gives the model: a function of a fragment's documents to as many answers, on a GPU if it is told so."""
 
     name: str
     position: int
@@ -105,9 +110,12 @@ def check_pool(pool: Pool, name: str) -> None:
         raise RecipeError(f"{name}.resources.{wrong[0]} = {pool.resources[wrong[0]]:g}: expected more than 0")
 
 
-def one_by_one(together: Callable[[Sequence[Item]], list[Result]], batch: Sequence[Item]) -> Iterator[Result | Fault]:
-    """What `together` gives for a batch; where it raises, what it gives for each item alone, so that only those which
-    raise by themselves are lost. What is not about an item passes: a wrong recipe, memory that is used up."""
+def one_by_one(
+    together: Callable[[Sequence[Item]], list[Result]], batch: Sequence[Item]
+) -> Iterator[Result | Fault]:
+    """What `together` gives for a batch; where it raises, what it gives for each item alone, so that only
+    those which raise by themselves are lost. What is not about an item passes: a wrong recipe, memory that is
+    used up."""
     try:
         yield from together(batch)
     except (RecipeError, MemoryError, NoRoomError):

@@ -15,10 +15,16 @@ from stages.rules import Rule
 
 STAGE = "parse"
 _TIMEOUT: Final = Rule(
-    stage=STAGE, name="parse.timeout", side="yes", help="a page that took the extractor longer than it may, twice"
+    stage=STAGE,
+    name="parse.timeout",
+    side="yes",
+    help="a page that took the extractor longer than it may, twice",
 )
 _CRASHED: Final = Rule(
-    stage=STAGE, name="parse.crashed", side="yes", help="a page on which the extractor took its process with it, twice"
+    stage=STAGE,
+    name="parse.crashed",
+    side="yes",
+    help="a page on which the extractor took its process with it, twice",
 )
 _TOO_MANY_MARKS: Final = Rule(
     stage=STAGE,
@@ -29,7 +35,12 @@ _TOO_MANY_MARKS: Final = Rule(
     help="combining marks in a row, of a text's canonical decomposition (UAX #15, section 13)",
 )
 _EMPTY: Final = Rule(
-    stage=STAGE, name="parse.empty", side="below", threshold=1.0, is_bound=True, help="0 of a page without text"
+    stage=STAGE,
+    name="parse.empty",
+    side="below",
+    threshold=1.0,
+    is_bound=True,
+    help="0 of a page without text",
 )
 _FAILURES: Final = {Failure.TIMEOUT: _TIMEOUT, Failure.CRASHED: _CRASHED}
 
@@ -38,27 +49,36 @@ _FAILURES: Final = {Failure.TIMEOUT: _TIMEOUT, Failure.CRASHED: _CRASHED}
 class ParseTable:
     """`[parse]`: how text is taken from HTML, and the bounds of a page that is looked at."""
 
-    extractor: Literal["trafilatura", "resiliparse"] = key("trafilatura", help="trafilatura is better, the other fast")
-    favor: Literal["precision", "balance", "recall"] = key("precision", help="trafilatura: less text, or more")
+    extractor: Literal["trafilatura", "resiliparse"] = key(
+        "trafilatura", help="trafilatura is better, the other fast"
+    )
+    favor: Literal["precision", "balance", "recall"] = key(
+        "precision", help="trafilatura: less text, or more"
+    )
     fast: bool = key(False, help="trafilatura: without its fallback extractors")
     timeout_seconds: float = key(
         60.0, above=0, at_most=86_400, help="processor seconds for a page; a backstop, tried twice"
     )
     max_tags: int = key(100_000, at_least=1, help="a page with more '<', or elements, is not parsed")
     max_depth: int = key(1_000, at_least=1, help="a page whose elements nest deeper is not parsed")
-    # resiliparse's parser, which also counts the elements of pages for the other extractor, looks at all earlier
-    # options of a list with each new one, in native code: 8,000 take it 0.25 s, and 90,000 do not end.
+    # resiliparse's parser, which also counts the elements of pages for the other extractor, looks at all
+    # earlier options of a list with each new one, in native code: 8,000 take it 0.25 s, and 90,000 do not
+    # end.
     max_options: int = key(2_000, at_least=1, help="a page with more <option> in one <select> is not parsed")
     max_marks: int = key(
         30,
         at_least=1,
-        help="a text with more combining marks in a row is turned down (as Unicode's stream-safe format has it)",
+        help="a text with more combining marks in a row is turned down (as Unicode's stream-safe format has"
+        " it)",
     )
 
     def bounds(self, max_document_bytes: int) -> Bounds:
         """The bounds of a page, before any clock."""
         return Bounds(
-            num_bytes=max_document_bytes, num_tags=self.max_tags, depth=self.max_depth, num_options=self.max_options
+            num_bytes=max_document_bytes,
+            num_tags=self.max_tags,
+            depth=self.max_depth,
+            num_options=self.max_options,
         )
 
 
@@ -102,7 +122,9 @@ class ParseStep:
                 return self._reject(document, charset, marks, findings)
             findings = (*findings, marks)
         text, encoded = clean_text(text)
-        document = replace(document, text=text, text_hash=content_hash(encoded), charset=charset, decoded=None)
+        document = replace(
+            document, text=text, text_hash=content_hash(encoded), charset=charset, decoded=None
+        )
         if not text:
             return self._reject(document, charset, _EMPTY.finding(0.0), findings)
         return document.with_findings(*findings) if self._ledger and findings else document

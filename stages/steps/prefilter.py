@@ -1,4 +1,5 @@
-"""Prefilter step: the language of a fast extractor's text, looked at before the slow extractor is paid for."""
+"""Prefilter step: the language of a fast extractor's text, looked at before the slow extractor is paid
+for."""
 
 from __future__ import annotations
 
@@ -16,16 +17,16 @@ from stages.steps.language import LanguageTable, labels_of, language_model
 STAGE = "prefilter"
 
 LEAST_SCORE: Final = 0.05
-"""A page goes on if a kept language has at least this score: far below what the language step asks for, since the fast
-extractor keeps menus and footers, which may be in another language than the text."""
+"""A page goes on if a kept language has at least this score: far below what the language step asks for, since
+the fast extractor keeps menus and footers, which may be in another language than the text."""
 
 LEAST_CHARS: Final = 100
 """A shorter text says too little: its page goes on."""
 
 MOST_CHARS: Final = 2_000
-"""What is looked at of a longer text. On 1,138 crawled pages these three numbers, keeping English, spared the slow
-extractor 789 of the 815 pages that the language step turns down and lost 1 of the 323 that it keeps; keeping German,
-456 of 477 and 2 of 661."""
+"""What is looked at of a longer text. On 1,138 crawled pages these three numbers, keeping English, spared the
+slow extractor 789 of the 815 pages that the language step turns down and lost 1 of the 323 that it keeps;
+keeping German, 456 of 477 and 2 of 661."""
 
 
 RULES: Final = (
@@ -42,9 +43,9 @@ RULES: Final = (
 class PrefilterStep:
     """Its rule looks at resiliparse's main text.
 
-    A page that it turns down bears the likeliest language of that text with its score, and the text as `judged_text`.
-    A page that this step cannot judge goes on: no HTML, over a bound of parse, unreadable to the fast extractor, or
-    with too little text. Parse and language decide about it."""
+    A page that it turns down bears the likeliest language of that text with its score, and the text as
+    `judged_text`. A page that this step cannot judge goes on: no HTML, over a bound of parse, unreadable to
+    the fast extractor, or with too little text. Parse and language decide about it."""
 
     stage = STAGE
 
@@ -54,13 +55,14 @@ class PrefilterStep:
         self._ledger = ledger
 
     def prepare(self) -> None:
-        """Load the model now; RecipeError if it cannot be, or has no label for one of the wanted languages."""
+        """Load the model now; RecipeError if it cannot be, or has no label for one of the wanted
+        languages."""
         _ = self._model
 
     def look_ahead(self, documents: Iterable[Document], /) -> list[Document]:
-        """The documents with the texts that they are judged by, made before the first is judged: extractor and model
-        throw each other's tables out of the processor's caches, and in turns a prediction takes nearly twice as
-        long."""
+        """The documents with the texts that they are judged by, made before the first is judged: extractor
+        and model throw each other's tables out of the processor's caches, and in turns a prediction takes
+        nearly twice as long."""
         return [self._with_fast_text(document) for document in documents]
 
     def _with_fast_text(self, document: Document) -> Document:

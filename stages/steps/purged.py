@@ -1,4 +1,5 @@
-"""What was purged from earlier outputs stays out: documents are compared with it where their hashes come to be."""
+"""What was purged from earlier outputs stays out: documents are compared with it where their hashes come to
+be."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from stages.document import Document, Finding, Outcome, Rejection, Step
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeFilter:
-    """A step that also turns purged documents down, in its own name, so that no stage is added to lineage: by origin
-    before it runs (the chain's first step), by parsed text after it (parse), by clean text after it (the last)."""
+    """A step that also turns purged documents down, in its own name, so that no stage is added to lineage: by
+    origin before it runs (the chain's first step), by parsed text after it (parse), by clean text after it
+    (the last)."""
 
     step: Step
     purged: PurgedSets
@@ -45,8 +47,8 @@ class PurgeFilter:
 
 
 def origin_in(purged: PurgedSets, document: Document) -> bool:
-    """By what is known before a document is parsed: id, payload, URL (that of its page, or with the fragment), host,
-    domain."""
+    """By what is known before a document is parsed: id, payload, URL (that of its page, or with the
+    fragment), host, domain."""
     if document.doc_id in purged.doc_ids or document.raw_hash in purged.hashes:
         return True
     if document.url is None or not (purged.urls or purged.hosts or purged.domains):
@@ -56,4 +58,6 @@ def origin_in(purged: PurgedSets, document: Document) -> bool:
     ):
         return True
     page = page_of(document.url)
-    return page is not None and (page.host in purged.hosts or not purged.domains.isdisjoint(with_parents(page.host)))
+    return page is not None and (
+        page.host in purged.hosts or not purged.domains.isdisjoint(with_parents(page.host))
+    )

@@ -1,4 +1,5 @@
-"""The small files that a recipe or a call names (lists, models, texts to find), read from disk, S3 or the web."""
+"""The small files that a recipe or a call names (lists, models, texts to find), read from disk, S3 or the
+web."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def list_lines(name: str) -> Iterator[str]:
 
 
 def numbered_lines(name: str, *, has_inner_comments: bool = True) -> Iterator[tuple[int, str]]:
-    """The entries of a list file with the numbers, from 1, of their lines. Without inner comments a `#` begins one only
-    at the very start of a line, as in lists of URLs."""
+    """The entries of a list file with the numbers, from 1, of their lines. Without inner comments a `#`
+    begins one only at the very start of a line, as in lists of URLs."""
     text = utf8_text(read_named_file(name), f"the list {without_secrets(name)!r}")
     for number, line in enumerate(text.splitlines(), 1):
         is_comment = line.startswith("#")

@@ -35,7 +35,10 @@ _TOO_LONG: Final = Rule(
     help="bytes of the payload",
 )
 _TRUNCATED: Final = Rule(
-    stage=STAGE, name="url.truncated", side="yes", help="a record that does not hold the whole page (`url.truncated`)"
+    stage=STAGE,
+    name="url.truncated",
+    side="yes",
+    help="a record that does not hold the whole page (`url.truncated`)",
 )
 _BLOCKED_HOST: Final = Rule(
     stage=STAGE,
@@ -43,7 +46,9 @@ _BLOCKED_HOST: Final = Rule(
     side="listed",
     help="a page of a host of `url.block_hosts`, or of its subdomains",
 )
-_BLOCKED_URL: Final = Rule(stage=STAGE, name="url.blocked_url", side="listed", help="a URL of `url.block_urls`")
+_BLOCKED_URL: Final = Rule(
+    stage=STAGE, name="url.blocked_url", side="listed", help="a URL of `url.block_urls`"
+)
 _BLOCKED_WORD: Final = Rule(
     stage=STAGE, name="url.blocked_word", side="listed", help="a URL with one of `url.block_words`"
 )
@@ -80,28 +85,34 @@ class UrlTable:
         help="files of words or phrases, one a line; a URL is blocked where they stand in it as whole words",
     )
     block_soft_words: tuple[str, ...] = key(
-        (), is_path=True, help="files of words; a URL is blocked where min_soft_words different ones stand in it"
+        (),
+        is_path=True,
+        help="files of words; a URL is blocked where min_soft_words different ones stand in it",
     )
     min_soft_words: int = key(2, at_least=1, unit="words", help="soft words that block a URL together")
     block_subwords: tuple[str, ...] = key(
-        (), is_path=True, help="files of words; a URL is blocked where one stands anywhere in it, within a word too"
+        (),
+        is_path=True,
+        help="files of words; a URL is blocked where one stands anywhere in it, within a word too",
     )
     match: Match = key(
         "words",
-        help="how the lists are matched: words in any case and script, hosts with their subdomains; as datatrove's"
+        help="how the lists are matched: words in any case and script, hosts with their subdomains; as"
+        " datatrove's"
         " URLFilter does for FineWeb; as DCLM's url_substring_filter does (docs/rules.md)",
     )
     truncated: Literal["keep", "reject"] = key(
-        "keep", help="records that do not hold the whole page: WARC-Truncated, or the first of several segments"
+        "keep",
+        help="records that do not hold the whole page: WARC-Truncated, or the first of several segments",
     )
 
 
 class UrlStep:
-    """Rules: `url_rules`, in order. A document without URL (JSONL and Parquet rows may have none) is only subject to
-    the first two; to that of hosts only one whose URL names a page.
+    """Rules: `url_rules`, in order. A document without URL (JSONL and Parquet rows may have none) is only
+    subject to the first two; to that of hosts only one whose URL names a page.
 
-    The value of a list's rule is the number of the line that turned the document down, counted through the key's files,
-    0 for none."""
+    The value of a list's rule is the number of the line that turned the document down, counted through the
+    key's files, 0 for none."""
 
     stage = STAGE
 
@@ -169,7 +180,13 @@ class UrlStep:
 
 def has_lists(table: UrlTable) -> bool:
     """Whether a URL is looked up in any list."""
-    lists = (table.block_hosts, table.block_urls, table.block_words, table.block_soft_words, table.block_subwords)
+    lists = (
+        table.block_hosts,
+        table.block_urls,
+        table.block_words,
+        table.block_soft_words,
+        table.block_subwords,
+    )
     return any(lists)
 
 

@@ -1,6 +1,8 @@
-"""Lists that a URL is looked up in: hosts, whole URLs, words, soft words of which several must stand in it, sub-words.
+"""Lists that a URL is looked up in: hosts, whole URLs, words, soft words of which several must stand in it,
+sub-words.
 
-Each way of matching (`url.match`) is a row of WAYS: what of a URL is compared, and what a list's line names."""
+Each way of matching (`url.match`) is a row of WAYS: what of a URL is compared, and what a list's line
+names."""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UrlForms:
-    """A document's URL as it is spelt, out of what it is wrapped in, and its page; None where it names none."""
+    """A document's URL as it is spelt, out of what it is wrapped in, and its page; None where it names
+    none."""
 
     spelt: str
     page: Page | None
@@ -41,9 +44,9 @@ class UrlForms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """A way of matching. Of a URL: `hosts` and `urls` that are looked up, its `words`, and `squeezed`, in which
-    sub-words are searched. Of a list's line: `listed_hosts`, `listed_url`, `listed_word` (of several words joined by a
-    space), `listed_subword`."""
+    """A way of matching. Of a URL: `hosts` and `urls` that are looked up, its `words`, and `squeezed`, in
+    which sub-words are searched. Of a list's line: `listed_hosts`, `listed_url`, `listed_word` (of several
+    words joined by a space), `listed_subword`."""
 
     hosts: Callable[[UrlForms], Iterable[str]]
     urls: Callable[[UrlForms], Iterable[str]]
@@ -58,8 +61,8 @@ class _Way:
 class LineNumbers:
     """Which line of a list names something: 12 bytes an entry, whatever its length.
 
-    Entries are known by 64 bits of xxh3: one in 10^12 pages meets another's line in a list of millions, and to make a
-    name that does blocks that name's own page."""
+    Entries are known by 64 bits of xxh3: one in 10^12 pages meets another's line in a list of millions, and
+    to make a name that does blocks that name's own page."""
 
     def __init__(self, entries: Iterable[tuple[str, int]]) -> None:
         found_keys, found_lines = array("Q"), array("I")
@@ -92,8 +95,8 @@ def _key(name: str) -> int:
 
 
 def lines_of(files: Sequence[str], *, of_urls: bool = False) -> Iterator[tuple[int, str, str, int]]:
-    """The entries of a key's files, in the order given: the number of each counted through all files, the entry, its
-    file and its line there. RecipeError for a file that cannot be read."""
+    """The entries of a key's files, in the order given: the number of each counted through all files, the
+    entry, its file and its line there. RecipeError for a file that cannot be read."""
     first = 0
     for file in files:
         number = 0
@@ -173,23 +176,27 @@ def _parents(url: UrlForms) -> Iterable[str]:
 
 
 def _hosts_of_line(line: str, file: str) -> Iterator[str]:
-    """The hosts that a line of a block list names: `example.com`, `*.example.com`, a URL, or all that stand behind the
-    address in `0.0.0.0 example.com www.example.org`."""
+    """The hosts that a line of a block list names: `example.com`, `*.example.com`, a URL, or all that stand
+    behind the address in `0.0.0.0 example.com www.example.org`."""
     words = line.split()
     names = words[1:] if len(words) > 1 and is_address(words[0]) else words
     if len(names) > 1 and names == words:
         raise RecipeError(
-            f"{file} holds {line!r}: expected one host name, such as example.com, or an address and the hosts behind it"
+            f"{file} holds {line!r}: expected one host name, such as example.com, or an address and the hosts"
+            f" behind it"
         )
     for name in names:
         host = named_host(name.removeprefix("*.").removeprefix("."))
-        if host is None or not _HOST.fullmatch(host):  # such as ||example.com^ or example.*, which match no host
+        if host is None or not _HOST.fullmatch(
+            host
+        ):  # such as ||example.com^ or example.*, which match no host
             raise RecipeError(f"{file} holds {line!r}: expected a host name, such as example.com")
         yield host
 
 
 def _bare(url: str) -> str:
-    """A URL without scheme, `www.` and the slash at its end, its host in lower case: as UT1's lists write them."""
+    """A URL without scheme, `www.` and the slash at its end, its host in lower case: as UT1's lists write
+    them."""
     rest = url.partition("://")[2] or url.removeprefix("//")
     host, slash, path = rest.partition("/")
     return (host.lower().removeprefix("www.") + slash + path).rstrip("/")
@@ -227,8 +234,8 @@ def _alphanumeric(text: str) -> str:
 
 
 # DCLM's: mlfoundations/dclm, mappers/filters/metadata_filters.py (url_substring_filter), as its
-# dclm_baseline_refinedweb.yaml calls it: hosts without "www", sub-words ("strict") without hyphens and dots, words
-# between word boundaries.
+# dclm_baseline_refinedweb.yaml calls it: hosts without "www", sub-words ("strict") without hyphens and dots,
+# words between word boundaries.
 
 
 def _netloc(url: UrlForms) -> Iterable[str]:

@@ -15,13 +15,16 @@ from typing import Final
 from lineage.recipe import RecipeError
 from stages.libraries import OURS, imported_names
 
-_LIBRARIES: Final = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_LIBRARIES: Final = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeFile:
-    """A file of the user's code. `name` is where it lies below the folder that Python found it from, the same on every
-    machine; `is_library` if it lies among installed packages, which an image has and nobody ships."""
+    """A file of the user's code. `name` is where it lies below the folder that Python found it from, the same
+    on every machine; `is_library` if it lies among installed packages, which an image has and nobody
+    ships."""
 
     name: str
     path: str
@@ -29,9 +32,9 @@ class CodeFile:
 
 
 def function_files(steps: Sequence[str]) -> list[CodeFile]:
-    """The files of the user's code among `steps`, by name: they shape a result as the recipe does. Of a module in a
-    package the whole of that, since it may import the rest; and the modules of the user's that these name in import
-    statements. RecipeError where there is no such module."""
+    """The files of the user's code among `steps`, by name: they shape a result as the recipe does. Of a
+    module in a package the whole of that, since it may import the rest; and the modules of the user's that
+    these name in import statements. RecipeError where there is no such module."""
     found: dict[str, CodeFile] = {}
     for name in steps:
         module_name, colon, _ = name.partition(":")
@@ -41,7 +44,9 @@ def function_files(steps: Sequence[str]) -> list[CodeFile]:
         try:
             files = _module_files(module_name)
         except (ImportError, ValueError) as error:
-            raise RecipeError(f"source.steps: {name!r}: there is no module {module_name!r} ({error})") from error
+            raise RecipeError(
+                f"source.steps: {name!r}: there is no module {module_name!r} ({error})"
+            ) from error
         while files:
             file = files.pop()
             if found.setdefault(file.name, file) is file and not file.is_library:
@@ -50,8 +55,8 @@ def function_files(steps: Sequence[str]) -> list[CodeFile]:
 
 
 def function_libraries(steps: Sequence[str]) -> tuple[str, ...]:
-    """The installed distributions that the user's code among `steps` lies in or imports, by name: their releases shape
-    a result too. RecipeError as `function_files`."""
+    """The installed distributions that the user's code among `steps` lies in or imports, by name: their
+    releases shape a result too. RecipeError as `function_files`."""
     files = function_files(steps)
     tops = {file.name.partition("/")[0].removesuffix(".py") for file in files if file.is_library}
     tops |= {name.partition(".")[0] for file in files if not file.is_library for name in _names_in(file)}
@@ -61,8 +66,8 @@ def function_libraries(steps: Sequence[str]) -> tuple[str, ...]:
 
 
 def _imported_files(file: CodeFile) -> Iterator[CodeFile]:
-    """Those of the modules that a file names in import statements, installed ones aside. (Imports within a package are
-    of files that belong to it anyhow.)"""
+    """Those of the modules that a file names in import statements, installed ones aside. (Imports within a
+    package are of files that belong to it anyhow.)"""
     for name in _names_in(file):
         # Asked of the top alone: to find torch.nn, Python would import torch.
         if _is_of_user(name.partition(".")[0]):
@@ -118,7 +123,8 @@ def _module_files(module_name: str) -> list[CodeFile]:
 
 
 def see_working_folder() -> None:
-    """Let the user's modules beside the recipe be found: a console script does not look where it was called."""
+    """Let the user's modules beside the recipe be found: a console script does not look where it was
+    called."""
     folder = os.getcwd()
     if folder not in sys.path:
         sys.path.append(folder)

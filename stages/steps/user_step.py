@@ -1,9 +1,8 @@
-"""Steps of the user's own, named "package.module:name": a function of a document or of a batch of documents, or a class
-that is made once in a worker and then called with batches.
+"""Steps of the user's own, named "package.module:name": a function of a document or of a batch of documents,
+or a class that is made once in a worker and then called with batches.
 
-What it is called with and gives back is the same: documents in, for each one the document or its Rejection out. A class
-is a model step (`model_step.py`): it runs on actors of its own.
-"""
+What it is called with and gives back is the same: documents in, for each one the document or its Rejection
+out. A class is a model step (`model_step.py`): it runs on actors of its own."""
 
 from __future__ import annotations
 
@@ -44,7 +43,8 @@ class StepTable:
     batch_size: int | None = key(
         None,
         at_least=1,
-        help="documents at once: a class gets lists of so many (32), a function gets lists instead of a document",
+        help="documents at once: a class gets lists of so many (32), a function gets lists instead of a"
+        " document",
         unit="documents",
     )
     num_cpus: float | None = model_step.num_cpus_key()
@@ -69,8 +69,9 @@ def check_step_tables(tables: Sequence[StepTable], steps: Iterable[Sequence[str]
 class UserStep:
     """Calls the user's function or class. Its stage in lineage is the given name.
 
-    TypeError or ValueError for an answer that is neither a document nor a rejection, is about another document, or
-    cannot be stored; the chain makes of it, and of whatever is raised, a rejection of rule `<stage>.error`."""
+    TypeError or ValueError for an answer that is neither a document nor a rejection, is about another
+    document, or cannot be stored; the chain makes of it, and of whatever is raised, a rejection of rule
+    `<stage>.error`."""
 
     stage: str
     table: StepTable | None = None
@@ -127,21 +128,29 @@ class UserStep:
         pool = self.table or StepTable(name=self.stage)
         table = f"step.{self.stage!r}"
         load = partial(_load_class, self.stage, self.table)
-        return (ModelStep(name=self.stage, position=position, table=table, pool=pool, gives_scores=False, load=load),)
+        return (
+            ModelStep(
+                name=self.stage, position=position, table=table, pool=pool, gives_scores=False, load=load
+            ),
+        )
 
     def _together(self, batch: Sequence[Document]) -> list[Answer]:
         if self._call is None:
-            self._call = self._made() if self.is_class else cast(Callable[[Sequence[Document]], object], self._found)
+            self._call = (
+                self._made() if self.is_class else cast(Callable[[Sequence[Document]], object], self._found)
+            )
         found = self._call(list(batch))
         if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
             raise TypeError(
-                f"{self.stage} gave a {type(found).__name__}: expected a list with an outcome for each document"
+                f"{self.stage} gave a {type(found).__name__}: expected a list with an outcome for each"
+                f" document"
             )
         outcomes = list(found)
         if len(outcomes) != len(batch):
             plural = "s" * (len(batch) != 1)
             raise ValueError(
-                f"{self.stage} gave {len(outcomes)} outcomes for {len(batch)} document{plural}: expected one for each,"
+                f"{self.stage} gave {len(outcomes)} outcomes for {len(batch)} document{plural}: expected one"
+                f" for each,"
                 " in their order; turn a document down with a Rejection"
             )
         return [_checked(self.stage, document, each) for document, each in zip(batch, outcomes, strict=True)]
@@ -157,7 +166,9 @@ class UserStep:
                 summary = Fault.of(error).summary
                 raise RecipeError(f"{self.stage} cannot be made: {summary}: {error}") from error
         if not callable(made):
-            raise RecipeError(f"{self.stage} has no __call__: expected a method that takes a list of documents")
+            raise RecipeError(
+                f"{self.stage} has no __call__: expected a method that takes a list of documents"
+            )
         return cast(Callable[[Sequence[Document]], object], made)
 
     def _check_keys(self) -> None:
@@ -166,12 +177,15 @@ class UserStep:
         for name in _OF_CLASSES:
             if (value := getattr(self.table, name)) and value != (1, 1):
                 raise RecipeError(
-                    f"step.{self.stage!r}.{name} = {value!r}: the step is a function, which runs inside the reading"
+                    f"step.{self.stage!r}.{name} = {value!r}: the step is a function, which runs inside the"
+                    f" reading"
                     " workers; only a class has actors and files of its own"
                 )
 
 
-def _load_class(name: str, table: StepTable | None, on_gpu: bool) -> Callable[[Sequence[Document]], list[Answer]]:
+def _load_class(
+    name: str, table: StepTable | None, on_gpu: bool
+) -> Callable[[Sequence[Document]], list[Answer]]:
     """The class asks Ray and its libraries itself whether there is a GPU."""
     return UserStep(name, table).answers
 
@@ -185,7 +199,9 @@ def _checked(stage: str, document: Document, outcome: object) -> Outcome:
     if isinstance(outcome, Document):
         return outcome
     _check_finding(stage, outcome.finding)
-    return replace(outcome, finding=replace(outcome.finding, stage=stage, rejected=True), findings=(), fault=None)
+    return replace(
+        outcome, finding=replace(outcome.finding, stage=stage, rejected=True), findings=(), fault=None
+    )
 
 
 def _find_function(name: str) -> Callable[[Document], object]:
@@ -197,17 +213,22 @@ def _find_function(name: str) -> Callable[[Document], object]:
             function = getattr(function, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise RecipeError(
-            f"source.steps: {name!r} cannot be found ({error}); expected 'package.module:function', importable here"
+            f"source.steps: {name!r} cannot be found ({error}); expected 'package.module:function',"
+            f" importable here"
         ) from error
     if not callable(function):
-        raise RecipeError(f"source.steps: {name!r} is a {type(function).__name__}, not a function of a Document")
+        raise RecipeError(
+            f"source.steps: {name!r} is a {type(function).__name__}, not a function of a Document"
+        )
     return function
 
 
 def _check_document(stage: str, given: Document, left: Document) -> None:
     """TypeError or ValueError unless `left` is the given document, and every table can hold it."""
     if any(getattr(left, name) != getattr(given, name) for name in _IDENTITY):
-        raise ValueError(f"{stage} gave another document than it was called with: change its text and leave its id")
+        raise ValueError(
+            f"{stage} gave another document than it was called with: change its text and leave its id"
+        )
     if left.scores != given.scores:
         raise ValueError(
             f"{stage} changed `scores`: they are what the recipe's classifiers gave, leave them as they are"
@@ -243,7 +264,9 @@ def _check_edit(stage: str, edit: Edit) -> None:
     _check_text(stage, "stage of an edit", edit.stage, optional=False)
     _check_text(stage, "kind of an edit", edit.kind, optional=False)
     if not isinstance(edit.count, int) or isinstance(edit.count, bool):
-        raise TypeError(f"{stage} gave count of an edit a {type(edit.count).__name__}: expected a whole number")
+        raise TypeError(
+            f"{stage} gave count of an edit a {type(edit.count).__name__}: expected a whole number"
+        )
     _check_number(stage, "count of an edit", edit.count)
 
 
@@ -266,7 +289,8 @@ def _check_number(stage: str, name: str, value: object) -> None:
         raise TypeError(f"{stage} gave {name} a {type(value).__name__}: expected a number or None")
     if not (math.isfinite(value) if isinstance(value, float) else abs(value) <= _MOST_WHOLE):
         raise ValueError(
-            f"{stage} gave {name} a number that no table holds: expected a finite one, a whole one of at most 2**53"
+            f"{stage} gave {name} a number that no table holds: expected a finite one, a whole one of at most"
+            f" 2**53"
         )
 
 

@@ -1,8 +1,7 @@
 """Which token ends documents: the one that the recipe names, else the one token of a known name.
 
-A guess would show only in training: a model that never learns to stop, or an id beyond its embedding. So a doubt is
-the recipe's to settle.
-"""
+A guess would show only in training: a model that never learns to stop, or an id beyond its embedding. So a
+doubt is the recipe's to settle."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ KNOWN_ENDS: Final = (
     "<|eod|>",
     "<|endofdoc|>",
 )
-"""What published tokenizers call the token that ends a document of their training data. Ends of a turn of chat
-(`<|im_end|>`, `<|eot_id|>`, `<|return|>`) are none."""
+"""What published tokenizers call the token that ends a document of their training data. Ends of a turn of
+chat (`<|im_end|>`, `<|eot_id|>`, `<|return|>`) are none."""
 
 _SHOWN: Final = 12
 """Special tokens that a message lists: some files have a thousand that are reserved."""
@@ -54,14 +53,18 @@ class EndOfText:
 
 
 def choose_end(name: str, tokens: Mapping[str, int], given: str | int | None, next_id: int) -> EndOfText:
-    """The end of the tokenizer `name`. `tokens`: those that may be it, by name; `next_id`: the first id beyond its own.
+    """The end of the tokenizer `name`. `tokens`: those that may be it, by name; `next_id`: the first id
+    beyond its own.
 
-    `given` is the token that the recipe names, the id that an earlier run recorded, or None. Where there is no such
-    token at all, the end is `next_id`: then no token of the tokenizer is lost to it. RecipeError where the token that
-    is given is none of these, or where none is given and several or none have a known name."""
+    `given` is the token that the recipe names, the id that an earlier run recorded, or None. Where there is
+    no such token at all, the end is `next_id`: then no token of the tokenizer is lost to it. RecipeError
+    where the token that is given is none of these, or where none is given and several or none have a known
+    name."""
     if isinstance(given, str):
         if given not in tokens:
-            raise RecipeError(f"tokenize.end_of_text = {given!r}: {name} has no such special token; {_shown(tokens)}")
+            raise RecipeError(
+                f"tokenize.end_of_text = {given!r}: {name} has no such special token; {_shown(tokens)}"
+            )
         return EndOfText(token=given, id=tokens[given], why="the token that tokenize.end_of_text names")
     if isinstance(given, int):
         recorded = next((token for token, id_ in tokens.items() if id_ == given), None)
@@ -73,8 +76,12 @@ def choose_end(name: str, tokens: Mapping[str, int], given: str | int | None, ne
         why = "the one special token of it whose name is known for an end of documents"
         return EndOfText(token=known[0], id=tokens[known[0]], why=why)
     if not tokens:
-        return EndOfText(token=END_OF_TEXT, id=next_id, why="the next free id, since it has no special tokens")
-    doubt = f"{' and '.join(map(repr, known))} may each be it" if known else "no name of them is known for an end"
+        return EndOfText(
+            token=END_OF_TEXT, id=next_id, why="the next free id, since it has no special tokens"
+        )
+    doubt = (
+        f"{' and '.join(map(repr, known))} may each be it" if known else "no name of them is known for an end"
+    )
     raise RecipeError(
         f"tokenize.end_of_text: which token of {name} ends a document? {doubt}; name it: {_shown(tokens)}"
     )

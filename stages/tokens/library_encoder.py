@@ -1,4 +1,5 @@
-"""A tokenizer.json's ids as the `tokenizers` library makes them, by tiktoken where that is proven to give the same."""
+"""A tokenizer.json's ids as the `tokenizers` library makes them, by tiktoken where that is proven to give the
+same."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ _PARALLELISM: Final = "TOKENIZERS_PARALLELISM"
 class LibraryEncoder:
     """The ids of a tokenizer.json. Immutable; a second to make where the vocabulary is large.
 
-    Texts are encoded one by one: an encoding holds strings and offsets of every token, 100 bytes each and more."""
+    Texts are encoded one by one: an encoding holds strings and offsets of every token, 100 bytes each and
+    more."""
 
     def __init__(self, file: TokenizerJson) -> None:
         self._file = file
@@ -34,21 +36,29 @@ class LibraryEncoder:
         self._library.encode_special_tokens = True
         self._unmade = set(file.hidden.values()) - {file.unknown_id}
         self._ranks = None if file.ranks is None else RankEncoder(file.ranks)
-        in_order = sorted(file.added, key=len, reverse=True)  # of those that begin at one place the longest is matched
+        in_order = sorted(
+            file.added, key=len, reverse=True
+        )  # of those that begin at one place the longest is matched
         self._added = re.compile(f"({'|'.join(map(re.escape, in_order))})") if in_order else None
-        self._added_ids = {token: np.array([self._library.token_to_id(token)], dtype=np.uint32) for token in in_order}
+        self._added_ids = {
+            token: np.array([self._library.token_to_id(token)], dtype=np.uint32) for token in in_order
+        }
 
     def encode(self, text: str) -> Tokens:
-        """The ids of `text`, shape (num_tokens,), special tokens' names read as plain text; UnicodeEncodeError for a
-        lone surrogate."""
-        if self._ranks is None or (self._file.normalizer == "nfc" and not unicodedata.is_normalized("NFC", text)):
+        """The ids of `text`, shape (num_tokens,), special tokens' names read as plain text;
+        UnicodeEncodeError for a lone surrogate."""
+        if self._ranks is None or (
+            self._file.normalizer == "nfc" and not unicodedata.is_normalized("NFC", text)
+        ):
             return self.encode_by_library(text)
         if self._added is None:
             return self._ranks.encode(text)
         # As the library does: what lies between two added tokens is split and merged on its own.
         pieces = self._added.split(checked(text))
         by_rank = self._ranks.encode
-        found = [self._added_ids[piece] if at % 2 else by_rank(piece) for at, piece in enumerate(pieces) if piece]
+        found = [
+            self._added_ids[piece] if at % 2 else by_rank(piece) for at, piece in enumerate(pieces) if piece
+        ]
         return np.concatenate(found) if found else np.empty(0, dtype=np.uint32)
 
     def encode_by_library(self, text: str) -> Tokens:
@@ -103,14 +113,15 @@ class LibraryEncoder:
 def proven(file: TokenizerJson) -> TokenizerJson:
     """The tokenizer, without its ranks where they give other ids than the library.
 
-    Ranks merge whatever pair is a token, a merge list only its pairs: so both encode text made of every token.
-    RecipeError where the library cannot encode every text."""
+    Ranks merge whatever pair is a token, a merge list only its pairs: so both encode text made of every
+    token. RecipeError where the library cannot encode every text."""
     encoder = LibraryEncoder(file)
     try:
         encoder.encode_by_library("a\ue000\U000f0000")
     except Exception as error:  # the library raises nothing narrower
         raise RecipeError(
-            f"{file.name}: a text with a character that it does not know cannot be encoded ({error}): give a tokenizer"
+            f"{file.name}: a text with a character that it does not know cannot be encoded ({error}): give a"
+            f" tokenizer"
             " with an unknown token or with byte fallback"
         ) from error
     if file.ranks is None:
@@ -125,8 +136,12 @@ def proven(file: TokenizerJson) -> TokenizerJson:
 
 
 def _probes(vocabulary: Vocabulary) -> Iterator[str]:
-    """Every token as text, forwards, backwards and in strides (so most neighbours occur), in pieces of 500 tokens."""
-    pieces = [token.decode("utf-8", "ignore") for token in sorted(vocabulary.ranks, key=vocabulary.ranks.__getitem__)]
+    """Every token as text, forwards, backwards and in strides (so most neighbours occur), in pieces of 500
+    tokens."""
+    pieces = [
+        token.decode("utf-8", "ignore")
+        for token in sorted(vocabulary.ranks, key=vocabulary.ranks.__getitem__)
+    ]
     for order in (pieces, pieces[::-1], *(pieces[start::7] for start in range(7))):
         for first in range(0, len(order), 500):
             yield "".join(order[first : first + 500])

@@ -16,8 +16,9 @@ from stages.tokens.vocabulary import Vocabulary, bundled_encoding
 
 Tokens = npt.NDArray[np.uint32]
 
-# Assigned in Unicode 17, and classed differently by quicktok 0.4.0 and tiktoken 0.14.0: found by encoding every code
-# point with both (tests/stages/tokens/test_tokenizer.py repeats it). A text with one of these goes to tiktoken.
+# Assigned in Unicode 17, and classed differently by quicktok 0.4.0 and tiktoken 0.14.0: found by encoding
+# every code point with both (tests/stages/tokens/test_tokenizer.py repeats it). A text with one of these goes
+# to tiktoken.
 _DISPUTED: Final = re.compile(
     "[\u088f\u0c5c\u0cdc\u1acf-\u1add\u1ae0-\u1aeb\ua7ce-\ua7cf\ua7d2\ua7d4\ua7f1\U00010940-\U00010959"
     "\U00010ec5-\U00010ec7\U00010efa-\U00010efb\U00011b60-\U00011b67\U00011db0-\U00011ddb\U00011de0-\U00011de9"
@@ -45,7 +46,9 @@ class RankEncoder:
             ids = self._exact.encode_to_numpy(checked(text), disallowed_special=())
         except UnicodeEncodeError:
             raise
-        except ValueError:  # tiktoken's regex engine gives up on a run of white space of hundreds of thousands
+        except (
+            ValueError
+        ):  # tiktoken's regex engine gives up on a run of white space of hundreds of thousands
             return self._encode_pieces(text)
         return np.asarray(ids, dtype=np.uint32)
 
@@ -94,8 +97,8 @@ def _disputed(text: str) -> bool:
 
 
 def checked(text: str) -> str:
-    """quicktok and tokenizers answer a lone surrogate with a TypeError, and tiktoken replaces it: all must refuse it
-    alike."""
+    """quicktok and tokenizers answer a lone surrogate with a TypeError, and tiktoken replaces it: all must
+    refuse it alike."""
     if not text.isascii():
         text.encode("utf-8")
     return text

@@ -1,8 +1,10 @@
 """Token shards: documents in the order of a keyed hash of their ids, cut where a shard is full.
 
 1. A unit of input becomes a *run*: its kept documents as tokens, in hash order (`write_run`).
-2. The runs of a group are cut into shards together (`cut_group`): one look at their rows, none at their tokens.
-3. A shard is the merge of one slice of each run (`write_shard`), streamed, so that its tokens are never held whole.
+2. The runs of a group are cut into shards together (`cut_group`): one look at their rows, none at their
+  tokens.
+3. A shard is the merge of one slice of each run (`write_shard`), streamed, so that its tokens are never held
+  whole.
 
 Any division of the same documents into runs gives the same shards.
 """
@@ -62,7 +64,8 @@ class ByteStream(Protocol):
 
 
 def shuffle_key(seed: int, doc_id: bytes) -> bytes:
-    """Where a document stands in its group: BLAKE3-128 of its id, keyed with BLAKE3-256 of `sluice shuffle <seed>`."""
+    """Where a document stands in its group: BLAKE3-128 of its id, keyed with BLAKE3-256 of `sluice shuffle
+    <seed>`."""
     return blake3(doc_id, key=_seed_key(seed)).digest(length=ID_BYTES)
 
 
@@ -71,19 +74,23 @@ def _seed_key(seed: int) -> bytes:
     return blake3(f"sluice shuffle {seed}".encode()).digest()
 
 
-def write_run(documents: Iterable[tuple[bytes, str]], tokenizer: Encoder, seed: int, tokens_out: IO[bytes]) -> pa.Table:
-    """Write the tokens of the documents (doc_id, text), each followed by end-of-text, to `tokens_out` in hash order;
-    gives the RUN rows.
+def write_run(
+    documents: Iterable[tuple[bytes, str]], tokenizer: Encoder, seed: int, tokens_out: IO[bytes]
+) -> pa.Table:
+    """Write the tokens of the documents (doc_id, text), each followed by end-of-text, to `tokens_out` in hash
+    order; gives the RUN rows.
 
-    `tokens_hash` is over all `num_tokens` tokens, end-of-text included. The ids must differ. Texts are not held: their
-    tokens wait, past 64 MiB of them on local disk, until the order is known."""
+    `tokens_hash` is over all `num_tokens` tokens, end-of-text included. The ids must differ. Texts are not
+    held: their tokens wait, past 64 MiB of them on local disk, until the order is known."""
     eot = np.array([tokenizer.eot_id], dtype=np.uint32)
     doc_ids: list[bytes] = []
     lengths: list[int] = []
     hashes: list[bytes] = []
     with tempfile.SpooledTemporaryFile(_HELD_BYTES) as held:
         for batch in _batches(documents):
-            for (doc_id, _), tokens in zip(batch, tokenizer.encode_batch([text for _, text in batch]), strict=True):
+            for (doc_id, _), tokens in zip(
+                batch, tokenizer.encode_batch([text for _, text in batch]), strict=True
+            ):
                 placed = np.concatenate([tokens, eot])
                 held.write(as_bytes(placed))
                 doc_ids.append(doc_id)
@@ -96,7 +103,9 @@ def write_run(documents: Iterable[tuple[bytes, str]], tokenizer: Encoder, seed: 
             held.seek((ends[i] - lengths[i]) * TOKEN_BYTES)
             tokens_out.write(held.read(lengths[i] * TOKEN_BYTES))
     columns = [[column[i] for i in order] for column in (keys, doc_ids, lengths, hashes)]
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, RUN, strict=True)], schema=RUN)
+    return pa.table(
+        [pa.array(column, field.type) for column, field in zip(columns, RUN, strict=True)], schema=RUN
+    )
 
 
 def _batches(documents: Iterable[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
@@ -128,8 +137,8 @@ def cut(num_tokens: npt.NDArray[np.int64], shard_tokens: int) -> npt.NDArray[np.
 def cut_group(runs: Sequence[pa.Table], shard_tokens: int) -> npt.NDArray[np.int64]:
     """Cut the documents of a group's runs (their RUN rows; `key` and `num_tokens` suffice) into shards.
 
-    Shape (num_shards + 1, num_runs): shard s is the merge of the rows [result[s, r], result[s + 1, r]) of each run r.
-    Needs about 40 bytes a document."""
+    Shape (num_shards + 1, num_runs): shard s is the merge of the rows [result[s, r], result[s + 1, r]) of
+    each run r. Needs about 40 bytes a document."""
     if not runs:
         return np.zeros((1, 0), dtype=np.int64)
     order = _merged_order(runs)
@@ -192,7 +201,8 @@ class RunSlice:
 
 
 def slice_bytes(run: pa.Table, first: int, last: int) -> tuple[int, int]:
-    """Where the tokens of a run's rows [first, last) lie in its tokens file: (first byte, number of bytes)."""
+    """Where the tokens of a run's rows [first, last) lie in its tokens file: (first byte, number of
+    bytes)."""
     ends = np.concatenate([[0], np.cumsum(run["num_tokens"].to_numpy())]) * TOKEN_BYTES
     return int(ends[first]), int(ends[last] - ends[first])
 
@@ -207,7 +217,8 @@ class ShardOutputs:
 
 
 def write_shard(slices: Sequence[RunSlice], outputs: ShardOutputs) -> tuple[int, int, str, str, str]:
-    """Merge the slices into one shard: (num_tokens, num_documents, hash, blocks_hash, index_hash), hashes in hex.
+    """Merge the slices into one shard: (num_tokens, num_documents, hash, blocks_hash, index_hash), hashes in
+    hex.
 
     Holds the rows and about 8 MiB of tokens, beside what the streams buffer."""
     index = _shard_index(slices)
@@ -268,7 +279,9 @@ def _shard_index(slices: Sequence[RunSlice]) -> pa.Table:
     rows = pa.concat_tables(tables).take(pa.array(_merged_order(tables)))
     lengths = rows["num_tokens"].to_numpy()
     starts = np.cumsum(lengths) - lengths
-    return pa.table([rows["doc_id"], pa.array(starts), rows["num_tokens"], rows["tokens_hash"]], schema=SHARD_INDEX)
+    return pa.table(
+        [rows["doc_id"], pa.array(starts), rows["num_tokens"], rows["tokens_hash"]], schema=SHARD_INDEX
+    )
 
 
 def _pieces(slices: Sequence[RunSlice]) -> Iterator[bytes]:
@@ -292,7 +305,8 @@ def _exactly(stream: ByteStream, num_bytes: int) -> bytes:
     data = stream.read(num_bytes)
     if len(data) != num_bytes:
         raise EOFError(
-            f"a run's tokens end {num_bytes - len(data)} bytes early: remove its unit from work/ and run again"
+            f"a run's tokens end {num_bytes - len(data)} bytes early: remove its unit from work/ and run"
+            f" again"
         )
     return data
 
@@ -300,7 +314,8 @@ def _exactly(stream: ByteStream, num_bytes: int) -> bytes:
 class RangeReader:
     """A stretch of a file read forwards in requests of bounded size, on disk or in an object store.
 
-    `write_shard` reads a thousand runs at once: with `read_ahead` = 256 MiB / number of runs they share 256 MiB."""
+    `write_shard` reads a thousand runs at once: with `read_ahead` = 256 MiB / number of runs they share 256
+    MiB."""
 
     def __init__(self, folder: Folder, name: str, first_byte: int, num_bytes: int, read_ahead: int) -> None:
         self._folder, self._name = folder, name

@@ -38,7 +38,8 @@ _TRAINING_PATTERN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""cl100k_base's split without possessive quantifiers, which Oniguruma (inside `tokenizers`) reads differently."""
+"""cl100k_base's split without possessive quantifiers, which Oniguruma (inside `tokenizers`) reads
+differently."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,28 +49,34 @@ class TokenizeTable:
     encoding: str = key(
         "cl100k_base",
         is_path=True,
-        help="a tiktoken encoding's name, or the path of a .tiktoken or tokenizer.json file (what tiktoken cannot"
+        help="a tiktoken encoding's name, or the path of a .tiktoken or tokenizer.json file (what tiktoken"
+        " cannot"
         " express is encoded by the tokenizers library: more slowly)",
     )
     end_of_text: str | None = key(
         None,
-        help="the special token that ends each document (the one whose name is known for it, as <|endoftext|> and </s>"
+        help="the special token that ends each document (the one whose name is known for it, as <|endoftext|>"
+        " and </s>"
         " are; without special tokens the next free id)",
     )
     off: bool = key(
         False,
-        help="end after deduplication, with texts and without shards; a tokenizer may follow (sluice run --from OUT)",
+        help="end after deduplication, with texts and without shards; a tokenizer may follow (sluice run"
+        " --from OUT)",
     )
-    shard_tokens: int = key(2**28, at_least=1, help="tokens of a shard at most (a longer document is its own shard)")
+    shard_tokens: int = key(
+        2**28, at_least=1, help="tokens of a shard at most (a longer document is its own shard)"
+    )
     group_files: int = key(1000, at_least=1, help="input files whose documents share shards")
 
 
 class Tokenizer:
     """An encoding, with its identity. Immutable; cheap to keep, a fraction of a second to make and to pickle.
 
-    `hash` is the BLAKE3-128 (hex) of all that decides ids: equal hashes encode alike. Ids lie below `vocab_size`; `end`
-    is never made from text. `unknown_id` stands for what the vocabulary has no token for, None where there is none.
-    `why_slow` is why the tokenizers library encodes and not tiktoken, empty where tiktoken does."""
+    `hash` is the BLAKE3-128 (hex) of all that decides ids: equal hashes encode alike. Ids lie below
+    `vocab_size`; `end` is never made from text. `unknown_id` stands for what the vocabulary has no token for,
+    None where there is none. `why_slow` is why the tokenizers library encodes and not tiktoken, empty where
+    tiktoken does."""
 
     def __init__(self, source: Vocabulary | TokenizerJson) -> None:
         self.name = source.name
@@ -77,7 +84,11 @@ class Tokenizer:
         self._source = source
         self._encoder: RankEncoder | LibraryEncoder
         if isinstance(source, TokenizerJson):
-            self.vocab_size, self.unknown_id, self.why_slow = source.vocab_size, source.unknown_id, source.why_not
+            self.vocab_size, self.unknown_id, self.why_slow = (
+                source.vocab_size,
+                source.unknown_id,
+                source.why_not,
+            )
             ranks = source.ranks if source.is_plain else None
             self._encoder = LibraryEncoder(source) if ranks is None else RankEncoder(ranks)
             self.hash = _identity_of_file(source) if ranks is None else _identity(ranks)
@@ -114,18 +125,18 @@ class Tokenizer:
             ) from error
 
     def decode(self, tokens: Tokens) -> str:
-        """The text of the ids; `decode(encode(text)) == text` where the tokenizer `keeps` it. A cut character becomes
-        U+FFFD."""
+        """The text of the ids; `decode(encode(text)) == text` where the tokenizer `keeps` it. A cut character
+        becomes U+FFFD."""
         return self.decode_bytes(tokens).decode("utf-8", "replace")
 
     def keeps(self, text: str) -> bool:
-        """Whether the ids of `text` are sure to give it back: those of a byte-level tokenizer do; one that normalises
-        texts, or does not know each character, may not."""
+        """Whether the ids of `text` are sure to give it back: those of a byte-level tokenizer do; one that
+        normalises texts, or does not know each character, may not."""
         return self._encoder.keeps(text)
 
     def files(self) -> dict[str, bytes]:
-        """The tokenizer as a file to give along, by the name that other tools look for: the tokenizer.json that it was
-        read from, or its ranks as a .tiktoken file."""
+        """The tokenizer as a file to give along, by the name that other tools look for: the tokenizer.json
+        that it was read from, or its ranks as a .tiktoken file."""
         if isinstance(self._source, TokenizerJson):
             return {"tokenizer.json": self._source.data}
         return {"tokenizer.tiktoken": self.rank_bytes()}
@@ -139,28 +150,33 @@ class Tokenizer:
         """What whoever runs it should know, a line each."""
         end = self.end
         lines = [
-            f"Tokenizer {self.name}, {self.vocab_size:,} ids: each document ends with {end.token} (id {end.id}),"
+            f"Tokenizer {self.name}, {self.vocab_size:,} ids: each document ends with {end.token} (id"
+            f" {end.id}),"
             f" {end.why}."
         ]
         if self.why_slow:
             lines.append(
-                f"tiktoken cannot express {self.name}: {self.why_slow}. So the tokenizers library encodes: to shards"
+                f"tiktoken cannot express {self.name}: {self.why_slow}. So the tokenizers library encodes: to"
+                f" shards"
                 " like any others, more slowly."
             )
         return lines
 
 
 def load_tokenizer(encoding: str, end_of_text: str | int | None = None) -> Tokenizer:
-    """The tokenizer that `encoding` names (see TokenizeTable), whose documents end with the token `end_of_text`, or
-    with the one of that id, which an index recorded; RecipeError says how to provide what is missing."""
+    """The tokenizer that `encoding` names (see TokenizeTable), whose documents end with the token
+    `end_of_text`, or with the one of that id, which an index recorded; RecipeError says how to provide what
+    is missing."""
     name = Path(encoding).name
     if encoding.endswith(".json"):
         return Tokenizer(proven(read_tokenizer_json(name, read_tokenizer_file(encoding), end_of_text)))
     if encoding.endswith(".model"):
         raise RecipeError(
-            f"tokenize.encoding = {encoding!r}: SentencePiece's own files are not read. Give the tokenizer.json that"
+            f"tokenize.encoding = {encoding!r}: SentencePiece's own files are not read. Give the"
+            f" tokenizer.json that"
             ' lies beside it, or make one of it: python -c "from transformers import AutoTokenizer;'
-            " AutoTokenizer.from_pretrained('FOLDER').save_pretrained('TO')\" (with sentencepiece installed) writes"
+            " AutoTokenizer.from_pretrained('FOLDER').save_pretrained('TO')\" (with sentencepiece installed)"
+            " writes"
             " TO/tokenizer.json"
         )
     return Tokenizer(load_vocabulary(encoding, end_of_text))
@@ -183,10 +199,11 @@ def splitter() -> PreTokenizers:
 
 
 def train_bpe(texts: Iterable[str], vocab: int) -> bytes:
-    """A byte-level BPE of `vocab` ids, end-of-text included, learnt from `texts`: the bytes of a .tiktoken file.
+    """A byte-level BPE of `vocab` ids, end-of-text included, learnt from `texts`: the bytes of a .tiktoken
+    file.
 
-    Split as cl100k_base splits. The same texts in any order give the same bytes. RecipeError if `vocab` is below 257
-    or the texts are too few for so many merges."""
+    Split as cl100k_base splits. The same texts in any order give the same bytes. RecipeError if `vocab` is
+    below 257 or the texts are too few for so many merges."""
     if vocab < 257:
         raise RecipeError(f"vocab = {vocab}: expected at least 257 (256 bytes and end-of-text)")
     tokenizer = HfTokenizer(BPE())
@@ -198,7 +215,8 @@ def train_bpe(texts: Iterable[str], vocab: int) -> bytes:
     ranks = {bytes(alphabet[char] for char in token): rank for token, rank in tokenizer.get_vocab().items()}
     if len(ranks) < vocab - 1:
         raise RecipeError(
-            f"vocab = {vocab}: these texts give only {len(ranks) + 1} ids; set a smaller vocab or give more text"
+            f"vocab = {vocab}: these texts give only {len(ranks) + 1} ids; set a smaller vocab or give more"
+            f" text"
         )
     return format_ranks(ranks)
 

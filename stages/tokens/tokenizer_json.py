@@ -1,9 +1,11 @@
 """A tokenizer.json as documents are encoded by it: their own ids, nothing before, nothing cut, no chance.
 
 1. Truncation, padding, dropout and what a post-processor adds are switched off.
-2. The name of a special token is plain text in a text: the library matches such names, and a Unigram model may have
+2. The name of a special token is plain text in a text: the library matches such names, and a Unigram model
+  may have
    them among its pieces, so that a page that writes `</s>` would end a document. So they get other names (`hide`).
-3. Where byte-level BPE by rank may say the same it is kept as ranks, for tiktoken (`_ranks`), or else why not.
+3. Where byte-level BPE by rank may say the same it is kept as ranks, for tiktoken (`_ranks`), or else why
+  not.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from stages.tokens.end_of_text import KNOWN_ENDS, EndOfText, choose_end
 from stages.tokens.vocabulary import GPT2_PATTERN, Vocabulary, byte_level_ranks
 
 MARK: Final = "\U0010ffff"
-"""Stands before the name of a special token where text must not match it: a noncharacter, which no page should hold."""
+"""Stands before the name of a special token where text must not match it: a noncharacter, which no page
+should hold."""
 
 _BYTE_TOKEN: Final = re.compile("<0x[0-9A-F]{2}>")
 """What byte fallback writes for a byte (sentencepiece): a token that text makes, special or not."""
@@ -34,8 +37,8 @@ class TokenizerJson:
     """A tokenizer.json, read and checked. Picklable.
 
     `settings` is it as documents are encoded; `hidden` are the ids, by name, that no text makes; `added` the
-    added tokens that are matched in texts. `byte_level`: ids stand for bytes, in `byte_level_alphabet`. `ranks`: the
-    same split and merges for tiktoken, None where it has no way to say them (`why_not`)."""
+    added tokens that are matched in texts. `byte_level`: ids stand for bytes, in `byte_level_alphabet`.
+    `ranks`: the same split and merges for tiktoken, None where it has no way to say them (`why_not`)."""
 
     name: str
     data: bytes
@@ -75,7 +78,8 @@ def read_tokenizer_json(name: str, data: bytes, end_of_text: str | int | None = 
         if library.token_to_id(token["content"]) != token["id"]:
             raise RecipeError(
                 f"{name}: the added token {token['content']!r} has id {token['id']} in the file, and"
-                f" {library.token_to_id(token['content'])} where the tokenizers library loads it: its vocabulary has"
+                f" {library.token_to_id(token['content'])} where the tokenizers library loads it: its"
+                f" vocabulary has"
                 " gaps or names it twice; save it again from the library that made it"
             )
     vocabulary = library.get_vocab(with_added_tokens=True)
@@ -84,7 +88,9 @@ def read_tokenizer_json(name: str, data: bytes, end_of_text: str | int | None = 
     added = {token["content"]: int(token["id"]) for token in listed}
     special = {token["content"] for token in listed if token["special"] and not _is_byte(token, model)}
     may_end = {token: added[token] for token in special if added[token] != unknown}
-    may_end |= {token: vocabulary[token] for token in KNOWN_ENDS if token in vocabulary.keys() - _merged(model)}
+    may_end |= {
+        token: vocabulary[token] for token in KNOWN_ENDS if token in vocabulary.keys() - _merged(model)
+    }
     may_end |= {token: id_ for token, id_ in added.items() if end_of_text in (token, id_)}
     end = choose_end(name, may_end, end_of_text, next_id)
     hidden = {token: added[token] for token in special} | (
@@ -124,8 +130,8 @@ def read_tokenizer_json(name: str, data: bytes, end_of_text: str | int | None = 
 
 
 def hide(settings: str, names: Collection[str]) -> str:
-    """The settings with these tokens under names that text does not make. Ids stay; merges that make one are left
-    out."""
+    """The settings with these tokens under names that text does not make. Ids stay; merges that make one are
+    left out."""
     raw: dict[str, Any] = json.loads(settings)
     model = raw["model"]
 
@@ -151,19 +157,29 @@ def hide(settings: str, names: Collection[str]) -> str:
 def _switched_off(name: str, raw: Any) -> tuple[dict[str, Any], HfTokenizer]:
     """What encodes documents, and the tokenizers library's reading of it."""
     if not isinstance(raw, dict) or not isinstance(raw.get("model"), dict):
-        raise RecipeError(f"{name} is not a tokenizer.json that the tokenizers library reads: it has no model")
+        raise RecipeError(
+            f"{name} is not a tokenizer.json that the tokenizers library reads: it has no model"
+        )
     settings = {**raw, "truncation": None, "padding": None, "post_processor": None}
     if settings["model"].get("dropout") is not None:
         settings["model"] = {**settings["model"], "dropout": None}
     try:
         return settings, HfTokenizer.from_str(json.dumps(settings))
     except Exception as error:  # the library raises nothing narrower
-        raise RecipeError(f"{name} is not a tokenizer.json that the tokenizers library reads: {error}") from error
+        raise RecipeError(
+            f"{name} is not a tokenizer.json that the tokenizers library reads: {error}"
+        ) from error
 
 
 def _kind(model: Mapping[str, Any]) -> str:
     """The model's type: the oldest files, GPT-2's own among them, do not say it."""
-    untold = "Unigram" if isinstance(model.get("vocab"), list) else "BPE" if "merges" in model else "a list of words"
+    untold = (
+        "Unigram"
+        if isinstance(model.get("vocab"), list)
+        else "BPE"
+        if "merges" in model
+        else "a list of words"
+    )
     return str(model.get("type") or untold)
 
 
@@ -179,9 +195,12 @@ def _is_byte(token: Mapping[str, Any], model: Mapping[str, Any]) -> bool:
 
 
 def _merges(model: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Each merge of a BPE: left, right, and what they make. Files have pairs, or two tokens with a space between."""
+    """Each merge of a BPE: left, right, and what they make. Files have pairs, or two tokens with a space
+    between."""
     prefix = model.get("continuing_subword_prefix") or ""
-    pairs = (tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge) for merge in model["merges"])
+    pairs = (
+        tuple(merge.split(" ", 1)) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]
+    )
     return [(left, right, left + right.removeprefix(prefix)) for left, right in pairs]
 
 
@@ -205,11 +224,17 @@ def _normalizer(outer: Mapping[str, Any] | None) -> Normalizer:
 
 
 def _is_byte_level(settings: Mapping[str, Any]) -> bool:
-    """Whether every text becomes its bytes, and these tokens: nothing is put before it, and nothing is unknown."""
+    """Whether every text becomes its bytes, and these tokens: nothing is put before it, and nothing is
+    unknown."""
     steps = _steps(settings.get("pre_tokenizer"), "pretokenizers")
     kept = all(step["type"] in ("ByteLevel", "Digits") or _is_isolating(step) for step in steps)
     levels = [step for step in steps if step["type"] == "ByteLevel"]
-    if _kind(settings["model"]) != "BPE" or not kept or len(levels) != 1 or levels[0].get("add_prefix_space", True):
+    if (
+        _kind(settings["model"]) != "BPE"
+        or not kept
+        or len(levels) != 1
+        or levels[0].get("add_prefix_space", True)
+    ):
         return False
     added = {token["content"] for token in settings.get("added_tokens") or []}
     try:
@@ -269,6 +294,9 @@ def _pattern(settings: Mapping[str, Any]) -> str:
 
 
 def identity_of(file: TokenizerJson) -> bytes:
-    """What encodes, and nothing else: what turns ids into text again is left out. Equal bytes encode alike."""
-    settings = {part: value for part, value in json.loads(file.settings).items() if part not in ("decoder", "version")}
+    """What encodes, and nothing else: what turns ids into text again is left out. Equal bytes encode
+    alike."""
+    settings = {
+        part: value for part, value in json.loads(file.settings).items() if part not in ("decoder", "version")
+    }
     return json.dumps(settings, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()

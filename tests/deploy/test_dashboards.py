@@ -35,7 +35,8 @@ def expressions(dashboard: dict[str, Any]) -> list[str]:
 
 
 def our_labels() -> dict[str, tuple[str, ...]]:
-    """The metrics that our code exports, as Prometheus sees them (`_total` behind counters), and their labels."""
+    """The metrics that our code exports, as Prometheus sees them (`_total` behind counters), and their
+    labels."""
     labels = {f"ray_{name}_total": tags for name, (_, tags) in COUNTERS.items()}
     labels |= {f"ray_{name}": tags for name, (_, tags) in GAUGES.items()}
     return labels | {f"ray_sluice_train_{name}": ("run", *tags) for name, (_, tags) in TRAINING.items()}
@@ -67,7 +68,10 @@ def test_every_metric_of_a_dashboard_is_exported(path: Path) -> None:
 
 def test_every_metric_of_ours_is_on_a_dashboard() -> None:
     shown = {
-        metric for path in DASHBOARDS for expression in expressions(load(path)) for metric in METRIC.findall(expression)
+        metric
+        for path in DASHBOARDS
+        for expression in expressions(load(path))
+        for metric in METRIC.findall(expression)
     }
     assert our_labels().keys() - shown == set()
 
@@ -89,7 +93,9 @@ def promtool(*arguments: str) -> None:
 
 def recorded(dashboard: dict[str, Any]) -> dict[str, str]:
     """Each query of a dashboard, for all runs, by the name of a rule that records it."""
-    queries = [target["expr"].replace("$run", ".+") for panel in dashboard["panels"] for target in panel["targets"]]
+    queries = [
+        target["expr"].replace("$run", ".+") for panel in dashboard["panels"] for target in panel["targets"]
+    ]
     return {f"panel:{number}": query for number, query in enumerate(queries)}
 
 
@@ -110,7 +116,9 @@ def test_a_slow_rank_raises_an_alert_that_names_it_until_it_has_caught_up(tmp_pa
     series = f'ray_sluice_train_straggler_factor{{{described},WorkerId="w",SessionName="s"}}'
     raised = {
         "exp_labels": {"alertname": "RankSlow", **labels},
-        "exp_annotations": {"summary": "r: rank 3 on n7 takes 1.5 times as long as others at the same work in forward"},
+        "exp_annotations": {
+            "summary": "r: rank 3 on n7 takes 1.5 times as long as others at the same work in forward"
+        },
     }
     tests = [
         {"alertname": "RankSlow", "eval_time": "4m", "exp_alerts": [raised]},
@@ -153,12 +161,16 @@ def test_panels_by_operator_add_up_datasets_and_name_operators_as_the_engine_doe
         "actors": panel("Actors at work by operator"),
     }
     counted = {
-        # Two Datasets of one operator, a unit every 10 seconds each; and the input of a Dataset, which is no operator.
+        # Two Datasets of one operator, a unit every 10 seconds each; and the input of a Dataset, which is no
+        # operator.
         "task_completion_time_count": {
             ("1", f"MapBatches({stages})_1"): "0+6x30",
             ("2", f"MapBatches({stages})_1"): "0+6x30",
         },
-        "num_tasks_finished": {("1", f"MapBatches({stages})_1"): "0+6x30", ("2", f"MapBatches({stages})_1"): "0+6x30"},
+        "num_tasks_finished": {
+            ("1", f"MapBatches({stages})_1"): "0+6x30",
+            ("2", f"MapBatches({stages})_1"): "0+6x30",
+        },
         "task_worker_completion_time_s": {
             ("1", f"MapBatches({stages})_1"): "0+45x30",
             ("2", f"MapBatches({stages})_1"): "0+45x30",
@@ -169,11 +181,20 @@ def test_panels_by_operator_add_up_datasets_and_name_operators_as_the_engine_doe
             ("1", "Input_0"): "9x30",
         },
         "num_tasks_failed": {("1", f"MapBatches({stages})_1"): "2x30"},
-        "num_active_actors": {("1", f"MapBatches({model})_2"): "3x30", ("1", f"MapBatches({stages})_1"): "0x30"},
-        "num_alive_actors": {("1", f"MapBatches({model})_2"): "4x30", ("1", f"MapBatches({stages})_1"): "0x30"},
+        "num_active_actors": {
+            ("1", f"MapBatches({model})_2"): "3x30",
+            ("1", f"MapBatches({stages})_1"): "0x30",
+        },
+        "num_alive_actors": {
+            ("1", f"MapBatches({model})_2"): "4x30",
+            ("1", f"MapBatches({stages})_1"): "0x30",
+        },
     }
     series = [
-        {"series": f'ray_data_{name}{{dataset="dataset_{dataset}_0",operator="{operator}"}}', "values": values}
+        {
+            "series": f'ray_data_{name}{{dataset="dataset_{dataset}_0",operator="{operator}"}}',
+            "values": values,
+        }
         for name, of_operators in counted.items()
         for (dataset, operator), values in of_operators.items()
     ]
@@ -195,7 +216,9 @@ def test_panels_by_operator_add_up_datasets_and_name_operators_as_the_engine_doe
         for name, found in expected.items()
     ]
     told = {
-        "rule_files": [write_rules(tmp_path / "rules.yaml", {f"panel:{name}": query for name, query in rules.items()})],
+        "rule_files": [
+            write_rules(tmp_path / "rules.yaml", {f"panel:{name}": query for name, query in rules.items()})
+        ],
         "tests": [{"interval": "1m", "input_series": series, "promql_expr_test": tests}],
     }
     (tmp_path / "test.yaml").write_text(yaml.safe_dump(told))
@@ -212,7 +235,9 @@ def test_a_dashboard_has_the_form_of_rays_own(path: Path) -> None:
     places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels]
     assert len(set(places)) == len(places)
     for expression in expressions(dashboard):
-        assert expression.count("(") == expression.count(")") and expression.count("{") == expression.count("}")
+        assert expression.count("(") == expression.count(")") and expression.count("{") == expression.count(
+            "}"
+        )
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.name)

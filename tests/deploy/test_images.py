@@ -50,13 +50,19 @@ def test_an_image_is_pinned_small_and_not_roots(path: Path) -> None:
 @pytest.mark.parametrize("path", CONTAINERS, ids=lambda path: path.name)
 def test_an_image_holds_the_torch_and_all_the_packages_of_the_project(path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    (torch,) = [line for line in project["project"]["optional-dependencies"]["train"] if line.startswith("torch==")]
+    (torch,) = [
+        line for line in project["project"]["optional-dependencies"]["train"] if line.startswith("torch==")
+    ]
     told = instructions(path)
     assert any(torch in rest for name, rest in told if name == "RUN")
     copied = {rest.split()[-1] for name, rest in told if name == "COPY" and not rest.startswith("--from")}
-    packages = {pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    packages = {
+        pattern.rstrip("*") for pattern in project["tool"]["setuptools"]["packages"]["find"]["include"]
+    }
     assert packages <= copied
-    sources = [word for name, rest in told if name == "COPY" and "--from" not in rest for word in rest.split()[:-1]]
+    sources = [
+        word for name, rest in told if name == "COPY" and "--from" not in rest for word in rest.split()[:-1]
+    ]
     assert all((ROOT / source).exists() for source in sources)
 
 

@@ -18,7 +18,8 @@ CRD_OF = {"RayCluster": "ray.io_rayclusters.yaml", "RayJob": "ray.io_rayjobs.yam
 
 
 def strict(schema: Any) -> Any:
-    """A CRD's schema as JSON Schema: unknown fields refused, fields with a default not required, int-or-string."""
+    """A CRD's schema as JSON Schema: unknown fields refused, fields with a default not required,
+    int-or-string."""
     if isinstance(schema, list):
         return [strict(item) for item in schema]
     if not isinstance(schema, dict):
@@ -104,7 +105,9 @@ def test_each_volume_that_is_mounted_exists_and_spill_goes_to_the_local_disk(pat
     cluster = cluster_of(load(path))
     for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]:
         pod = group["template"]["spec"]
-        mounted = {mount["name"] for container in pod["containers"] for mount in container.get("volumeMounts", [])}
+        mounted = {
+            mount["name"] for container in pod["containers"] for mount in container.get("volumeMounts", [])
+        }
         assert mounted == {volume["name"] for volume in pod.get("volumes", [])}
     for group in cluster["workerGroupSpecs"]:
         (container,) = group["template"]["spec"]["containers"]

@@ -39,7 +39,9 @@ def test_tokens_are_hashed_as_little_endian_uint32_whatever_their_type() -> None
     raw = bytes([1, 0, 0, 0, 0, 1, 0, 0])
     for dtype in ("<u4", ">u4", "<i8"):
         assert ids.tokens_hash(np.array([1, 256], dtype=dtype)) == ids.content_hash(raw)
-    assert ids.tokens_hash(np.arange(6, dtype=np.uint32)[::2]) == ids.tokens_hash(np.array([0, 2, 4], dtype=np.uint32))
+    assert ids.tokens_hash(np.arange(6, dtype=np.uint32)[::2]) == ids.tokens_hash(
+        np.array([0, 2, 4], dtype=np.uint32)
+    )
 
 
 @given(PARTS, PARTS)
@@ -48,7 +50,9 @@ def test_two_lists_of_parts_never_read_alike(left: list[bytes], right: list[byte
 
 
 @pytest.mark.parametrize(("one", "other"), [(("ab", "c"), ("a", "bc")), (("", "abc"), ("abc", ""))])
-def test_a_letter_that_moves_between_fields_makes_another_id(one: tuple[str, str], other: tuple[str, str]) -> None:
+def test_a_letter_that_moves_between_fields_makes_another_id(
+    one: tuple[str, str], other: tuple[str, str]
+) -> None:
     assert ids.warc_doc_id(*one, b"") != ids.warc_doc_id(*other, b"")
     assert ids.row_doc_id("s", *one, "t") != ids.row_doc_id("s", *other, "t")
 

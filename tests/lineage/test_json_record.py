@@ -44,7 +44,9 @@ class Outer(JsonRecord):
 
 
 NAMES = st.text(max_size=4)
-INNER = st.builds(Inner, name=NAMES, spans=st.lists(st.tuples(st.integers(), st.integers()), max_size=2).map(tuple))
+INNER = st.builds(
+    Inner, name=NAMES, spans=st.lists(st.tuples(st.integers(), st.integers()), max_size=2).map(tuple)
+)
 RECORDS = st.builds(
     Outer,
     num_bytes=st.integers(),

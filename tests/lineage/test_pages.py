@@ -78,9 +78,9 @@ def test_the_normal_form_of_a_url(url, normal):
     st.one_of(
         st.text(),
         st.text(alphabet="ab:/?#%&=.~é[]@ 0").map(lambda tail: "http://h.example" + tail),
-        st.lists(st.sampled_from([*"aß&İǅﬀ./@[]:", ":443", ":80", "..", "%c3", "。", "xn--"]), max_size=8).map(
-            lambda pieces: "http://" + "".join(pieces)
-        ),
+        st.lists(
+            st.sampled_from([*"aß&İǅﬀ./@[]:", ":443", ":80", "..", "%c3", "。", "xn--"]), max_size=8
+        ).map(lambda pieces: "http://" + "".join(pieces)),
         st.text(alphabet="aß％％２５%c3.@:\u00ad\u200d❤").map(lambda host: f"http://{host}/a"),
     )
 )
@@ -96,7 +96,9 @@ def test_normalising_never_raises_and_twice_is_once(url):
 @given(
     st.one_of(
         st.from_regex(pages._PLAIN),
-        st.lists(st.sampled_from(["a", ".", "..", "B-~", ""])).map(lambda parts: "http://h.example/" + "/".join(parts)),
+        st.lists(st.sampled_from(["a", ".", "..", "B-~", ""])).map(
+            lambda parts: "http://h.example/" + "/".join(parts)
+        ),
         st.text(alphabet="ab0.-:@").map(lambda host: f"https://{host}/a"),
         st.lists(st.text(alphabet="ab-=.~+;%", max_size=5) | st.just("utm_id=1")).map(
             lambda arguments: "http://h.example/a?" + "&".join(arguments)
@@ -113,8 +115,29 @@ def test_a_plain_url_is_what_the_long_way_makes_of_it(url):
 @pytest.mark.parametrize(
     "url",
     [
-        *("", " ", "#top", "?a=b", "N/A", "n.a.", "None", "-", "/a", "v1.2", "data/file.jsonl", "localhost/a"),
-        *("https://", "http://.", "https:///a", "https://?a=b", "https://user@/a", "https://[::1", "HTTP://\xa0"),
+        *(
+            "",
+            " ",
+            "#top",
+            "?a=b",
+            "N/A",
+            "n.a.",
+            "None",
+            "-",
+            "/a",
+            "v1.2",
+            "data/file.jsonl",
+            "localhost/a",
+        ),
+        *(
+            "https://",
+            "http://.",
+            "https:///a",
+            "https://?a=b",
+            "https://user@/a",
+            "https://[::1",
+            "HTTP://\xa0",
+        ),
         *("about:blank", "mailto:a@example.com", "urn:"),
     ],
 )
@@ -126,8 +149,21 @@ def test_a_url_without_a_host_names_no_page(url):
 @pytest.mark.parametrize(
     "url",
     [
-        *("http://example.com", "http://localhost/a", "https://[::1]/", "ftp://example.com/a", "s3://bucket/a"),
-        *("example.com", "example.com/a b", "Example.com.?a=b", "example.com:8080/a", "//example.com/a", "10.0.0.1/a"),
+        *(
+            "http://example.com",
+            "http://localhost/a",
+            "https://[::1]/",
+            "ftp://example.com/a",
+            "s3://bucket/a",
+        ),
+        *(
+            "example.com",
+            "example.com/a b",
+            "Example.com.?a=b",
+            "example.com:8080/a",
+            "//example.com/a",
+            "10.0.0.1/a",
+        ),
         *("пример.рф/a", "xn--e1afmkfd.xn--p1ai/a"),
         *("urn:uuid:1", "doi:10.1000/182", "hard::example.com-page.html", "file:///a"),
     ],
@@ -175,13 +211,29 @@ def test_a_url_of_many_dots_or_spaces_is_normalised_in_linear_time(url):
 
 
 WRAPPERS = (
-    *("urn:text:", "urn:textFinal:", "URN:view:", "urn:pageinfo:", "urn:fetch:", "urn:fetch-final:", "urn:thumbnail:"),
-    *("onreadydom:", "view-source:", "View-Source:", "urn:text:view-source:", "view-source:urn:text:urn:view:"),
+    *(
+        "urn:text:",
+        "urn:textFinal:",
+        "URN:view:",
+        "urn:pageinfo:",
+        "urn:fetch:",
+        "urn:fetch-final:",
+        "urn:thumbnail:",
+    ),
+    *(
+        "onreadydom:",
+        "view-source:",
+        "View-Source:",
+        "urn:text:view-source:",
+        "view-source:urn:text:urn:view:",
+    ),
 )
 """What a URL is wrapped in, and one in another."""
 
 
-@pytest.mark.parametrize("wrapper", [*WRAPPERS, "youtube-dl:00001:", "metadata://", "urn:x-some-crawler:dom:", "feed:"])
+@pytest.mark.parametrize(
+    "wrapper", [*WRAPPERS, "youtube-dl:00001:", "metadata://", "urn:x-some-crawler:dom:", "feed:"]
+)
 @pytest.mark.parametrize(
     "url", ["https://blocked.example.org/a?b=2&a=1", "http://user@Blocked.example.org:80/", "HTTP:x.org"]
 )
@@ -195,7 +247,13 @@ def test_what_is_derived_from_a_page_is_of_that_page(wrapper, url):
 @given(
     st.sampled_from(WRAPPERS),
     st.sampled_from(
-        ["https://blocked.example.org", "http://bücher.example:8080", "blocked.example.org/", "//x.org", "http://[::1]"]
+        [
+            "https://blocked.example.org",
+            "http://bücher.example:8080",
+            "blocked.example.org/",
+            "//x.org",
+            "http://[::1]",
+        ]
     ),
     st.text(alphabet="/ab.?=&#%c3é:@ ") | st.text(),
 )

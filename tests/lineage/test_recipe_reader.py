@@ -1,4 +1,5 @@
-"""The recipe's reader: every type a table may hold, what is refused and how it says so, overrides, and back to TOML."""
+"""The recipe's reader: every type a table may hold, what is refused and how it says so, overrides, and back
+to TOML."""
 
 from __future__ import annotations
 
@@ -11,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.recipe import RecipeError, as_plain, as_toml, key, load_recipe, parse_table, read_toml, whole_number
+from lineage.recipe import (
+    RecipeError,
+    as_plain,
+    as_toml,
+    key,
+    load_recipe,
+    parse_table,
+    read_toml,
+    whole_number,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +85,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "missing": ({"name": ...}, "key 'name' is missing: it has no default"),
     "unknown": ({"zzz": 1}, "unknown key 'zzz' (= 1). Known here: name, count, share"),
     "misspelt": ({"cuont": 1}, "unknown key 'cuont' (= 1); did you mean 'count'?"),
-    "misspelt deeper": ({"inner": {"dept": 1}}, "unknown key 'inner.dept' (= 1); did you mean 'inner.depth'?"),
+    "misspelt deeper": (
+        {"inner": {"dept": 1}},
+        "unknown key 'inner.dept' (= 1); did you mean 'inner.depth'?",
+    ),
     "misspelt in a list": ({"many": [{}, {"dept": 1}]}, "unknown key 'many[1].dept'"),
     "str": ({"name": 5}, "name = 5: expected a string"),
     "int": ({"count": "5"}, "count = '5': expected a whole number"),
@@ -83,7 +96,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "int from bool": ({"count": True}, "count = True: expected a whole number"),
     "float": ({"share": "half"}, "share = 'half': expected a number"),
     "float from bool": ({"share": True}, "share = True: expected a number"),
-    "int beyond 64 bits": ({"count": 1 << 63}, "count = 9223372036854775808: expected a number that 64 bits hold"),
+    "int beyond 64 bits": (
+        {"count": 1 << 63},
+        "count = 9223372036854775808: expected a number that 64 bits hold",
+    ),
     "float from int beyond 64 bits": ({"share": -(10**400)}, "share = -1000000000"),
     "int of thousands of digits": ({"count": 1 << 20_000}, "count = 0x1000000000"),
     "list of an int of thousands of digits": (
@@ -116,7 +132,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("change", "said"), WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(change: dict[str, Any], said: str) -> None:
+def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(
+    change: dict[str, Any], said: str
+) -> None:
     raw = {name: value for name, value in {**GOOD, **change}.items() if value is not ...}
     with pytest.raises(RecipeError) as error:
         parse_table(Outer, raw)
@@ -198,7 +216,10 @@ def test_a_wrong_override_is_refused(override: str, said: str, good_file: Path) 
         (b"name = ", "cannot be read as TOML"),
         (b'name = "\xff"', "cannot be read as TOML"),
         (b"count = " + b"9" * 5000, "cannot be read as TOML: it has a number of thousands of digits"),
-        (b"words = " + b"[" * 3000 + b"]" * 3000, "cannot be read as TOML: its tables and lists are nested too deep"),
+        (
+            b"words = " + b"[" * 3000 + b"]" * 3000,
+            "cannot be read as TOML: its tables and lists are nested too deep",
+        ),
         (b"a" + b".a" * 600 + b" = 1", "cannot be read as TOML: its tables and lists are nested too deep"),
         (None, "no recipe at"),
     ],
@@ -249,7 +270,9 @@ OUTERS = st.builds(
     way=st.sampled_from(["up", "down", 3]),
     words=st.lists(st.sampled_from("ab"), max_size=3).map(tuple),
     pair=st.tuples(st.integers(-9, 9), st.text("xyz")),
-    weights=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), st.floats(0, 9), max_size=3),
+    weights=st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=5), st.floats(0, 9), max_size=3
+    ),
     inner=st.builds(Inner, depth=st.integers(0, 9)),
     many=st.lists(st.builds(Inner, depth=st.integers(0, 9)), max_size=3).map(tuple),
 )

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from lineage.secrets import holds_secrets, without_secrets
 
-NAMES = st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True).map(lambda name: "${SLUICE_SECRET_" + name + "}")
+NAMES = st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True).map(
+    lambda name: "${SLUICE_SECRET_" + name + "}"
+)
 WORDS = st.from_regex(r"[a-z0-9]{1,6}", fullmatch=True)
 PLAIN = st.builds("page={}".format, WORDS)
 REFERRING = st.one_of(NAMES, st.builds("token={}".format, NAMES))
@@ -25,7 +27,9 @@ def test_references_and_plain_parameters_are_no_credentials(user: str, parameter
 
 
 @given(USERS, st.lists(st.one_of(PLAIN, REFERRING), max_size=2), LITERAL)
-def test_one_literal_parameter_among_references_is_seen(user: str, parameters: list[str], literal: str) -> None:
+def test_one_literal_parameter_among_references_is_seen(
+    user: str, parameters: list[str], literal: str
+) -> None:
     assert holds_secrets(url(user, [*parameters, literal]))
 
 

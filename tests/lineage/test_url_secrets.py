@@ -51,11 +51,16 @@ def test_all_else_stays_as_it_is(text: str) -> None:
 
 def test_a_query_that_stands_without_its_host_is_redacted_too() -> None:
     told = "Max retries exceeded with url: /a?X-Amz-Signature=ab12&part=2&token=xyz (Caused by …)"
-    assert redacted(told) == "Max retries exceeded with url: /a?X-Amz-Signature=…&part=2&token=… (Caused by …)"
+    assert (
+        redacted(told) == "Max retries exceeded with url: /a?X-Amz-Signature=…&part=2&token=… (Caused by …)"
+    )
 
 
 def test_plain_values_are_recorded_without_credentials() -> None:
-    plain = {"source": [{"inputs": ["https://u:p@h.example/a", "/b"], "limit": 3}], "x": {"https://u:p@h.example": 1.5}}
+    plain = {
+        "source": [{"inputs": ["https://u:p@h.example/a", "/b"], "limit": 3}],
+        "x": {"https://u:p@h.example": 1.5},
+    }
     assert recordable(plain) == {
         "source": [{"inputs": ["https://h.example/a", "/b"], "limit": 3}],
         "x": {"https://h.example": 1.5},

@@ -1,4 +1,5 @@
-"""ARC and WACZ inputs through a whole run and what is asked of its output: places, reading again, purges, exports."""
+"""ARC and WACZ inputs through a whole run and what is asked of its output: places, reading again, purges,
+exports."""
 
 from __future__ import annotations
 
@@ -26,17 +27,21 @@ Say = Callable[..., tuple[int, Any]]
 
 
 def pages(host: str, rng: random.Random, num: int = 3) -> dict[str, bytes]:
-    return {f"https://{host}/{number}": render_page(write_article("en", rng), host, rng) for number in range(num)}
+    return {
+        f"https://{host}/{number}": render_page(write_article("en", rng), host, rng) for number in range(num)
+    }
 
 
 def warc_of(found: dict[str, bytes], **fields: str) -> bytes:
-    return b"".join(member(record(http(html), url, warc_target_uri=url, **fields)) for url, html in found.items())
+    return b"".join(
+        member(record(http(html), url, warc_target_uri=url, **fields)) for url, html in found.items()
+    )
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A run over an ARC file, a WACZ file whose archives are stored, one whose archives are deflated, and a WARC with
-    cut pages and a JSON record."""
+    """A run over an ARC file, a WACZ file whose archives are stored, one whose archives are deflated, and a
+    WARC with cut pages and a JSON record."""
     folder, rng = tmp_path_factory.mktemp("archives"), random.Random(5)
     old, stored, packed, cut = (pages(f"{name}.example", rng) for name in ("old", "stored", "packed", "cut"))
     arc = [arc_begin(), *(arc_record(http(html), url) for url, html in old.items())]
@@ -104,7 +109,9 @@ def test_each_place_leads_to_its_document_and_back(out: Folder, say: Say) -> Non
         code, found = say("explain", out.url, "--doc", doc_id)
         assert (code, found["doc_id"]) == (0, doc_id)
         path = Path(out.url).parent / file
-        code, found = say("explain", str(path.parent / "recipe.toml"), "--warc", str(path), "--offset", str(offset))
+        code, found = say(
+            "explain", str(path.parent / "recipe.toml"), "--warc", str(path), "--offset", str(offset)
+        )
         assert (code, found["doc_id"]) == (0, doc_id)
 
 
@@ -141,6 +148,11 @@ def test_pages_that_are_cut_off_can_be_turned_down(out: Folder, say: Say) -> Non
         ("https://cut.example/1", "url", "rejected"), ("https://cut.example/2", "url", "rejected"),
     ]  # fmt: skip
     code, _ = say(
-        "run", str(folder / "recipe.toml"), "--set", f"run.output={folder / 'bad'}", "--set", "url.truncated=x"
+        "run",
+        str(folder / "recipe.toml"),
+        "--set",
+        f"run.output={folder / 'bad'}",
+        "--set",
+        "url.truncated=x",
     )
     assert code == 2

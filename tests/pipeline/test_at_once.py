@@ -53,7 +53,9 @@ def undisturbed(address: str, sources: Sources, tmp_path_factory: pytest.TempPat
 
 
 def start(*words: str, module: str = "pipeline") -> Process:
-    settings = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    settings = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {
+        "OMP_NUM_THREADS": "1"
+    }
     return subprocess.Popen(
         [sys.executable, "-m", module, *words],
         env=settings,
@@ -81,7 +83,9 @@ def wait_until(has_come: Callable[[], object], *alive: Process) -> None:
 
 
 def a_kept_document(out: Path) -> str:
-    rows = query(Folder(str(out)), "SELECT doc_id FROM documents WHERE status = 'kept' ORDER BY doc_id LIMIT 1").rows
+    rows = query(
+        Folder(str(out)), "SELECT doc_id FROM documents WHERE status = 'kept' ORDER BY doc_id LIMIT 1"
+    ).rows
     return str(rows[0][0])
 
 
@@ -187,7 +191,8 @@ def test_a_purge_beside_a_training_on_the_same_output_takes_the_document_out_and
     wait_until(lambda: (output / "metrics.jsonl").exists() and len(losses(output)) > 5, trainer)
     assert ended(start(*purge_call(out, doc_id)))[0] == 0
     code, told = ended(trainer)
-    # The training may read on (it holds what it read), or stop where its data changed; then it is called again.
+    # The training may read on (it holds what it read), or stop where its data changed; then it is called
+    # again.
     assert code == 0 or "purge" in told, told
     if code:
         assert ended(start(str(training(out, output)), module="trainer"))[0] == 0

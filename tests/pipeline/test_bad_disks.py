@@ -12,7 +12,14 @@ from typing import Final
 import pytest
 
 from tests.support.stores.disk_cases import Case, Cases, Disk
-from tests.support.stores.faulty_disk import Commands, Ended, commands_on, compile_faulty_disk, num_calls, read_record
+from tests.support.stores.faulty_disk import (
+    Commands,
+    Ended,
+    commands_on,
+    compile_faulty_disk,
+    num_calls,
+    read_record,
+)
 
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EROFS)
 POINTS: Final = 25
@@ -48,7 +55,9 @@ def assert_held(disk: Disk, case: Case, points: int, notes: Path) -> None:
         disk.renew(case)
         first = disk.call(case, **env, DISK_FAILED=str(failed))
         act = read_record(failed)[0]
-        where = f"{number} of {num}, {act.kind} {act.path.removeprefix(str(disk.top))}, {errno.errorcode[error]}"
+        where = (
+            f"{number} of {num}, {act.kind} {act.path.removeprefix(str(disk.top))}, {errno.errorcode[error]}"
+        )
         print(f"{where}: exit {first.code}", flush=True)
         try:
             assert_told(first, disk.top, error)
@@ -68,7 +77,9 @@ def assert_told(first: Ended, top: Path, error: int) -> None:
     if first.code == 0:  # the call was of no account: the state says so
         return
     lines = first.said.splitlines()
-    begins = max(number for number, line in enumerate(lines) if line.startswith("sluice"))  # behind its progress
+    begins = max(
+        number for number, line in enumerate(lines) if line.startswith("sluice")
+    )  # behind its progress
     said = "\n".join(lines[begins:])
     assert first.code == 1 and str(top) in said and os.strerror(error) in said, "place and reason"
     assert "same call again" in said and len(lines) - begins <= 3, "what to do"

@@ -93,7 +93,9 @@ def test_each_part_has_shards_of_its_own(out: Path) -> None:
 
 
 def test_cuts_are_the_percentiles_of_all_kept_documents_by_their_tokens(out: Path) -> None:
-    rows = ask(out, "SELECT score_en, num_tokens, bucket FROM documents WHERE status = 'kept' ORDER BY score_en")
+    rows = ask(
+        out, "SELECT score_en, num_tokens, bucket FROM documents WHERE status = 'kept' ORDER BY score_en"
+    )
     ends = np.cumsum([tokens for _, tokens, _ in rows])
     cuts = [rows[int(np.searchsorted(ends * 100, percent * ends[-1]))][0] for percent in (25, 50, 90)]
     summary = summary_of(str(out))
@@ -113,7 +115,9 @@ def test_classes_and_the_highest_of_several_scores(inputs: Path, tmp_path: Path)
         {"name": "best", "by": ["score_en", "score_it"], "cuts": [0.3, 0.9]},
     ]
     run(tmp_path, parted(inputs, tmp_path / "out", buckets, language={"keep": []}))
-    rows = ask(tmp_path / "out", "SELECT bucket, label_lang, score_en, score_it FROM documents WHERE status = 'kept'")
+    rows = ask(
+        tmp_path / "out", "SELECT bucket, label_lang, score_en, score_it FROM documents WHERE status = 'kept'"
+    )
     assert len(rows) > 30
     for bucket, label, english, italian in rows:
         assert bucket == f"topic-{label}.best-{max(np.digitize([english, italian], [0.3, 0.9]))}"
@@ -141,12 +145,15 @@ def test_the_same_parts_on_two_processors_from_shuffled_inputs_and_after_a_kill(
     assert fingerprint(str(tmp_path / "out")) == fingerprint(str(out))
 
 
-def test_exposure_and_purge_know_the_part(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exposure_and_purge_know_the_part(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     here = tmp_path / "out"
     shutil.copytree(out, here)
     [(doc_id, source, shard, start, num)] = ask(
         here,
-        "SELECT d.doc_id, p.source, p.shard, p.start, p.num_tokens FROM documents d JOIN placements p USING (doc_id)"
+        "SELECT d.doc_id, p.source, p.shard, p.start, p.num_tokens FROM documents d JOIN placements p USING"
+        " (doc_id)"
         " WHERE d.source = 'web' ORDER BY doc_id LIMIT 1",
     )
     assert main(["trace", str(here), "--doc", doc_id, "--json"]) == 0
@@ -156,10 +163,15 @@ def test_exposure_and_purge_know_the_part(out: Path, tmp_path: Path, capsys: pyt
     assert json.loads(capsys.readouterr().out)["documents"][0]["doc_id"] == doc_id
     tokens = open_output(str(here)).tokens(doc_id)
     assert len(tokens) == num
-    assert main(["purge", str(here), "--doc", doc_id, "--reason", "asked", "--by", "me", "--apply", "--json"]) == 0
+    assert (
+        main(["purge", str(here), "--doc", doc_id, "--reason", "asked", "--by", "me", "--apply", "--json"])
+        == 0
+    )
     assert ask(here, "SELECT source, shard, start, num_tokens FROM purged") == [(source, shard, start, num)]
     assert verify(Folder(str(here)), verify_hooks(Folder(str(here)))).problems == ()
-    name = next(s.file for s in read_index(Folder(str(here))).shards if (s.source, s.shard) == (source, shard))
+    name = next(
+        s.file for s in read_index(Folder(str(here))).shards if (s.source, s.shard) == (source, shard)
+    )
     purged = np.frombuffer((here / name).read_bytes(), "<u4")[start : start + num]
     assert set(purged.tolist()) == {read_index(Folder(str(here))).tokenizer.eot_id}
 
@@ -174,20 +186,34 @@ def test_a_mixture_weighs_parts(out: Path) -> None:
 
 
 WRONG = [
-    ({"name": "q", "by": "score_x", "cuts": [1.0]}, r"bucket\.by of 'q' = 'score_x', and no step gives that column"),
+    (
+        {"name": "q", "by": "score_x", "cuts": [1.0]},
+        r"bucket\.by of 'q' = 'score_x', and no step gives that column",
+    ),
     ({"name": "q", "by": "license", "cuts": [1.0]}, r"bucket\.by of 'q' = 'license', and no step gives"),
     ({"name": "q", "by": []}, r"bucket\.by of 'q' is empty"),
     ({"name": "q", "by": "score_en"}, r"bucket 'q' has neither cuts nor percentiles"),
-    ({"name": "q", "by": "score_en", "cuts": [1.0], "percentiles": [5.0]}, "bucket 'q' has both cuts and percentiles"),
-    ({"name": "q", "by": "score_en", "cuts": [1.0, 0.5]}, r"bucket\.cuts of 'q' = \[1\.0, 0\.5\]: expected rising"),
-    ({"name": "q", "by": "label_lang", "cuts": [1.0]}, r"bucket\.by of 'q' is a label, whose classes are the parts"),
+    (
+        {"name": "q", "by": "score_en", "cuts": [1.0], "percentiles": [5.0]},
+        "bucket 'q' has both cuts and percentiles",
+    ),
+    (
+        {"name": "q", "by": "score_en", "cuts": [1.0, 0.5]},
+        r"bucket\.cuts of 'q' = \[1\.0, 0\.5\]: expected rising",
+    ),
+    (
+        {"name": "q", "by": "label_lang", "cuts": [1.0]},
+        r"bucket\.by of 'q' is a label, whose classes are the parts",
+    ),
     ({"name": "q", "by": ["score_en", "label_lang"], "cuts": [1.0]}, "names scores and labels together"),
     ({"name": "a b", "by": "score_en", "cuts": [1.0]}, r"bucket\.name = 'a b': expected letters"),
 ]
 
 
 @pytest.mark.parametrize(("bucket", "says"), WRONG)
-def test_a_bucket_that_cannot_be_is_refused(bucket: dict[str, Any], says: str, inputs: Path, tmp_path: Path) -> None:
+def test_a_bucket_that_cannot_be_is_refused(
+    bucket: dict[str, Any], says: str, inputs: Path, tmp_path: Path
+) -> None:
     path = write_recipe(tmp_path / "r.toml", parted(inputs, tmp_path / "out", [bucket]))
     with pytest.raises(RecipeError, match=says):
         check_steps_of(load(path))
@@ -196,7 +222,9 @@ def test_a_bucket_that_cannot_be_is_refused(bucket: dict[str, Any], says: str, i
 def test_what_parts_nothing_is_refused(inputs: Path, tmp_path: Path) -> None:
     plain = parted(inputs, tmp_path / "out", [PERCENTILES])
     plain["tokenize"]["off"] = True
-    with pytest.raises(RecipeError, match=r"\[\[bucket\]\] parts shards, and with tokenize\.off there are none"):
+    with pytest.raises(
+        RecipeError, match=r"\[\[bucket\]\] parts shards, and with tokenize\.off there are none"
+    ):
         check_steps_of(load(write_recipe(tmp_path / "r.toml", plain)))
     plain = parted(inputs, tmp_path / "out", [PERCENTILES])
     plain["source"].append({**plain["source"][0], "name": "web.en"})

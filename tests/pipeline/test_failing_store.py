@@ -1,4 +1,5 @@
-"""OUT on a store that fails and lies: a run that is called again until it ends leaves the same bytes as on disk."""
+"""OUT on a store that fails and lies: a run that is called again until it ends leaves the same bytes as on
+disk."""
 
 from __future__ import annotations
 
@@ -25,7 +26,15 @@ PLANS = {
     "resets": FaultPlan(seed=4, reset=0.03, outage=0.002, outage_requests=12),
     "lost answers": FaultPlan(seed=5, lost=0.03),
     "all": FaultPlan(
-        seed=6, error=0.01, busy=0.01, slow=0.05, cut=0.01, reset=0.01, lost=0.01, outage=0.002, outage_requests=12
+        seed=6,
+        error=0.01,
+        busy=0.01,
+        slow=0.05,
+        cut=0.01,
+        reset=0.01,
+        lost=0.01,
+        outage=0.002,
+        outage_requests=12,
     ),
 }
 MOST_CALLS = 40
@@ -66,7 +75,8 @@ def test_a_run_to_a_store_that_fails_and_lies_ends_with_the_bytes_of_a_run_to_di
 
 
 def settings(endpoint: str) -> dict[str, str]:
-    """How the calls reach the store: by clients that try twice and not five times, so that more failures are ours."""
+    """How the calls reach the store: by clients that try twice and not five times, so that more failures are
+    ours."""
     return {**os.environ, "AWS_ENDPOINT_URL": endpoint, "AWS_MAX_ATTEMPTS": "2"}
 
 

@@ -1,4 +1,5 @@
-"""The mixture of recipes/mix: five sources, each by its own recipe, from its data set's fields to a training order."""
+"""The mixture of recipes/mix: five sources, each by its own recipe, from its data set's fields to a training
+order."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ def test_each_recipe_keeps_what_suits_it(world: Path) -> None:
         "wikipedia": [("kept", 30)], "books": [("kept", 6)],
     }  # fmt: skip
     code = world / "out/mix/code"
-    kept_code = "SELECT language, license, count(*) FROM documents WHERE status = 'kept' GROUP BY ALL ORDER BY ALL"
+    kept_code = (
+        "SELECT language, license, count(*) FROM documents WHERE status = 'kept' GROUP BY ALL ORDER BY ALL"
+    )
     assert ask(code, kept_code) == [
         ("jupyter", "MIT", 1), ("python", "MIT", 40),
     ]  # fmt: skip
@@ -72,9 +75,9 @@ def test_each_recipe_keeps_what_suits_it(world: Path) -> None:
     ]
     (part,) = (code / "documents/code").glob("*.parquet")
     assert set(pq.read_table(part)["license"].to_pylist()) == {"MIT"}
-    assert ask(world / "out/mix/arxiv", "SELECT min(url), min(record_id), min(captured_at) FROM documents") == [
-        ("https://arxiv.org/abs/2401.00000", "2401.00000", "2024-01-02T00:00:00Z")
-    ]
+    assert ask(
+        world / "out/mix/arxiv", "SELECT min(url), min(record_id), min(captured_at) FROM documents"
+    ) == [("https://arxiv.org/abs/2401.00000", "2401.00000", "2024-01-02T00:00:00Z")]
 
 
 def test_the_order_draws_the_shares_exactly(world: Path) -> None:

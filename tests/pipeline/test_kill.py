@@ -1,4 +1,5 @@
-"""Killed at any moment and called again, a run ends as if nothing had happened and repeats nothing that was done."""
+"""Killed at any moment and called again, a run ends as if nothing had happened and repeats nothing that was
+done."""
 
 from __future__ import annotations
 
@@ -111,7 +112,10 @@ def finished(out: Path) -> Stamps:
         match Path(marker).name.split("-")[0]:
             case "unit.json":
                 of_unit = [
-                    *(f"{here}/{name}.parquet" for name in ("documents", "edits", "findings", "keys", "excerpts"))
+                    *(
+                        f"{here}/{name}.parquet"
+                        for name in ("documents", "edits", "findings", "keys", "excerpts")
+                    )
                 ]
                 names += [*of_unit, content["part"]["file"]]
             case "run.json":
@@ -145,8 +149,11 @@ def files_at_the_end(out: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sta
         yield seen
 
 
-def continue_and_compare(path: Path, out: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same command again, here: it ends well, leaves what was finished alone, and nothing else is different."""
+def continue_and_compare(
+    path: Path, out: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command again, here: it ends well, leaves what was finished alone, and nothing else is
+    different."""
     before = finished(out)
     with files_at_the_end(out, monkeypatch) as after:
         assert main(["run", str(path)]) == 0
@@ -215,11 +222,17 @@ PHASES = {
 def test_a_run_killed_at_every_new_file_gives_the_same_bytes(
     seed: int, address: str, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
-    """Wherever another file stands, and a moment later: the driver is killed, or all workers at work and the driver
-    goes on. Nothing is done by the calls after but what is left."""
+    """Wherever another file stands, and a moment later: the driver is killed, or all workers at work and the
+    driver goes on. Nothing is done by the calls after but what is left."""
     out, rng = tmp_path / "out", random.Random(seed)
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": address, "retries": 20}))
-    moments = [(phase, Moment(pattern, num)) for phase, (pattern, most) in PHASES.items() for num in range(1, most + 1)]
+    path = write_recipe(
+        tmp_path / "recipe.toml", recipe(str(out), sources, ray={"address": address, "retries": 20})
+    )
+    moments = [
+        (phase, Moment(pattern, num))
+        for phase, (pattern, most) in PHASES.items()
+        for num in range(1, most + 1)
+    ]
     drivers, workers = Counter[str](), Counter[str]()
     while True:
         with command(path) as driver:
@@ -229,8 +242,13 @@ def test_a_run_killed_at_every_new_file_gives_the_same_bytes(
         assert driver.returncode == -signal.SIGKILL
         drivers[killed_as] += 1
     assert driver.returncode == 0, (tmp_path / "log.txt").read_text()
-    print(f"drivers killed: {drivers.total()} {dict(drivers)}, workers killed: {workers.total()} {dict(workers)}")
-    assert all(drivers[phase] + workers[phase] for phase in ("compare", "tokenize", "shard", "join", "record"))
+    print(
+        f"drivers killed: {drivers.total()} {dict(drivers)}, workers killed: {workers.total()}"
+        f" {dict(workers)}"
+    )
+    assert all(
+        drivers[phase] + workers[phase] for phase in ("compare", "tokenize", "shard", "join", "record")
+    )
     check_whole(out, undisturbed)
 
 
@@ -263,7 +281,9 @@ def test_a_run_killed_at_every_file_of_a_distributed_exchange_gives_the_same_byt
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", [Moment("work/units/*/unit.json", 2), Moment("shards/*/*.bin", 1)], ids=str)
+@pytest.mark.parametrize(
+    "moment", [Moment("work/units/*/unit.json", 2), Moment("shards/*/*.bin", 1)], ids=str
+)
 def test_a_driver_killed_with_a_cluster_of_its_own_can_be_called_again(
     moment: Moment, sources: Sources, undisturbed: dict[str, str], tmp_path: Path
 ) -> None:
@@ -320,8 +340,12 @@ def test_ctrl_c_says_that_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "A harbour."}\n')
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "a.jsonl"),)}))
-    monkeypatch.setattr("pipeline.cli.corpus.run.ProgressReporter", lambda: Interrupting("read and filter", 0))
+    path = write_recipe(
+        tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "a.jsonl"),)})
+    )
+    monkeypatch.setattr(
+        "pipeline.cli.corpus.run.ProgressReporter", lambda: Interrupting("read and filter", 0)
+    )
     assert main(["run", str(path)]) == 130
     assert "the same call again goes on" in capsys.readouterr().err
 
@@ -344,7 +368,9 @@ def test_sums_that_a_killed_call_left_are_taken_again(
     run_recipe(load(path), ProgressReporter(quiet=True))
     monkeypatch.undo()
     assert (out / "run.json").stat().st_size == len(summary)
-    assert not [p for p in verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems if "run.json" in p.where]
+    assert not [
+        p for p in verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems if "run.json" in p.where
+    ]
 
 
 def _interrupt(*_: object) -> None:
@@ -369,7 +395,9 @@ def test_a_unit_whose_worker_dies_once_is_done_again_with_the_same_result(
     assert fingerprint(str(tmp_path / "out")) == fingerprint(str(tmp_path / "unharmed"))
 
 
-def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(sources: Sources, tmp_path: Path) -> None:
+def test_a_page_that_kills_every_worker_stops_the_run_naming_its_file(
+    sources: Sources, tmp_path: Path
+) -> None:
     dying = recipe(str(tmp_path / "out"), {"posts": sources["posts"]}, ray=ON_RAY | {"retries": 1})
     dying["source"][0]["steps"] = [*STEPS[:1], "tests.support.steps.dying_steps:die_always", *STEPS[1:]]
     with pytest.raises(WorkerDiedError, match=r"posts-\d\.jsonl.*died 2 times"):
@@ -387,7 +415,11 @@ def test_every_try_after_a_death_is_isolated(deaths: int, tmp_path: Path) -> Non
 
 def test_a_unit_is_tried_once_more_than_it_may_be_retried(tmp_path: Path) -> None:
     with pytest.raises(WorkerDiedError, match="died 3 times"):
-        list(run_units(_dying_unit, _DyingJob(folder=str(tmp_path)), [9], TaskResources(retries=2), operator="dying"))
+        list(
+            run_units(
+                _dying_unit, _DyingJob(folder=str(tmp_path)), [9], TaskResources(retries=2), operator="dying"
+            )
+        )
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -407,7 +439,9 @@ def _dying_unit(job: _DyingJob, deaths: int) -> list[bool]:
 
 def test_what_a_unit_raises_is_raised_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere") as error:
-        list(run_units(_fail, str(tmp_path / "nowhere"), ["one"], TaskResources(retries=2), operator="failing"))
+        list(
+            run_units(_fail, str(tmp_path / "nowhere"), ["one"], TaskResources(retries=2), operator="failing")
+        )
     assert type(error.value) is FileNotFoundError
 
 

@@ -57,10 +57,22 @@ def test_more_files_of_a_source_than_can_be_compared_are_refused(
 @pytest.mark.parametrize(
     ("theirs", "ours", "says"),
     [
-        ({"near": False}, {}, r"earlier was made without dedup\.near.*set dedup\.near = false, or name an output"),
+        (
+            {"near": False},
+            {},
+            r"earlier was made without dedup\.near.*set dedup\.near = false, or name an output",
+        ),
         ({"num_perm": 256}, {}, r"earlier was signed as .*perm=256.*give both the same"),
-        ({}, {"normalise": "fineweb"}, r"earlier was signed as .*=5, this run as .*normalise=fineweb: give both"),
-        ({"normalise": "slimpajama"}, {"normalise": "fineweb"}, r"signed as .*normalise=slimpajama, this run as"),
+        (
+            {},
+            {"normalise": "fineweb"},
+            r"earlier was signed as .*=5, this run as .*normalise=fineweb: give both",
+        ),
+        (
+            {"normalise": "slimpajama"},
+            {"normalise": "fineweb"},
+            r"signed as .*normalise=slimpajama, this run as",
+        ),
     ],
 )
 def test_an_earlier_output_without_the_signatures_to_compare_with_is_refused(
@@ -79,7 +91,9 @@ def test_an_earlier_output_is_compared_with_where_it_has_what_this_run_compares(
     assert planned(tmp_path, dedup={"against": [against], "near": ours}).units
 
 
-def test_an_earlier_output_of_another_signature_scheme_is_compared_with_where_no_signature_is(tmp_path: Path) -> None:
+def test_an_earlier_output_of_another_signature_scheme_is_compared_with_where_no_signature_is(
+    tmp_path: Path,
+) -> None:
     against = finished(tmp_path / "earlier", normalise="slimpajama")
     assert planned(tmp_path, dedup={"against": [against], "near": False, "normalise": "fineweb"}).units
     assert planned(tmp_path, dedup={"against": [against], "normalise": "slimpajama", "verify": False}).units
@@ -117,7 +131,10 @@ def test_a_run_that_has_read_nothing_yet_gives_way_to_other_settings(tmp_path: P
         published(first, 0)
     second, said = planned(tmp_path, dedup={"rows": 4}), list[str]()
     assert not check_same_run(second, said.append)
-    assert "had read no document, so it begins anew with other settings:\n  dedup.rows is 4 now and was 8" in said[0]
+    assert (
+        "had read no document, so it begins anew with other settings:\n  dedup.rows is 4 now and was 8"
+        in said[0]
+    )
     assert second.out.names() == [PLAN], "nothing of the first try is left"
     assert json.loads(second.out.read(PLAN)) == json.loads(json.dumps(second.identity))
     assert not check_same_run(second, said.append), "the same call again continues"
@@ -131,8 +148,12 @@ def test_a_run_that_has_read_something_is_named_with_what_it_has_and_what_differ
     before = first.out.names()
     with pytest.raises(RecipeError) as refused:
         check_same_run(planned(tmp_path, num_files=2, dedup={"rows": 4}))
-    assert "holds a run that has read 1 of its 2 input files, with other settings or inputs" in str(refused.value)
-    assert "\n  dedup.rows is 4 now and was 8\nRestore them, or name another run.output." in str(refused.value)
+    assert "holds a run that has read 1 of its 2 input files, with other settings or inputs" in str(
+        refused.value
+    )
+    assert "\n  dedup.rows is 4 now and was 8\nRestore them, or name another run.output." in str(
+        refused.value
+    )
     assert first.out.names() == before
 
 
@@ -147,7 +168,8 @@ def test_what_models_answered_of_a_file_that_is_not_read_whole_is_kept(tmp_path:
 
 
 class Plain(Handler):
-    """Files of one size, changed at one time, from a server that states no ETag; it answers when `together` ask."""
+    """Files of one size, changed at one time, from a server that states no ETag; it answers when `together`
+    ask."""
 
     changed = "Fri, 02 Jan 2026 03:04:05 GMT"
     together: threading.Barrier
@@ -184,7 +206,8 @@ def test_a_file_without_etag_that_was_changed_since_is_another_input() -> None:
 
 
 def test_a_plan_records_the_release_of_every_library_that_trafilatura_extracts_with() -> None:
-    """Which of those that it requires have a part in the text of a small page is found by watching the calls."""
+    """Which of those that it requires have a part in the text of a small page is found by watching the
+    calls."""
     page = "<html><body><p>A line of text.</p><iframe></iframe><p>Another one, as short.</p></body></html>"
     found: set[str] = set()
 
@@ -219,14 +242,20 @@ def test_clearing_leaves_what_an_unfinished_purge_wrote_down(tmp_path: Path) -> 
     assert out.names() == ["work/purge/intent.json"]
 
 
-def test_what_a_step_of_ones_own_imports_is_part_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its files are, and so are the releases of installed libraries that they import, within functions too."""
+def test_what_a_step_of_ones_own_imports_is_part_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are, and so are the releases of installed libraries that they import, within functions
+    too."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "their_filters.py").write_text(
-        "import json\nfrom their_words import split\ndef keep(document):\n    import jinja2\n    return document\n"
+        "import json\nfrom their_words import split\ndef keep(document):\n    import jinja2\n    return"
+        " document\n"
     )
-    (tmp_path / "their_words.py").write_text("from rich.text import Text\ndef split(text):\n    return text.split()\n")
+    (tmp_path / "their_words.py").write_text(
+        "from rich.text import Text\ndef split(text):\n    return text.split()\n"
+    )
     sources = {"steps": ["parse", "their_filters:keep", "identity"]}
     plan = planned(tmp_path, {"name": "own", "inputs": [str(tmp_path / "0.jsonl")], **sources})
     found = plan.identity["versions"]
@@ -257,7 +286,9 @@ def test_a_run_whose_index_was_lost_is_written_again_unless_a_purge_wrote_to_it(
         check_same_run(plan)
 
 
-def test_a_finished_run_of_an_earlier_release_that_lacked_a_key_and_a_step_is_finished(tmp_path: Path) -> None:
+def test_a_finished_run_of_an_earlier_release_that_lacked_a_key_and_a_step_is_finished(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "0.jsonl").write_text(json.dumps({"text": "a text"}) + "\n")
     plain = recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "*.jsonl"),)})
     summary = run(tmp_path, plain)
@@ -267,7 +298,9 @@ def test_a_finished_run_of_an_earlier_release_that_lacked_a_key_and_a_step_is_fi
     of_earlier["source"][0]["steps"].remove("decontaminate")
     (tmp_path / "out" / "run.json").write_text(json.dumps(earlier))
     assert run(tmp_path, plain) == earlier
-    with pytest.raises(RecipeError, match=r"finished run, with other settings.*\n  dedup\.normalise is .fineweb. now"):
+    with pytest.raises(
+        RecipeError, match=r"finished run, with other settings.*\n  dedup\.normalise is .fineweb. now"
+    ):
         run(tmp_path, plain | {"dedup": {"normalise": "fineweb"}})
     of_earlier["dedup"]["no_such_key"] = 1
     (tmp_path / "out" / "run.json").write_text(json.dumps(earlier))

@@ -1,7 +1,8 @@
-"""A machine that loses its power in a command, or when it has returned: the same call ends it, with the same result.
+"""A machine that loses its power in a command, or when it has returned: the same call ends it, with the same
+result.
 
-By the model of a disk that keeps what fsync(2) promises and no more; and on real file systems, of whose blocks a copy
-at that moment is mounted again."""
+By the model of a disk that keeps what fsync(2) promises and no more; and on real file systems, of whose
+blocks a copy at that moment is mounted again."""
 
 from __future__ import annotations
 
@@ -14,7 +15,14 @@ from typing import Final
 import pytest
 
 from tests.support.stores.disk_cases import Case, Cases, Disk
-from tests.support.stores.faulty_disk import Act, Commands, ModelDisk, commands_on, compile_faulty_disk, read_record
+from tests.support.stores.faulty_disk import (
+    Act,
+    Commands,
+    ModelDisk,
+    commands_on,
+    compile_faulty_disk,
+    read_record,
+)
 from tests.support.stores.loop_disk import copy_blocks, make_disk, mounted, pausing, why_not
 
 NAMES: Final = ("run", "run --from", "purge", "export hf", "export checkpoint", "train")
@@ -71,8 +79,13 @@ def test_what_the_model_of_a_disk_keeps_is_ended_by_the_same_call(
         if number in chosen:
             for keeps_names in (False, True):
                 _cut(model, disk, keeps_names=keeps_names)
-                assert_ends(disk, case, expected, f"{number} of {len(acts)}, {act}, names kept: {keeps_names}")
-    print(f"{name}: {len(chosen)} of {len(moments)} renames, in both models; {_syncs(acts)} syncs of {len(acts)} acts")
+                assert_ends(
+                    disk, case, expected, f"{number} of {len(acts)}, {act}, names kept: {keeps_names}"
+                )
+    print(
+        f"{name}: {len(chosen)} of {len(moments)} renames, in both models; {_syncs(acts)} syncs of"
+        f" {len(acts)} acts"
+    )
     for keeps_names in (False, True):
         _cut(model, disk, keeps_names=keeps_names)
         assert disk.state(case) == expected
@@ -98,7 +111,10 @@ def test_what_the_blocks_of_a_disk_hold_is_ended_by_the_same_call(
     case = cases.named(name)
     disk.renew(case)
     ended = disk.call(
-        case, DISK_COUNTER=str(tmp_path / "counter"), DISK_UNDER=f"{disk.top}/", DISK_RECORD=str(tmp_path / "acts")
+        case,
+        DISK_COUNTER=str(tmp_path / "counter"),
+        DISK_UNDER=f"{disk.top}/",
+        DISK_RECORD=str(tmp_path / "acts"),
     )
     assert ended.code == 0, ended.said
     expected = disk.state(case)

@@ -1,4 +1,5 @@
-"""What an earlier output purged stays out of a later run, however it was named and whatever it comes back as."""
+"""What an earlier output purged stays out of a later run, however it was named and whatever it comes back
+as."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ BY = ("--reason", "a takedown", "--by", "a test", "--apply")
 
 
 def write_pages(path: Path, pages: dict[str, str]) -> str:
-    path.write_text("".join(json.dumps({"id": url, "url": url, "text": text}) + "\n" for url, text in pages.items()))
+    path.write_text(
+        "".join(json.dumps({"id": url, "url": url, "text": text}) + "\n" for url, text in pages.items())
+    )
     return str(path)
 
 
@@ -69,7 +72,11 @@ def test_a_page_is_blocked_purged_and_kept_out_whatever_its_url_is_wrapped_in(
 ) -> None:
     rng = random.Random(11)
     texts = [write_article("en", rng).text for _ in range(9)]
-    blocked = ["urn:text:https://www.blocked.example.org/a", "blocked.example.org/b", "http:/blocked.example.org/c"]
+    blocked = [
+        "urn:text:https://www.blocked.example.org/a",
+        "blocked.example.org/b",
+        "http:/blocked.example.org/c",
+    ]
     gone = ["onreadydom:https://a.gone.example.org/1", "gone.example.org/2"]
     posts = [f"https://forum.example.net/t#{number}" for number in range(3)]
     pages = dict(zip([*blocked, *gone, *posts, "urn:uuid:9"], texts, strict=True))
@@ -106,7 +113,9 @@ def test_a_page_is_blocked_purged_and_kept_out_whatever_its_url_is_wrapped_in(
     }
 
 
-def test_a_host_is_found_however_a_person_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_host_is_found_however_a_person_writes_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     pages = {"https://xn--bcher-kva.example/1": write_article("en", random.Random(8)).text}
     out = str(tmp_path / "out")
     run(tmp_path / "a", recipe(out, {"web": (write_pages(tmp_path / "a.jsonl", pages),)}))
@@ -118,13 +127,18 @@ def test_a_host_is_found_however_a_person_writes_it(tmp_path: Path, capsys: pyte
     assert "other.example" in capsys.readouterr().err
 
 
-def test_a_purge_of_one_copy_lets_the_next_run_keep_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_purge_of_one_copy_lets_the_next_run_keep_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rng = random.Random(9)
     text, other = (write_article("en", rng).text for _ in range(2))
     pages = {"https://a.example/1": text, "https://b.example/1": text, "https://c.example/1": other}
     earlier = str(tmp_path / "earlier")
     inputs = {"web": (write_pages(tmp_path / "a.jsonl", pages),)}
-    run(tmp_path / "a", recipe(earlier, inputs) | {"run": {"name": "test", "output": earlier, "keep_text": True}})
+    run(
+        tmp_path / "a",
+        recipe(earlier, inputs) | {"run": {"name": "test", "output": earlier, "keep_text": True}},
+    )
     before = ends(earlier)
     (kept,) = (url for url, become in before.items() if become == "kept" and url != "https://c.example/1")
     (copy,) = pages.keys() - {kept, "https://c.example/1"}
@@ -165,9 +179,19 @@ def test_no_text_is_kept_of_what_a_later_step_made_equal_to_a_purged_one(
 ) -> None:
     article = write_article("en", random.Random(11)).text
     first, second = f"{article} Write to ann@one.example.", f"{article} Write to bob@two.example."
-    steps = ["url", "parse", "language", *([CLASS_STEP] if way == "models" else []), "pii", "identity", "dedup.exact"]
+    steps = [
+        "url",
+        "parse",
+        "language",
+        *([CLASS_STEP] if way == "models" else []),
+        "pii",
+        "identity",
+        "dedup.exact",
+    ]
 
-    def run_over(out: str, url: str, text: str, *, from_output: str | None = None, **tables: dict[str, Any]) -> str:
+    def run_over(
+        out: str, url: str, text: str, *, from_output: str | None = None, **tables: dict[str, Any]
+    ) -> str:
         inputs = {"web": (write_pages(tmp_path / "pages.jsonl", {url: text}),)}
         plain = recipe(str(tmp_path / out), inputs, **tables, **({"ray": ON_RAY} if way == "models" else {}))
         plain["source"][0]["steps"] = steps
@@ -187,4 +211,6 @@ def test_no_text_is_kept_of_what_a_later_step_made_equal_to_a_purged_one(
 
 
 def ask_purged(out: str) -> dict[str, str]:
-    return {str(doc_id): str(role) for doc_id, role in query(Folder(out), "SELECT doc_id, role FROM purged").rows}
+    return {
+        str(doc_id): str(role) for doc_id, role in query(Folder(out), "SELECT doc_id, role FROM purged").rows
+    }

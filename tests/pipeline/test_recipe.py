@@ -1,4 +1,5 @@
-"""The data recipe as a whole: its defaults, what sources must look like, and which keys of two recipes differ."""
+"""The data recipe as a whole: its defaults, what sources must look like, and which keys of two recipes
+differ."""
 
 from __future__ import annotations
 
@@ -72,7 +73,13 @@ def test_the_least_recipe_has_the_defaults_that_are_documented(path: Path) -> No
         for part in dotted.split("."):
             found = found[part]
         assert found == value, dotted
-    source = {"name": "web", "inputs": ["a.warc.gz"], "format": "auto", "steps": list(STAGES), "text_field": "text"}
+    source = {
+        "name": "web",
+        "inputs": ["a.warc.gz"],
+        "format": "auto",
+        "steps": list(STAGES),
+        "text_field": "text",
+    }
     source |= {"mime": [], "fragments": False}
     assert plain["source"] == [source]
 
@@ -95,7 +102,9 @@ def test_a_resolved_recipe_reads_back_equal(path: Path, tmp_path: Path) -> None:
         ("decontaminate.against", ["bench.jsonl"], "decontaminate"),
     ],
 )
-def test_a_key_that_no_source_has_the_step_for_is_refused(key: str, value: Any, step: str, path: Path) -> None:
+def test_a_key_that_no_source_has_the_step_for_is_refused(
+    key: str, value: Any, step: str, path: Path
+) -> None:
     """A list of benchmarks that nothing reads would leave them in the corpus, without a word."""
     plain = tomllib.loads(path.read_text())
     table, _, name = key.partition(".")
@@ -118,7 +127,9 @@ OWN = "tests.support.steps.judging_steps:name_regions"
 
 def test_a_recipe_without_languages_says_how_texts_are_judged(path: Path) -> None:
     every = "language.keep=[]"
-    with pytest.raises(RecipeError, match=r"language\.keep is empty.*quality\.no_table = \"pass\".*\"reject\""):
+    with pytest.raises(
+        RecipeError, match=r"language\.keep is empty.*quality\.no_table = \"pass\".*\"reject\""
+    ):
         judging(path, every)
     for way_out in ('quality.no_table="pass"', 'quality.no_table="reject"', "quality.rules=[]"):
         judging(path, every, way_out)
@@ -139,12 +150,16 @@ def test_a_source_whose_texts_nobody_identifies_names_their_language(path: Path)
     with pytest.raises(RecipeError, match=r"'de', and its steps name 'language'"):
         judging(path, language="de")
     for wrong in ("", "d", "de,en", "German language"):
-        with pytest.raises(RecipeError, match=r"source\.language of 'web' = .*expected the label of a language"):
+        with pytest.raises(
+            RecipeError, match=r"source\.language of 'web' = .*expected the label of a language"
+        ):
             judging(path, steps=WITHOUT_LANGUAGE, language=wrong)
 
 
 def test_the_language_that_a_source_names_needs_a_table_as_a_kept_one_does(path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"language 'ja' is source\.language of 'web'.*quality\.no_table") as error:
+    with pytest.raises(
+        RecipeError, match=r"language 'ja' is source\.language of 'web'.*quality\.no_table"
+    ) as error:
         judging(path, steps=WITHOUT_LANGUAGE, language="ja")
     assert "white_space_words" not in str(error.value)
     judging(path, 'quality.no_table="pass"', steps=WITHOUT_LANGUAGE, language="ja")
@@ -194,7 +209,9 @@ def test_names_that_could_leave_their_folder_are_refused(name: str, path: Path) 
         ),
     ],
 )
-def test_a_place_where_lineage_tables_would_lie_elsewhere_is_no_output(output: str, mark: str, path: Path) -> None:
+def test_a_place_where_lineage_tables_would_lie_elsewhere_is_no_output(
+    output: str, mark: str, path: Path
+) -> None:
     with pytest.raises(RecipeError, match=rf"run\.output = .*because of {re.escape(repr(mark))}"):
         load(path, [f"run.output={json.dumps(output)}"])
 
@@ -247,7 +264,9 @@ TREES = st.recursive(
     st.dictionaries(st.sampled_from("xyz"), TREES, max_size=3),
     st.dictionaries(st.sampled_from("xyz"), TREES, max_size=3),
 )
-def test_two_recipes_differ_in_a_key_just_when_they_are_not_equal(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+def test_two_recipes_differ_in_a_key_just_when_they_are_not_equal(
+    ours: dict[str, Any], theirs: dict[str, Any]
+) -> None:
     assert bool(differing_keys(ours, theirs)) == (ours != theirs)
     assert differing_keys(ours, ours) == []
 
@@ -265,15 +284,30 @@ def test_every_recipe_that_we_ship_is_right() -> None:
         ('text_field = "a..b"', r"source.text_field of 'web' = 'a..b': expected the name of a field"),
         ('id_field = ""', r"source.id_field of 'web' = '': expected the name of a field"),
         ("date_field = 3", r"source\[0\].date_field = 3: expected a string"),
-        ('text_field = "files[].[]"', r"'files\[\].\[\]': expected the name of a field, or names joined by dots, each"),
+        (
+            'text_field = "files[].[]"',
+            r"'files\[\].\[\]': expected the name of a field, or names joined by dots, each",
+        ),
         (
             'url_field = "files[].url"',
             r"'files\[\].url' goes into the elements of a list, and text_field = 'text' does",
         ),
-        ('text_field = "a[].t"\nid_field = "a[].b[].id"', r"source.id_field of 'web' = 'a\[\].b\[\].id' goes into"),
-        ('text_field = "ab[].t"\ndate_field = "a[].at"', r"source.date_field of 'web' = 'a\[\].at' goes into the elem"),
-        ('format = "warc"\nurl_field = "u"', r"source.format of 'web' is 'warc', whose records have no fields"),
-        ('format = "jsonl"\nmime = ["text/css"]', r"source.format of 'web' is 'jsonl', whose rows have no types"),
+        (
+            'text_field = "a[].t"\nid_field = "a[].b[].id"',
+            r"source.id_field of 'web' = 'a\[\].b\[\].id' goes into",
+        ),
+        (
+            'text_field = "ab[].t"\ndate_field = "a[].at"',
+            r"source.date_field of 'web' = 'a\[\].at' goes into the elem",
+        ),
+        (
+            'format = "warc"\nurl_field = "u"',
+            r"source.format of 'web' is 'warc', whose records have no fields",
+        ),
+        (
+            'format = "jsonl"\nmime = ["text/css"]',
+            r"source.format of 'web' is 'jsonl', whose rows have no types",
+        ),
         ('mime = ["json"]', r"source.mime of 'web' has 'json': expected types in lower case"),
         ('mime = ["Text/CSS"]', r"source.mime of 'web' has 'Text/CSS'"),
         ('mime = ["text/html; charset=utf-8"]', r"source.mime of 'web' has 'text/html; charset=utf-8'"),
@@ -288,7 +322,12 @@ def test_a_field_that_cannot_be_one_is_refused_by_key(tmp_path: Path, line: str,
 
 @pytest.mark.parametrize(
     ("text", "other"),
-    [("files[].content", "files[].path"), ("files[].content", "repo"), ("a[].b[].t", "a[].id"), ("p[]", "x.y")],
+    [
+        ("files[].content", "files[].path"),
+        ("files[].content", "repo"),
+        ("a[].b[].t", "a[].id"),
+        ("p[]", "x.y"),
+    ],
 )
 def test_fields_of_the_row_and_of_the_elements_that_the_text_lies_in_may_be_named(
     tmp_path: Path, text: str, other: str
@@ -307,7 +346,8 @@ def test_the_fields_of_a_source_are_part_of_what_a_run_is(tmp_path: Path) -> Non
     keys = set()
     for line in ("", 'text_field = "body"', 'id_field = "body"', 'url_field = "body"', 'date_field = "body"'):
         path.write_text(
-            f'[run]\nname = "r"\noutput = "{tmp_path}/o"\n[[source]]\nname = "web"\ninputs = ["{tmp_path}/a.jsonl"]\n'
+            f'[run]\nname = "r"\noutput = "{tmp_path}/o"\n[[source]]\nname = "web"\ninputs ='
+            f' ["{tmp_path}/a.jsonl"]\n'
             f"{line}\n"
         )
         keys.add(plan_run(load(path)).units[0].key)
@@ -316,7 +356,10 @@ def test_the_fields_of_a_source_are_part_of_what_a_run_is(tmp_path: Path) -> Non
 
 def test_a_threshold_that_is_not_given_is_shown_as_the_default_of_its_variants() -> None:
     (found,) = differing_keys({"quality": {"c4_min_sentences": 4}}, {"quality": {}})
-    assert found == "quality.c4_min_sentences is 4 now and was not given (datatrove: 5, paper: 3, dclm: 3, fineweb2: 5)"
+    assert (
+        found
+        == "quality.c4_min_sentences is 4 now and was not given (datatrove: 5, paper: 3, dclm: 3, fineweb2: 5)"
+    )
 
 
 @pytest.mark.parametrize(

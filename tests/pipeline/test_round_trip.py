@@ -1,4 +1,5 @@
-"""From the lineage store back to the crawl and forward to the tokens: what a history says can be done again."""
+"""From the lineage store back to the crawl and forward to the tokens: what a history says can be done
+again."""
 
 from __future__ import annotations
 
@@ -50,12 +51,15 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def chosen(out: Folder, where: str) -> list[str]:
-    ids = sorted(str(row[0]) for row in query(out, f"SELECT DISTINCT doc_id FROM documents WHERE {where}").rows)
+    ids = sorted(
+        str(row[0]) for row in query(out, f"SELECT DISTINCT doc_id FROM documents WHERE {where}").rows
+    )
     return random.Random(11).sample(ids, min(SAMPLE, len(ids)))
 
 
 def read_again(history: DocumentHistory, crawl: Path) -> Document:
-    """The document from its bytes in the crawl: of a WARC file nothing but the member that the history names."""
+    """The document from its bytes in the crawl: of a WARC file nothing but the member that the history
+    names."""
     row = history.row
     options = ReadOptions(source=row.source, file=row.warc_file)
     with open(crawl / row.warc_file, "rb") as stream:
@@ -109,9 +113,15 @@ def tokens_of(out: Folder, index: Index) -> dict[tuple[str, int], Any]:
     return {(shard.source, shard.shard): np.frombuffer(out.read(shard.file), "<u4") for shard in index.shards}
 
 
-def test_a_token_range_decodes_to_the_clean_text_and_every_direction_leads_back(finished: tuple[Path, Path]) -> None:
+def test_a_token_range_decodes_to_the_clean_text_and_every_direction_leads_back(
+    finished: tuple[Path, Path],
+) -> None:
     out = Folder(str(finished[0] / "out"))
-    tokenizer, tracer, tokens = load_tokenizer("cl100k_base"), make_tracer(out.url), tokens_of(out, read_index(out))
+    tokenizer, tracer, tokens = (
+        load_tokenizer("cl100k_base"),
+        make_tracer(out.url),
+        tokens_of(out, read_index(out)),
+    )
     ids = chosen(out, "status = 'kept'")
     for history in tracer.histories([bytes.fromhex(doc_id) for doc_id in ids]):
         row = history.row
@@ -143,7 +153,14 @@ def test_placements_and_shards_say_the_same_of_every_document(finished: tuple[Pa
         assert [row["start"] for row in placed] == [0, *ends[:-1]], "placements tile the shard"
         assert ends[-1] == shard.num_tokens
         by_shards |= {
-            (r["doc_id"].hex(), shard.source, shard.shard, r["start"], r["num_tokens"], r["tokens_hash"].hex())
+            (
+                r["doc_id"].hex(),
+                shard.source,
+                shard.shard,
+                r["start"],
+                r["num_tokens"],
+                r["tokens_hash"].hex(),
+            )
             for r in placed
         }
     asked = query(out, "SELECT doc_id, source, shard, start, num_tokens, tokens_hash FROM placements").rows

@@ -49,7 +49,9 @@ def ask(out: str, sql: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in query(Folder(out), sql).rows]
 
 
-def test_every_plant_of_the_demo_crawl_meets_the_end_its_truth_says(finished: str, crawl: tuple[Path, Truth]) -> None:
+def test_every_plant_of_the_demo_crawl_meets_the_end_its_truth_says(
+    finished: str, crawl: tuple[Path, Truth]
+) -> None:
     astray = [row for row in check_truth(Folder(finished), crawl[1]) if row.found != row.planted]
     assert not astray
 
@@ -75,7 +77,10 @@ def test_digests_are_sums_of_the_ids_in_the_documents_table(finished: str) -> No
     for source, stage, rule, doc_id in rows:
         entry = sums.setdefault((source, stage, rule), [0, 0])
         entry[0], entry[1] = entry[0] + 1, (entry[1] + int(doc_id, 16)) % 2**128
-    told = {(s, t, r): [num, int(digest, 16)] for s, t, r, num, digest in ask(finished, "SELECT * FROM step_rules")}
+    told = {
+        (s, t, r): [num, int(digest, 16)]
+        for s, t, r, num, digest in ask(finished, "SELECT * FROM step_rules")
+    }
     assert told == sums
 
 
@@ -130,7 +135,10 @@ def test_the_order_in_which_inputs_are_listed_changes_no_byte(
         name: tuple(str(path) for path in sorted(crawl[0].glob(pattern), reverse=True))
         for name, pattern in SOURCES.items()
     }
-    run(tmp_path, recipe(str(tmp_path / "out"), shuffled, ray={"address": "local", "num_cpus": 1, "max_in_flight": 1}))
+    run(
+        tmp_path,
+        recipe(str(tmp_path / "out"), shuffled, ray={"address": "local", "num_cpus": 1, "max_in_flight": 1}),
+    )
     assert fingerprint(str(tmp_path / "out")) == fingerprint(finished)
 
 
@@ -197,7 +205,9 @@ def test_a_missing_input_is_named_before_anything_runs(tmp_path: Path) -> None:
         run(tmp_path, recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "nowhere-*.warc.gz"),)}))
 
 
-def test_too_many_unreadable_records_stop_the_run_with_their_places(tmp_path: Path, crawl: tuple[Path, Truth]) -> None:
+def test_too_many_unreadable_records_stop_the_run_with_their_places(
+    tmp_path: Path, crawl: tuple[Path, Truth]
+) -> None:
     data = (crawl[0] / "web-00000.warc.gz").read_bytes()
     members = data.split(b"\x1f\x8b\x08")[1:8]
     damaged = b"".join(b"\x1f\x8b\x08" + member[: len(member) // 2] for member in members)
@@ -206,7 +216,11 @@ def test_too_many_unreadable_records_stop_the_run_with_their_places(tmp_path: Pa
         run(tmp_path, recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "damaged.warc.gz"),)}))
     run(
         tmp_path,
-        recipe(str(tmp_path / "all"), {"web": (str(tmp_path / "damaged.warc.gz"),)}, limits={"max_bad_records": 1.0}),
+        recipe(
+            str(tmp_path / "all"),
+            {"web": (str(tmp_path / "damaged.warc.gz"),)},
+            limits={"max_bad_records": 1.0},
+        ),
     )
     assert ask(str(tmp_path / "all"), "SELECT count(*) FROM unreadable")[0][0] >= 1
 
@@ -241,7 +255,10 @@ def test_a_later_run_drops_what_an_earlier_one_kept_naming_its_documents(
     out = str(tmp_path / "out")
     run(tmp_path, recipe(out, {"again": sources["boards"]}, dedup={"against": [finished]}))
     assert ask(out, "SELECT count(*) FROM documents WHERE status = 'kept'")[0][0] == 0
-    kept = {row[0] for row in ask(finished, "SELECT doc_id FROM documents WHERE status = 'kept' AND source = 'boards'")}
+    kept = {
+        row[0]
+        for row in ask(finished, "SELECT doc_id FROM documents WHERE status = 'kept' AND source = 'boards'")
+    }
     named = {row[0] for row in ask(out, "SELECT duplicate_of FROM documents WHERE status = 'duplicate'")}
     assert named <= kept and named
 

@@ -1,4 +1,5 @@
-"""What the commands write for people: on a terminal that knows ASCII alone, and from pages that attack the terminal."""
+"""What the commands write for people: on a terminal that knows ASCII alone, and from pages that attack the
+terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u206
 
 
 def test_what_steers_a_terminal_is_shown_as_an_escape_and_the_rest_as_it_is() -> None:
-    assert visible("a\x1b[2Jb\r\x07\x9b\u202e\u2069\u2028\ud800") == (r"a\x1b[2Jb\r\x07\x9b\u202e\u2069\u2028\ud800")
+    assert visible("a\x1b[2Jb\r\x07\x9b\u202e\u2069\u2028\ud800") == (
+        r"a\x1b[2Jb\r\x07\x9b\u202e\u2069\u2028\ud800"
+    )
     assert visible("ünïcode 漢字 😀\u00a0!") == "ünïcode 漢字 😀\u00a0!"
     assert visible("a\n\tb\x0b", "\n\t") == "a\n\tb\\x0b"
 
@@ -62,18 +65,23 @@ def printed(call: list[str], encoding: str, *, terminal: bool) -> tuple[int, str
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run over posts whose URLs and texts attack the terminal, and files that calls name."""
+    """A folder with a finished run over posts whose URLs and texts attack the terminal, and files that calls
+    name."""
     import random
 
     folder = tmp_path_factory.mktemp("terminal")
     rng = random.Random(3)
     texts = [f"{write_article('en', rng, 9).text} {ATTACK}" for _ in range(8)]
-    posts = [{"id": f"{ATTACK}{n}", "url": f"{URL}{n}", "text": text} for n, text in enumerate([*texts, texts[0]])]
+    posts = [
+        {"id": f"{ATTACK}{n}", "url": f"{URL}{n}", "text": text} for n, text in enumerate([*texts, texts[0]])
+    ]
     posts.append({"id": "short", "url": URL, "text": f"Too short. {ATTACK}"})
     (folder / "posts.jsonl").write_text("".join(json.dumps(post) + "\n" for post in posts))
     (folder / "bench.jsonl").write_text(json.dumps({"text": texts[2]}) + "\n")
     body = "".join(f"<p>{ATTACK} {paragraph}</p>" for paragraph in write_article("en", rng, 9).paragraphs)
-    (folder / "page.html").write_text(f"<html><title>{ATTACK}</title><body><article>{body}</article></body></html>")
+    (folder / "page.html").write_text(
+        f"<html><title>{ATTACK}</title><body><article>{body}</article></body></html>"
+    )
     run(folder, recipe(str(folder / "out"), {"forum": (str(folder / "posts.jsonl"),)}))
     write_recipe(
         folder / "train.toml",
@@ -105,7 +113,14 @@ def calls(folder: Path) -> dict[str, list[str]]:
     purge = ["purge", out, "--doc", str(doc_id), "--reason", ATTACK, "--by", ATTACK]
     every = "SELECT doc_id, url, status FROM documents ORDER BY 1"
     return {
-        "explain": ["explain", str(folder / "recipe.toml"), "--file", str(folder / "page.html"), "--url", URL],
+        "explain": [
+            "explain",
+            str(folder / "recipe.toml"),
+            "--file",
+            str(folder / "page.html"),
+            "--url",
+            URL,
+        ],
         "run, finished": ["run", str(folder / "recipe.toml")],
         "report": ["report", out],
         "verify": ["verify", out],
@@ -132,7 +147,16 @@ def calls(folder: Path) -> dict[str, list[str]]:
         "tokenizer": ["tokenizer", "train", out, "--vocab", "300", "--to", str(folder / "mine.tiktoken")],
         "plan": ["plan", str(folder / "train.toml")],
         "purge, the plan": purge,
-        "purge, unknown": ["purge", out, "--url", f"https://nobody.example/{ATTACK}", "--reason", "r", "--by", "b"],
+        "purge, unknown": [
+            "purge",
+            out,
+            "--url",
+            f"https://nobody.example/{ATTACK}",
+            "--reason",
+            "r",
+            "--by",
+            "b",
+        ],
         "no such recipe": ["run", f"{ATTACK}.toml"],
     }
 
@@ -181,7 +205,9 @@ def test_the_help_of_every_command_can_be_read_in_ascii(command: str) -> None:
 ], ids=["PYTHONIOENCODING", "C without UTF-8", "C"])  # fmt: skip
 def test_explain_ends_well_on_an_ascii_terminal(hostile: Path, settings: dict[str, str]) -> None:
     call = [sys.executable, "-m", "pipeline", *calls(hostile)["explain"]]
-    plain: dict[str, Any] = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
+    plain: dict[str, Any] = {
+        name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))
+    }
     done = subprocess.run(call, capture_output=True, env=plain | settings, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert b"gopher_quality" in done.stdout and b"\x1b" not in done.stdout

@@ -1,4 +1,5 @@
-"""limit_documents and `run --try`: the first documents of each file, told and in balance, into a place of their own."""
+"""limit_documents and `run --try`: the first documents of each file, told and in balance, into a place of
+their own."""
 
 from __future__ import annotations
 
@@ -124,7 +125,9 @@ def test_a_trial_killed_while_it_makes_room_goes_on(
             main(["run", path, "--try", "4"])
     assert removed[0] == "index.json"
     assert main(["run", path, "--try", "4"]) == 0
-    assert not verify(Folder(str(tmp_path / "out-try")), verify_hooks(Folder(str(tmp_path / "out-try")))).problems
+    assert not verify(
+        Folder(str(tmp_path / "out-try")), verify_hooks(Folder(str(tmp_path / "out-try")))
+    ).problems
 
 
 @pytest.mark.parametrize(

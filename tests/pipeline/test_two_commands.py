@@ -1,5 +1,5 @@
-"""Two commands on one output, the second while the first stands still at a chosen rename: one wins, the other says
-which holds it, and nothing is lost."""
+"""Two commands on one output, the second while the first stands still at a chosen rename: one wins, the other
+says which holds it, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def test_of_two_commands_one_wins_and_nothing_is_lost(
     disk.renew(case)
     with pausing(tmp_path / "pause", meet):
         ended = disk.call(case, DISK_UNDER=f"{disk.top}/", DISK_PAUSE=str(tmp_path / "pause"))
-    print(f"{'|'.join(pair)} at {int(share * num)} of {num} renames: {met[0].code} {_error(met[0])}; {_error(ended)}")
+    print(
+        f"{'|'.join(pair)} at {int(share * num)} of {num} renames: {met[0].code} {_error(met[0])};"
+        f" {_error(ended)}"
+    )
     for one in (met[0], ended):
         assert "Traceback" not in one.said, one.said
         assert one.code in (0, 1), one.said
@@ -82,7 +85,9 @@ def test_of_two_commands_one_wins_and_nothing_is_lost(
             assert again.code == 0, again.said
     for name, found, sure in zip(pair, (disk.state(case), disk.state(other)), expected, strict=True):
         assert found[0] == sure[0], name
-        if name == "train" and "purge" in pair:  # it reads the output as it was, up to a step, and then as it is
+        if (
+            name == "train" and "purge" in pair
+        ):  # it reads the output as it was, up to a step, and then as it is
             assert isinstance(found[1], dict) and isinstance(sure[1], dict)
             assert [*found[1]] == [*sure[1]], "each step once"
         else:

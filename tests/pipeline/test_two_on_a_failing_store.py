@@ -1,5 +1,5 @@
-"""Two commands at once on one output in S3, on a store that fails and lies: each is called until it ends, and nothing
-is lost."""
+"""Two commands at once on one output in S3, on a store that fails and lies: each is called until it ends, and
+nothing is lost."""
 
 from __future__ import annotations
 
@@ -63,7 +63,10 @@ def called_until_it_ends(arguments: tuple[str, ...], endpoint: str) -> list[str]
 
 def both(first: tuple[str, ...], second: tuple[str, ...], plan: FaultPlan, notes: Path) -> list[str]:
     """Both at once until both have ended; what the calls that failed said."""
-    with failing_store(os.environ["AWS_ENDPOINT_URL"], plan, notes) as endpoint, ThreadPoolExecutor(2) as at_once:
+    with (
+        failing_store(os.environ["AWS_ENDPOINT_URL"], plan, notes) as endpoint,
+        ThreadPoolExecutor(2) as at_once,
+    ):
         begun = [at_once.submit(called_until_it_ends, call, endpoint) for call in (first, second)]
         told = [line for each in begun for line in each.result()]
     print(f"{noted(notes).total()} requests, {dict(noted(notes))}", *told, sep="\n")
@@ -71,7 +74,9 @@ def both(first: tuple[str, ...], second: tuple[str, ...], plan: FaultPlan, notes
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_two_runs_at_once_leave_the_bytes_of_one(name: str, sources: Sources, on_disk: Path, tmp_path: Path) -> None:
+def test_two_runs_at_once_leave_the_bytes_of_one(
+    name: str, sources: Sources, on_disk: Path, tmp_path: Path
+) -> None:
     path = write_recipe(tmp_path / "recipe.toml", recipe("s3://plain/out", sources, ray=NONE))
     with runs.s3_server("plain"):
         both(("run", str(path)), ("run", str(path)), PLANS[name], tmp_path / "notes")
@@ -87,7 +92,8 @@ def test_two_purges_at_once_are_both_carried_out(name: str, sources: Sources, tm
         run(tmp_path, recipe(out.url, sources, ray=NONE))
         kept = query(out, "SELECT doc_id FROM documents WHERE status = 'kept' ORDER BY doc_id LIMIT 2").rows
         calls = [
-            ("purge", out.url, "--doc", str(row[0]), "--reason", "a test", "--by", "a test", "--apply") for row in kept
+            ("purge", out.url, "--doc", str(row[0]), "--reason", "a test", "--by", "a test", "--apply")
+            for row in kept
         ]
         both(calls[0], calls[1], PLANS[name], tmp_path / "notes")
         purged = {row[0] for row in query(out, "SELECT doc_id FROM purged").rows}

@@ -46,7 +46,12 @@ def call(*words: str) -> tuple[int, str, str]:
     """The exit code, stdout and stderr."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(
-        [sys.executable, "-c", CALL, *words], env=environment, capture_output=True, text=True, check=False, timeout=600
+        [sys.executable, "-c", CALL, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
     return ended.returncode, ended.stdout, ended.stderr
 
@@ -64,7 +69,9 @@ def undisturbed(sources: Sources, tmp_path_factory: pytest.TempPathFactory) -> P
     return folder / "out"
 
 
-def test_a_run_never_imports_ray_and_says_what_works(sources: Sources, undisturbed: Path, tmp_path: Path) -> None:
+def test_a_run_never_imports_ray_and_says_what_works(
+    sources: Sources, undisturbed: Path, tmp_path: Path
+) -> None:
     plain = recipe(str(tmp_path / "out"), sources, ray=NONE, run={"keep_text": True})
     code, printed, told = call("run", str(write_recipe(tmp_path / "recipe.toml", plain)), "--json")
     assert code == 0, told
@@ -130,13 +137,19 @@ def test_killed_at_any_moment_the_same_call_gives_the_same_bytes(
     assert not (out / "work").exists()
 
 
-def test_a_unit_of_the_distributed_exchange_runs_here_too(sources: Sources, undisturbed: Path, tmp_path: Path) -> None:
-    plain = recipe(str(tmp_path / "out"), sources, ray=NONE, run={"keep_text": True}, dedup={"engine": "ray_data"})
+def test_a_unit_of_the_distributed_exchange_runs_here_too(
+    sources: Sources, undisturbed: Path, tmp_path: Path
+) -> None:
+    plain = recipe(
+        str(tmp_path / "out"), sources, ray=NONE, run={"keep_text": True}, dedup={"engine": "ray_data"}
+    )
     run(tmp_path, plain)
     assert fingerprint(str(tmp_path / "out")) == fingerprint(str(undisturbed))
 
 
-def test_a_model_on_actors_is_refused_by_name_before_anything_is_written(sources: Sources, tmp_path: Path) -> None:
+def test_a_model_on_actors_is_refused_by_name_before_anything_is_written(
+    sources: Sources, tmp_path: Path
+) -> None:
     plain = recipe(str(tmp_path / "out"), sources, ray=NONE)
     for source in plain["source"]:
         source["steps"] = ["parse", "tests.support.steps.model_steps:Shout", "identity"]

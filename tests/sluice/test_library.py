@@ -1,4 +1,5 @@
-"""The library against the command line: equal verdicts, equal texts and tokens, the batches of a real training."""
+"""The library against the command line: equal verdicts, equal texts and tokens, the batches of a real
+training."""
 
 from __future__ import annotations
 
@@ -58,10 +59,16 @@ def output(crawl: Path) -> sluice.Output:
 def test_import_loads_neither_ray_nor_torch_and_the_module_is_the_command() -> None:
     code = "import sluice, sys; sluice.load_recipe; print({'ray', 'torch'} & sys.modules.keys())"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert ended.stdout.strip() == "set()"
     told = subprocess.run(
-        [sys.executable, "-m", "sluice", "--version"], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-m", "sluice", "--version"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert told.stdout.split() == ["sluice", sluice.__version__]
     assert set(dir(sluice)) == {*sluice.__all__, "__version__"}
@@ -109,7 +116,9 @@ def test_steps_decide_on_texts_as_the_run_did(crawl: Path, output: sluice.Output
     assert again is pickle.loads(pickle.dumps(steps)), "a process loads the models once"
 
 
-def test_steps_find_the_text_of_a_page_and_judge_its_url(crawl: Path, output: sluice.Output, tmp_path: Path) -> None:
+def test_steps_find_the_text_of_a_page_and_judge_its_url(
+    crawl: Path, output: sluice.Output, tmp_path: Path
+) -> None:
     (tmp_path / "hosts").write_text("bad.example\n")
     steps = sluice.Steps(crawl / "recipe.toml", overrides=[f'url.block_hosts=["{tmp_path}/hosts"]'])
     text = next(text for file, text in posts(crawl))
@@ -125,7 +134,11 @@ def test_steps_find_the_text_of_a_page_and_judge_its_url(crawl: Path, output: sl
 @pytest.mark.parametrize("content_type", ["text/html; charset=iso-8859-1", "text/plain; charset=iso-8859-1"])
 def test_a_page_is_read_by_the_header_that_a_server_sent_as_in_a_run(crawl: Path, content_type: str) -> None:
     sentence = "He said that the café by the harbour was naïve über alles in the weather of that day"
-    text = sentence if "plain" in content_type else f"<html><body><article><p>{sentence}</p></article></body></html>"
+    text = (
+        sentence
+        if "plain" in content_type
+        else f"<html><body><article><p>{sentence}</p></article></body></html>"
+    )
     page = text.encode("iso-8859-1")
     data = record(http(page, content_type), "page")
     read = read_one(io.BytesIO(data), 0, ReadOptions(source="web", file="a.warc"))
@@ -153,13 +166,19 @@ def test_steps_on_a_batch_give_the_verdicts_of_the_single_texts(crawl: Path) -> 
         steps.on_batches()(batch)
 
 
-def test_texts_are_those_of_kept_documents_and_tokens_decode_to_them(output: sluice.Output, crawl: Path) -> None:
+def test_texts_are_those_of_kept_documents_and_tokens_decode_to_them(
+    output: sluice.Output, crawl: Path
+) -> None:
     from stages.tokens.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(str(crawl / "tiny.tiktoken"))
     rows = [row for table in output.texts() for row in table.to_pylist()]
-    kept = output.sql("SELECT doc_id, source FROM documents WHERE status = 'kept' ORDER BY doc_id").to_pylist()
-    assert sorted((row["doc_id"].hex(), row["source"]) for row in rows) == [(r["doc_id"], r["source"]) for r in kept]
+    kept = output.sql(
+        "SELECT doc_id, source FROM documents WHERE status = 'kept' ORDER BY doc_id"
+    ).to_pylist()
+    assert sorted((row["doc_id"].hex(), row["source"]) for row in rows) == [
+        (r["doc_id"], r["source"]) for r in kept
+    ]
     assert sum(pq.ParquetFile(file).metadata.num_rows for file in output.document_files()) > len(rows)
     for row in rows[:10]:
         tokens = output.tokens(row["doc_id"])
@@ -170,14 +189,18 @@ def test_texts_are_those_of_kept_documents_and_tokens_decode_to_them(output: slu
 
 def test_placements_tile_the_shards_and_agree_with_the_store(output: sluice.Output) -> None:
     found = pa.concat_tables(output.placements())
-    told = output.sql("SELECT doc_id, source, shard, start, num_tokens FROM placements ORDER BY source, shard, start")
+    told = output.sql(
+        "SELECT doc_id, source, shard, start, num_tokens FROM placements ORDER BY source, shard, start"
+    )
     assert [row["doc_id"].hex() for row in found.to_pylist()] == told["doc_id"].to_pylist()
     for name in ("source", "shard", "start", "num_tokens"):
         assert found[name].to_pylist() == told[name].to_pylist()
     assert sum(found["num_tokens"].to_pylist()) == output.index.num_tokens
 
 
-def test_a_source_that_the_output_does_not_have_is_an_error_that_names_those_it_has(output: sluice.Output) -> None:
+def test_a_source_that_the_output_does_not_have_is_an_error_that_names_those_it_has(
+    output: sluice.Output,
+) -> None:
     for read in (output.texts, output.placements, output.document_files):
         with pytest.raises(ValueError, match=f"source 'typo': the output has '{output.sources[0]}'"):
             list(read("typo"))
@@ -185,9 +208,9 @@ def test_a_source_that_the_output_does_not_have_is_an_error_that_names_those_it_
 
 
 def test_histories_by_id_and_by_url(output: sluice.Output) -> None:
-    row = output.sql("SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL LIMIT 1").to_pylist()[
-        0
-    ]
+    row = output.sql(
+        "SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL LIMIT 1"
+    ).to_pylist()[0]
     (by_id,) = output.trace(doc_id=row["doc_id"])
     assert by_id.row.url == row["url"]
     assert row["doc_id"] in [history.doc_id.hex() for history in output.trace(url=row["url"])]
@@ -214,7 +237,9 @@ def test_a_document_that_another_source_turned_down_has_its_text_and_tokens(
     keeps, rejects = names
     inputs = dict.fromkeys(names, (str(crawl / "web-*.warc.gz"),))
     encoding = str(crawl / "tiny.tiktoken")
-    plain = recipe(str(tmp_path / "out"), inputs, quality={"min_words": 9000}, tokenize={"encoding": encoding})
+    plain = recipe(
+        str(tmp_path / "out"), inputs, quality={"min_words": 9000}, tokenize={"encoding": encoding}
+    )
     keeping = next(source for source in plain["source"] if source["name"] == keeps)
     keeping["steps"] = ["url", "parse", "identity", "dedup.exact"]
     sluice.run(write_recipe(tmp_path / "recipe.toml", plain))
@@ -262,7 +287,9 @@ def test_an_unfinished_output_is_an_error_that_says_so(tmp_path: Path) -> None:
 
 def fed_rows(run: Run) -> list[dict[str, Any]]:
     files = sorted((run.output / "batches").glob("batches-*.parquet"))
-    return sorted((row for file in files for row in pq.read_table(file).to_pylist()), key=lambda row: row["sequence"])
+    return sorted(
+        (row for file in files for row in pq.read_table(file).to_pylist()), key=lambda row: row["sequence"]
+    )
 
 
 def test_sequences_are_those_that_a_training_was_fed(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ NOTEBOOK = ROOT / "docs" / "library.ipynb"
 def test_the_notebook_is_kept_without_outputs() -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
-    assert not [cell for cell in notebook.cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)]
+    assert not [
+        cell for cell in notebook.cells if cell.cell_type == "code" and (cell.outputs or cell.execution_count)
+    ]
 
 
 @pytest.mark.slow

@@ -14,7 +14,10 @@ def test_an_output_shows_its_place_texts_tokens_and_version(tmp_path: Path) -> N
     small = make_small_out(str(tmp_path / "out"))
     num = sum(part.num_rows for part in small.index.dedup)
     tokens = f"{small.index.num_tokens:,} tokens"
-    assert repr(sluice.Output(str(tmp_path / "out"))) == f"Output('{tmp_path}/out': {num:,} texts, {tokens}, version 1)"
+    assert (
+        repr(sluice.Output(str(tmp_path / "out")))
+        == f"Output('{tmp_path}/out': {num:,} texts, {tokens}, version 1)"
+    )
 
 
 def test_steps_show_their_source_and_names(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The chain: its order, what it leaves out, a user's own step, time, purged documents, and that it may travel."""
+"""The chain: its order, what it leaves out, a user's own step, time, purged documents, and that it may
+travel."""
 
 from __future__ import annotations
 
@@ -28,11 +29,16 @@ from stages.steps.url import UrlTable
 from stages.steps.user_code import function_files
 
 SENTENCES = (
-    "The committee met again in the spring to discuss the results of the survey that it had sent out to the town. ",
-    "Most of the people who answered said that they would like to have a new library with more rooms for children. ",
-    "Others have asked for a better bus to the station, and for the old bridge to be opened again before winter. ",
-    "The mayor promised that he would read every letter with care and that nobody would be left without an answer. ",
-    "It will take some time until the money is there, but the plans are ready and the work could begin at once. ",
+    "The committee met again in the spring to discuss the results of the survey that it had sent out to the"
+    " town. ",
+    "Most of the people who answered said that they would like to have a new library with more rooms for"
+    " children. ",
+    "Others have asked for a better bus to the station, and for the old bridge to be opened again before"
+    " winter. ",
+    "The mayor promised that he would read every letter with care and that nobody would be left without an"
+    " answer. ",
+    "It will take some time until the money is there, but the plans are ready and the work could begin at"
+    " once. ",
 )
 GERMAN = "Das ist ein deutscher Satz über das Wetter im Herbst. "
 PAGE = "<html><body><article>" + "".join(f"<p>{s}</p>" for s in SENTENCES) + "</article></body></html>"
@@ -106,7 +112,9 @@ def test_the_default_steps_are_every_stage_and_idle_ones_are_left_out():
 
 def test_where_all_languages_are_kept_each_text_is_judged_by_its_own_rules(make_document):
     quality = QualityTable(no_table="reject")
-    chain = build_chain(("parse", "language", "quality"), tables(language=LanguageTable(keep=()), quality=quality))
+    chain = build_chain(
+        ("parse", "language", "quality"), tables(language=LanguageTable(keep=()), quality=quality)
+    )
     for language in ("de", "en", "es", "fr", "it", "nl"):
         kept = chain(make_document(text=write_article(language, random.Random(1)).text))
         assert isinstance(kept, Document) and kept.language == language
@@ -170,20 +178,28 @@ def test_stages_that_compare_documents_may_stand_in_the_list_and_are_no_steps():
     assert build_chain((*SHORT, *CORPUS_STAGES), tables()).stages == SHORT
 
 
-@pytest.mark.parametrize("name", ["nowhere:f", "stages.chain:nothing", "stages.chain:DEFAULT_STEPS", ":f", "stages:"])
+@pytest.mark.parametrize(
+    "name", ["nowhere:f", "stages.chain:nothing", "stages.chain:DEFAULT_STEPS", ":f", "stages:"]
+)
 def test_a_function_that_cannot_be_found_is_a_wrong_recipe(name):
     with pytest.raises(RecipeError, match=r"source\.steps"):
         build_chain(("parse", name), tables()).prepare()
 
 
-def test_a_function_in_the_working_folder_is_found_and_its_file_is_named(make_document, tmp_path, monkeypatch):
+def test_a_function_in_the_working_folder_is_found_and_its_file_is_named(
+    make_document, tmp_path, monkeypatch
+):
     (tmp_path / "my_filters.py").write_text("def keep(document):\n    return document\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     document = make_document(text="x")
     assert isinstance(build_chain(("parse", "my_filters:keep"), tables())(document), Document)
     [file] = function_files(("parse", "my_filters:keep"))
-    assert (file.name, file.path, file.is_library) == ("my_filters.py", str(tmp_path / "my_filters.py"), False)
+    assert (file.name, file.path, file.is_library) == (
+        "my_filters.py",
+        str(tmp_path / "my_filters.py"),
+        False,
+    )
     with pytest.raises(RecipeError, match="nowhere"):
         function_files(("nowhere.at_all:f",))
 
@@ -226,7 +242,9 @@ def test_a_user_s_step_after_parse_finds_the_payload(make_document):
 
 
 def test_what_no_step_needs_any_more_is_let_go(make_document):
-    kept, turned_down = build_chain(SHORT, tables()).run([[make_document(html=PAGE), make_document(html=GERMAN)]], {})
+    kept, turned_down = build_chain(SHORT, tables()).run(
+        [[make_document(html=PAGE), make_document(html=GERMAN)]], {}
+    )
     assert isinstance(kept, Document)
     assert isinstance(turned_down, Rejection)
     assert kept.payload == turned_down.document.payload == b""
@@ -235,7 +253,11 @@ def test_what_no_step_needs_any_more_is_let_go(make_document):
 def test_a_user_s_rejection_is_counted_at_its_own_stage(make_document):
     outcome = build_chain(("parse", own("refuse")), tables())(make_document(text="x"))
     assert isinstance(outcome, Rejection)
-    assert (outcome.finding.stage, outcome.finding.rule, outcome.finding.value) == (own("refuse"), "mine.too_quiet", 1)
+    assert (outcome.finding.stage, outcome.finding.rule, outcome.finding.value) == (
+        own("refuse"),
+        "mine.too_quiet",
+        1,
+    )
 
 
 @pytest.mark.parametrize("function", ["fail", "forget", "swap", "garble"])
@@ -265,7 +287,10 @@ def test_what_a_step_raised_is_kept_with_its_line_and_without_a_word_of_the_page
 def test_an_exception_of_a_library_is_placed_at_the_line_that_called_it(make_document):
     outcome = build_chain(("parse", own("call_a_library")), tables())(make_document(text="{"))
     assert outcome.fault.error == "json.decoder.JSONDecodeError"
-    assert outcome.fault.where == f"{__name__}, line {call_a_library.__code__.co_firstlineno + 1}, in call_a_library"
+    assert (
+        outcome.fault.where
+        == f"{__name__}, line {call_a_library.__code__.co_firstlineno + 1}, in call_a_library"
+    )
 
 
 def test_what_is_not_about_the_document_is_no_rejection(make_document):
@@ -298,7 +323,9 @@ def test_in_isolation_the_outcome_is_the_same(make_document):
 
 
 def test_the_prefilter_changes_no_outcome_but_the_name_of_the_rule(make_document):
-    plain, spared = (build_chain(DEFAULT_STEPS, tables(language=LanguageTable(prefilter=p))) for p in (False, True))
+    plain, spared = (
+        build_chain(DEFAULT_STEPS, tables(language=LanguageTable(prefilter=p))) for p in (False, True)
+    )
     german = make_document(html=f"<html><body><p>{GERMAN * 20}</p></body></html>")
     assert (rule(plain(german)), rule(spared(german))) == ("language.not_kept", "prefilter.language")
     english = make_document(html=PAGE)
@@ -346,13 +373,15 @@ def test_a_chain_loads_no_model_before_it_is_used():
     program = (
         "import sys; from stages.chain import *;"
         "build_chain(DEFAULT_STEPS, StepTables(max_document_bytes=1));"
-        "print([m for m in ('trafilatura', 'fasttext', 'spacy', 'phonenumbers', 'torch', 'ray') if m in sys.modules])"
+        "print([m for m in ('trafilatura', 'fasttext', 'spacy', 'phonenumbers', 'torch', 'ray') if m in"
+        " sys.modules])"
     )
     assert said_by_a_new_process(program) == "[]"
 
 
 @pytest.mark.parametrize(
-    ("steps", "before"), [("parse quality", "[False, False]"), (f"parse quality {own('shout')}", "[True, True]")]
+    ("steps", "before"),
+    [("parse quality", "[False, False]"), (f"parse quality {own('shout')}", "[True, True]")],
 )
 def test_torch_is_loaded_for_a_function_of_the_users_and_else_not_but_can_be(steps, before):
     program = f"""
@@ -413,7 +442,9 @@ def test_the_purge_filter_works_also_where_the_usual_stages_are_missing(make_doc
 
 def test_the_same_page_by_another_address_is_not_purged_by_url(make_document):
     document = make_document(html=PAGE)
-    purged = PurgedSets(urls=frozenset({normalise_url(document.url or "")}), hosts=frozenset({"gone.example"}))
+    purged = PurgedSets(
+        urls=frozenset({normalise_url(document.url or "")}), hosts=frozenset({"gone.example"})
+    )
     chain = build_chain(SHORT, tables(purged=purged))
     assert isinstance(chain(replace(document, url="https://example.com/other")), Document)
     assert rule(chain(replace(document, url="http://EXAMPLE.com:80/page#top"))) == "purged"

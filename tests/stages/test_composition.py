@@ -1,4 +1,5 @@
-"""Normal forms in linear time are those of the standard library, and rows of marks are counted as they decompose."""
+"""Normal forms in linear time are those of the standard library, and rows of marks are counted as they
+decompose."""
 
 from __future__ import annotations
 

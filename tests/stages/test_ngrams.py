@@ -162,7 +162,11 @@ def test_n_grams_of_tokens_need_an_encoding():
 
 @pytest.fixture
 def benchmark_file(tmp_path: Path) -> str:
-    lines = [json.dumps({"id": 1, "text": QUESTION, "more": {"deep": "x"}}), "", json.dumps({"text": "too short"})]
+    lines = [
+        json.dumps({"id": 1, "text": QUESTION, "more": {"deep": "x"}}),
+        "",
+        json.dumps({"text": "too short"}),
+    ]
     (tmp_path / "bench.jsonl").write_text("\n".join(lines))
     return str(tmp_path / "bench.jsonl")
 
@@ -177,11 +181,15 @@ def test_a_document_that_holds_an_item_is_turned_down_with_the_overlap(make_docu
     assert isinstance(step(make_document(text=FILLER * 5)), Document)
 
 
-def test_a_finding_names_benchmark_and_line_of_the_item_that_the_document_holds_most_of(make_document, tmp_path):
+def test_a_finding_names_benchmark_and_line_of_the_item_that_the_document_holds_most_of(
+    make_document, tmp_path
+):
     folders = [tmp_path / name for name in ("a", "b")]
     for folder, lines in zip(folders, [["other words of five"], ["x y", "", QUESTION]], strict=True):
         folder.mkdir()
-        (folder / "b.jsonl").write_text("\n".join(json.dumps({"text": line}) if line else "" for line in lines))
+        (folder / "b.jsonl").write_text(
+            "\n".join(json.dumps({"text": line}) if line else "" for line in lines)
+        )
     (tmp_path / "c.jsonl").write_text(json.dumps({"text": QUESTION[:90]}))
     files = (*(str(folder / "b.jsonl") for folder in folders), str(tmp_path / "c.jsonl"))
     step = DecontaminateStep(DecontaminateTable(against=files), ledger=True)
@@ -199,7 +207,9 @@ def test_the_overlap_must_be_above_the_ratio_and_a_whole_item_always_counts(make
     for ratio, kept in ((share, True), (math.nextafter(share, 0), False), (1.0, True)):
         step = DecontaminateStep(DecontaminateTable(against=(benchmark_file,), ratio=ratio))
         assert isinstance(step(part), Document) == kept
-    whole = DecontaminateStep(DecontaminateTable(against=(benchmark_file,), ratio=1.0))(make_document(text=QUESTION))
+    whole = DecontaminateStep(DecontaminateTable(against=(benchmark_file,), ratio=1.0))(
+        make_document(text=QUESTION)
+    )
     assert isinstance(whole, Rejection)
 
 
@@ -211,7 +221,11 @@ def test_tokens_are_those_of_the_encoding_that_is_given(make_document, benchmark
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [('{"text": "x"}\n{"other": 1}', "line 2 has no text"), ("[1]", "line 1 has no text"), ("{", "line 1 is not JSON")],
+    [
+        ('{"text": "x"}\n{"other": 1}', "line 2 has no text"),
+        ("[1]", "line 1 has no text"),
+        ("{", "line 1 is not JSON"),
+    ],
 )
 def test_a_benchmark_that_cannot_be_read_is_a_wrong_recipe_that_names_the_line(tmp_path, content, message):
     (tmp_path / "b.jsonl").write_text(content)
@@ -244,11 +258,15 @@ def encode_words(texts: Sequence[str]) -> list[np.ndarray]:
     return [np.array([sum(map(ord, word))], dtype=np.uint32) for word in texts]
 
 
-@pytest.mark.parametrize(("item", "kind"), [("capital city of France, please?", "words"), ("What is the", None)])
+@pytest.mark.parametrize(
+    ("item", "kind"), [("capital city of France, please?", "words"), ("What is the", None)]
+)
 def test_an_item_of_few_tokens_is_looked_for_as_a_whole(item, kind):
     index = NgramIndex([item], "8t", encode_words)
     text = "Q: What is the capital city of France, please? A: see below."
-    assert [(match.overlap, match.element_kind) for match in index.match(text)] == ([] if kind is None else [(1, kind)])
+    assert [(match.overlap, match.element_kind) for match in index.match(text)] == (
+        [] if kind is None else [(1, kind)]
+    )
     assert index.skipped == ((0,) if kind is None else ())
     assert not index.match("Q: What is the capital city of Spain, please? A: none.")
 
@@ -257,7 +275,9 @@ def test_an_item_of_few_tokens_is_looked_for_as_a_whole(item, kind):
 @pytest.mark.parametrize("ngram", ["13w", "8t"])
 def test_an_item_is_looked_for_as_parse_leaves_texts(make_document, tmp_path, item, ngram):
     (tmp_path / "b.jsonl").write_text(json.dumps({"text": item}))
-    step = DecontaminateStep(DecontaminateTable(against=(str(tmp_path / "b.jsonl"),), ngram=ngram), lambda: encode)
+    step = DecontaminateStep(
+        DecontaminateTable(against=(str(tmp_path / "b.jsonl"),), ngram=ngram), lambda: encode
+    )
     text, _ = clean_text(item)
     outcome = step(make_document(text=f"{FILLER}\n{text}"))
     assert isinstance(outcome, Rejection) and outcome.finding.value == 1

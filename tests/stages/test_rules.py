@@ -38,7 +38,11 @@ def test_a_language_is_judged_the_same_in_python_and_in_sql(label: str | None) -
     rule = Rule(stage="language", name="language.x", side="not among", help="x")
     value = "NULL::VARCHAR" if label is None else text_literal(label)
     sql = SIDES["not among"].sql.format(value=value, threshold=", ".join(map(text_literal, passing)))
-    assert duckdb.sql(f"SELECT {sql}").fetchall() == [(rule.rejects(label, passing),)] == [(label not in passing,)]
+    assert (
+        duckdb.sql(f"SELECT {sql}").fetchall()
+        == [(rule.rejects(label, passing),)]
+        == [(label not in passing,)]
+    )
 
 
 def test_every_side_is_held_to_one_of_these() -> None:
@@ -72,24 +76,33 @@ def test_every_finding_is_of_a_rule_of_the_catalogue_in_its_order(make_document)
             met |= {finding.rule for finding in step.findings}
             for finding in step.findings:
                 rule = rules[finding.rule]
-                assert (finding.stage, finding.threshold) == (rule.stage, rule.threshold) and rule.stage == step.stage
+                assert (finding.stage, finding.threshold) == (
+                    rule.stage,
+                    rule.threshold,
+                ) and rule.stage == step.stage
                 if finding.value is not None and rule.side != "not among":
                     assert finding.rejected == rule.rejects(finding.value)
-    assert len(met) > len(rules) - 13 and {"parse.empty", "url.too_long", "classifier.b", "pii.dropped"} <= met
+    assert (
+        len(met) > len(rules) - 13 and {"parse.empty", "url.too_long", "classifier.b", "pii.dropped"} <= met
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_each_threshold_of_a_variant_is_that_of_one_rule_or_shapes_what_is_measured(variant: Variant) -> None:
     table = QualityTable(rules=RULE_SETS, variant=variant)
     keys = [key.removeprefix("quality.") for rule in quality_rules(table)[1:] for key in rule.keys]
-    shaping = {"c4_min_words_per_line", "fineweb_short_line_chars"} | {"c4_max_word_chars"} & limits(table).keys()
+    shaping = {"c4_min_words_per_line", "fineweb_short_line_chars"} | {"c4_max_word_chars"} & limits(
+        table
+    ).keys()
     shaping |= {f"line_edits_{name}" for name in ("max_uppercase", "max_digits", "min_words", "max_words")}
     of_html = ("code_min_visible", "code_min_visible_chars")  # no other language has a threshold for these
     assert sorted([*keys, *shaping]) == sorted([*limits(table), *of_html])
 
 
 def test_a_rule_is_named_after_its_step_and_says_what_it_measures() -> None:
-    tables = StepTables(max_document_bytes=1, quality=QualityTable(rules=RULE_SETS), pii=PiiTable(action="drop"))
+    tables = StepTables(
+        max_document_bytes=1, quality=QualityTable(rules=RULE_SETS), pii=PiiTable(action="drop")
+    )
     for stage, spec in CATALOGUE.items():
         for rule in spec.rules(tables):
             assert rule.stage == stage and rule.help

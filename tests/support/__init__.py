@@ -1,1 +1,2 @@
-"""What tests share, by kind: inputs, outputs, stores, processes, steps, training. checkout is the path of this copy."""
+"""What tests share, by kind: inputs, outputs, stores, processes, steps, training. checkout is the path of
+this copy."""

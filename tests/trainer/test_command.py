@@ -28,7 +28,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 def call(run: Run, *launcher: str, **changes: object) -> subprocess.CompletedProcess[str]:
     recipe = run.output.parent / "recipe.toml"
     recipe.write_text(as_toml(run.recipe(changes)))
-    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {
+        "OMP_NUM_THREADS": "1"
+    }
     command = [*(launcher or (sys.executable,)), "-m", "trainer", str(recipe)]
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=800, check=False)
 
@@ -44,10 +46,14 @@ def test_torchrun_trains_as_forked_processes_do(corpus: str, tmp_path: Path) -> 
 
 
 def test_sigterm_saves_a_checkpoint_and_ends_without_an_error(corpus: str, tmp_path: Path) -> None:
-    run = Run(data=corpus, output=tmp_path / "run", changes={"steps": 1_000_000, "checkpoint": {"every": 500_000}})
+    run = Run(
+        data=corpus, output=tmp_path / "run", changes={"steps": 1_000_000, "checkpoint": {"every": 500_000}}
+    )
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(as_toml(run.recipe()))
-    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {
+        "OMP_NUM_THREADS": "1"
+    }
     command = [sys.executable, "-m", "trainer", str(recipe)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
         while not (run.output / "metrics.jsonl").exists() or len(run.metrics()) < 3:
@@ -73,7 +79,9 @@ def named(run: Run, name: str, **changes: object) -> subprocess.CompletedProcess
     recipe = run.recipe(changes)
     path = run.output.parent / f"{name}.toml"
     path.write_text(as_toml(dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, name=name))))
-    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {
+        "OMP_NUM_THREADS": "1"
+    }
     command = [sys.executable, "-m", "trainer", str(path)]
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=800, check=False)
 

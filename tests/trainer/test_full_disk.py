@@ -42,7 +42,13 @@ def test_a_training_on_a_disk_that_fills_up_again_and_again_ends_with_the_same_l
 
 
 def call(recipe: Path) -> subprocess.CompletedProcess[str]:
-    settings = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    settings = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {
+        "OMP_NUM_THREADS": "1"
+    }
     return subprocess.run(
-        [sys.executable, "-m", "trainer", str(recipe)], env=settings, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "trainer", str(recipe)],
+        env=settings,
+        capture_output=True,
+        text=True,
+        check=False,
     )

@@ -111,7 +111,9 @@ def test_workers_are_asked_for_on_nodes_of_a_label(run: Run) -> None:
     assert result_of(told)["finished"]
 
 
-def test_a_run_whose_worker_is_killed_twice_ends_with_the_same_bits(run: Run, corpus: str, tmp_path: Path) -> None:
+def test_a_run_whose_worker_is_killed_twice_ends_with_the_same_bits(
+    run: Run, corpus: str, tmp_path: Path
+) -> None:
     with launch(run) as process:
         for step in (8, 22):
             wait_until(lambda step=step: reached(run, step))  # type: ignore[misc]
@@ -134,8 +136,12 @@ def test_a_run_whose_worker_hangs_is_started_again_and_ends_with_the_same_bits(
         told, _ = process.communicate(timeout=600)
     result = result_of(told)
     assert (result["step"], result["attempt"], result["finished"]) == (40, 2, True)
-    (why,) = failures(Folder(str(run.output))).values()  # rank 0 holds the store that ranks compare themselves in
-    assert re.search(r"rank 1 gives no sign of life; others wait in step \d+ in the|\(rank 0\) does not answer", why)
+    (why,) = failures(
+        Folder(str(run.output))
+    ).values()  # rank 0 holds the store that ranks compare themselves in
+    assert re.search(
+        r"rank 1 gives no sign of life; others wait in step \d+ in the|\(rank 0\) does not answer", why
+    )
     assert why in shown.read_text()
     plain = Run(data=corpus, output=tmp_path / "plain", changes=run.changes)
     plain.start()

@@ -56,9 +56,18 @@ def test_sizes_of_the_mesh_that_are_not_given_are_filled_in(
         (("train.zero=4",), r"train\.zero = 4"),
         (("train.dtype=mxfp8",), r"train\.dtype = \"mxfp8\": it needs a B200"),
         (("train.dtype=nvfp4",), r"train\.dtype = \"nvfp4\": it needs a Blackwell GPU"),
-        (("train.parallel.ep=3", "train.parallel.tp=4"), r"train\.parallel\.ep = 3: expected a divisor of .* = 4"),
-        (("train.pipeline.schedule=zbv", "train.pipeline.virtual_stages=4"), "virtual_stages = 4: expected 2"),
-        (("train.pipeline.schedule=interleaved", "train.pipeline.virtual_stages=1"), "1: expected at least 2"),
+        (
+            ("train.parallel.ep=3", "train.parallel.tp=4"),
+            r"train\.parallel\.ep = 3: expected a divisor of .* = 4",
+        ),
+        (
+            ("train.pipeline.schedule=zbv", "train.pipeline.virtual_stages=4"),
+            "virtual_stages = 4: expected 2",
+        ),
+        (
+            ("train.pipeline.schedule=interleaved", "train.pipeline.virtual_stages=1"),
+            "1: expected at least 2",
+        ),
         (("train.pipeline.virtual_stages=2",), "virtual_stages = 2: expected 1 with schedule = '1f1b'"),
         (("train.data=[]",), r"train\.data = \[\]"),
         (("train.skip=[[5, 4]]",), r"train\.skip = \[5, 4\]"),
@@ -116,13 +125,18 @@ def test_stages_have_all_layers_and_differ_by_one_before_the_ends_are_made_light
     num_layers: int, pp: int, num_virtual: int, first: int, last: int
 ) -> None:
     table = PipelineTable(
-        schedule="interleaved", virtual_stages=num_virtual, first_stage_less_layers=first, last_stage_less_layers=last
+        schedule="interleaved",
+        virtual_stages=num_virtual,
+        first_stage_less_layers=first,
+        last_stage_less_layers=last,
     )
     try:
         layers = list(table.stage_layers(num_layers, pp))
     except RecipeError as error:
         assert f"train.parallel.pp = {pp}" in str(error)
-        assert num_layers < pp * num_virtual or (num_layers + first + last) // (pp * num_virtual) < max(first, last)
+        assert num_layers < pp * num_virtual or (num_layers + first + last) // (pp * num_virtual) < max(
+            first, last
+        )
         return
     assert sum(layers) == num_layers
     layers[0] += first
@@ -133,7 +147,9 @@ def test_stages_have_all_layers_and_differ_by_one_before_the_ends_are_made_light
 
 def test_the_first_stage_of_llama_3_405b_has_only_the_embedding_and_the_last_only_the_output() -> None:
     # 2407.21783, section 3.3.2, of 126 layers on 16 stages.
-    table = PipelineTable(schedule="interleaved", virtual_stages=8, first_stage_less_layers=1, last_stage_less_layers=1)
+    table = PipelineTable(
+        schedule="interleaved", virtual_stages=8, first_stage_less_layers=1, last_stage_less_layers=1
+    )
     assert table.stage_layers(126, 16) == (0, *[1] * 126, 0)
     with pytest.raises(RecipeError, match="one would have none"):
         table.stage_layers(125, 16)

@@ -30,7 +30,10 @@ def tokens_of_one_epoch(order: Order, source: int, places: Places) -> dict[int, 
     rows = (places.source == source) & (places.epoch == 0)
     read: dict[int, list[tuple[int, int]]] = {}
     for shard, start, num_tokens in zip(
-        places.shard[rows].tolist(), places.start[rows].tolist(), places.num_tokens[rows].tolist(), strict=True
+        places.shard[rows].tolist(),
+        places.start[rows].tolist(),
+        places.num_tokens[rows].tolist(),
+        strict=True,
     ):
         read.setdefault(shard, []).append((start, start + num_tokens))
     return {shard: sorted(ranges) for shard, ranges in read.items()}
@@ -70,7 +73,9 @@ def test_every_epoch_of_every_source_reads_every_token_once(order: Order) -> Non
         assert np.all(np.diff(epochs) >= 0)
         sizes = np.bincount(epochs) if rows.any() else np.zeros(1, np.int64)
         assert np.all(sizes[:-1] == order.num_train[number])
-        distinct = set(zip(epochs.tolist(), places.shard[rows].tolist(), places.start[rows].tolist(), strict=True))
+        distinct = set(
+            zip(epochs.tolist(), places.shard[rows].tolist(), places.start[rows].tolist(), strict=True)
+        )
         assert len(distinct) == rows.sum()
         if len(sizes) > 1:
             read = tokens_of_one_epoch(order, number, places)
@@ -90,7 +95,9 @@ def test_no_sequence_straddles_blocks_or_is_longer_than_asked(order: Order) -> N
 
 @given(orders(), st.data())
 @settings(max_examples=80, deadline=None)
-def test_find_names_exactly_the_sequences_whose_places_hold_the_tokens(order: Order, data: st.DataObject) -> None:
+def test_find_names_exactly_the_sequences_whose_places_hold_the_tokens(
+    order: Order, data: st.DataObject
+) -> None:
     up_to = 400
     places = order.locate(np.arange(up_to))
     source, shards = data.draw(st.sampled_from(order.plan.lengths))
@@ -99,7 +106,9 @@ def test_find_names_exactly_the_sequences_whose_places_hold_the_tokens(order: Or
     num_tokens = data.draw(st.integers(1, BLOCK_TOKENS))
     found = order.find(source, shard, start, num_tokens, up_to)
     same = (places.source == order.plan.sources.index(source)) & (places.shard == shard)
-    overlap = np.minimum(places.start + places.num_tokens, start + num_tokens) - np.maximum(places.start, start)
+    overlap = np.minimum(places.start + places.num_tokens, start + num_tokens) - np.maximum(
+        places.start, start
+    )
     expected = np.flatnonzero(same & (overlap > 0))
     assert found.sequence.tolist() == expected.tolist()
     assert found.epoch.tolist() == places.epoch[expected].tolist()
@@ -109,7 +118,9 @@ def test_find_names_exactly_the_sequences_whose_places_hold_the_tokens(order: Or
 
 @given(orders(), st.data())
 @settings(max_examples=50, deadline=None)
-def test_a_slice_of_a_batch_is_the_same_whatever_is_asked_beside_it(order: Order, data: st.DataObject) -> None:
+def test_a_slice_of_a_batch_is_the_same_whatever_is_asked_beside_it(
+    order: Order, data: st.DataObject
+) -> None:
     world = data.draw(st.integers(1, 40))
     n = np.arange(120, dtype=np.int64) + data.draw(st.integers(0, 10**9))
     slices = [order.locate(part) for part in np.array_split(n, world)]
@@ -129,7 +140,9 @@ def test_the_order_is_a_bijection_at_sizes_where_published_permutations_repeat(n
 def sampled_round_trip(order: Order, total: int) -> None:
     n = np.unique(np.random.default_rng(1).integers(0, total, 100_000))
     places = order.locate(n)
-    assert len(set(zip(places.source.tolist(), places.shard.tolist(), places.start.tolist(), strict=True))) == len(n)
+    assert len(
+        set(zip(places.source.tolist(), places.shard.tolist(), places.start.tolist(), strict=True))
+    ) == len(n)
     assert places.epoch.max() == 0
     for i in range(0, len(n), 5000):
         name = order.plan.sources[places.source[i]]
@@ -146,7 +159,9 @@ def test_samples_at_two_to_the_27_and_one_sequences_are_distinct_and_found_again
 def test_fifteen_trillion_tokens_need_memory_by_shards_and_not_by_sequences() -> None:
     rng = np.random.default_rng(0)
     shards = (2**28 - rng.integers(0, 5000, 15 * 10**12 // 2**28 + 1)).tolist()
-    plan = plan_order({"web": shards}, dataclasses.replace(SMALL, seq_len=2048, global_batch=1024, window_blocks=64))
+    plan = plan_order(
+        {"web": shards}, dataclasses.replace(SMALL, seq_len=2048, global_batch=1024, window_blocks=64)
+    )
     assert sum(shards) > 149 * 10**11
     tracemalloc.start()
     order = Order(plan)
@@ -199,9 +214,13 @@ def test_the_last_sequences_of_each_source_are_held_out_and_never_trained_on() -
     order = order_of(lengths, validation=0.3, mixture=((0, {"a": 1, "b": 1}),))
     assert order.num_validation.tolist() == [round(0.3 * 17), round(0.3 * 2)]
     trained = order.locate(np.arange(200))
-    in_training = set(zip(trained.source.tolist(), trained.shard.tolist(), trained.start.tolist(), strict=True))
+    in_training = set(
+        zip(trained.source.tolist(), trained.shard.tolist(), trained.start.tolist(), strict=True)
+    )
     held = order.validation("a", np.arange(5))
-    assert not in_training & set(zip(held.source.tolist(), held.shard.tolist(), held.start.tolist(), strict=True))
+    assert not in_training & set(
+        zip(held.source.tolist(), held.shard.tolist(), held.start.tolist(), strict=True)
+    )
     quarter = BLOCK_TOKENS // 4
     assert held.start.tolist() == [number * quarter for number in (7, 8, 9, 10, 11)]
     assert order.find("a", 1, 8 * quarter, 1, 10_000).sequence.size == 0

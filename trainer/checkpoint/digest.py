@@ -1,8 +1,8 @@
 """A digest of a checkpoint's weights and moments that does not hang on the layout that saved it.
 
-Each whole tensor is hashed by itself, put together from whatever pieces it was saved in: so two checkpoints have the
-same digest exactly when their tensors are equal to the last bit. Memory holds a few tensors at a time.
-"""
+Each whole tensor is hashed by itself, put together from whatever pieces it was saved in: so two checkpoints
+have the same digest exactly when their tensors are equal to the last bit. Memory holds a few tensors at a
+time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _BYTES_AT_ONCE: Final = 256 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsDigest:
-    """`digest`: BLAKE3 (hex) over name, dtype, shape and hash of every tensor, by name; `tensors`: the hash of each."""
+    """`digest`: BLAKE3 (hex) over name, dtype, shape and hash of every tensor, by name; `tensors`: the hash
+    of each."""
 
     digest: str
     num_tensors: int
@@ -36,8 +37,8 @@ class WeightsDigest:
 
 
 def weights_digest(checkpoint: Folder) -> WeightsDigest:
-    """The digest of a complete checkpoint; needs as much memory as its largest tensor, or 256 MiB. CheckpointError
-    where its metadata is no checkpoint's."""
+    """The digest of a complete checkpoint; needs as much memory as its largest tensor, or 256 MiB.
+    CheckpointError where its metadata is no checkpoint's."""
     held = {name: entry for name, entry in held_tensors(checkpoint).items() if name.startswith(_KINDS)}
     whole, tensors, num_elements = blake3(), {}, 0
     for names in _batches(held):
@@ -50,7 +51,9 @@ def weights_digest(checkpoint: Folder) -> WeightsDigest:
             num_elements += tensor.numel()
             described = (name, str(tensor.dtype), str(tuple(tensor.shape)))
             whole.update(length_prefixed(*(part.encode() for part in described), hashed))
-    return WeightsDigest(digest=whole.hexdigest(), num_tensors=len(tensors), num_elements=num_elements, tensors=tensors)
+    return WeightsDigest(
+        digest=whole.hexdigest(), num_tensors=len(tensors), num_elements=num_elements, tensors=tensors
+    )
 
 
 def _batches(held: Mapping[str, TensorStorageMetadata]) -> Iterator[list[str]]:

@@ -1,5 +1,5 @@
-"""A checkpoint's files as torch's distributed checkpoint takes them: on disk or in an object store, hashed while they
-are written, and never unpickled beyond an allow-list."""
+"""A checkpoint's files as torch's distributed checkpoint takes them: on disk or in an object store, hashed
+while they are written, and never unpickled beyond an allow-list."""
 
 from __future__ import annotations
 
@@ -128,8 +128,9 @@ class PieceWriter(FileSystemWriter):
 
 
 class CheckpointWriter(PieceWriter):
-    """Writes one checkpoint into `folder`; on the coordinator, `publish` is called once every rank is done. `elsewhere`
-    writes the tensors of a plan in another process and gives torch's results; None: this thread writes them."""
+    """Writes one checkpoint into `folder`; on the coordinator, `publish` is called once every rank is done.
+    `elsewhere` writes the tensors of a plan in another process and gives torch's results; None: this thread
+    writes them."""
 
     def __init__(
         self,
@@ -174,7 +175,9 @@ class CheckpointReader(FileSystemReader):
         with self.fs.create_stream(self._get_metadata_path(), "rb") as file:
             metadata = _MetadataUnpickler(cast(IO[bytes], file)).load()
         if not isinstance(metadata, Metadata):
-            raise CheckpointError(f"{self.path}: its metadata is a {type(metadata).__name__}, not a checkpoint's")
+            raise CheckpointError(
+                f"{self.path}: its metadata is a {type(metadata).__name__}, not a checkpoint's"
+            )
         metadata.storage_meta = metadata.storage_meta or StorageMeta()
         metadata.storage_meta.load_id = self.load_id
         return metadata
@@ -194,9 +197,12 @@ _ALLOWED: Final = {
 
 
 def _memory_format(kind: Any, name: Any) -> Any:
-    """Before Python 3.11.4 an enumeration's member is pickled as `getattr(class, name)`: this stands in for getattr."""
+    """Before Python 3.11.4 an enumeration's member is pickled as `getattr(class, name)`: this stands in for
+    getattr."""
     if kind is not _MEM_FORMAT_ENCODING or name not in _MEM_FORMAT_ENCODING.__members__:
-        raise CheckpointError(f"the metadata of a checkpoint takes {name!r} of {kind!r}, as none of ours does: refused")
+        raise CheckpointError(
+            f"the metadata of a checkpoint takes {name!r} of {kind!r}, as none of ours does: refused"
+        )
     return kind[name]
 
 
@@ -208,6 +214,7 @@ class _MetadataUnpickler(pickle.Unpickler):
             return _memory_format
         if name not in _ALLOWED.get(module, ()):
             raise CheckpointError(
-                f"the metadata of a checkpoint names {module}.{name}, which no checkpoint of ours does: refused"
+                f"the metadata of a checkpoint names {module}.{name}, which no checkpoint of ours does:"
+                f" refused"
             )
         return super().find_class(module, name)

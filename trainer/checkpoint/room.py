@@ -1,4 +1,5 @@
-"""Whether the disk of a run's checkpoints has room for one more. No torch here: it is asked before anything starts."""
+"""Whether the disk of a run's checkpoints has room for one more. No torch here: it is asked before anything
+starts."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from trainer.checkpoint.store import CheckpointError
 
 
 class DiskFullError(CheckpointError):
-    """The disk is too full for a checkpoint; the message has the bytes that are free and those that are needed."""
+    """The disk is too full for a checkpoint; the message has the bytes that are free and those that are
+    needed."""
 
 
 def free_bytes(folder: Folder) -> int | None:
@@ -34,7 +36,8 @@ def check_room(checkpoints: Folder, num_bytes: int) -> None:
 def no_room(checkpoints: Folder, num_bytes: int) -> DiskFullError:
     """The error of a disk that cannot take a checkpoint of so many bytes."""
     return DiskFullError(
-        f"{checkpoints.url} lies on a disk with {free_bytes(checkpoints):,} bytes free, and a checkpoint of this model"
+        f"{checkpoints.url} lies on a disk with {free_bytes(checkpoints):,} bytes free, and a checkpoint of"
+        f" this model"
         f" needs {num_bytes:,}: free some room and make the same call again, or name another place in"
         " train.checkpoint.path (train.checkpoint.keep says how many are kept)"
     )

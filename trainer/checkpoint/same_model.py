@@ -1,7 +1,8 @@
-"""Which model a checkpoint was saved of, and whether a run may take its weights, or go on from it. No torch here.
+"""Which model a checkpoint was saved of, and whether a run may take its weights, or go on from it. No torch
+here.
 
-Shapes alone do not tell: other numbers of heads, another rotary base or fewer experts a token have the same ones.
-"""
+Shapes alone do not tell: other numbers of heads, another rotary base or fewer experts a token have the same
+ones."""
 
 from __future__ import annotations
 
@@ -24,30 +25,37 @@ def check_resumed(position: Position, output: Folder, config: ModelConfig) -> No
     differing = _differing(config, _recorded(position, output))
     if differing:
         raise RecipeError(
-            f"train.model: {'; '.join(differing.values())}. A run keeps its model: name that one, or give a changed "
+            f"train.model: {'; '.join(differing.values())}. A run keeps its model: name that one, or give a"
+            f" changed "
             "one another train.output",
             "train.model",
         )
 
 
 def check_begun_from(checkpoint: Folder, config: ModelConfig) -> list[str]:
-    """RecipeError where another run's checkpoint holds another model than `config`; a line for each difference in the
-    rotary positions alone, which a run over longer sequences may change."""
-    # A checkpoint of an earlier release lies in its run's <output>/checkpoints unless train.checkpoint.path was set.
+    """RecipeError where another run's checkpoint holds another model than `config`; a line for each
+    difference in the rotary positions alone, which a run over longer sequences may change."""
+    # A checkpoint of an earlier release lies in its run's <output>/checkpoints unless train.checkpoint.path
+    # was set.
     above, _ = split(checkpoint.url)
     differing = _differing(config, _recorded(read_position(checkpoint), split(above.url)[0]))
     refused = [line for name, line in differing.items() if name not in _ROTARY]
     if refused:
         raise RecipeError(
-            f"train.init_from = {checkpoint.url!r}: train.model: {'; '.join(refused)}. Name the model that the "
+            f"train.init_from = {checkpoint.url!r}: train.model: {'; '.join(refused)}. Name the model that"
+            f" the "
             "checkpoint was saved of",
             "train.model",
         )
-    return [f"warning: train.init_from: {line}: its weights learn these positions anew" for line in differing.values()]
+    return [
+        f"warning: train.init_from: {line}: its weights learn these positions anew"
+        for line in differing.values()
+    ]
 
 
 def _recorded(position: Position, output: Folder) -> ModelConfig | None:
-    """None where neither the checkpoint nor its run's output says it: earlier releases wrote it to the output only."""
+    """None where neither the checkpoint nor its run's output says it: earlier releases wrote it to the output
+    only."""
     if position.model is not None or not output.exists(MODEL_CARD):
         return position.model
     return from_hugging_face(json.loads(output.read(MODEL_CARD))["config"], where=output.at(MODEL_CARD))

@@ -1,8 +1,8 @@
-"""Saving and loading the whole state of a run with torch's distributed checkpoint, on disk or in an object store.
+"""Saving and loading the whole state of a run with torch's distributed checkpoint, on disk or in an object
+store.
 
-Only tensors are saved, so loading never unpickles a value. Any layout can load what another has saved: pieces are found
-by name and offset.
-"""
+Only tensors are saved, so loading never unpickles a value. Any layout can load what another has saved: pieces
+are found by name and offset."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ def training_state(
     spikes: dict[str, Tensor],
     buffers: dict[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Every tensor that a run goes on from, by name, sharing memory with the run: loading into it restores the run
-    (then `restore`). Of a pipeline's rank those of its stages. Random states are not among them: each step begins with
-    one that follows from the seed, the step and the data parallel rank. `buffers`: what else training changes."""
+    """Every tensor that a run goes on from, by name, sharing memory with the run: loading into it restores
+    the run (then `restore`). Of a pipeline's rank those of its stages. Random states are not among them: each
+    step begins with one that follows from the seed, the step and the data parallel rank. `buffers`: what else
+    training changes."""
     state: dict[str, Tensor] = {}
     optimised = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in parameters.items():
@@ -86,11 +87,11 @@ def restore(state: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
 
 
 class Saver:
-    """Saves checkpoints in the background: `save` blocks for the copy to host memory only. Large ones are written by a
-    process of their own (`writer.py`). Collective throughout.
+    """Saves checkpoints in the background: `save` blocks for the copy to host memory only. Large ones are
+    written by a process of their own (`writer.py`). Collective throughout.
 
-    `group` must be a gloo group of its own: the writing thread's collectives would mix with the step's. `steps`: those
-    of the whole run, over which `keep_spaced` is counted."""
+    `group` must be a gloo group of its own: the writing thread's collectives would mix with the step's.
+    `steps`: those of the whole run, over which `keep_spaced` is counted."""
 
     def __init__(
         self, folder: Folder, output: Folder, table: CheckpointTable, group: dist.ProcessGroup, *, steps: int
@@ -108,11 +109,13 @@ class Saver:
         self._published_at = time.monotonic()
         self._begun_at = self._published_at
         self.writing_seconds = 0.0
-        """How long the last published checkpoint took from its copy on. On the group's first rank: it publishes."""
+        """How long the last published checkpoint took from its copy on. On the group's first rank: it
+        publishes."""
         self._writing, self._num_bytes = "", 0
 
     def age_seconds(self) -> float:
-        """Since this saver last published a checkpoint, or was made. On the group's first rank: it publishes."""
+        """Since this saver last published a checkpoint, or was made. On the group's first rank: it
+        publishes."""
         return time.monotonic() - self._published_at
 
     @property
@@ -136,14 +139,17 @@ class Saver:
             local = local_folder(self._table.local, folder, self._memory.num_bytes)
             elsewhere = partial(self._writer.write, folder, rank, local=local)
         writer = CheckpointWriter(folder, rank, partial(self._publish, position), elsewhere)
-        self._pending = cast("Future[Any]", async_save(staged, storage_writer=writer, process_group=self._group))
+        self._pending = cast(
+            "Future[Any]", async_save(staged, storage_writer=writer, process_group=self._group)
+        )
 
     def release(self) -> None:
         """Let the checkpoint under way be published: the reports of all steps before it are durable."""
         self._decided.set()
 
     def close(self) -> None:
-        """Give the checkpoint under way up unless it was released: its thread would wait for that for ever. Once."""
+        """Give the checkpoint under way up unless it was released: its thread would wait for that for ever.
+        Once."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -156,8 +162,8 @@ class Saver:
         self._memory.close()
 
     def abandon(self, seconds: float) -> str | None:
-        """`close`, and wait until the thread of the checkpoint under way has ended: its group is about to go. Gives the
-        name of that checkpoint. RuntimeError where it has not ended after so many seconds."""
+        """`close`, and wait until the thread of the checkpoint under way has ended: its group is about to go.
+        Gives the name of that checkpoint. RuntimeError where it has not ended after so many seconds."""
         self.close()
         if self._pending is None:
             return None
@@ -168,8 +174,8 @@ class Saver:
         return self._writing
 
     def wait(self) -> None:
-        """Return when the last save is published; FencedOutError or CheckpointError where it could not be. Where the
-        disk is full, what was written of it is removed: the error is a DiskFullError then."""
+        """Return when the last save is published; FencedOutError or CheckpointError where it could not be.
+        Where the disk is full, what was written of it is removed: the error is a DiskFullError then."""
         if self._pending is None:
             return
         pending, self._pending = self._pending, None
@@ -185,20 +191,31 @@ class Saver:
                     delete(self.folder, self._writing)
                 raise no_room(self.folder, self._num_bytes) from error
             reasons = "; ".join(dict.fromkeys(str(cause) or repr(cause) for cause in causes))
-            raise CheckpointError(f"a checkpoint under {self.folder.url} could not be written: {reasons}") from error
+            raise CheckpointError(
+                f"a checkpoint under {self.folder.url} could not be written: {reasons}"
+            ) from error
 
     def _is_full(self, causes: Sequence[BaseException]) -> bool:
-        """Whether a save failed for lack of room. Of a failed write torch says only where in its code it was."""
-        if any(isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) for cause in causes):
+        """Whether a save failed for lack of room. Of a failed write torch says only where in its code it
+        was."""
+        if any(
+            isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) for cause in causes
+        ):
             return True
         free = free_bytes(self.folder)
-        return free is not None and free < self._num_bytes and any("inline_container" in str(each) for each in causes)
+        return (
+            free is not None
+            and free < self._num_bytes
+            and any("inline_container" in str(each) for each in causes)
+        )
 
     def _publish(self, position: Position) -> None:
         """Called once all ranks have written: make the checkpoint count, then drop those it supersedes."""
         self._decided.wait()
         if self._abandoned:
-            raise CheckpointError(f"the checkpoint of step {position.step} was given up: the run failed in that step")
+            raise CheckpointError(
+                f"the checkpoint of step {position.step} was given up: the run failed in that step"
+            )
         check_fence(self._output, position.attempt)
         name = checkpoint_name(position.step, position.attempt)
         publish_complete(self.folder.folder(name), position)
@@ -209,17 +226,20 @@ class Saver:
 
 
 def load_whole(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> None:
-    """Read all of a complete checkpoint into `state`; CheckpointError where it lacks a tensor of these, or holds one
-    that no rank asks for. Collective over `group`; None: this process alone."""
+    """Read all of a complete checkpoint into `state`; CheckpointError where it lacks a tensor of these, or
+    holds one that no rank asks for. Collective over `group`; None: this process alone."""
     _check_none_left(folder, state.keys(), group, kinds=("",))
     _check_none_missing(folder, load(folder, state, group))
 
 
 def load_weights(
-    folder: Folder, parameters: dict[str, nn.Parameter], buffers: dict[str, Tensor], group: dist.ProcessGroup | None
+    folder: Folder,
+    parameters: dict[str, nn.Parameter],
+    buffers: dict[str, Tensor],
+    group: dist.ProcessGroup | None,
 ) -> None:
-    """Read the weights of a complete checkpoint, and what it holds of `buffers`: the others stay as they are, for
-    routers may get a bias later. CheckpointError as of `load_whole`. Collective."""
+    """Read the weights of a complete checkpoint, and what it holds of `buffers`: the others stay as they are,
+    for routers may get a bias later. CheckpointError as of `load_whole`. Collective."""
     weights = {WEIGHTS + name: parameter.detach() for name, parameter in parameters.items()}
     state = weights | {BUFFERS + name: buffer for name, buffer in buffers.items()}
     _check_none_left(folder, state.keys(), group, kinds=(WEIGHTS, BUFFERS))
@@ -227,8 +247,8 @@ def load_weights(
 
 
 def check_together(folder: Folder, group: dist.ProcessGroup) -> None:
-    """`check_files`, each rank its part; what one rank finds, all raise. What is loaded goes through it first: torch's
-    reader does not notice a flipped bit."""
+    """`check_files`, each rank its part; what one rank finds, all raise. What is loaded goes through it
+    first: torch's reader does not notice a flipped bit."""
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     found: list[CheckpointError | None] = [None] * world_size
     mine = None
@@ -261,14 +281,15 @@ def _check_none_left(
 def _check_none_missing(folder: Folder, missing: Collection[str]) -> None:
     if missing:
         raise CheckpointError(
-            f"checkpoint {folder.url} lacks {len(missing)} tensors, {min(missing)} first: does train.model or "
+            f"checkpoint {folder.url} lacks {len(missing)} tensors, {min(missing)} first: does train.model or"
+            f" "
             "train.experts.bias_rate differ?"
         )
 
 
 def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> frozenset[str]:
-    """Read a complete checkpoint into the tensors of `state`; gives the names that it does not hold. Collective over
-    `group`; None: this process alone."""
+    """Read a complete checkpoint into the tensors of `state`; gives the names that it does not hold.
+    Collective over `group`; None: this process alone."""
     reader = CheckpointReader(folder)
     held = reader.read_metadata().state_dict_metadata
     wanted = {name: tensor for name, tensor in state.items() if name in held}
@@ -277,14 +298,17 @@ def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | No
         if not isinstance(entry, TensorStorageMetadata) or entry.size != tensor.shape:
             found = getattr(entry, "size", "no tensor")
             raise CheckpointError(
-                f"checkpoint {folder.url}: {name} is {found}, expected {tuple(tensor.shape)}; does train.model differ?"
+                f"checkpoint {folder.url}: {name} is {found}, expected {tuple(tensor.shape)}; does"
+                f" train.model differ?"
             )
     with warnings.catch_warnings():
         # It warns that one process loads alone, which is what a call without a group asks for.
         warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
         # A pipeline's ranks ask for different tensors, which the reader can do.
         warnings.filterwarnings("ignore", message="Detected mismatched keys", category=UserWarning)
-        load_state(cast(dict[str, Any], wanted), storage_reader=reader, process_group=group, no_dist=group is None)
+        load_state(
+            cast(dict[str, Any], wanted), storage_reader=reader, process_group=group, no_dist=group is None
+        )
     return frozenset(state) - frozenset(wanted)
 
 

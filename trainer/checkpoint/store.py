@@ -1,4 +1,5 @@
-"""Checkpoints as files: which are complete and part of the run, whether they are intact, which may go. No torch here.
+"""Checkpoints as files: which are complete and part of the run, whether they are intact, which may go. No
+torch here.
 
 <path>/run.json                                   which run they are of, where <path> is not within its output
 <path>/step-00000100.attempt-2/__0_0.distcp, …   the ranks' pieces
@@ -43,10 +44,10 @@ class CheckpointError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Where the run stands with this checkpoint: `step` steps are done. The fingerprint and version are the order's.
-    `skipped_in_row`: the last steps, where they were skipped in a row; `lowered`: stretches of steps whose learning
-    rate is lowered; of checkpoints of earlier releases as far as they say it. `model`: the one that was saved, None in
-    theirs."""
+    """Where the run stands with this checkpoint: `step` steps are done. The fingerprint and version are the
+    order's. `skipped_in_row`: the last steps, where they were skipped in a row; `lowered`: stretches of steps
+    whose learning rate is lowered; of checkpoints of earlier releases as far as they say it. `model`: the one
+    that was saved, None in theirs."""
 
     step: int
     attempt: int
@@ -74,7 +75,8 @@ def checkpoint_name(step: int, attempt: int) -> str:
 
 
 def complete_checkpoints(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, ...]:
-    """The complete checkpoints that are part of the run, by step; of two at one step the later attempt's counts."""
+    """The complete checkpoints that are part of the run, by step; of two at one step the later attempt's
+    counts."""
     found: dict[int, Checkpoint] = {}
     for entry in _complete(folder):
         known = found.get(entry.step)
@@ -95,8 +97,8 @@ def _complete(folder: Folder) -> list[Checkpoint]:
 
 
 def set_aside(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, ...]:
-    """Move the complete checkpoints that are no part of the run, as after a rollback, out of the way: killed at any
-    point, the same call moves the rest. Gives those that it moved."""
+    """Move the complete checkpoints that are no part of the run, as after a rollback, out of the way: killed
+    at any point, the same call moves the rest. Gives those that it moved."""
     moved = tuple(entry for entry in _complete(folder) if not counts(entry.step, entry.attempt, begun))
     for entry in moved:
         folder.move(entry.name, f"{SET_ASIDE}/{entry.name}", last=COMPLETE)
@@ -116,23 +118,25 @@ def delete_passed(folder: Folder, step: int) -> None:
 
 
 def claim_folder(checkpoints: Folder, output: Folder) -> None:
-    """Make a folder of checkpoints that lies apart from the run's output that run's own, once and for all. RecipeError
-    as of `check_owner`; of two runs that claim it at once one gets it."""
+    """Make a folder of checkpoints that lies apart from the run's output that run's own, once and for all.
+    RecipeError as of `check_owner`; of two runs that claim it at once one gets it."""
     if not _lies_in(checkpoints, output):
         checkpoints.publish_new(OWNER, json.dumps({"output": output.url}).encode())
         check_owner(checkpoints, output)
 
 
 def check_owner(checkpoints: Folder, output: Folder) -> None:
-    """RecipeError where the checkpoints are those of another run: each would go on from the other's, and delete
-    them."""
+    """RecipeError where the checkpoints are those of another run: each would go on from the other's, and
+    delete them."""
     if _lies_in(checkpoints, output) or not checkpoints.exists(OWNER):
         return
     owner = json.loads(checkpoints.read(OWNER))["output"]
     if owner != output.url:
         raise RecipeError(
-            f"train.checkpoint.path = {checkpoints.url!r} holds the checkpoints of the run with the output {owner!r},"
-            f" not {output.url!r}: give this run a folder of its own; where that output was moved here, remove"
+            f"train.checkpoint.path = {checkpoints.url!r} holds the checkpoints of the run with the output"
+            f" {owner!r},"
+            f" not {output.url!r}: give this run a folder of its own; where that output was moved here,"
+            f" remove"
             f" {checkpoints.at(OWNER)}",
             "train.checkpoint.path",
         )
@@ -143,14 +147,15 @@ def _lies_in(checkpoints: Folder, output: Folder) -> bool:
 
 
 def is_checkpoint(folder: Folder) -> bool:
-    """Whether the folder that `train.init_from` names is a complete checkpoint, or one of safetensors. RecipeError
-    where it is neither."""
+    """Whether the folder that `train.init_from` names is a complete checkpoint, or one of safetensors.
+    RecipeError where it is neither."""
     if folder.exists(COMPLETE):
         return True
     if folder.exists("config.json"):
         return False
     raise RecipeError(
-        f"train.init_from = {folder.url!r}: expected a checkpoint (with {COMPLETE}) or a folder of safetensors (with"
+        f"train.init_from = {folder.url!r}: expected a checkpoint (with {COMPLETE}) or a folder of"
+        f" safetensors (with"
         " config.json)",
         "train.init_from",
     )
@@ -201,16 +206,17 @@ def _model(row: dict[str, Any] | None) -> ModelConfig | None:
 
 
 def check_sizes(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
-    """CheckpointError unless every `num_parts`-th file that was published, from `part` on, is there with its size."""
+    """CheckpointError unless every `num_parts`-th file that was published, from `part` on, is there with its
+    size."""
     for name, (size, _) in _published(folder)[part::num_parts]:
         if not folder.exists(name) or folder.size(name) != size:
             raise CheckpointError(_damaged(folder, name, "is missing or has another size"))
 
 
 def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
-    """CheckpointError unless the files are those that were published: the sizes and content of each `num_parts`-th file
-    from `part` on, so that ranks share the work. Were each to ask for all sizes, requests would be the square of their
-    number."""
+    """CheckpointError unless the files are those that were published: the sizes and content of each
+    `num_parts`-th file from `part` on, so that ranks share the work. Were each to ask for all sizes, requests
+    would be the square of their number."""
     check_sizes(folder, part=part, num_parts=num_parts)
     for name, (_, expected) in _published(folder)[part::num_parts]:
         if _hash_of(folder, name) != expected:
@@ -233,7 +239,8 @@ def _hash_of(folder: Folder, name: str) -> str:
 
 def _damaged(folder: Folder, name: str, what: str) -> str:
     return (
-        f"checkpoint {folder.url}: {name} {what} than when it was published; delete that folder, and the run goes on "
+        f"checkpoint {folder.url}: {name} {what} than when it was published; delete that folder, and the run"
+        f" goes on "
         "from the checkpoint before it"
     )
 
@@ -241,21 +248,23 @@ def _damaged(folder: Folder, name: str, what: str) -> str:
 def superseded(
     checkpoints: tuple[Checkpoint, ...], keep: int, keep_every: int, *, keep_spaced: int = 0, steps: int = 0
 ) -> tuple[Checkpoint, ...]:
-    """Those that may be deleted: all but the last `keep`, the multiples of `keep_every` steps (0: no such), and the
-    newest in each of `keep_spaced` equal stretches of the run's `steps`: going back to any step then costs no more than
-    such a stretch and the steps between two checkpoints."""
+    """Those that may be deleted: all but the last `keep`, the multiples of `keep_every` steps (0: no such),
+    and the newest in each of `keep_spaced` equal stretches of the run's `steps`: going back to any step then
+    costs no more than such a stretch and the steps between two checkpoints."""
     newest_in: dict[int, int] = {}
     for entry in checkpoints if keep_spaced else ():  # by step, so the last one in each stretch stays
         newest_in[min(-(-entry.step * keep_spaced // steps), keep_spaced)] = entry.step
     kept = frozenset(newest_in.values())
     old = checkpoints[: max(len(checkpoints) - keep, 0)]
-    return tuple(entry for entry in old if entry.step not in kept and (not keep_every or entry.step % keep_every))
+    return tuple(
+        entry for entry in old if entry.step not in kept and (not keep_every or entry.step % keep_every)
+    )
 
 
 def delete_left_over(folder: Folder, begun: tuple[Attempt, ...], table: CheckpointTable, steps: int) -> None:
-    """Delete what earlier attempts left behind when they ended while they wrote or deleted a checkpoint: incomplete,
-    and never part of the run again, whatever is written there yet; and superseded, but still there. For the newest
-    attempt, before it saves one of its own."""
+    """Delete what earlier attempts left behind when they ended while they wrote or deleted a checkpoint:
+    incomplete, and never part of the run again, whatever is written there yet; and superseded, but still
+    there. For the newest attempt, before it saves one of its own."""
     for name in _incomplete(folder, begun[-1].number):
         delete(folder, name)
     for name in _incomplete(folder.folder(SET_ASIDE), begun[-1].number):
@@ -266,14 +275,19 @@ def delete_left_over(folder: Folder, begun: tuple[Attempt, ...], table: Checkpoi
 def delete_superseded(folder: Folder, begun: tuple[Attempt, ...], table: CheckpointTable, steps: int) -> None:
     """Delete the complete checkpoints that the table does not keep, of a run of so many steps."""
     complete = complete_checkpoints(folder, begun)
-    for entry in superseded(complete, table.keep, table.keep_every, keep_spaced=table.keep_spaced, steps=steps):
+    for entry in superseded(
+        complete, table.keep, table.keep_every, keep_spaced=table.keep_spaced, steps=steps
+    ):
         delete(folder, entry.name)
 
 
 def _incomplete(folder: Folder, attempt: int) -> list[str]:
-    """The checkpoints of attempts before this one that are not whole; of some there is an empty folder alone."""
+    """The checkpoints of attempts before this one that are not whole; of some there is an empty folder
+    alone."""
     complete = {entry.name for entry in _complete(folder)}
-    found = {name: match for name in folder.folders() if (match := _NAME.fullmatch(name)) and name not in complete}
+    found = {
+        name: match for name in folder.folders() if (match := _NAME.fullmatch(name)) and name not in complete
+    }
     return [name for name, match in found.items() if int(match[2]) < attempt]
 
 

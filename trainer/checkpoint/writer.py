@@ -1,14 +1,14 @@
 """The process that writes a rank's pieces of checkpoints, and the memory in which it finds them.
 
-Serialising and hashing in a thread of the training process takes turns with the loop's own Python and takes its
-processors. The writer is a process of its own with a lower priority, so the loop goes first. Tensors are copied into
-memory that both share; what passes between them is a list of where they lie in it.
+Serialising and hashing in a thread of the training process takes turns with the loop's own Python and takes
+its processors. The writer is a process of its own with a lower priority, so the loop goes first. Tensors are
+copied into memory that both share; what passes between them is a list of where they lie in it.
 
   rank:    copy tensors into the shared memory │ plan (torch, a thread) ── where they lie ──▶ writer ── results ──▶
   writer:  serialise, hash, write, sync; where pieces go to an object store, first to local disk and then up
 
-It starts at the first checkpoint of PROCESS_FROM_BYTES; smaller ones a thread has written before a process is up.
-"""
+It starts at the first checkpoint of PROCESS_FROM_BYTES; smaller ones a thread has written before a process is
+up."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class _Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """One rank's pieces of one checkpoint. `local`: a folder on disk where they are written first, None: right into
-    `folder`."""
+    """One rank's pieces of one checkpoint. `local`: a folder on disk where they are written first, None:
+    right into `folder`."""
 
     folder: str
     rank: int
@@ -66,7 +66,8 @@ class _Job:
 
 
 class StagingMemory:
-    """Host memory for one rank's tensors, which the writer sees too. It is no file: it needs no room in /dev/shm."""
+    """Host memory for one rank's tensors, which the writer sees too. It is no file: it needs no room in
+    /dev/shm."""
 
     def __init__(self) -> None:
         self.fd = os.memfd_create("sluice-checkpoint")
@@ -75,8 +76,8 @@ class StagingMemory:
         self._staged: dict[str, Tensor] = {}
 
     def copy(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Copies of a rank's tensors, sharded as they are; those of the last call are overwritten. The tensors must be
-        the same, by name and shape, in every call."""
+        """Copies of a rank's tensors, sharded as they are; those of the last call are overwritten. The
+        tensors must be the same, by name and shape, in every call."""
         if not self._staged:
             self._make(state)
         for name, tensor in state.items():
@@ -104,14 +105,17 @@ class StagingMemory:
         os.ftruncate(self.fd, self.num_bytes)
         self._bytes = torch.frombuffer(mmap.mmap(self.fd, self.num_bytes), dtype=torch.uint8)
         if torch.cuda.is_available():  # pinned, so that the copy from the device runs at the bus's speed
-            registered = cast(Any, torch.cuda).cudart().cudaHostRegister(self._bytes.data_ptr(), self.num_bytes, 0)
+            registered = (
+                cast(Any, torch.cuda).cudart().cudaHostRegister(self._bytes.data_ptr(), self.num_bytes, 0)
+            )
             torch.cuda.check_error(int(registered))
         for (name, tensor), end in zip(state.items(), ends, strict=True):
             local = _local(tensor)
             begin = end - -(-local.nbytes // _ALIGNMENT) * _ALIGNMENT
             copied = self._bytes[begin : begin + local.nbytes].view(local.dtype).view(local.shape)
             if isinstance(tensor, DTensor):
-                # As torch's own staging has it: a shard in host memory that says how it lies on the devices' mesh.
+                # As torch's own staging has it: a shard in host memory that says how it lies on the devices'
+                # mesh.
                 copied = DTensor(copied, tensor._spec, requires_grad=False)  # type: ignore[no-untyped-call]
             self._staged[name] = copied
 
@@ -150,8 +154,9 @@ class WriterProcess:
     def write(
         self, folder: Folder, rank: int, plan: SavePlan, tensors: Sequence[Tensor], local: str | None
     ) -> list[Any]:
-        """Write the pieces of a plan, whose tensors are views of the shared memory; gives torch's results. Returns when
-        they are durable. What the writer met is raised here; CheckpointError where it has ended."""
+        """Write the pieces of a plan, whose tensors are views of the shared memory; gives torch's results.
+        Returns when they are durable. What the writer met is raised here; CheckpointError where it has
+        ended."""
         spans = [self._memory.span(tensor) for tensor in tensors]
         job = _Job(
             folder=folder.url,
@@ -194,8 +199,8 @@ class _Views(DefaultSavePlanner):
 
 
 def local_folder(wanted: str | None, folder: Folder, num_bytes: int) -> str | None:
-    """A folder on disk for pieces that then go to `folder`: None where that is on disk itself, or where there is no
-    room for so many bytes."""
+    """A folder on disk for pieces that then go to `folder`: None where that is on disk itself, or where there
+    is no room for so many bytes."""
     if not folder.is_remote:
         return None
     place = wanted or tempfile.gettempdir()
@@ -225,7 +230,8 @@ def _write(job: _Job, shared: mmap.mmap) -> list[Any]:
 
 
 def _view(shared: mmap.mmap, span: _Span) -> Tensor:
-    """The tensor with a storage of its own bytes alone: torch would copy a part of a larger one before it writes it."""
+    """The tensor with a storage of its own bytes alone: torch would copy a part of a larger one before it
+    writes it."""
     reach = 1 + sum((size - 1) * step for size, step in zip(span.shape, span.stride, strict=True))
     if 0 in span.shape:
         return torch.empty(span.shape, dtype=span.dtype)
@@ -234,8 +240,8 @@ def _view(shared: mmap.mmap, span: _Span) -> Tensor:
 
 
 def _end_with(parent: int) -> None:
-    """End this process when the training process is gone: a checkpoint of it is of no use, and a later attempt may be
-    deleting it."""
+    """End this process when the training process is gone: a checkpoint of it is of no use, and a later
+    attempt may be deleting it."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
@@ -262,7 +268,8 @@ def main(connection_fd: int, memory_fd: int, parent: int) -> None:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error as it can be passed on: with its kind and number where it is the system's, else its words alone."""
+    """The error as it can be passed on: with its kind and number where it is the system's, else its words
+    alone."""
     try:
         pickle.loads(pickle.dumps(error))
     except (pickle.PicklingError, TypeError, AttributeError):  # of the libraries of an object store

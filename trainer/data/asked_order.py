@@ -1,4 +1,5 @@
-"""The order that a training recipe asks for over its corpus. No torch here: it is made before anything is started."""
+"""The order that a training recipe asks for over its corpus. No torch here: it is made before anything is
+started."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from trainer.order import Order, OrderOptions, OrderPlan, plan_order
 
 
 def make_order(recipe: TrainRecipe, corpus: Corpus) -> Order:
-    """The order that the recipe asks for over this corpus. RecipeError where sizes or mixture do not fit it."""
+    """The order that the recipe asks for over this corpus. RecipeError where sizes or mixture do not fit
+    it."""
     return Order(plan_of(recipe, corpus))
 
 

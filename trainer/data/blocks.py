@@ -1,8 +1,7 @@
 """Blocks of shards as arrays: the digests that guard them, and the reader of shards on a local disk.
 
-A shard on a local disk is memory-mapped and not copied: the page cache is the cache, shared by all ranks of the node.
-What lies elsewhere comes through `trainer.data.cache`.
-"""
+A shard on a local disk is memory-mapped and not copied: the page cache is the cache, shared by all ranks of
+the node. What lies elsewhere comes through `trainer.data.cache`."""
 
 from __future__ import annotations
 
@@ -32,7 +31,8 @@ class DamagedBlockError(StorageError):
 
 
 class BlockReader(Protocol):
-    """Where the tokens come from. FileNotFoundError: the shard is gone, as after a purge; the index says more."""
+    """Where the tokens come from. FileNotFoundError: the shard is gone, as after a purge; the index says
+    more."""
 
     @property
     def figures(self) -> ReadFigures:
@@ -90,7 +90,8 @@ class LocalBlocks:
         if not checked[number]:
             if self._verify and block_digest(block.data.cast("B")) != digest_of(shard, number):
                 raise DamagedBlockError(
-                    f"block {number} of {shard.folder}/{shard.file} does not have its digest: run `sluice verify` and "
+                    f"block {number} of {shard.folder}/{shard.file} does not have its digest: run `sluice"
+                    f" verify` and "
                     "restore the file from a copy"
                 )
             checked[number] = 1
@@ -102,7 +103,8 @@ class LocalBlocks:
             size = os.fstat(file.fileno()).st_size
             if size != shard.num_tokens * TOKEN_BYTES:
                 raise DamagedBlockError(
-                    f"{path} has {size} bytes, the index says {shard.num_tokens} tokens of {TOKEN_BYTES}: restore it"
+                    f"{path} has {size} bytes, the index says {shard.num_tokens} tokens of {TOKEN_BYTES}:"
+                    f" restore it"
                 )
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         held = (np.frombuffer(mapped, "<u4"), bytearray(-(-size // BLOCK_BYTES)))

@@ -1,4 +1,5 @@
-"""What a run trains on: the shards of one or several outputs of the data pipeline, by source, as their indexes say."""
+"""What a run trains on: the shards of one or several outputs of the data pipeline, by source, as their
+indexes say."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class ShardFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusOutput:
-    """One output that the run reads: its folder or URL, what the run puts before its source names, and its content."""
+    """One output that the run reads: its folder or URL, what the run puts before its source names, and its
+    content."""
 
     url: str
     prefix: str
@@ -53,8 +55,8 @@ class Corpus:
 
 
 def open_corpus(tables: Sequence[DataTable]) -> Corpus:
-    """The corpus that these outputs make up. ValueError where two cannot be read together; NotFinishedError where one
-    is not finished."""
+    """The corpus that these outputs make up. ValueError where two cannot be read together; NotFinishedError
+    where one is not finished."""
     indexes = [(table, Folder(table.out), read_index(Folder(table.out))) for table in tables]
     sources: dict[str, tuple[ShardFile, ...]] = {}
     first = indexes[0][2].tokenizer
@@ -62,7 +64,8 @@ def open_corpus(tables: Sequence[DataTable]) -> Corpus:
     for table, folder, index in indexes:
         if folder.url in urls:
             raise ValueError(
-                f"train.data names {folder.url} twice: lineage tells once what a run read of an output; a larger share"
+                f"train.data names {folder.url} twice: lineage tells once what a run read of an output; a"
+                f" larger share"
                 " of its sources is set by [[train.mixture]]"
             )
         urls.add(folder.url)
@@ -73,12 +76,15 @@ def open_corpus(tables: Sequence[DataTable]) -> Corpus:
             )
         if index.tokenizer != first:
             raise ValueError(
-                f"{folder.url} was tokenized with {index.tokenizer.name}, {indexes[0][1].url} with {first.name}: "
+                f"{folder.url} was tokenized with {index.tokenizer.name}, {indexes[0][1].url} with"
+                f" {first.name}: "
                 "a run reads one tokenizer's tokens"
             )
         for source, shards in _by_source(index, table.prefix, folder).items():
             if source in sources:
-                raise ValueError(f"two outputs of train.data have a source {source!r}: give one of them a prefix")
+                raise ValueError(
+                    f"two outputs of train.data have a source {source!r}: give one of them a prefix"
+                )
             sources[source] = shards
     outputs = tuple(
         CorpusOutput(
@@ -97,7 +103,9 @@ def _by_source(index: Index, prefix: str, folder: Folder) -> dict[str, tuple[Sha
     for shard in index.shards:
         files = found.setdefault(prefix + shard.source, [])
         if shard.shard != len(files):
-            raise ValueError(f"{folder.url}: source {shard.source!r} lacks shard {len(files)}; run `sluice verify`")
+            raise ValueError(
+                f"{folder.url}: source {shard.source!r} lacks shard {len(files)}; run `sluice verify`"
+            )
         files.append(_shard_file(shard, folder))
     return {source: tuple(files) for source, files in found.items()}
 
@@ -114,13 +122,16 @@ def _shard_file(shard: Shard, folder: Folder) -> ShardFile:
 
 
 def reopen(corpus: Corpus) -> Corpus:
-    """The same outputs as their indexes are now, after a purge say. ValueError if the order is no longer the same."""
+    """The same outputs as their indexes are now, after a purge say. ValueError if the order is no longer the
+    same."""
     tables = [DataTable(out=output.url, prefix=output.prefix) for output in corpus.outputs]
     now = open_corpus(tables)
     for before, after in zip(corpus.outputs, now.outputs, strict=True):
         if before.order_fingerprint != after.order_fingerprint:
             raise ValueError(
-                f"{after.url} now has order {after.order_fingerprint}, this run began with {before.order_fingerprint}: "
-                "shards were added or removed; a finished output never changes so. Restore it, or start a new run"
+                f"{after.url} now has order {after.order_fingerprint}, this run began with"
+                f" {before.order_fingerprint}: "
+                "shards were added or removed; a finished output never changes so. Restore it, or start a new"
+                " run"
             )
     return now

@@ -1,9 +1,10 @@
-"""Batches of the order, as arrays: a pure function of the plan, the step and the slice, so its state is the step.
+"""Batches of the order, as arrays: a pure function of the plan, the step and the slice, so its state is the
+step.
 
-A batch is G consecutive sequences. Which rank reads which row changes nothing in the loss, so rows are assigned by
-place: sorted by block, then cut into as many runs of rows as there are data parallel ranks. Neighbouring ranks share a
-node; so they read neighbouring blocks, and a node reads few blocks that others read too.
-"""
+A batch is G consecutive sequences. Which rank reads which row changes nothing in the loss, so rows are
+assigned by place: sorted by block, then cut into as many runs of rows as there are data parallel ranks.
+Neighbouring ranks share a node; so they read neighbouring blocks, and a node reads few blocks that others
+read too."""
 
 from __future__ import annotations
 
@@ -60,11 +61,11 @@ class Slice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """A slice of batch `step`. B is the largest slice's rows; those from `num_rows` on are end-of-text throughout and
-    none of their labels counts.
+    """A slice of batch `step`. B is the largest slice's rows; those from `num_rows` on are end-of-text
+    throughout and none of their labels counts.
 
-    `sequence_R`, `places`: number and place of the R real rows. `inputs_BT`, `labels_BT`: int64; a label is the next
-    token, or IGNORED where the input is end-of-text or the sequence's last token."""
+    `sequence_R`, `places`: number and place of the R real rows. `inputs_BT`, `labels_BT`: int64; a label is
+    the next token, or IGNORED where the input is end-of-text or the sequence's last token."""
 
     step: int
     num_rows: int
@@ -86,10 +87,16 @@ class SlowestShard:
 
 
 class Dataset:
-    """Batches of `order` from `corpus` for one slice. `skip`: [first, last] sequence numbers that are left out."""
+    """Batches of `order` from `corpus` for one slice. `skip`: [first, last] sequence numbers that are left
+    out."""
 
     def __init__(
-        self, corpus: Corpus, order: Order, reader: BlockReader, part: Slice, skip: tuple[tuple[int, int], ...] = ()
+        self,
+        corpus: Corpus,
+        order: Order,
+        reader: BlockReader,
+        part: Slice,
+        skip: tuple[tuple[int, int], ...] = (),
     ) -> None:
         self.corpus, self.order, self.part = corpus, order, part
         self._reader, self._skip = reader, skip
@@ -111,7 +118,10 @@ class Dataset:
         located = self._located
         if located is None or located[0] != number:
             first = number * steps_at_once * size
-            located = (number, self.order.locate(np.arange(first, first + steps_at_once * size, dtype=np.int64)))
+            located = (
+                number,
+                self.order.locate(np.arange(first, first + steps_at_once * size, dtype=np.int64)),
+            )
             self._located = located
         rows = slice(step % steps_at_once * size, (step % steps_at_once + 1) * size)
         first, end = self._bounds(step)
@@ -129,11 +139,13 @@ class Dataset:
         return self._read(-1, numbers, self.order.locate(numbers), len(numbers))
 
     def validation(self, source: int, first: int, most: int | None = None) -> Batch:
-        """This slice of the up to G held-out sequences of a source (by number) from `first` on, of `most` evenly spaced
-        ones (None: of all); step is -1."""
+        """This slice of the up to G held-out sequences of a source (by number) from `first` on, of `most`
+        evenly spaced ones (None: of all); step is -1."""
         held = int(self.order.num_validation[source])
         num = num_validated(held, most)
-        numbers = np.arange(first, min(first + self.order.plan.global_batch, num), dtype=np.int64) * held // num
+        numbers = (
+            np.arange(first, min(first + self.order.plan.global_batch, num), dtype=np.int64) * held // num
+        )
         low, high = self.part.bounds(len(numbers))
         places = self.order.validation(self.order.plan.sources[source], numbers[low:high])
         return self._read(-1, numbers[low:high], places, self.part.max_rows(len(numbers)))
@@ -186,7 +198,12 @@ class Dataset:
             self._copy(part, inputs[into], eot)
             _label(inputs[into], labels[into], [place[4] for place in part], eot)
         return Batch(
-            step=step, num_rows=len(sequence), sequence_R=sequence, places=places, inputs_BT=inputs, labels_BT=labels
+            step=step,
+            num_rows=len(sequence),
+            sequence_R=sequence,
+            places=places,
+            inputs_BT=inputs,
+            labels_BT=labels,
         )
 
     def _copy(self, rows: list[tuple[int, ...]], inputs_BT: Int64s, eot: int) -> None:
@@ -194,7 +211,9 @@ class Dataset:
             number, within = divmod(start, BLOCK_TOKENS)
             began = time.perf_counter()
             block = self._reader.block(self._shards[source][shard], number)
-            inputs_BT[row, :num_tokens] = block[within : within + num_tokens]  # of a mapped file, this is the reading
+            inputs_BT[row, :num_tokens] = block[
+                within : within + num_tokens
+            ]  # of a mapped file, this is the reading
             self.reads.append(RowRead(source, shard, time.perf_counter() - began))
             if num_tokens < inputs_BT.shape[1]:
                 inputs_BT[row, num_tokens:] = eot
@@ -210,16 +229,16 @@ def _label(inputs_BT: Int64s, labels_BT: Int64s, num_tokens: list[int], eot: int
 def rows_of_slice(sequence: Int64s, places: Places, part: Slice) -> tuple[Int64s, Places]:
     """Of a batch's rows (numbers and places) those that fall to `part`, sorted by place.
 
-    All ranks sort alike, by (source, shard, start), and take neighbouring runs. Within a window the same blocks come
-    back in every batch, so each run keeps to its share of them."""
+    All ranks sort alike, by (source, shard, start), and take neighbouring runs. Within a window the same
+    blocks come back in every batch, so each run keeps to its share of them."""
     low, high = part.bounds(len(sequence))
     taken = np.lexsort((places.start, places.shard, places.source))[low:high]
     return sequence[taken], Places(*(column[taken] for column in places))
 
 
 def document_layout(inputs_BT: Int64s, eot: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """(positions, documents), int32 of shape (B, T): positions restart after each end-of-text, and documents counts
-    those before, so that attention stays within equal numbers."""
+    """(positions, documents), int32 of shape (B, T): positions restart after each end-of-text, and documents
+    counts those before, so that attention stays within equal numbers."""
     num_rows, seq_len = inputs_BT.shape
     begins = np.zeros((num_rows, seq_len), np.bool_)
     begins[:, 1:] = inputs_BT[:, :-1] == eot

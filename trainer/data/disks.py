@@ -11,8 +11,8 @@ _MOUNTS: Final = "/proc/self/mountinfo"
 
 
 def disk_of(path: str, mounts: str = _MOUNTS) -> str:
-    """Device, kind of file system and mount point of the nearest folder of `path` that is there. A path of another
-    system than Linux is named by its device's number."""
+    """Device, kind of file system and mount point of the nearest folder of `path` that is there. A path of
+    another system than Linux is named by its device's number."""
     there = Path(path).absolute()
     while not there.exists():
         there = there.parent

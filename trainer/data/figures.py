@@ -19,7 +19,8 @@ NUM_COUNTED: Final = len(_COUNTED) + 1
 class ReadFigures:
     """What a reader has done so far, counted; all 0 where shards are read in place.
 
-    Bytes are of whole blocks as they came, damaged ones too; `wait_seconds`: how long rows waited for blocks."""
+    Bytes are of whole blocks as they came, damaged ones too; `wait_seconds`: how long rows waited for
+    blocks."""
 
     hits: int = 0
     misses: int = 0
@@ -38,8 +39,8 @@ class ReadFigures:
             setattr(self, name, getattr(self, name) + amount)
 
     def counted(self, num_tokens: int) -> list[float]:
-        """NUM_COUNTED numbers that add up over readers and ranks, for `load_figures`; the reader's batches held
-        `num_tokens` tokens."""
+        """NUM_COUNTED numbers that add up over readers and ranks, for `load_figures`; the reader's batches
+        held `num_tokens` tokens."""
         return [*(float(getattr(self, name)) for name in _COUNTED), float(num_tokens)]
 
 
@@ -47,8 +48,9 @@ class ReadFigures:
 class LoadFigures:
     """The loading of all ranks up to now.
 
-    `hit_share`: of the blocks that rows asked for, those that were on disk or in memory (1 where nothing is fetched);
-    `read_amplification`: bytes fetched over bytes of the sequences read (0 where nothing is fetched)."""
+    `hit_share`: of the blocks that rows asked for, those that were on disk or in memory (1 where nothing is
+    fetched); `read_amplification`: bytes fetched over bytes of the sequences read (0 where nothing is
+    fetched)."""
 
     hit_share: float
     bytes_fetched: int
@@ -61,7 +63,8 @@ class LoadFigures:
 
 
 def load_figures(counted: Sequence[float], num_peers: int) -> LoadFigures:
-    """The figures of ranks whose `counted` add up to these; `num_peers` ranks each were given the same tokens."""
+    """The figures of ranks whose `counted` add up to these; `num_peers` ranks each were given the same
+    tokens."""
     hits, misses, fetched, failed, damaged, disk, streamed, evictions, tokens = counted
     read = tokens / num_peers * TOKEN_BYTES
     return LoadFigures(

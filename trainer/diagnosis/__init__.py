@@ -1,1 +1,2 @@
-"""What the recorders of a run say together: reading (files) → collectives, stacks, own_times → diagnose; timeline."""
+"""What the recorders of a run say together: reading (files) → collectives, stacks, own_times → diagnose;
+timeline."""

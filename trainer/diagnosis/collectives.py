@@ -1,9 +1,9 @@
-"""Who never came to which collective, and who came with another one: the rings of all ranks held against each other.
+"""Who never came to which collective, and who came with another one: the rings of all ranks held against each
+other.
 
-The n-th collective of a group is the same one on each of its ranks. A rank that has not begun it keeps the others
-waiting; a rank whose n-th differs from theirs has left one out, or has another program or shape. A message is matched
-by sender, receiver and its number between these two.
-"""
+The n-th collective of a group is the same one on each of its ranks. A rank that has not begun it keeps the
+others waiting; a rank whose n-th differs from theirs has left one out, or has another program or shape. A
+message is matched by sender, receiver and its number between these two."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ _Group = tuple[str, tuple[tuple[int, int, int], ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absence:
-    """A collective or message that ranks wait in since others never came to it. `skipped`: of the absent those that
-    went on past it, with the operation that they are in instead."""
+    """A collective or message that ranks wait in since others never came to it. `skipped`: of the absent
+    those that went on past it, with the operation that they are in instead."""
 
     operation: Operation
     waiting: tuple[int, ...]
     absent: tuple[int, ...]
     skipped: Mapping[int, Operation]
     is_cause: bool
-    """Whether an absent rank waits for nobody itself, or has gone past it: what is not follows from one that is."""
+    """Whether an absent rank waits for nobody itself, or has gone past it: what is not follows from one that
+    is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """A collective to which ranks came with different operations: `usual` on `ranks`, and each of `others`, by rank.
-    `skipped`: those of the others whose operation is the one that comes next on the rest."""
+    """A collective to which ranks came with different operations: `usual` on `ranks`, and each of `others`,
+    by rank. `skipped`: those of the others whose operation is the one that comes next on the rest."""
 
     usual: Operation
     ranks: tuple[int, ...]
@@ -57,7 +58,8 @@ def describe(operation: Operation) -> str:
     size = "" if operation.size < 0 else f" of {operation.size:,} bytes"
     phase = f", {site.phase}" if site.phase else ""
     return (
-        f"{site.name}{to}{size} (number {operation.group_number} of {site.group}, step {operation.step}{phase}) "
+        f"{site.name}{to}{size} (number {operation.group_number} of {site.group}, step"
+        f" {operation.step}{phase}) "
         f"at {place(site)}"
     )
 
@@ -71,7 +73,8 @@ def absences(rings: Mapping[int, RingContent]) -> list[Absence]:
     """Operations that ranks wait in for others, causes first."""
     collectives, messages = _by_group(rings), _by_messages(rings)
     reached = {
-        group: {rank: max(numbers) for rank, numbers in of_ranks.items()} for group, of_ranks in collectives.items()
+        group: {rank: max(numbers) for rank, numbers in of_ranks.items()}
+        for group, of_ranks in collectives.items()
     }
     waits: dict[tuple[object, ...], tuple[Operation, set[int], tuple[int, ...]]] = {}
     for rank, ring in rings.items():
@@ -84,7 +87,12 @@ def absences(rings: Mapping[int, RingContent]) -> list[Absence]:
                 else _absent_from_message(operation, rank, messages)
             )
             if absent:
-                key = (_group(operation.site), operation.peer, operation.group_number, operation.peer >= 0 and rank)
+                key = (
+                    _group(operation.site),
+                    operation.peer,
+                    operation.group_number,
+                    operation.peer >= 0 and rank,
+                )
                 waits.setdefault(key, (operation, set(), absent))[1].add(rank)
     waiting_ranks = {rank for _, ranks, _ in waits.values() for rank in ranks}
     found = []
@@ -93,10 +101,16 @@ def absences(rings: Mapping[int, RingContent]) -> list[Absence]:
         is_cause = bool(skipped) or any(rank not in waiting_ranks for rank in absent)
         found.append(
             Absence(
-                operation=operation, waiting=tuple(sorted(ranks)), absent=absent, skipped=skipped, is_cause=is_cause
+                operation=operation,
+                waiting=tuple(sorted(ranks)),
+                absent=absent,
+                skipped=skipped,
+                is_cause=is_cause,
             )
         )
-    return sorted(found, key=lambda each: (not each.is_cause, each.operation.step, each.operation.group_number))
+    return sorted(
+        found, key=lambda each: (not each.is_cause, each.operation.step, each.operation.group_number)
+    )
 
 
 def mismatches(rings: Mapping[int, RingContent]) -> list[Mismatch]:
@@ -133,7 +147,8 @@ def _mismatch(
         for rank, each in others.items()
         if _line(each) != usual_line and (_line(each) in next_lines or _line(each) == before)
     )
-    # Ranks may ask for one collective in two lines, as sender and receiver of a broadcast: that alone is no fault.
+    # Ranks may ask for one collective in two lines, as sender and receiver of a broadcast: that alone is no
+    # fault.
     if len(kinds) == 1 and not skipped:
         return None
     return Mismatch(usual=came[alike[0]], ranks=tuple(alike), others=others, skipped=skipped)
@@ -150,7 +165,8 @@ def _line(operation: Operation) -> tuple[str, int]:
 def _line_after(
     line: tuple[str, int], of_ranks: Mapping[int, Mapping[int, Operation]], before: int
 ) -> tuple[str, int] | None:
-    """The line that came after this one in the group when it was last gone through, before operation `before`."""
+    """The line that came after this one in the group when it was last gone through, before operation
+    `before`."""
     for numbers in of_ranks.values():
         for number in sorted(numbers, reverse=True):
             if number < before - 1 and _line(numbers[number]) == line and number + 1 in numbers:
@@ -194,7 +210,9 @@ def _absent_from_group(
 ) -> tuple[int, ...]:
     of_group = reached.get(_group(operation.site), {})
     members = ranks_of(operation.site.ranks)
-    return tuple(rank for rank in members if rank not in rings or of_group.get(rank, 0) < operation.group_number)
+    return tuple(
+        rank for rank in members if rank not in rings or of_group.get(rank, 0) < operation.group_number
+    )
 
 
 def _absent_from_message(
@@ -205,7 +223,9 @@ def _absent_from_message(
     return (operation.peer,) if other < operation.group_number else ()
 
 
-def _went_past(operation: Operation, absent: Sequence[int], rings: Mapping[int, RingContent]) -> dict[int, Operation]:
+def _went_past(
+    operation: Operation, absent: Sequence[int], rings: Mapping[int, RingContent]
+) -> dict[int, Operation]:
     """Of the absent ranks those that are in an operation that comes after this one in a step."""
     found = {}
     for rank in absent:
@@ -219,8 +239,9 @@ def _went_past(operation: Operation, absent: Sequence[int], rings: Mapping[int, 
 
 
 def _comes_after(ring: RingContent, missing: Operation, inside: Operation) -> bool:
-    """Whether on this rank, in a step before, `inside` came after the operation that it is missed at. One line makes
-    many operations of a step (a layer each), so both are known by their group and their place among its operations."""
+    """Whether on this rank, in a step before, `inside` came after the operation that it is missed at. One
+    line makes many operations of a step (a layer each), so both are known by their group and their place
+    among its operations."""
     now = _places(ring, inside.step)
     group = _group(missing.site)
     wanted = (group, missing.peer, sum(place[0] == group and place[1] == missing.peer for place in now))
@@ -233,7 +254,8 @@ def _comes_after(ring: RingContent, missing: Operation, inside: Operation) -> bo
 
 
 def _places(ring: RingContent, step: int) -> list[tuple[_Group, int, int]]:
-    """Of each operation of a step, in their order: its group, its peer, and how many came before it in these."""
+    """Of each operation of a step, in their order: its group, its peer, and how many came before it in
+    these."""
     num: Counter[tuple[_Group, int]] = Counter()
     places = []
     for each in ring.operations:

@@ -17,9 +17,9 @@ from trainer.telemetry.stragglers import MORE_TO_DO, Straggler
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What is wrong, if anything: `mismatches` and `absences` stop a run, `stragglers` slow it. `silent`: ranks that
-    left no recorder. `stacks`: where ranks were, of those that wrote it; `errors`: why processes of the attempt
-    ended."""
+    """What is wrong, if anything: `mismatches` and `absences` stop a run, `stragglers` slow it. `silent`:
+    ranks that left no recorder. `stacks`: where ranks were, of those that wrote it; `errors`: why processes
+    of the attempt ended."""
 
     output: str
     recorders: Recorders
@@ -40,7 +40,8 @@ class Diagnosis:
 
     @property
     def causes(self) -> list[Absence]:
-        """Of the absences the first of each set of ranks that others wait for, without what follows from another."""
+        """Of the absences the first of each set of ranks that others wait for, without what follows from
+        another."""
         first: dict[tuple[tuple[int, ...], tuple[int, ...]], Absence] = {}
         for each in self.absences:
             if each.is_cause:
@@ -54,8 +55,8 @@ class Diagnosis:
 
 
 def diagnose(output: Folder, recipe: TrainRecipe | None, attempt: int | None = None) -> Diagnosis:
-    """Read the recorders of an attempt, the newest where none is given. `recipe`: that of the run, for who does the
-    same work and when a rank is slow. NoRecorderError where there are none."""
+    """Read the recorders of an attempt, the newest where none is given. `recipe`: that of the run, for who
+    does the same work and when a rank is slow. NoRecorderError where there are none."""
     recorders = read_recorders(output, attempt)
     rings = recorders.rings
     world_size = next(iter(rings.values())).header.world_size

@@ -1,4 +1,5 @@
-"""Own work and waiting of every rank over the recorded steps: who was slow, and the heat map of rank × step."""
+"""Own work and waiting of every rank over the recorded steps: who was slow, and the heat map of rank ×
+step."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ class RankTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatRow:
-    """A row of the heat map: `cells` are own seconds over the median of all ranks in these steps, None where nothing is
-    recorded."""
+    """A row of the heat map: `cells` are own seconds over the median of all ranks in these steps, None where
+    nothing is recorded."""
 
     name: str
     cells: tuple[float | None, ...]
@@ -46,8 +47,8 @@ class HeatRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
-    """Own time of a step by rank and step. `columns`: [first, last] steps of each; a cell is the median over them. Of
-    many ranks a row holds several, and a cell is the slowest of these."""
+    """Own time of a step by rank and step. `columns`: [first, last] steps of each; a cell is the median over
+    them. Of many ranks a row holds several, and a cell is the slowest of these."""
 
     columns: tuple[tuple[int, int], ...]
     rows: tuple[HeatRow, ...]
@@ -60,7 +61,9 @@ def rank_times(rings: Mapping[int, RingContent]) -> list[RankTimes]:
             rank=rank,
             node=ring.header.node,
             own={phase: median(step.own[at] for step in ring.steps) for at, phase in enumerate(PHASES)},
-            waiting={phase: median(step.waiting[at] for step in ring.steps) for at, phase in enumerate(PHASES)},
+            waiting={
+                phase: median(step.waiting[at] for step in ring.steps) for at, phase in enumerate(PHASES)
+            },
         )
         for rank, ring in sorted(rings.items())
         if ring.steps
@@ -74,7 +77,8 @@ def stragglers(
     window: int,
     exempt: Sequence[tuple[int, str]],
 ) -> list[Straggler]:
-    """Who was slow over the steps that all have recorded, as the run itself names them; the newest word on each."""
+    """Who was slow over the steps that all have recorded, as the run itself names them; the newest word on
+    each."""
     times = {rank: {step.step: step for step in ring.steps} for rank, ring in rings.items() if ring.steps}
     if not times:
         return []
@@ -87,12 +91,17 @@ def stragglers(
     for first in range(0, len(steps) - window + 1, window):
         part = steps[first : first + window]
         medians: list[Mapping[str, float]] = [
-            {str(phase): median(times[rank][step].own[at] for step in part) for at, phase in enumerate(PHASES)}
+            {
+                str(phase): median(times[rank][step].own[at] for step in part)
+                for at, phase in enumerate(PHASES)
+            }
             if rank in times
             else {}
             for rank in range(size)
         ]
-        seconds = median(sum(times[rank][step].own + times[rank][step].waiting) for rank in times for step in part)
+        seconds = median(
+            sum(times[rank][step].own + times[rank][step].waiting) for rank in times for step in part
+        )
         for each in detector.add_window(part[0], medians, seconds):
             newest[each.rank, each.phase] = each
     return sorted(newest.values(), key=lambda each: each.factor, reverse=True)
@@ -101,7 +110,9 @@ def stragglers(
 def heat_map(rings: Mapping[int, RingContent]) -> HeatMap:
     """Of all recorded steps; few enough cells for a page, however many ranks and steps there are."""
     own = {
-        rank: {step.step: sum(step.own) for step in ring.steps} for rank, ring in sorted(rings.items()) if ring.steps
+        rank: {step.step: sum(step.own) for step in ring.steps}
+        for rank, ring in sorted(rings.items())
+        if ring.steps
     }
     steps = sorted({step for of_rank in own.values() for step in of_rank})
     columns = [tuple(part) for part in _cut(steps, _MOST_COLUMNS)]
@@ -109,7 +120,9 @@ def heat_map(rings: Mapping[int, RingContent]) -> HeatMap:
         rank: [_median([of_rank[step] for step in part if step in of_rank]) for part in columns]
         for rank, of_rank in own.items()
     }
-    usual = [_median([row[at] for row in cells.values() if row[at] is not None]) for at in range(len(columns))]
+    usual = [
+        _median([row[at] for row in cells.values() if row[at] is not None]) for at in range(len(columns))
+    ]
     rows = []
     for ranks in _cut(list(own), _MOST_ROWS):
         nodes = sorted({rings[rank].header.node for rank in ranks})
@@ -117,7 +130,9 @@ def heat_map(rings: Mapping[int, RingContent]) -> HeatMap:
         rows.append(
             HeatRow(
                 name=f"{name} · {nodes[0]}{f' and {len(nodes) - 1} more' if len(nodes) > 1 else ''}",
-                cells=tuple(_ratio([cells[rank][at] for rank in ranks], usual[at]) for at in range(len(columns))),
+                cells=tuple(
+                    _ratio([cells[rank][at] for rank in ranks], usual[at]) for at in range(len(columns))
+                ),
             )
         )
     return HeatMap(columns=tuple((part[0], part[-1]) for part in columns), rows=tuple(rows))

@@ -30,13 +30,15 @@ class Recorders:
 
 def read_recorders(output: Folder, attempt: int | None = None) -> Recorders:
     """Those of `attempt`, or of the newest attempt that left any. NoRecorderError where there are none."""
-    # In the node's memory is what a process that still runs, or was killed, knows: newer than what it published.
+    # In the node's memory is what a process that still runs, or was killed, knows: newer than what it
+    # published.
     near = left_over(output)
     matches = [match for name in {*output.names(FOLDER), *near} if (match := _NAME.fullmatch(name))]
     attempts = {int(match[1]) for match in matches}
     if not attempts:
         raise NoRecorderError(
-            f"{output.url} holds no recorder: an attempt publishes it when its watchdog acts, on SIGUSR2, where it "
+            f"{output.url} holds no recorder: an attempt publishes it when its watchdog acts, on SIGUSR2,"
+            f" where it "
             "fails and at its end, unless train.recorder.operations = 0"
         )
     chosen = max(attempts) if attempt is None else attempt
@@ -57,5 +59,7 @@ def read_recorders(output: Folder, attempt: int | None = None) -> Recorders:
         except RingError as error:
             unreadable[name] = str(error)
     if not rings:
-        raise NoRecorderError(f"attempt {chosen} of {output.url}: {'; '.join(unreadable.values()) or 'no ring'}")
+        raise NoRecorderError(
+            f"attempt {chosen} of {output.url}: {'; '.join(unreadable.values()) or 'no ring'}"
+        )
     return Recorders(attempt=chosen, rings=rings, stacks=stacks, unreadable=unreadable)

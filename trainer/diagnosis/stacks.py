@@ -1,4 +1,5 @@
-"""Where a rank was: the stacks that Python's faulthandler wrote, of which the last of its stepping thread counts."""
+"""Where a rank was: the stacks that Python's faulthandler wrote, of which the last of its stepping thread
+counts."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class Frame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """The stack of a thread, innermost frame first; `why`: for what reason it was written, empty for a signal."""
+    """The stack of a thread, innermost frame first; `why`: for what reason it was written, empty for a
+    signal."""
 
     frames: tuple[Frame, ...]
     why: str

@@ -11,14 +11,17 @@ from typing import Any, Final
 from trainer.diagnosis.collectives import describe
 from trainer.telemetry.ring import Operation, RingContent
 
-_TOGETHER: Final = frozenset({"all_reduce", "barrier", "all_gather", "all_gather_single", "all_to_all_single"})
-"""Collectives that end on all their ranks at about the same time, since each needs what every other brings."""
+_TOGETHER: Final = frozenset(
+    {"all_reduce", "barrier", "all_gather", "all_gather_single", "all_to_all_single"}
+)
+"""Collectives that end on all their ranks at about the same time, since each needs what every other
+brings."""
 _MOST_RANKS: Final = 128
 
 
 def timeline(rings: Mapping[int, RingContent]) -> bytes:
-    """A gzipped trace of the first ranks: a process each, a line for each of its groups. Clocks of nodes differ: ranks
-    are moved so that their common collectives end together."""
+    """A gzipped trace of the first ranks: a process each, a line for each of its groups. Clocks of nodes
+    differ: ranks are moved so that their common collectives end together."""
     shown = {rank: ring for rank, ring in sorted(rings.items())[:_MOST_RANKS] if ring.operations}
     if not shown:
         return gzip.compress(b'{"traceEvents": []}', mtime=0)

@@ -15,7 +15,8 @@ _SHOWN: Final = 8
 def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
     """All of it, a line each."""
     yield (
-        f"Attempt {found.recorders.attempt}: the recorders of {len(found.recorders.rings):,} of {found.world_size:,}"
+        f"Attempt {found.recorders.attempt}: the recorders of {len(found.recorders.rings):,} of"
+        f" {found.world_size:,}"
         " ranks"
     )
     if found.silent:
@@ -63,13 +64,16 @@ def whereabouts(rank: int, absence: Absence, found: Diagnosis) -> str:
         stack = found.stacks[rank]
         inner = stack.frames[0]
         ours = stack.in_trainer
-        return f"rank {rank}{node} is at {ours or inner}" + (f", in {inner}" if ours not in (None, inner) else "")
+        return f"rank {rank}{node} is at {ours or inner}" + (
+            f", in {inner}" if ours not in (None, inner) else ""
+        )
     ring = found.recorders.rings.get(rank)
     if ring is None or not ring.operations:
         return f"rank {rank}{node} gives no sign of life: it left no recorder"
     last = ring.operations[-1]
     return (
-        f"rank {rank}{node} wrote no stack: killed, or stopped by a signal; its last operation was {last.site.name} of "
+        f"rank {rank}{node} wrote no stack: killed, or stopped by a signal; its last operation was"
+        f" {last.site.name} of "
         f"step {last.step} at {place(last.site)}"
     )
 
@@ -88,8 +92,10 @@ def straggler_line(straggler: Straggler) -> str:
     over = "was slow and has caught up" if straggler.ended else "is slow"
     slow = straggler.seconds / straggler.usual if straggler.usual else float("inf")
     return (
-        f"Rank {straggler.rank} on {straggler.node} {over}: {straggler.phase} took {slow:.2f} times as long as on "
-        f"others at the same work ({straggler.seconds:.4f} s a step beside {straggler.usual:.4f}), since step "
+        f"Rank {straggler.rank} on {straggler.node} {over}: {straggler.phase} took {slow:.2f} times as long"
+        f" as on "
+        f"others at the same work ({straggler.seconds:.4f} s a step beside {straggler.usual:.4f}), since step"
+        f" "
         f"{straggler.since_step}"
     )
 

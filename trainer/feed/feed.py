@@ -1,8 +1,8 @@
-"""Batches on the device, made ahead: a thread reads and lays out the next ones while the step works on this one.
+"""Batches on the device, made ahead: a thread reads and lays out the next ones while the step works on this
+one.
 
-On a GPU the thread copies through pinned memory on a stream of its own, so the step waits for an event and not for a
-copy. What is recorded is what the step was given.
-"""
+On a GPU the thread copies through pinned memory on a stream of its own, so the step waits for an event and
+not for a copy. What is recorded is what the step was given."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class FeedSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedOptions:
-    """How a feed works. `micro_batch`: rows of a forward pass (None: the slice, at most 8); `fill_up`: how many there
-    must be of them, all of as many rows, if a step needs so many (None: no matter). `prefetch_batches`: batches in the
-    making, the step's own one included. One process of the run keeps its account; of processes that get equal rows one
-    records. `group`: gloo, over all processes of the run. `most_validated`: held-out sequences of a source that an
-    evaluation reads (None: all)."""
+    """How a feed works. `micro_batch`: rows of a forward pass (None: the slice, at most 8); `fill_up`: how
+    many there must be of them, all of as many rows, if a step needs so many (None: no matter).
+    `prefetch_batches`: batches in the making, the step's own one included. One process of the run keeps its
+    account; of processes that get equal rows one records. `group`: gloo, over all processes of the run.
+    `most_validated`: held-out sequences of a source that an evaluation reads (None: all)."""
 
     run: str
     output: Folder
@@ -73,8 +73,8 @@ class FeedOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedSoFar:
-    """Where a run stands that goes on in place: `step` steps are done, `skipped` of them without effect, and the first
-    `saved` are in a complete checkpoint."""
+    """Where a run stands that goes on in place: `step` steps are done, `skipped` of them without effect, and
+    the first `saved` are in a complete checkpoint."""
 
     step: int
     saved: int
@@ -146,7 +146,8 @@ class Feed:
         return self._order.plan.fingerprint(step * self._order.plan.global_batch)
 
     def start(self, attempt: Attempt) -> None:
-        """The attempt begins: record it. Every rank calls this once. StoreError if the run's name is taken."""
+        """The attempt begins: record it. Every rank calls this once. StoreError if the run's name is
+        taken."""
         options, corpus = self._options, self._dataset.corpus
         if options.records:
             rank = self._dataset.part.rank
@@ -156,11 +157,13 @@ class Feed:
         if options.keeps_account:
             self._account = Account(options.output, options.run, self._order.plan, attempt, corpus)
             folder = self._source.cache_folder
-            self._account.start([sweep_fact(options.run, out, folder) for out in corpus.outputs] if folder else ())
+            self._account.start(
+                [sweep_fact(options.run, out, folder) for out in corpus.outputs] if folder else ()
+            )
 
     def go_on(self, attempt: Attempt, fed: FedSoFar, corpus: Corpus, group: dist.ProcessGroup | None) -> None:
-        """Another attempt of the run begins while this process goes on, or takes the place of a lost one: at step
-        `fed.step`, on this content. Every rank calls this once."""
+        """Another attempt of the run begins while this process goes on, or takes the place of a lost one: at
+        step `fed.step`, on this content. Every rank calls this once."""
         self._options = dataclasses.replace(self._options, group=group)
         self._agreed = corpus
         if corpus.outputs != self._dataset.corpus.outputs:
@@ -170,7 +173,9 @@ class Feed:
             self._recorder.go_on(attempt.number, fed.step)
         elif options.records:
             self._recorder = BatchRecorder(options.output, options.run, attempt.number, rank)
-            self._unrecorded = unrecorded_steps(options.output, rank, steps_on_line(options.output, attempt, fed.saved))
+            self._unrecorded = unrecorded_steps(
+                options.output, rank, steps_on_line(options.output, attempt, fed.saved)
+            )
         if options.keeps_account:
             assert attempt.parent is not None
             if self._account is not None:
@@ -199,11 +204,11 @@ class Feed:
             self._recorder.note_losses(step, losses_R)
 
     def micro_batches(self, step: int) -> Sequence[DeviceRows]:
-        """This rank's rows of batch `step`. A shard that is gone, as after a purge, makes the feed read the indexes
-        again and go on with the content as it is now; FileNotFoundError if they still name it.
+        """This rank's rows of batch `step`. A shard that is gone, as after a purge, makes the feed read the
+        indexes again and go on with the content as it is now; FileNotFoundError if they still name it.
 
-        Other ranks may still read what they hold of the old content, so the account changes at the next `commit` only:
-        until then lineage lists too many exposures rather than too few."""
+        Other ranks may still read what they hold of the old content, so the account changes at the next
+        `commit` only: until then lineage lists too many exposures rather than too few."""
         ready = self._across_a_purge(partial(self._take, step))
         if ready.copied is not None:
             stream = torch.cuda.current_stream(self._options.device)
@@ -214,8 +219,8 @@ class Feed:
         return self._cut(ready.rows)
 
     def validation(self) -> Iterator[Sequence[DeviceRows]]:
-        """The held-out sequences, source by source, in as many micro-batches on every rank. A shard that is gone is met
-        as in `micro_batches`."""
+        """The held-out sequences, source by source, in as many micro-batches on every rank. A shard that is
+        gone is met as in `micro_batches`."""
         for source in range(self.num_sources):
             num = num_validated(int(self._order.num_validation[source]), self._options.most_validated)
             for first in range(0, num, self._order.plan.global_batch):
@@ -223,7 +228,8 @@ class Feed:
                 yield self._cut(self._to_device(batch))
 
     def commit(self, step: int, skipped_steps: Sequence[int]) -> None:
-        """Make durable what is recorded of the steps below `step`; every rank calls this before each checkpoint.
+        """Make durable what is recorded of the steps below `step`; every rank calls this before each
+        checkpoint.
 
         Here all ranks also take in a purge at once: later batches are read from the content as it is now."""
         if self._recorder is not None:
@@ -231,8 +237,9 @@ class Feed:
             self._recorder.flush()
         if self._account is not None:
             self._account.commit(step, skipped_steps)
-        # Compared with what all ranks agreed on last, not with what this rank reads: a rank that met a deleted shard is
-        # ahead of the others, and the account must note the change once, at the step from which all have it.
+        # Compared with what all ranks agreed on last, not with what this rank reads: a rank that met a
+        # deleted shard is ahead of the others, and the account must note the change once, at the step from
+        # which all have it.
         changed = self._changed_corpus()
         if changed is not None:
             self._agreed = changed
@@ -242,20 +249,25 @@ class Feed:
                 self._account.content_changed(step, changed)
 
     def counted(self) -> list[float]:
-        """What loading has cost this rank up to now, as numbers that add up over ranks (see `load_figures`)."""
+        """What loading has cost this rank up to now, as numbers that add up over ranks (see
+        `load_figures`)."""
         now = self._dataset.figures.counted(self._dataset.num_tokens_read)
         return [before + number for before, number in zip(self._counted_before, now, strict=True)]
 
     def slowest_reading(self) -> str:
-        """Of this rank's latest reading the shard that took longest, and the disk that it, or the cache, lies on."""
+        """Of this rank's latest reading the shard that took longest, and the disk that it, or the cache, lies
+        on."""
         slowest = self._dataset.slowest_shard()
         if slowest is None:
             return "it has read nothing"
         cache = self._source.cache_folder
         url = join(slowest.file.folder, slowest.file.file)
-        where = f"on {disk_of(local_path(url))}" if cache is None else f"through the cache on {disk_of(cache)}"
+        where = (
+            f"on {disk_of(local_path(url))}" if cache is None else f"through the cache on {disk_of(cache)}"
+        )
         return (
-            f"its reading goes to shard {slowest.number} of {slowest.source}: {slowest.seconds:.2f} s of the last "
+            f"its reading goes to shard {slowest.number} of {slowest.source}: {slowest.seconds:.2f} s of the"
+            f" last "
             f"{slowest.of_seconds:.2f} s, {url}, {where}"
         )
 
@@ -269,17 +281,21 @@ class Feed:
             self._account.close()
 
     def _record_for_the_lost(self) -> None:
-        """Write down what the process whose place this one took was fed and had not written: its batches are a function
-        of the order, and are read once more."""
+        """Write down what the process whose place this one took was fed and had not written: its batches are
+        a function of the order, and are read once more."""
         assert self._recorder is not None
         for attempt, steps in self._unrecorded:
-            rows = [recorded(self._across_a_purge(partial(self._dataset.batch, step)), self._order) for step in steps]
+            rows = [
+                recorded(self._across_a_purge(partial(self._dataset.batch, step)), self._order)
+                for step in steps
+            ]
             self._recorder.write(attempt, rows)
         self._unrecorded = ()
 
     def _changed_corpus(self) -> Corpus | None:
         """The corpus as rank 0 finds it, None where its content is what all ranks read. Collective."""
-        # One rank reads the indexes for all: ranks that read them at different times might find different contents.
+        # One rank reads the indexes for all: ranks that read them at different times might find different
+        # contents.
         shared: list[Corpus | None] = [None]
         if self._options.keeps_account:
             try:
@@ -293,8 +309,8 @@ class Feed:
 
     def take(self, corpus: Corpus) -> None:
         """Go on with this content; batches made ahead are made anew."""
-        # The thread ends before anything is exchanged: a batch in the making reads through the old reader, and one that
-        # is already made may hold tokens that the purge has taken out.
+        # The thread ends before anything is exchanged: a batch in the making reads through the old reader,
+        # and one that is already made may hold tokens that the purge has taken out.
         for future in self._made.values():
             future.cancel()
         self._worker.shutdown(wait=True, cancel_futures=True)
@@ -309,14 +325,15 @@ class Feed:
         return self._dataset.validation(source, first, self._options.most_validated)
 
     def _across_a_purge(self, read: Callable[[], T]) -> T:
-        """What `read` gives; where a shard is gone, what it gives of the content as the indexes name it now."""
+        """What `read` gives; where a shard is gone, what it gives of the content as the indexes name it
+        now."""
         try:
             return read()
         except FileNotFoundError:
-            # A purge publishes its new shards and their index before it deletes the old shards, so an index read now
-            # names files that are there. The order is a function of the shards' lengths, which a purge keeps: a step
-            # has the same places. Only this rank changes its content here; a collective would hang, since no other
-            # rank knows of it.
+            # A purge publishes its new shards and their index before it deletes the old shards, so an index
+            # read now names files that are there. The order is a function of the shards' lengths, which a
+            # purge keeps: a step has the same places. Only this rank changes its content here; a collective
+            # would hang, since no other rank knows of it.
             now = reopen(self._dataset.corpus)
             if now.outputs == self._dataset.corpus.outputs:
                 raise

@@ -23,7 +23,8 @@ from trainer.processes.runtime import Process
 
 
 def cache_folder(recipe: TrainRecipe) -> str | None:
-    """The folder of the block cache; None where shards are read in place (local ones, and no train.cache.dir)."""
+    """The folder of the block cache; None where shards are read in place (local ones, and no
+    train.cache.dir)."""
     table = recipe.train
     if table.cache.dir is not None:
         return local_path(table.cache.dir)
@@ -60,7 +61,9 @@ def node_of(recipe: TrainRecipe, part: Slice) -> tuple[Slice, ...]:
     # Pipeline stages are the outermost dimension: a node holds one stage's ranks before it holds another's.
     size = max(1, _local_processes() // (mesh.tp * mesh.cp))
     first = part.rank // size * size
-    return tuple(Slice(rank=rank, num_ranks=part.num_ranks) for rank in range(first, min(first + size, part.num_ranks)))
+    return tuple(
+        Slice(rank=rank, num_ranks=part.num_ranks) for rank in range(first, min(first + size, part.num_ranks))
+    )
 
 
 def _local_processes() -> int:
@@ -68,15 +71,16 @@ def _local_processes() -> int:
 
 
 def slice_of(recipe: TrainRecipe, process: Process) -> Slice:
-    """Which slice of a batch a process gets; tensor, context and pipeline parallel peers get the same rows."""
+    """Which slice of a batch a process gets; tensor, context and pipeline parallel peers get the same
+    rows."""
     mesh = recipe.train.mesh
     return Slice(rank=mesh.dp_rank(process.rank), num_ranks=mesh.dp)
 
 
 def open_feed(recipe: TrainRecipe, process: Process, left_out: tuple[tuple[int, int], ...] = ()) -> Feed:
-    """The data of the run as this process sees it: all read the indexes as rank 0 found them. `left_out`: [first, last]
-    sequence numbers besides those of `train.skip`. Collective; errors as those of `open_corpus` and `make_order`, on
-    every rank."""
+    """The data of the run as this process sees it: all read the indexes as rank 0 found them. `left_out`:
+    [first, last] sequence numbers besides those of `train.skip`. Collective; errors as those of `open_corpus`
+    and `make_order`, on every rank."""
     group = words_of_feed(process)
     corpus = _same_corpus(recipe, process, group)
     return feed_of(recipe, process, corpus, make_order(recipe, corpus), left_out, group=group)
@@ -101,7 +105,9 @@ def feed_of(
     mesh = recipe.train.mesh
     is_first_peer = process.rank < mesh.tp * mesh.cp * mesh.dp and process.rank % (mesh.tp * mesh.cp) == 0
     source = FeedSource(
-        dataset=Dataset(corpus, order, open_reader(recipe, corpus, order, part), part, (*recipe.train.skip, *left_out)),
+        dataset=Dataset(
+            corpus, order, open_reader(recipe, corpus, order, part), part, (*recipe.train.skip, *left_out)
+        ),
         open_reader=lambda changed: open_reader(recipe, changed, order, part),
         cache_folder=cache_folder(recipe),
     )

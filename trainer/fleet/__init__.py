@@ -1,1 +1,2 @@
-"""A run at size, without its processes: reliability (failures, restarts, spares), storage (what it must bear)."""
+"""A run at size, without its processes: reliability (failures, restarts, spares), storage (what it must
+bear)."""

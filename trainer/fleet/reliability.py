@@ -1,8 +1,8 @@
-"""How much of a long run's wall time is useful where nodes fail: closed forms, and a simulation that must meet them.
+"""How much of a long run's wall time is useful where nodes fail: closed forms, and a simulation that must
+meet them.
 
-Failures come as a Poisson process over the whole job: any node's failure stops it (2410.21680, section III). All times
-in seconds. The simulation draws many runs at once and is the same for the same seed.
-"""
+Failures come as a Poisson process over the whole job: any node's failure stops it (2410.21680, section III).
+All times in seconds. The simulation draws many runs at once and is the same for the same seed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """A cause of unexpected interruptions of Llama 3 405B in 54 days on 16,384 H100 (2407.21783, table 5): how often
-    it came; whether its node goes away for repair, and whether the other ranks can go on in place: a fault of the
-    software meets them all."""
+    """A cause of unexpected interruptions of Llama 3 405B in 54 days on 16,384 H100 (2407.21783, table 5):
+    how often it came; whether its node goes away for repair, and whether the other ranks can go on in place:
+    a fault of the software meets them all."""
 
     name: str
     count: int
@@ -60,18 +60,20 @@ _ROUNDING: Final = 1e-9
 def share_of(causes: Sequence[Cause], *, needs_repair: bool = False, in_place: bool = False) -> float:
     """The share of the failures whose node goes away, or that can be recovered in place."""
     wanted = sum(
-        cause.count for cause in causes if (cause.needs_repair or not needs_repair) and (cause.in_place or not in_place)
+        cause.count
+        for cause in causes
+        if (cause.needs_repair or not needs_repair) and (cause.in_place or not in_place)
     )
     return wanted / sum(cause.count for cause in causes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """What a fleet's goodput hangs on. `mtbf`: of the whole job; every `interval` of useful time it saves and stops for
-    `stall`; after a failure it goes on `restart` later from the newest checkpoint, or `in_place` later with the same
-    step where that can be (`in_place_share` of the failures; `step`: seconds of one). `repair_share` of the failures
-    take a node away for `repair` on average (exponential): one of `spares` takes its place, or the job waits for one.
-    None: as many spares as are asked for."""
+    """What a fleet's goodput hangs on. `mtbf`: of the whole job; every `interval` of useful time it saves and
+    stops for `stall`; after a failure it goes on `restart` later from the newest checkpoint, or `in_place`
+    later with the same step where that can be (`in_place_share` of the failures; `step`: seconds of one).
+    `repair_share` of the failures take a node away for `repair` on average (exponential): one of `spares`
+    takes its place, or the job waits for one. None: as many spares as are asked for."""
 
     mtbf: float
     interval: float
@@ -86,11 +88,12 @@ class Reliability:
 
 
 def expected_goodput(case: Reliability) -> float:
-    """Useful time over wall time with as many spares as are asked for, exact for exponential failures. Without recovery
-    in place: t / (M·e^(R/M)·(e^((t + C)/M) − 1)) (Daly 2006, equation 20: a failure costs what was done since the
-    checkpoint, also during a save and a restart). In place the unit that is lost is a step. With a share of each:
-    between two restarts lie 1/(1 − share) failures, of which all but the last stretch the time by what one recovered
-    in place costs; to first order, so it is told for shares of 0 and 1 as exact."""
+    """Useful time over wall time with as many spares as are asked for, exact for exponential failures.
+    Without recovery in place: t / (M·e^(R/M)·(e^((t + C)/M) − 1)) (Daly 2006, equation 20: a failure costs
+    what was done since the checkpoint, also during a save and a restart). In place the unit that is lost is a
+    step. With a share of each: between two restarts lie 1/(1 − share) failures, of which all but the last
+    stretch the time by what one recovered in place costs; to first order, so it is told for shares of 0 and 1
+    as exact."""
     share = case.in_place_share
     if share >= 1:
         return _renewal(case.mtbf, case.step, case.stall * case.step / case.interval, case.in_place)
@@ -104,9 +107,9 @@ def _renewal(mtbf: float, interval: float, stall: float, restart: float) -> floa
 
 
 def waiting_share(spares: int, busy: float) -> float:
-    """The share of time that a job waits for a repaired node: Erlang's loss formula with spares + 1 places and `busy`
-    nodes in repair on average, were there always a spare (Erlang 1917; a birth and death process that makes no failures
-    while the job waits)."""
+    """The share of time that a job waits for a repaired node: Erlang's loss formula with spares + 1 places
+    and `busy` nodes in repair on average, were there always a spare (Erlang 1917; a birth and death process
+    that makes no failures while the job waits)."""
     blocked = 1.0
     for place in range(1, spares + 2):
         blocked = busy * blocked / (place + busy * blocked)
@@ -120,8 +123,9 @@ def nodes_in_repair(case: Reliability) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGoodput:
-    """Over the simulated runs: mean, standard deviation of one run, 5th and 95th percentile; the mean wall time for a
-    second of useful time, and that mean's standard error; failures a run, and the mean share of waiting for a node."""
+    """Over the simulated runs: mean, standard deviation of one run, 5th and 95th percentile; the mean wall
+    time for a second of useful time, and that mean's standard error; failures a run, and the mean share of
+    waiting for a node."""
 
     mean: float
     deviation: float
@@ -134,8 +138,9 @@ class SimulatedGoodput:
 
 
 class _Runs:
-    """What changes in the simulated runs, one number for each: wall time, of it waiting for nodes, useful time and
-    stalls since the newest checkpoint (which a recovery in place keeps), failures, nodes in repair."""
+    """What changes in the simulated runs, one number for each: wall time, of it waiting for nodes, useful
+    time and stalls since the newest checkpoint (which a recovery in place keeps), failures, nodes in
+    repair."""
 
     def __init__(self, case: Reliability, generator: np.random.Generator, runs: int) -> None:
         self._case, self._generator = case, generator
@@ -143,7 +148,8 @@ class _Runs:
         self.away = np.zeros(runs, np.int64)
 
     def recover(self, failed: npt.NDArray[np.int64]) -> None:
-        """From a failure of each of these runs until their steps run again. A failure meanwhile begins it anew."""
+        """From a failure of each of these runs until their steps run again. A failure meanwhile begins it
+        anew."""
         case, generator = self._case, self._generator
         while failed.size:
             if case.repair:
@@ -155,7 +161,9 @@ class _Runs:
             # What is lost in place is the begun step; after a restart all since the newest checkpoint.
             length = case.step * (1 + case.stall / case.interval)
             begun = np.mod(self.since[failed], length) if length else np.zeros(failed.size)
-            begun[begun > (1 - _ROUNDING) * length] = 0.0  # it stands at the end of a step, to rounding: none is begun
+            begun[begun > (1 - _ROUNDING) * length] = (
+                0.0  # it stands at the end of a step, to rounding: none is begun
+            )
             self.since[failed] = np.where(kept, self.since[failed] - begun, 0.0)
             until = generator.exponential(case.mtbf, failed.size)
             passed = np.minimum(until, lasts)
@@ -173,8 +181,9 @@ class _Runs:
 
 
 def simulate(case: Reliability, useful_seconds: float, *, runs: int = 200, seed: int = 0) -> SimulatedGoodput:
-    """`runs` runs until each has done so much useful time (whole intervals). Between failures, which are memoryless,
-    whole stretches are counted at once; one pass of the loop is a failure of every run that is not done."""
+    """`runs` runs until each has done so much useful time (whole intervals). Between failures, which are
+    memoryless, whole stretches are counted at once; one pass of the loop is a failure of every run that is
+    not done."""
     generator = np.random.default_rng(seed)
     wanted = max(1, math.ceil(useful_seconds / case.interval)) * case.interval
     state, whole = _Runs(case, generator, runs), case.interval + case.stall
@@ -217,7 +226,8 @@ def _repaired(
 
 
 def best_spares(case: Reliability, num_nodes: int) -> int:
-    """The number of spares at which a second of useful time costs least, every node being paid for, the spares too."""
+    """The number of spares at which a second of useful time costs least, every node being paid for, the
+    spares too."""
     base, busy = expected_goodput(case), nodes_in_repair(case)
 
     def price(spares: int) -> float:
@@ -239,8 +249,9 @@ def fleet_case(
     in_place: float | None = None,
     step: float = 0.0,
 ) -> Reliability:
-    """A fleet that fails at this rate and by these causes' proportions, with the cadence that is best for it: never so
-    often that a checkpoint waits for the one before (`write`). `in_place` None: every failure is a restart."""
+    """A fleet that fails at this rate and by these causes' proportions, with the cadence that is best for it:
+    never so often that a checkpoint waits for the one before (`write`). `in_place` None: every failure is a
+    restart."""
     mtbf = 86_400 / (failures_per_node_day * num_nodes)
     share = 0.0 if in_place is None else share_of(causes, in_place=True)
     # Failures that are recovered in place take nothing back to a checkpoint.

@@ -1,4 +1,5 @@
-"""`sluice plan --simulate`: a recipe's run over its fleet, without its processes: goodput, spares, storage."""
+"""`sluice plan --simulate`: a recipe's run over its fleet, without its processes: goodput, spares,
+storage."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ _SHORT_OF: Final = (0.0, 0.5, 0.75)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedFleet:
-    """One way to recover, with as many spares: the case, its closed form (no waiting for nodes), the simulated runs."""
+    """One way to recover, with as many spares: the case, its closed form (no waiting for nodes), the
+    simulated runs."""
 
     recovery: str
     spares: int
@@ -41,8 +43,8 @@ class SimulatedFleet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSimulation:
-    """All that `--simulate` shows. `best_spares`: by way of recovery, those worth their price; `busy`: nodes in repair
-    on average."""
+    """All that `--simulate` shows. `best_spares`: by way of recovery, those worth their price; `busy`: nodes
+    in repair on average."""
 
     num_ranks: int
     num_nodes: int

@@ -1,8 +1,8 @@
-"""What a run at size asks of its storage: requests and bytes a second of reading, beside a checkpoint's burst, by tier.
+"""What a run at size asks of its storage: requests and bytes a second of reading, beside a checkpoint's
+burst, by tier.
 
-Counted from what the code does: `trainer/data` reads, `trainer/checkpoint` writes. Rates of tiers are published ones
-where there are any.
-"""
+Counted from what the code does: `trainer/data` reads, `trainer/checkpoint` writes. Rates of tiers are
+published ones where there are any."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lineage.index.blocks import BLOCK_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """A kind of storage. Requests a second that it bears in all: to make or change a name, and to open or ask for one
-    (None: nothing published holds for all of its kind). `shared`: one store for all nodes."""
+    """A kind of storage. Requests a second that it bears in all: to make or change a name, and to open or ask
+    for one (None: nothing published holds for all of its kind). `shared`: one store for all nodes."""
 
     name: str
     creates_per_second: float | None
@@ -29,7 +29,8 @@ METADATA_SERVER: Final = Tier(
     creates_per_second=27_000,
     opens_per_second=500_000,
     shared=True,
-    source="Dell HPC Lustre Storage with Omni-Path, figure 13: mdtest on one metadata server, create and stat",
+    source="Dell HPC Lustre Storage with Omni-Path, figure 13: mdtest on one metadata server, create and"
+    " stat",
 )
 TIERS: Final = (
     Tier(
@@ -37,7 +38,8 @@ TIERS: Final = (
         creates_per_second=3_500,
         opens_per_second=5_500,
         shared=True,
-        source="Amazon S3 user guide, optimizing performance: PUT, COPY, POST, DELETE; GET, HEAD; of one prefix",
+        source="Amazon S3 user guide, optimizing performance: PUT, COPY, POST, DELETE; GET, HEAD; of one"
+        " prefix",
     ),
     METADATA_SERVER,
     Tier(
@@ -59,11 +61,12 @@ TIERS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """What all nodes together ask of a shared store. Reading, a second: range reads (of a block of 8 MiB each), opens
-    (where shards are read in place: a shard again for each of its blocks, as good as never the one before) and bytes.
-    A checkpoint, in all: names made, names changed or removed, files that one process reads one by one to vouch for it,
-    names listed by it, bytes, seconds at the links' rate. `prefetched_seconds`: how long the blocks in flight and those
-    that the cache holds ahead feed the node's ranks while the store serves a checkpoint alone; None: read in place."""
+    """What all nodes together ask of a shared store. Reading, a second: range reads (of a block of 8 MiB
+    each), opens (where shards are read in place: a shard again for each of its blocks, as good as never the
+    one before) and bytes. A checkpoint, in all: names made, names changed or removed, files that one process
+    reads one by one to vouch for it, names listed by it, bytes, seconds at the links' rate.
+    `prefetched_seconds`: how long the blocks in flight and those that the cache holds ahead feed the node's
+    ranks while the store serves a checkpoint alone; None: read in place."""
 
     range_reads_per_second: float
     opens_per_second: float
@@ -93,13 +96,14 @@ def demand(
     keep: int,
     cache_bytes: int | None,
 ) -> Demand:
-    """Of `num_ranks` ranks on `num_nodes` nodes, whose links to the store carry `storage_gbps` gigabits a second and
-    rank; `keep` checkpoints stay; `cache_bytes`: of a node's cache, None where shards are read in place."""
+    """Of `num_ranks` ranks on `num_nodes` nodes, whose links to the store carry `storage_gbps` gigabits a
+    second and rank; `keep` checkpoints stay; `cache_bytes`: of a node's cache, None where shards are read in
+    place."""
     blocks = fetched_bytes_per_second_per_node * num_nodes / BLOCK_BYTES
     burst = storage_gbps * 1e9 / 8 * num_ranks
     return Demand(
-        # A block and, of a shard that is met for the first time, its digests: with as many shards as there are at this
-        # size the next block is as good as always of another.
+        # A block and, of a shard that is met for the first time, its digests: with as many shards as there
+        # are at this size the next block is as good as always of another.
         range_reads_per_second=blocks,
         opens_per_second=2 * blocks,
         read_bytes_per_second=fetched_bytes_per_second_per_node * num_nodes,
@@ -117,7 +121,8 @@ def demand(
 
 
 def seconds_of_names(tier: Tier, asked: Demand) -> float | None:
-    """How long a tier takes for a checkpoint's names; None where nothing is published, or each node has its own."""
+    """How long a tier takes for a checkpoint's names; None where nothing is published, or each node has its
+    own."""
     if tier.creates_per_second is None:
         return None
     return (asked.names_made + asked.names_changed) / tier.creates_per_second

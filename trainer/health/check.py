@@ -1,4 +1,5 @@
-"""The health of a run's machines: before it starts, after each failure (which is a start), and every so many steps."""
+"""The health of a run's machines: before it starts, after each failure (which is a start), and every so many
+steps."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from trainer.telemetry.symptoms import Symptom
 
 
 class Health:
-    """What looks after the machines. Every rank has one; collective throughout. `state`: the tensors that replicas
-    share, as they are now."""
+    """What looks after the machines. Every rank has one; collective throughout. `state`: the tensors that
+    replicas share, as they are now."""
 
     def __init__(
         self,
@@ -41,21 +42,22 @@ class Health:
         self._replicas: Replicas | None = None
 
     def start(self) -> list[Symptom]:
-        """Before the first step: what is told. TrainingStoppedError where a rank computes wrongly; RecipeError where
-        replicas are to be compared and there are none."""
+        """Before the first step: what is told. TrainingStoppedError where a rank computes wrongly;
+        RecipeError where replicas are to be compared and there are none."""
         if self._replicas_every:
             self._replicas = Replicas(self._state(), self._control)
             if self._replicas.most == 1:
                 raise RecipeError(
-                    f"train.recovery.check_replicas_every = {self._replicas_every}: every weight lies on one process"
+                    f"train.recovery.check_replicas_every = {self._replicas_every}: every weight lies on one"
+                    f" process"
                     " alone; expected train.parallel.dp_replicate of at least 2, or 0 for no check",
                     "train.recovery.check_replicas_every",
                 )
         return self._look() if self._every else []
 
     def after_step(self, steps: int) -> list[Symptom]:
-        """After so many steps: what is told where something was due. TrainingStoppedError where a rank computes
-        wrongly, or replicas differ and no majority says which is right."""
+        """After so many steps: what is told where something was due. TrainingStoppedError where a rank
+        computes wrongly, or replicas differ and no majority says which is right."""
         told = self._look() if self._every and steps % self._every == 0 else []
         if self._replicas is not None and steps % self._replicas_every == 0:
             told += self._compare(steps)
@@ -71,7 +73,8 @@ class Health:
         corrupt = [symptom for symptom in found if symptom.kind == "corrupt"]
         if corrupt:
             raise TrainingStoppedError(
-                f"{'; '.join(symptom.text for symptom in corrupt)}. Take its node out and make the same call again: it"
+                f"{'; '.join(symptom.text for symptom in corrupt)}. Take its node out and make the same call"
+                f" again: it"
                 " goes on from the newest checkpoint"
             )
         return [*found, *_of_nodes(every)]
@@ -82,11 +85,16 @@ class Health:
         open_ones = [odd for odd in found if not odd.mended]
         if open_ones:
             raise TrainingStoppedError(
-                f"after {steps} steps {_described(open_ones[0])}, and no majority of them says which is right: go back"
+                f"after {steps} steps {_described(open_ones[0])}, and no majority of them says which is"
+                f" right: go back"
                 " with --from-step to a checkpoint before the last comparison, and take the nodes out"
             )
         return [
-            Symptom(rank=odd.rank, kind="odd", text=f"after {steps} steps {_described(odd)}: mended from the others")
+            Symptom(
+                rank=odd.rank,
+                kind="odd",
+                text=f"after {steps} steps {_described(odd)}: mended from the others",
+            )
             for odd in found
         ]
 

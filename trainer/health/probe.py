@@ -1,8 +1,7 @@
 """A short known matrix product and a known collective on each device: time and bits, compared over the ranks.
 
-All numbers are whole, and no sum of them is above 256: bfloat16 holds these exactly, so the product has the same bits
-on every device and in every order of adding, and a wrong one is wrong, not rounded.
-"""
+All numbers are whole, and no sum of them is above 256: bfloat16 holds these exactly, so the product has the
+same bits on every device and in every order of adding, and a wrong one is wrong, not rounded."""
 
 from __future__ import annotations
 
@@ -26,15 +25,17 @@ _INNER: Final = 256
 _REPEATS: Final = 5
 _COLLECTIVE: Final = 1 << 16
 _SLOW: Final = 1.5
-"""A device is told of that takes this much longer than the median: half of a step's work more is what counts."""
+"""A device is told of that takes this much longer than the median: half of a step's work more is what
+counts."""
 _LEAST_DISK_SHARE: Final = 0.02
 _LEAST_MEMORY_SHARE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What a rank found of itself. `wrong_product`: elements that are not what they must be; seconds are the median
-    of some repeats; shares of the disk of the output and of host memory that are free (None: not known)."""
+    """What a rank found of itself. `wrong_product`: elements that are not what they must be; seconds are the
+    median of some repeats; shares of the disk of the output and of host memory that are free (None: not
+    known)."""
 
     rank: int
     host: str
@@ -47,7 +48,8 @@ class Probe:
 
 
 def probe(device: torch.device, host: str, folder: str | None) -> Probe:
-    """Probe this rank's device; `folder`: on the disk that is looked at. Collective over the default group."""
+    """Probe this rank's device; `folder`: on the disk that is looked at. Collective over the default
+    group."""
     left, right, expected = known_product(device)
     seconds, wrong = [], 0
     for _ in range(_REPEATS):
@@ -125,7 +127,9 @@ def judge(probes: Sequence[Probe]) -> list[Symptom]:
     found = []
     for each in probes:
         if each.wrong_products:
-            text = f"{_named(each)} computes wrongly: {each.wrong_products:,} elements of a known matrix product"
+            text = (
+                f"{_named(each)} computes wrongly: {each.wrong_products:,} elements of a known matrix product"
+            )
             found.append(Symptom(rank=each.rank, kind="corrupt", text=text))
     # A wrong sum is seen by those that were given it, and says nothing of who gave it.
     seeing = [each.rank for each in probes if each.wrong_sums]

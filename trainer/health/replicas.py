@@ -1,9 +1,8 @@
 """Replicas of weights and moments compared bit for bit: the odd one is named, and mended from the others.
 
-Ranks that hold the same pieces of all tensors are replicas of each other (HSDP's dp_replicate, DDP's ranks). What is
-compared are two sums a tensor, made on the device in whole numbers: a flipped bit changes the first by a power of two,
-so no single fault is missed, and an exchange of elements changes the second.
-"""
+Ranks that hold the same pieces of all tensors are replicas of each other (HSDP's dp_replicate, DDP's ranks).
+What is compared are two sums a tensor, made on the device in whole numbers: a flipped bit changes the first
+by a power of two, so no single fault is missed, and an exchange of elements changes the second."""
 
 from __future__ import annotations
 
@@ -27,8 +26,9 @@ _PRIME: Final = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OddReplica:
-    """Tensors in which a rank differs from what most of its replicas hold; `mended`: it holds what they do now. False
-    where there is no majority: then nobody knows who is right, and `rank` is the least of those that differ."""
+    """Tensors in which a rank differs from what most of its replicas hold; `mended`: it holds what they do
+    now. False where there is no majority: then nobody knows who is right, and `rank` is the least of those
+    that differ."""
 
     rank: int
     replicas: tuple[int, ...]
@@ -98,8 +98,8 @@ class Replicas:
 
 
 def checksum(tensor: Tensor) -> Tensor:
-    """Two sums over a tensor's words, int64, shape (2,): of the words, and of each times its place. Both wrap, so they
-    are the same in any order of adding."""
+    """Two sums over a tensor's words, int64, shape (2,): of the words, and of each times its place. Both
+    wrap, so they are the same in any order of adding."""
     words = tensor.contiguous().reshape(-1).view(torch.uint8)
     words = torch.nn.functional.pad(words, (0, -words.numel() % 4)).view(torch.int32)
     total = torch.zeros(2, dtype=torch.int64, device=tensor.device)

@@ -1,7 +1,7 @@
 """Signs that announce a node's death: what the Linux kernel counts, and what an NVIDIA GPU says of itself.
 
-A reading is a set of counters; what grew between two readings, and by how much, is a sign or is not. No torch here.
-"""
+A reading is a set of counters; what grew between two readings, and by how much, is a sign or is not. No torch
+here."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _RETRANSMITTED: Final = "tcp segments sent again"
 _SENT: Final = "tcp segments sent"
 _LEAST_SEGMENTS: Final = 100
 _RETRANSMITTED_SHARE: Final = 0.01
-"""One of a hundred segments: TCP's rate falls with the root of the loss (Mathis et al. 1997), here to some megabits a
-second over a wide link, which is less than any training asks for."""
+"""One of a hundred segments: TCP's rate falls with the root of the loss (Mathis et al. 1997), here to some
+megabits a second over a wide link, which is less than any training asks for."""
 _CORRECTED: Final = "corrected"
 _LEAST_CORRECTED: Final = 100
-"""Corrected memory errors are common, in bursts they announce others (Schroeder et al. 2009, "DRAM errors in the wild",
-section 4)."""
+"""Corrected memory errors are common, in bursts they announce others (Schroeder et al. 2009, "DRAM errors in
+the wild", section 4)."""
 
 _FILES: Final[Mapping[str, str]] = {
     "sys/devices/system/edac/mc/mc*/ce_count": "corrected memory errors",
@@ -52,7 +52,9 @@ def read_kernel(root: str = "/") -> Counters:
     for pattern, what in _FILES.items():
         for path in sorted(glob.glob(os.path.join(root, pattern))):
             parts = Path(path).parts
-            star = len(Path(root).parts) + pattern.split("/").index(next(p for p in pattern.split("/") if "*" in p))
+            star = len(Path(root).parts) + pattern.split("/").index(
+                next(p for p in pattern.split("/") if "*" in p)
+            )
             try:
                 # ioerr_cnt is in hexadecimal with 0x before it, all others are decimal.
                 found[f"{what} of {parts[star]}"] = int(Path(path).read_text().strip() or "0", 0)
@@ -60,7 +62,9 @@ def read_kernel(root: str = "/") -> Counters:
                 continue  # a device that is going away, or has no such counter behind its file
     try:
         rows = [
-            line.split() for line in Path(root, "proc/net/snmp").read_text().splitlines() if line.startswith("Tcp:")
+            line.split()
+            for line in Path(root, "proc/net/snmp").read_text().splitlines()
+            if line.startswith("Tcp:")
         ]
         tcp = dict(zip(rows[0][1:], rows[1][1:], strict=False))
         found[_RETRANSMITTED], found[_SENT] = int(tcp["RetransSegs"]), int(tcp["OutSegs"])
@@ -70,8 +74,8 @@ def read_kernel(root: str = "/") -> Counters:
 
 
 def read_gpus(nvml: Any) -> Counters:
-    """What the GPUs of this node count, through nvidia-ml-py's module (or one that answers as it does). What a GPU does
-    not support is left out."""
+    """What the GPUs of this node count, through nvidia-ml-py's module (or one that answers as it does). What
+    a GPU does not support is left out."""
     found: Counters = {}
     for number in range(nvml.nvmlDeviceGetCount()):
         gpu = nvml.nvmlDeviceGetHandleByIndex(number)
@@ -104,7 +108,9 @@ def _questions(nvml: Any, gpu: Any) -> dict[str, Callable[[], Any]]:
         "hardware slowdown": lambda: bool(nvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) & slowed),
         "slowdown temperature": is_hot,
     }
-    return asked | {f"NVLink {link} errors": partial(link_errors, link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)}
+    return asked | {
+        f"NVLink {link} errors": partial(link_errors, link) for link in range(nvml.NVML_NVLINK_MAX_LINKS)
+    }
 
 
 class Xids:
@@ -131,9 +137,12 @@ class Xids:
 
 
 def signs(before: Counters, now: Counters) -> list[Sign]:
-    """What grew from one reading to the next and means something. A counter that is new, or began anew, counts from
-    nothing."""
-    grown = {name: value - (before.get(name, 0) if value >= before.get(name, 0) else 0) for name, value in now.items()}
+    """What grew from one reading to the next and means something. A counter that is new, or began anew,
+    counts from nothing."""
+    grown = {
+        name: value - (before.get(name, 0) if value >= before.get(name, 0) else 0)
+        for name, value in now.items()
+    }
     grown = {name: count for name, count in grown.items() if name in before and count > 0}
     again, sent = grown.pop(_RETRANSMITTED, 0), grown.pop(_SENT, 0)
     found = [

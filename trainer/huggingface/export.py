@@ -17,11 +17,15 @@ from trainer.provenance.facts import owner_of
 
 
 def export_run(
-    output: Folder, target: Path, *, step: int | None = None, tokenizer_files: Mapping[str, bytes] | None = None
+    output: Folder,
+    target: Path,
+    *,
+    step: int | None = None,
+    tokenizer_files: Mapping[str, bytes] | None = None,
 ) -> Checkpoint:
-    """Write a checkpoint of the run at `output` to the folder `target`: safetensors, config.json, `MADE_FROM` and
-    `tokenizer_files` (name: content). `step`: that checkpoint; None: the newest. Gives the checkpoint. The run's output
-    records it first: a replay does not reach a copy.
+    """Write a checkpoint of the run at `output` to the folder `target`: safetensors, config.json, `MADE_FROM`
+    and `tokenizer_files` (name: content). `step`: that checkpoint; None: the newest. Gives the checkpoint.
+    The run's output records it first: a replay does not reach a copy.
 
     RecipeError where there is no such checkpoint, CheckpointError where it is damaged."""
     card = read_card(output)

@@ -1,4 +1,5 @@
-"""The record of exported checkpoints (`<output>/exports/00001.json`): copies of weights that no replay reaches."""
+"""The record of exported checkpoints (`<output>/exports/00001.json`): copies of weights that no replay
+reaches."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class ExportedCheckpoint:
 
 
 def record_exported(output: Folder, place: str, step: int, attempt: int) -> None:
-    """Write down, before a byte is written, that a checkpoint goes to `place`; once, however often it is tried."""
+    """Write down, before a byte is written, that a checkpoint goes to `place`; once, however often it is
+    tried."""
     for name in output.names(_FOLDER):
         known = output.read(name)
         row = json.loads(known)

@@ -1,9 +1,8 @@
 """Llama and Mixtral weights as Hugging Face folders: safetensors, config.json, tokenizer.
 
-Our parameters carry the names of LlamaForCausalLM and its rotary layout, so nothing is renamed or permuted; of experts,
-whose matrices we stack, each gets the tensor that published Mixtral folders have. Export
-streams file by file from a checkpoint, in one process; import reads only this rank's pieces.
-"""
+Our parameters carry the names of LlamaForCausalLM and its rotary layout, so nothing is renamed or permuted;
+of experts, whose matrices we stack, each gets the tensor that published Mixtral folders have. Export streams
+file by file from a checkpoint, in one process; import reads only this rank's pieces."""
 
 from __future__ import annotations
 
@@ -52,13 +51,15 @@ class Export:
 
 
 def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes: int = _FILE_BYTES) -> None:
-    """Write a complete checkpoint's weights to `target` as Hugging Face's tools read them: each file whole or not at
-    all, config.json last, so that a folder which has it is complete.
+    """Write a complete checkpoint's weights to `target` as Hugging Face's tools read them: each file whole or
+    not at all, config.json last, so that a folder which has it is complete.
 
-    One process; memory for one file of `file_bytes` at a time. CheckpointError where the checkpoint is damaged."""
+    One process; memory for one file of `file_bytes` at a time. CheckpointError where the checkpoint is
+    damaged."""
     if export.config.experts is not None and export.config.experts.num_shared:
         raise RecipeError(
-            f"the model has {export.config.experts.num_shared} shared experts, and transformers' Mixtral has none: it "
+            f"the model has {export.config.experts.num_shared} shared experts, and transformers' Mixtral has"
+            f" none: it "
             "cannot be exported; its checkpoint can be trained on with train.init_from"
         )
     check_files(checkpoint)
@@ -75,7 +76,8 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     for number, names in enumerate(files):
         file = _SINGLE if len(files) == 1 else f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
         state = {
-            WEIGHTS + name: torch.empty(sizes[name], dtype=held[WEIGHTS + name].properties.dtype) for name in names
+            WEIGHTS + name: torch.empty(sizes[name], dtype=held[WEIGHTS + name].properties.dtype)
+            for name in names
         }
         load(checkpoint, state, None)
         tensors = {
@@ -95,11 +97,15 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
         where |= dict.fromkeys(tensors, file)
     if len(files) > 1:
         total = sum(size.numel() * export.dtype.itemsize for size in sizes.values())
-        _publish_json(folder, INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))})
+        _publish_json(
+            folder, INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
+        )
     for name, content in export.more_files.items():
         folder.publish(name, content)
     dtype = str(export.dtype).removeprefix("torch.")
-    described = to_hugging_face(export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype)
+    described = to_hugging_face(
+        export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype
+    )
     _publish_json(folder, "config.json", described)
 
 
@@ -110,8 +116,10 @@ def _refuse_biases(checkpoint: Folder) -> None:
     load(checkpoint, biases, None)
     if any(bias.any() for bias in biases.values()):
         raise RecipeError(
-            f"checkpoint {checkpoint.url} has a bias for each expert (train.experts.bias_rate), and transformers' "
-            "Mixtral has none: it cannot be exported, for its tokens would go to other experts; it can be trained on "
+            f"checkpoint {checkpoint.url} has a bias for each expert (train.experts.bias_rate), and"
+            f" transformers' "
+            "Mixtral has none: it cannot be exported, for its tokens would go to other experts; it can be"
+            " trained on "
             "with train.init_from"
         )
 
@@ -137,15 +145,19 @@ def _publish_json(folder: Folder, name: str, value: Mapping[str, Any]) -> None:
 def import_weights(folder: Folder, config: ModelConfig, parameters: Mapping[str, nn.Parameter]) -> None:
     """Fill `parameters` from a folder of safetensors on disk; each rank reads its own pieces.
 
-    The vocabulary may be smaller than the model's (which is rounded up): the rows beyond it keep nothing and are zero.
-    RecipeError where the folder describes another model, CheckpointError where a tensor is missing or misshapen."""
+    The vocabulary may be smaller than the model's (which is rounded up): the rows beyond it keep nothing and
+    are zero. RecipeError where the folder describes another model, CheckpointError where a tensor is missing
+    or misshapen."""
     if folder.is_remote:
-        raise RecipeError(f"train.init_from = {folder.url!r}: expected a folder on disk; copy the safetensors there")
+        raise RecipeError(
+            f"train.init_from = {folder.url!r}: expected a folder on disk; copy the safetensors there"
+        )
     described = from_hugging_face(json.loads(folder.read("config.json")), where=folder.at("config.json"))
     for name in (field.name for field in dataclasses.fields(ModelConfig) if field.name != "vocab_size"):
         if getattr(described, name) != getattr(config, name):
             raise RecipeError(
-                f"train.init_from = {folder.url!r}: its {name} is {getattr(described, name)}, train.model has "
+                f"train.init_from = {folder.url!r}: its {name} is {getattr(described, name)}, train.model has"
+                f" "
                 f"{getattr(config, name)}; name its config.json in train.model"
             )
     where = _weight_map(folder)
@@ -154,7 +166,9 @@ def import_weights(folder: Folder, config: ModelConfig, parameters: Mapping[str,
             for piece in _pieces(name, parameter):
                 if piece.stored not in where:
                     kind = "MixtralForCausalLM" if config.experts else "LlamaForCausalLM"
-                    raise CheckpointError(f"{folder.url} has no tensor {piece.stored}: expected the names of {kind}")
+                    raise CheckpointError(
+                        f"{folder.url} has no tensor {piece.stored}: expected the names of {kind}"
+                    )
                 with safe_open(folder.at(where[piece.stored]), framework="pt") as file:
                     _fill(piece, file.get_slice(piece.stored), folder.url)
 
@@ -185,7 +199,8 @@ def _of_expert(name: str, expert: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """What of a stored tensor this rank takes: `whole` is the shape it must have; `into` begins at `offset` of it."""
+    """What of a stored tensor this rank takes: `whole` is the shape it must have; `into` begins at `offset`
+    of it."""
 
     stored: str
     into: Tensor
@@ -197,7 +212,9 @@ def _pieces(name: str, parameter: Tensor) -> Iterator[_Piece]:
     local, whole = local_part(parameter), tuple(parameter.shape)
     offset = (0,) * len(whole)
     if isinstance(parameter, DTensor):
-        _, found = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
+        _, found = compute_local_shape_and_global_offset(
+            parameter.shape, parameter.device_mesh, parameter.placements
+        )
         offset = tuple(found)
     if _STACKED not in name:
         yield _Piece(stored=name, into=local, offset=offset, whole=whole)

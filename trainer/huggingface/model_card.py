@@ -1,5 +1,5 @@
-"""What a run says about its model (`<output>/model.json`), and which of its checkpoints are there. No torch here: a
-purge asks for the checkpoint before an exposure where nothing is trained."""
+"""What a run says about its model (`<output>/model.json`), and which of its checkpoints are there. No torch
+here: a purge asks for the checkpoint before an exposure where nothing is trained."""
 
 from __future__ import annotations
 
@@ -29,15 +29,23 @@ class ModelCard:
 
 def publish_card(output: Folder, card: ModelCard) -> None:
     """Write `model.json`; each start does, since `train.checkpoint.path` and `dtype` may change."""
-    described = to_hugging_face(card.config, seq_len=card.seq_len, end_of_text=card.tokenizer.eot_id, dtype=card.dtype)
-    row = {"config": described, "tokenizer": dataclasses.asdict(card.tokenizer), "checkpoints": card.checkpoints}
+    described = to_hugging_face(
+        card.config, seq_len=card.seq_len, end_of_text=card.tokenizer.eot_id, dtype=card.dtype
+    )
+    row = {
+        "config": described,
+        "tokenizer": dataclasses.asdict(card.tokenizer),
+        "checkpoints": card.checkpoints,
+    }
     output.publish(MODEL_CARD, json.dumps(row, indent=2).encode())
 
 
 def read_card(output: Folder) -> ModelCard:
     """The card of a training run's output; RecipeError where there is none."""
     if not output.exists(MODEL_CARD):
-        raise RecipeError(f"{output.url} has no {MODEL_CARD}: expected the output of a training run (train.output)")
+        raise RecipeError(
+            f"{output.url} has no {MODEL_CARD}: expected the output of a training run (train.output)"
+        )
     row = json.loads(output.read(MODEL_CARD))
     described = row["config"]
     return ModelCard(
@@ -62,7 +70,8 @@ def chosen_checkpoint(output: Folder, step: int | None) -> Checkpoint:
 
 
 def checkpoints_of(output: Folder) -> tuple[Checkpoint, ...]:
-    """The complete checkpoints of a training run that are still there, by step; none before its first start."""
+    """The complete checkpoints of a training run that are still there, by step; none before its first
+    start."""
     if not output.exists(MODEL_CARD):
         return ()
     return complete_checkpoints(Folder(read_card(output).checkpoints), attempts(output))

@@ -1,8 +1,7 @@
 """Runs the proxies of an ablation, as many at once as the machine or the cluster holds.
 
-Each is an ordinary training run in a process of its own. What is finished is never run again, and what was killed goes
-on from its newest checkpoint: the same call continues. No proxy outlives the call.
-"""
+Each is an ordinary training run in a process of its own. What is finished is never run again, and what was
+killed goes on from its newest checkpoint: the same call continues. No proxy outlives the call."""
 
 from __future__ import annotations
 
@@ -40,8 +39,8 @@ _STOP_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyProcess:
-    """A process to carry out: `main(arguments)` of a module, what it reads on stdin, and what it gets. `preload` are
-    modules that `main` imports on its way."""
+    """A process to carry out: `main(arguments)` of a module, what it reads on stdin, and what it gets.
+    `preload` are modules that `main` imports on its way."""
 
     name: str
     module: str
@@ -54,9 +53,10 @@ class ProxyProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AblationLaunch:
-    """How proxy runs are started. `num_parallel`: at once on this machine (None: as many as fit; a cluster decides by
-    `train.resources`). Where the recipe names a cluster, `connect` connects this process to it for the time of a block
-    (nothing: it is connected), and `check_workers` raises where that cluster can never hold a run."""
+    """How proxy runs are started. `num_parallel`: at once on this machine (None: as many as fit; a cluster
+    decides by `train.resources`). Where the recipe names a cluster, `connect` connects this process to it for
+    the time of a block (nothing: it is connected), and `check_workers` raises where that cluster can never
+    hold a run."""
 
     num_parallel: int | None = None
     connect: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
@@ -67,8 +67,8 @@ class AblationLaunch:
 def run_ablation(ablation: Ablation, launch: AblationLaunch) -> None:
     """Run what is pending, then write the tables.
 
-    AblationError where a proxy run failed, or SIGTERM came: those that had begun are asked to save and end first.
-    HeldError where another call runs the same ablation."""
+    AblationError where a proxy run failed, or SIGTERM came: those that had begun are asked to save and end
+    first. HeldError where another call runs the same ablation."""
     with hold(ablation.folder, "sluice mix run"):
         write_design(ablation)
         waiting = pending(ablation)
@@ -81,7 +81,9 @@ def carry_out(ablation: Ablation, points: Sequence[Point], launch: AblationLaunc
     """Run these points and publish the result of each as it ends. Errors as `run_ablation`."""
     by_name = {point.name: point for point in points}
     left = len(points)
-    with contextlib.closing(run_all(ablation, [proxy_process(ablation, point) for point in points], launch)) as ended:
+    with contextlib.closing(
+        run_all(ablation, [proxy_process(ablation, point) for point in points], launch)
+    ) as ended:
         for name in ended:
             publish_result(ablation, by_name[name])
             left -= 1
@@ -101,14 +103,15 @@ def proxy_process(ablation: Ablation, point: Point) -> ProxyProcess:
 
 
 def _threads(ablation: Ablation) -> int:
-    """Of one process: so many, whatever the machine has, since sums in another order would be other losses."""
+    """Of one process: so many, whatever the machine has, since sums in another order would be other
+    losses."""
     return max(int(ablation.recipe.train.resources.cpus), 1)
 
 
 def run_doremi(ablation: Ablation, launch: AblationLaunch) -> Answer:
-    """DoReMi over the sources that may be trained on: its reference is the ablation's run of the natural mixture, its
-    proxy one more run on an even mixture. Both go on where they were, and neither is repeated. Errors as
-    `run_ablation`."""
+    """DoReMi over the sources that may be trained on: its reference is the ablation's run of the natural
+    mixture, its proxy one more run on an even mixture. Both go on where they were, and neither is repeated.
+    Errors as `run_ablation`."""
     with hold(ablation.folder, "sluice mix doremi"):
         write_design(ablation)
         reference = ablation.points[0]
@@ -134,7 +137,9 @@ def run_doremi(ablation: Ablation, launch: AblationLaunch) -> Answer:
         return answer
 
 
-def run_all(ablation: Ablation, work: Sequence[ProxyProcess], launch: AblationLaunch) -> Generator[str, None, None]:
+def run_all(
+    ablation: Ablation, work: Sequence[ProxyProcess], launch: AblationLaunch
+) -> Generator[str, None, None]:
     """The name of each piece of work as it ends. Close it early and the rest is asked to save and end."""
     if not work:
         return
@@ -164,7 +169,8 @@ def _terminable() -> Iterator[None]:
 
 
 def _num_that_fit(ablation: Ablation) -> int:
-    """Proxies that fit this machine at once: one a GPU, or what `train.resources.cpus` leaves of the processors."""
+    """Proxies that fit this machine at once: one a GPU, or what `train.resources.cpus` leaves of the
+    processors."""
     import torch
 
     if torch.cuda.is_available():
@@ -174,8 +180,8 @@ def _num_that_fit(ablation: Ablation) -> int:
 
 
 def _on_this_machine(work: Sequence[ProxyProcess], num_parallel: int) -> Generator[str, None, None]:
-    """All in processes forked from one, which has imported what they need: each would take longer for that than a
-    short run for its steps."""
+    """All in processes forked from one, which has imported what they need: each would take longer for that
+    than a short run for its steps."""
     log = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the process
     server = _start(work, num_parallel, log)
     try:
@@ -186,7 +192,9 @@ def _on_this_machine(work: Sequence[ProxyProcess], num_parallel: int) -> Generat
                 code = server.wait()
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip()
-                raise AblationError(f"the process of the proxy runs ended with exit code {code}: {said[-800:]}")
+                raise AblationError(
+                    f"the process of the proxy runs ended with exit code {code}: {said[-800:]}"
+                )
             ended = json.loads(line)
             if ended["code"] != 0:
                 raise AblationError(
@@ -200,7 +208,8 @@ def _on_this_machine(work: Sequence[ProxyProcess], num_parallel: int) -> Generat
 
 
 def _start(work: Sequence[ProxyProcess], num_parallel: int, log: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which signals it to save and end."""
+    """Start the process in a session of its own: Ctrl-C reaches the parent alone, which signals it to save
+    and end."""
     (threads,) = {one.threads for one in work}
     (settings,) = {one.environment for one in work}
     own = {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -232,7 +241,8 @@ def _start(work: Sequence[ProxyProcess], num_parallel: int, log: IO[bytes]) -> s
 def _on_cluster(
     ablation: Ablation, work: Sequence[ProxyProcess], check_workers: Callable[[Workers], None]
 ) -> Generator[str, None, None]:
-    """Every run as a Ray task with a process of its own; Ray runs as many at once as `train.resources` lets it."""
+    """Every run as a Ray task with a process of its own; Ray runs as many at once as `train.resources` lets
+    it."""
     import ray
 
     assert ray.is_initialized(), "an ablation on a cluster runs on the Ray that its caller has connected"
@@ -243,7 +253,8 @@ def _on_cluster(
     remote = ray.remote(max_retries=_RETRIES, **_ray_options(workers.each))(_run_one)
     # The dashboard shows each run by its name.
     tasks = {
-        remote.options(name=f"mix.{one.name}").remote(replace(one, environment=settings)): one.name for one in work
+        remote.options(name=f"mix.{one.name}").remote(replace(one, environment=settings)): one.name
+        for one in work
     }
     try:
         while tasks:
@@ -254,7 +265,9 @@ def _on_cluster(
             except ray.exceptions.RayTaskError as error:
                 raise error.cause if isinstance(error.cause, AblationError) else error from None
             except ray.exceptions.RayError as error:
-                raise AblationError(f"proxy run {name}: its worker was lost {_RETRIES + 1} times: {error}") from error
+                raise AblationError(
+                    f"proxy run {name}: its worker was lost {_RETRIES + 1} times: {error}"
+                ) from error
             yield name
     finally:
         for task in tasks:

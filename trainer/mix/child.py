@@ -1,13 +1,13 @@
-"""Pieces of work in processes forked from this one, so many at once: what all of them import is imported once.
+"""Pieces of work in processes forked from this one, so many at once: what all of them import is imported
+once.
 
     python -m trainer.mix.child PARENT NUM_PARALLEL < WORK
 
-WORK is a JSON list of pieces (`ChildWork`); each is `main(arguments)` of a module. PARENT is the starter's process
-id. The answer is a line of JSON for each piece as it ends: name, exit code, and the end of what it printed. SIGTERM
-is passed on to those that run, which save and end. The kernel kills this process when the thread that started it
-ends, and the forked ones when this one does: so an ablation that is killed leaves no run behind. Its checkpoints
-stand, and the next start goes on from them.
-"""
+WORK is a JSON list of pieces (`ChildWork`); each is `main(arguments)` of a module. PARENT is the starter's
+process id. The answer is a line of JSON for each piece as it ends: name, exit code, and the end of what it
+printed. SIGTERM is passed on to those that run, which save and end. The kernel kills this process when the
+thread that started it ends, and the forked ones when this one does: so an ablation that is killed leaves no
+run behind. Its checkpoints stand, and the next start goes on from them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _SAID_BYTES: Final = 8_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildWork:
-    """What a process does: `main(arguments)` of `module`, with `stdin` to read. `preload`: further modules that `main`
-    imports on its way."""
+    """What a process does: `main(arguments)` of `module`, with `stdin` to read. `preload`: further modules
+    that `main` imports on its way."""
 
     name: str
     module: str
@@ -52,8 +52,8 @@ class _Running:
 
 
 def die_with(parent: int) -> None:
-    """Be killed when the thread of `parent` that started this process ends; at once if it has ended already. Linux
-    only: elsewhere a run outlives a parent that was killed, and is fenced out by the next start."""
+    """Be killed when the thread of `parent` that started this process ends; at once if it has ended already.
+    Linux only: elsewhere a run outlives a parent that was killed, and is fenced out by the next start."""
     if sys.platform != "linux":
         return
     libc = ctypes.CDLL(None, use_errno=True)
@@ -65,7 +65,8 @@ def die_with(parent: int) -> None:
 
 
 def serve(work: list[ChildWork], num_parallel: int) -> ChildWork | None:
-    """Carry the pieces out. Comes back twice: in each forked process with its piece, at last here with None."""
+    """Carry the pieces out. Comes back twice: in each forked process with its piece, at last here with
+    None."""
     for module in dict.fromkeys(name for piece in work for name in piece.preload):
         with contextlib.suppress(ModuleNotFoundError):  # who needs it says so
             importlib.import_module(module)

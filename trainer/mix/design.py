@@ -1,4 +1,5 @@
-"""Which mixtures an ablation runs: corners, uniform, natural, drawn ones, replicates, and some that are held out."""
+"""Which mixtures an ablation runs: corners, uniform, natural, drawn ones, replicates, and some that are held
+out."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ class Point:
 
 
 def make_design(space: Space, table: MixTable, seed: int, mixture_block: int) -> tuple[Point, ...]:
-    """Every run of the ablation, a function of its arguments. RecipeError where there are too few runs for any law, or
-    too few mixtures that differ."""
+    """Every run of the ablation, a function of its arguments. RecipeError where there are too few runs for
+    any law, or too few mixtures that differ."""
     least = int((space.upper > 0).sum()) + 2
     if table.runs < least:
         raise RecipeError(
@@ -51,7 +52,8 @@ def make_design(space: Space, table: MixTable, seed: int, mixture_block: int) ->
             break
     else:
         raise RecipeError(
-            f"mix.runs = {table.runs} and mix.held_out = {table.held_out}: only {len(chosen)} mixtures within "
+            f"mix.runs = {table.runs} and mix.held_out = {table.held_out}: only {len(chosen)} mixtures within"
+            f" "
             f"mix.caps and mix.floors differ by {_NEAR}; ask for fewer or widen the bounds"
         )
     roles: list[Role] = [role for role, _ in chosen[: table.runs]] + ["held_out"] * table.held_out
@@ -78,8 +80,8 @@ def _candidates(space: Space, table: MixTable, seed: int) -> Iterator[tuple[Role
 
 
 def snap(mixture: Floats, space: Space, mixture_block: int) -> Floats:
-    """The mixture in whole sequences of the block, within the bounds where any are; shares below one sequence become 0,
-    or one where they have a floor. RecipeError where the block is shorter than the sources need."""
+    """The mixture in whole sequences of the block, within the bounds where any are; shares below one sequence
+    become 0, or one where they have a floor. RecipeError where the block is shorter than the sources need."""
     small = mixture * mixture_block < 1.0
     ones = (small & (space.lower > 0)).astype(np.float64)
     kept, left = np.where(small, 0.0, mixture), mixture_block - int(ones.sum())
@@ -90,16 +92,20 @@ def snap(mixture: Floats, space: Space, mixture_block: int) -> Floats:
         sequences = "1 sequence" if mixture_block == 1 else f"{mixture_block} sequences"
         raise RecipeError(
             f"a mixture block of {sequences} is too short for {int((space.upper > 0).sum())} sources: raise "
-            "train.order.mixture_block and, since the block of a proxy is no longer than its run, mix.proxy.tokens"
+            "train.order.mixture_block and, since the block of a proxy is no longer than its run,"
+            " mix.proxy.tokens"
         ) from error
     counts = ones + np.array([count for _, count in quantised], dtype=np.float64)
     return _within(counts, ones + kept / kept.sum() * left, space, mixture_block) / mixture_block
 
 
 def _within(counts: Floats, quotas: Floats, space: Space, mixture_block: int) -> Floats:
-    """Whole numbers (sources,) of the block that rounding put past floors and caps, moved between them: what that takes
-    or leaves goes one by one to where it is nearest to the quotas. As they are where no whole numbers lie between."""
-    least = np.maximum(np.ceil(space.lower * mixture_block - _ROUNDING), 0.0) + 0.0  # no -0.0, which a recipe shows
+    """Whole numbers (sources,) of the block that rounding put past floors and caps, moved between them: what
+    that takes or leaves goes one by one to where it is nearest to the quotas. As they are where no whole
+    numbers lie between."""
+    least = (
+        np.maximum(np.ceil(space.lower * mixture_block - _ROUNDING), 0.0) + 0.0
+    )  # no -0.0, which a recipe shows
     most = np.floor(space.upper * mixture_block + _ROUNDING)
     if (least > most).any() or least.sum() > mixture_block or most.sum() < mixture_block:
         return counts

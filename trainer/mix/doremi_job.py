@@ -21,8 +21,8 @@ ANSWER: Final = "doremi.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoremiJob:
-    """`recipe`: TOML of a training run of one process whose mixture is even over the sources to weigh; `reference`: URL
-    of a checkpoint of the same model; `sources`: those to weigh, by name."""
+    """`recipe`: TOML of a training run of one process whose mixture is even over the sources to weigh;
+    `reference`: URL of a checkpoint of the same model; `sources`: those to weigh, by name."""
 
     recipe: str
     reference: str
@@ -33,8 +33,8 @@ class DoremiJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`weights`: averaged over the steps; `last`: after the last one; `excess`: of its batch, nats a token; `history`:
-    the weights after some steps, evenly spaced, sources in the order of `weights`."""
+    """`weights`: averaged over the steps; `last`: after the last one; `excess`: of its batch, nats a token;
+    `history`: the weights after some steps, evenly spaced, sources in the order of `weights`."""
 
     weights: dict[str, float]
     last: dict[str, float]
@@ -44,11 +44,13 @@ class Answer:
 
 
 def doremi_job(ablation: Ablation, reference: Point) -> tuple[DoremiJob, Folder]:
-    """The job, and the output that its answer will be in; `reference` is a finished run. Another step size or smoothing
-    is another run; everything else is fixed by the design."""
+    """The job, and the output that its answer will be in; `reference` is a finished run. Another step size or
+    smoothing is another run; everything else is fixed by the design."""
     table, space = ablation.table.doremi, ablation.space
     is_open = space.upper > 0
-    even = snap(is_open / is_open.sum(), _without_bounds(space), mixture_block(ablation.recipe, ablation.table))
+    even = snap(
+        is_open / is_open.sum(), _without_bounds(space), mixture_block(ablation.recipe, ablation.table)
+    )
     point = Point(
         name=f"doremi-{table.step_size:g}-{table.smoothing:g}",
         role="uniform",
@@ -77,8 +79,8 @@ def read_answer(output: Folder) -> Answer | None:
 
 
 def trainable(ablation: Ablation, answer: Answer) -> dict[str, float]:
-    """The averaged weights as a mixture that `[[train.mixture]]` takes: whole sequences of the block, 0 for a source
-    that is only evaluated."""
+    """The averaged weights as a mixture that `[[train.mixture]]` takes: whole sequences of the block, 0 for a
+    source that is only evaluated."""
     space = ablation.space
     weights = np.array([answer.weights.get(source, 0.0) for source in space.sources])
     return space.named(snap(weights, _without_bounds(space), ablation.goal().mixture_block))

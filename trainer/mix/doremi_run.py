@@ -1,8 +1,8 @@
-"""DoReMi's second run: a proxy trained on all sources alike, its loss weighted by what the reference does better.
+"""DoReMi's second run: a proxy trained on all sources alike, its loss weighted by what the reference does
+better.
 
-One process. It goes on from its newest checkpoint, which holds the weights of every step so far. The answer is
-published as doremi.json in the run's output.
-"""
+One process. It goes on from its newest checkpoint, which holds the weights of every step so far. The answer
+is published as doremi.json in the run's output."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ _SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoremiParts:
-    """What the run is made of, from its first step to its last. `history` (steps, sources) and `excess` (sources,) are
-    written in place and kept in checkpoints; `number`: the feed's number of each source of the job; `control`: a gloo
-    group."""
+    """What the run is made of, from its first step to its last. `history` (steps, sources) and `excess`
+    (sources,) are written in place and kept in checkpoints; `number`: the feed's number of each source of the
+    job; `control`: a gloo group."""
 
     job: DoremiJob
     recipe: TrainRecipe
@@ -75,7 +75,8 @@ class DoremiParts:
 
 
 def run_job(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
-    """Run or continue the job; whether it is finished and its answer published. Errors as `trainer.loop.train`."""
+    """Run or continue the job; whether it is finished and its answer published. Errors as
+    `trainer.loop.train`."""
     recipe = parse_table(TrainRecipe, tomllib.loads(job.recipe))
     process = join_process_group(1, recipe.train.faults.watchdog_seconds)
     began_at = time.time()
@@ -121,7 +122,8 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
 
 
 def _every(table: TrainTable) -> int:
-    """Steps between checkpoints. RecipeError where the run would have to find them itself, which a proxy does not."""
+    """Steps between checkpoints. RecipeError where the run would have to find them itself, which a proxy does
+    not."""
     if table.checkpoint.every == "auto":
         raise RecipeError(
             'train.checkpoint.every = "auto": expected a number of steps for a proxy of doremi',
@@ -131,7 +133,8 @@ def _every(table: TrainTable) -> int:
 
 
 def _load_state(run: DoremiParts, joined: Joined) -> None:
-    """The reference's weights; the proxy's state from the newest checkpoint, or those that its run begins with."""
+    """The reference's weights; the proxy's state from the newest checkpoint, or those that its run begins
+    with."""
     reference = Folder(run.job.reference)
     check_together(reference, run.control)
     load_weights(reference, run.reference.parameters(), run.reference.buffers(), None)
@@ -207,7 +210,8 @@ def _measure(run: DoremiParts, micro_batches: Sequence[DeviceRows]) -> Floats:
 
 
 def _descend(run: DoremiParts, step: int, micro_batches: Sequence[DeviceRows], weights: Floats) -> None:
-    """One update on Σ weight · mean loss of the source's tokens in the batch; experts are evened out as in any run."""
+    """One update on Σ weight · mean loss of the source's tokens in the batch; experts are evened out as in
+    any run."""
     share = torch.zeros(len(run.data.sources), dtype=torch.float32, device=run.process.device)
     share[run.number] = torch.from_numpy(weights).to(share)
     counts = torch.zeros_like(share)
@@ -251,7 +255,9 @@ def token_losses(model: ParallelModel, micro: MicroBatch) -> Tensor:
     """The loss of each token, (B, T) in float32; 0 where the label is ignored."""
     labels_BT = micro.rows.labels_BT
     logits_BTV = model.forward(micro).float()
-    losses = F.cross_entropy(logits_BTV.flatten(0, 1), labels_BT.flatten(), reduction="none", ignore_index=IGNORED)
+    losses = F.cross_entropy(
+        logits_BTV.flatten(0, 1), labels_BT.flatten(), reduction="none", ignore_index=IGNORED
+    )
     return losses.view(labels_BT.shape)
 
 

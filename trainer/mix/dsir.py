@@ -1,4 +1,5 @@
-"""DSIR: choose documents by how much likelier their n-grams are in a target than in the whole (2302.03169)."""
+"""DSIR: choose documents by how much likelier their n-grams are in a target than in the whole
+(2302.03169)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _WORD: Final = re.compile(r"\w+|[^\w\s]+")
 
 @lru_cache(maxsize=1 << 20)
 def bucket(ngram: str) -> int:
-    """The bucket of a word or of two words with a space between: the whole SHA-256 as an integer modulo BUCKETS."""
+    """The bucket of a word or of two words with a space between: the whole SHA-256 as an integer modulo
+    BUCKETS."""
     # A line of JSON may hold half of a surrogate pair, which strict UTF-8 has no bytes for.
     return int(hashlib.sha256(ngram.encode("utf-8", "surrogatepass")).hexdigest(), 16) % BUCKETS
 
@@ -53,15 +55,16 @@ def log_ratio(target: Floats, raw: Floats) -> Floats:
 
 
 def log_weights(texts: Iterable[str], ratio: Floats) -> tuple[Floats, Floats]:
-    """Each document's log importance weight Σ count · ratio, not normalised, and its number of n-grams: (n,) each."""
+    """Each document's log importance weight Σ count · ratio, not normalised, and its number of n-grams: (n,)
+    each."""
     rows = [(float(counts @ ratio), float(counts.sum())) for counts in map(features, texts)]
     both = np.array(rows, dtype=np.float64).reshape(-1, 2)
     return both[:, 0], both[:, 1]
 
 
 def gumbel_top_k(weights: Floats, k: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The numbers of `k` documents drawn without replacement in proportion to exp(weights), rising. ValueError if there
-    are fewer."""
+    """The numbers of `k` documents drawn without replacement in proportion to exp(weights), rising.
+    ValueError if there are fewer."""
     if not 0 < k <= len(weights):
         raise ValueError(f"{k} documents of {len(weights)} were asked for: expected 1 to {len(weights)}")
     noisy = weights + np.random.default_rng(seed).gumbel(size=len(weights))
@@ -75,7 +78,8 @@ def effective_sample_size(weights: Floats) -> float:
 
 
 def length_effect(weights: Floats, lengths: Floats) -> float | None:
-    """Correlation of log weight and number of n-grams: near −1 or 1, the choice is one by length. None if constant."""
+    """Correlation of log weight and number of n-grams: near −1 or 1, the choice is one by length. None if
+    constant."""
     if weights.std() == 0 or lengths.std() == 0:
         return None
     return float(np.corrcoef(weights, lengths)[0, 1])

@@ -1,4 +1,5 @@
-"""Which mixture of known distributions a target looks like most: maximum likelihood by expectation maximisation."""
+"""Which mixture of known distributions a target looks like most: maximum likelihood by expectation
+maximisation."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ _ENOUGH: Final = 1e-9
 
 
 def smoothed(counts: Floats, share: float = 1e-3) -> Floats:
-    """Unigram distributions (domains, words) of counts, each with a `share` of all domains' pooled counts, so that no
-    word of any domain is impossible in another."""
+    """Unigram distributions (domains, words) of counts, each with a `share` of all domains' pooled counts, so
+    that no word of any domain is impossible in another."""
     pooled = counts.sum(axis=0) / counts.sum()
     own = counts / counts.sum(axis=1, keepdims=True)
     mixed: Floats = (1.0 - share) * own + share * pooled
@@ -23,7 +24,8 @@ def smoothed(counts: Floats, share: float = 1e-3) -> Floats:
 
 def fit_mixture(target: Floats, domains: Floats) -> Floats:
     """Shares (domains,) that make the target's counts (words,) likeliest under Σ share · domain; `domains` is
-    (domains, words), rows sum to one. Words that no domain has are left out. ValueError where that leaves none.
+    (domains, words), rows sum to one. Words that no domain has are left out. ValueError where that leaves
+    none.
 
     The likelihood is concave in the shares, so that the end does not depend on the start."""
     seen = (domains.sum(axis=0) > 0) & (target > 0)

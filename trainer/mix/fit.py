@@ -1,4 +1,5 @@
-"""How well a model ranks mixtures: on runs it has not seen, with intervals, and always beside trivial baselines."""
+"""How well a model ranks mixtures: on runs it has not seen, with intervals, and always beside trivial
+baselines."""
 
 from __future__ import annotations
 
@@ -49,14 +50,16 @@ class Judgement:
 
 
 def judge(train: Swarm, test: Swarm | None, asked: Judgement) -> Fit:
-    """Fit on `train`, score on `test`, or where there is none on folds left out in turn. RecipeError for a target that
-    no run has, a test set with other columns, or too few runs."""
+    """Fit on `train`, score on `test`, or where there is none on folds left out in turn. RecipeError for a
+    target that no run has, a test set with other columns, or too few runs."""
     target = train.column(asked.target)
     fit = fitter(asked.model, train.num_runs, len(train.sources), asked.force)
     if test is not None:
         check_fits(train, test)
     elif train.num_runs < 3:
-        raise RecipeError(f"{train.num_runs} runs cannot be left out in turn: expected at least 3, or a test set")
+        raise RecipeError(
+            f"{train.num_runs} runs cannot be left out in turn: expected at least 3, or a test set"
+        )
     own = train.own_source(target)
     trivial: dict[str, Fitter] = {"mean": mean, "stratified": stratified, "natural": natural, "best": best}
     if own is not None:
@@ -82,7 +85,8 @@ def _score(fit: Fitter, train: Swarm, test: Swarm | None, target: int, seed: int
 
 
 def left_out(fit: Fitter, weights: Floats, losses: Floats, seed: int = 0) -> Floats:
-    """The prediction for each run by a model fitted without it: ten folds, or one a run where there are fewer."""
+    """The prediction for each run by a model fitted without it: ten folds, or one a run where there are
+    fewer."""
     num = len(losses)
     fold = np.random.default_rng(seed).permutation(num) % min(_FOLDS, num)
     predicted = np.empty(num)
@@ -114,5 +118,7 @@ def _spearman(left: Floats, right: Floats) -> Floats:
     left, right = rankdata(left, axis=1), rankdata(right, axis=1)
     left, right = left - left.mean(axis=1, keepdims=True), right - right.mean(axis=1, keepdims=True)
     norm = np.sqrt((left**2).sum(axis=1) * (right**2).sum(axis=1))
-    correlation: Floats = np.divide((left * right).sum(axis=1), norm, out=np.full(len(left), np.nan), where=norm > 0)
+    correlation: Floats = np.divide(
+        (left * right).sum(axis=1), norm, out=np.full(len(left), np.nan), where=norm > 0
+    )
     return correlation

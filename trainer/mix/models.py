@@ -13,8 +13,8 @@ from lineage.recipe import RecipeError
 from trainer.mix.swarm import Floats
 
 LEAST_RUNS_LIGHTGBM: Final = 100
-"""Below this, trees rank mixtures worse than a line through the logarithm does: with 64 runs of the RegMix table
-Spearman is 0.87 against 0.94."""
+"""Below this, trees rank mixtures worse than a line through the logarithm does: with 64 runs of the RegMix
+table Spearman is 0.87 against 0.94."""
 _RIDGE: Final = 1e-6
 _RIDGES: Final = (1e-4, 1e-3, 1e-2)
 
@@ -27,7 +27,8 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Centre:
-    """Loss as a line over the total variation distance from one mixture: what choosing that mixture assumes."""
+    """Loss as a line over the total variation distance from one mixture: what choosing that mixture
+    assumes."""
 
     mixture: Floats
     intercept: float
@@ -120,9 +121,12 @@ def fit_linear(weights: Floats, losses: Floats) -> Model:
 
 def fit_log_linear(weights: Floats, losses: Floats, trust: Floats | None = None) -> Model:
     """The mixing law by Levenberg-Marquardt from several floors; the best end is kept. A trace of ridge makes
-    the exponents of sources that no run holds finite. `trust` (runs,): how much each run's squared error counts."""
+    the exponents of sources that no run holds finite. `trust` (runs,): how much each run's squared error
+    counts."""
     roots = np.ones(len(losses)) if trust is None else np.sqrt(trust)
-    starts = [_log_linear_from(weights, losses, roots, float(losses.min()) * share) for share in (0.5, 0.8, 0.95)]
+    starts = [
+        _log_linear_from(weights, losses, roots, float(losses.min()) * share) for share in (0.5, 0.8, 0.95)
+    ]
     return min(starts, key=lambda model: float(((roots * (model.predict(weights) - losses)) ** 2).sum()))
 
 
@@ -140,14 +144,20 @@ def _log_linear_from(weights: Floats, losses: Floats, roots: Floats, floor: floa
         return np.vstack((roots[:, None] * slopes, np.column_stack((np.zeros(num), ridge * np.eye(num)))))
 
     found = least_squares(
-        residuals, np.concatenate(([floor], first)), jac=jacobian, method="trf", xtol=1e-8, ftol=1e-8, max_nfev=300
+        residuals,
+        np.concatenate(([floor], first)),
+        jac=jacobian,
+        method="trf",
+        xtol=1e-8,
+        ftol=1e-8,
+        max_nfev=300,
     )
     return LogLinear(floor=float(found.x[0]), exponents=found.x[1:])
 
 
 def fit_quadratic(weights: Floats, losses: Floats) -> Model:
-    """Ridge over Scheffé's products (not over the shares), as strong as predicts left-out runs best: with few runs most
-    products are unknown, and a free fit puts its optimum where nothing was measured."""
+    """Ridge over Scheffé's products (not over the shares), as strong as predicts left-out runs best: with few
+    runs most products are unknown, and a free fit puts its optimum where nothing was measured."""
     terms = _scheffe(weights)
     penalty = np.diag((np.arange(terms.shape[1]) >= weights.shape[1]).astype(np.float64)) * len(losses)
     best_error, best_coefficients = np.inf, np.zeros(terms.shape[1])
@@ -168,7 +178,9 @@ def fit_gaussian_process(weights: Floats, losses: Floats) -> Model:
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     kernel = ConstantKernel(1.0, (1e-2, 1e4)) * RBF(1.0, (1e-2, 1e2)) + WhiteKernel(1e-2, (1e-8, 1.0))
-    return cast(Model, GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(weights, losses))
+    return cast(
+        Model, GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(weights, losses)
+    )
 
 
 def fit_lightgbm(weights: Floats, losses: Floats) -> Model:
@@ -176,7 +188,13 @@ def fit_lightgbm(weights: Floats, losses: Floats) -> Model:
     from lightgbm import LGBMRegressor
 
     trees = LGBMRegressor(
-        n_estimators=1000, learning_rate=0.01, reg_lambda=0.1, random_state=42, n_jobs=1, verbose=-1, deterministic=True
+        n_estimators=1000,
+        learning_rate=0.01,
+        reg_lambda=0.1,
+        random_state=42,
+        n_jobs=1,
+        verbose=-1,
+        deterministic=True,
     )
     return _Trees(trees=trees.fit(weights, losses))
 
@@ -210,7 +228,8 @@ SLOW_MODELS: Final = ("gaussian_process", "lightgbm")
 
 
 def least_runs(name: str, num_sources: int) -> int:
-    """The fewest runs that a model may be fitted on: one more than it has parameters, and LEAST_RUNS_LIGHTGBM."""
+    """The fewest runs that a model may be fitted on: one more than it has parameters, and
+    LEAST_RUNS_LIGHTGBM."""
     fixed = {"lightgbm": LEAST_RUNS_LIGHTGBM, "least_squares": num_sources + 1, "log_linear": num_sources + 2}
     terms = num_sources * (num_sources + 1) // 2
     return (fixed | {"quadratic": terms + 1, "gaussian_process": 5}).get(name, 3)
@@ -232,7 +251,9 @@ def fitter(name: str, num_runs: int, num_sources: int, force: bool = False) -> F
 def _centre(mixture: Floats, weights: Floats, losses: Floats) -> Centre:
     distance = _distance(weights, mixture)
     spread = float(distance.var())
-    slope = float(((distance - distance.mean()) * (losses - losses.mean())).mean()) / spread if spread else 0.0
+    slope = (
+        float(((distance - distance.mean()) * (losses - losses.mean())).mean()) / spread if spread else 0.0
+    )
     slope = max(slope, 0.0)
     return Centre(mixture=mixture, intercept=float(losses.mean() - slope * distance.mean()), slope=slope)
 

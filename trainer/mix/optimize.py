@@ -1,4 +1,5 @@
-"""The mixture that fitted models like best within the bounds, and the regret that their uncertainty allows."""
+"""The mixture that fitted models like best within the bounds, and the regret that their uncertainty
+allows."""
 
 from __future__ import annotations
 
@@ -31,9 +32,9 @@ Objective = Callable[[Floats], Floats]
 class Goal:
     """What to minimise: Σ target_weights · predicted losses + kl · KL(w ‖ prior), in nats.
 
-    `target_weights`: (targets,), summing to one; `budget_tokens`: 0 for no count of epochs; `smooth`: whether the
-    model has slopes (trees have none: the mean of the best candidates is taken, as RegMix does); `near`: fits the model
-    again, each run counting by how near it is to the choice."""
+    `target_weights`: (targets,), summing to one; `budget_tokens`: 0 for no count of epochs; `smooth`: whether
+    the model has slopes (trees have none: the mean of the best candidates is taken, as RegMix does); `near`:
+    fits the model again, each run counting by how near it is to the choice."""
 
     target_weights: Floats
     kl: float = 0.0
@@ -45,18 +46,21 @@ class Goal:
     seed: int = 0
 
     def for_model(self, model: str) -> Goal:
-        """This goal for a model of that name. The mixing law is fitted twice: it is not quite true, but more nearly so
-        in a part of the mixtures. The others bend as they must, and hold only within the mixtures that they were fitted
-        to."""
-        return replace(self, smooth=model != "lightgbm", near=fit_log_linear if model == "log_linear" else None)
+        """This goal for a model of that name. The mixing law is fitted twice: it is not quite true, but more
+        nearly so in a part of the mixtures. The others bend as they must, and hold only within the mixtures
+        that they were fitted to."""
+        return replace(
+            self, smooth=model != "lightgbm", near=fit_log_linear if model == "log_linear" else None
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A recommended mixture. Losses in nats: `predicted` by the models that chose it, `natural` and `uniform` by models
-    fitted near each in the same way (or by the same models, where the goal knows no such way). `regret`: predicted loss
-    above that of the mixture that models of resampled runs choose for the same goal, mean and 95th percentile; `epochs`
-    and `token_value` (new tokens are worth 1) by source under the budget."""
+    """A recommended mixture. Losses in nats: `predicted` by the models that chose it, `natural` and `uniform`
+    by models fitted near each in the same way (or by the same models, where the goal knows no such way).
+    `regret`: predicted loss above that of the mixture that models of resampled runs choose for the same goal,
+    mean and 95th percentile; `epochs` and `token_value` (new tokens are worth 1) by source under the
+    budget."""
 
     weights: dict[str, float]
     predicted: float
@@ -79,15 +83,15 @@ def mixture_toml(weights: dict[str, float]) -> str:
 
 
 def recommend(space: Space, swarm: Swarm, fit: Fitter, goal: Goal) -> Choice:
-    """Fit one model a target on all runs, choose, then fit on resampled runs for interval and regret. RecipeError where
-    the budget leaves no mixture."""
+    """Fit one model a target on all runs, choose, then fit on resampled runs for interval and regret.
+    RecipeError where the budget leaves no mixture."""
     space = bounded(space, goal)
     models, found = settle(space, swarm, fit, goal)
     shares = snap(found, space, goal.mixture_block)
     predicted, regrets = _resampled(space, swarm, fit, goal, shares)
     both = space.project(np.stack((space.prior, np.where(space.upper > 0, 1.0, 0.0))))
-    # Each by models as near to it as those of the choice are to the choice: the law fitted to all runs alike is off by
-    # more than most gains, in another way at each mixture.
+    # Each by models as near to it as those of the choice are to the choice: the law fitted to all runs alike
+    # is off by more than most gains, in another way at each mixture.
     natural, uniform = (
         _loss_at(mixture, models if goal.near is None else _fit_near(swarm, goal.near, mixture), space, goal)
         for mixture in both
@@ -111,15 +115,17 @@ def bounded(space: Space, goal: Goal) -> Space:
     if not goal.budget_tokens:
         return space
     upper = np.minimum(space.upper, goal.max_epochs * space.epoch_tokens / goal.budget_tokens)
-    check_bounds(space.sources, space.lower, upper, f"{goal.max_epochs:g} epochs under {goal.budget_tokens:,} tokens")
+    check_bounds(
+        space.sources, space.lower, upper, f"{goal.max_epochs:g} epochs under {goal.budget_tokens:,} tokens"
+    )
     return replace(space, upper=upper)
 
 
 def settle(
     space: Space, swarm: Swarm, fit: Fitter, goal: Goal, starts: Sequence[Floats] = ()
 ) -> tuple[list[Model], Floats]:
-    """Fit, choose, and the models that chose. Where the goal says how to fit `near` a choice, that is done, and chosen
-    once more by those models."""
+    """Fit, choose, and the models that chose. Where the goal says how to fit `near` a choice, that is done,
+    and chosen once more by those models."""
     models = fit_all(fit, swarm)
     found = choose(space, objective_of(models, space, goal), goal, starts)
     if goal.near is None:
@@ -135,8 +141,8 @@ def _fit_near(swarm: Swarm, near: TrustingFitter, mixture: Floats) -> list[Model
 
 
 def _nearness(weights: Floats, mixture: Floats) -> Floats:
-    """How much each run (runs, sources) says about what is near a mixture: a Gaussian of its total variation distance,
-    and nothing of the farther half where the nearer one has runs enough for a fit by itself."""
+    """How much each run (runs, sources) says about what is near a mixture: a Gaussian of its total variation
+    distance, and nothing of the farther half where the nearer one has runs enough for a fit by itself."""
     distances = np.abs(weights - mixture).sum(axis=1) / 2
     median = float(np.median(distances))
     trust: Floats = np.exp(-((distances / max(_REACH * median, 1e-9)) ** 2) / 2)
@@ -147,11 +153,14 @@ def _nearness(weights: Floats, mixture: Floats) -> Floats:
 
 
 def choose(space: Space, objective: Objective, goal: Goal, starts: Sequence[Floats] = ()) -> Floats:
-    """The allowed mixture with the least objective: of candidates drawn over the whole space, the mean of the best
-    where the model has no slopes, else the end of a constrained descent (SLSQP) from the best few and `starts`."""
+    """The allowed mixture with the least objective: of candidates drawn over the whole space, the mean of the
+    best where the model has no slopes, else the end of a constrained descent (SLSQP) from the best few and
+    `starts`."""
     rng = np.random.default_rng(goal.seed)
     half = _CANDIDATES // 2
-    candidates = np.vstack((draw(space, half, rng, round_prior=True), draw(space, half, rng, round_prior=False)))
+    candidates = np.vstack(
+        (draw(space, half, rng, round_prior=True), draw(space, half, rng, round_prior=False))
+    )
     order = np.argsort(objective(candidates), kind="stable")
     if not goal.smooth:
         mean: Floats = candidates[order[:_TOP]].mean(axis=0)
@@ -232,7 +241,9 @@ def resampled(swarm: Swarm, goal: Goal) -> Iterator[Swarm]:
         yield replace(swarm, weights=swarm.weights[rows], losses=swarm.losses[rows])
 
 
-def _resampled(space: Space, swarm: Swarm, fit: Fitter, goal: Goal, shares: Floats) -> tuple[list[float], list[float]]:
+def _resampled(
+    space: Space, swarm: Swarm, fit: Fitter, goal: Goal, shares: Floats
+) -> tuple[list[float], list[float]]:
     """Predicted loss of `shares` and its regret, by models of resampled runs."""
     predicted, regrets = [], []
     for runs in resampled(swarm, goal):

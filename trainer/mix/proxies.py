@@ -1,7 +1,7 @@
 """The proxy runs of an ablation: the training recipe of each, and the results that they leave.
 
-Under `<train.output>/mix`: design.json, runs/<name>/ (training outputs), results/<name>.json; once all are done
-results.csv (one row a run), and weights.csv and losses.csv as `mix fit --weights --losses` reads them.
+Under `<train.output>/mix`: design.json, runs/<name>/ (training outputs), results/<name>.json; once all are
+done results.csv (one row a run), and weights.csv and losses.csv as `mix fit --weights --losses` reads them.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class AblationError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyResult:
-    """A finished proxy run. `losses`: its last validation loss by source, nats; `tokens`: trained on; `seconds`: of its
-    training steps, those of attempts that were killed included."""
+    """A finished proxy run. `losses`: its last validation loss by source, nats; `tokens`: trained on;
+    `seconds`: of its training steps, those of attempts that were killed included."""
 
     name: str
     role: str
@@ -72,7 +72,8 @@ class ProxyResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ablation:
-    """An ablation as its recipe describes it. `model`: of the proxies. `num_held_out`: sequences by source."""
+    """An ablation as its recipe describes it. `model`: of the proxies. `num_held_out`: sequences by
+    source."""
 
     recipe: TrainRecipe
     table: MixTable
@@ -104,14 +105,17 @@ class Ablation:
 
     @property
     def flops_per_run(self) -> float:
-        """Of a proxy run with its validation, which goes forward only: a third of what training on a token takes."""
+        """Of a proxy run with its validation, which goes forward only: a third of what training on a token
+        takes."""
         return self.flops_per_token * (self.tokens + self.validation_tokens / 3)
 
     @property
     def validation_tokens(self) -> int:
         """Held-out tokens, of all sources, that a proxy run is judged on."""
         most = math.ceil(self.most_validated / self.recipe.train.seq_len)
-        return sum(num_validated(held, most) for held in self.num_held_out.values()) * self.recipe.train.seq_len
+        return (
+            sum(num_validated(held, most) for held in self.num_held_out.values()) * self.recipe.train.seq_len
+        )
 
     @property
     def most_validated(self) -> int:
@@ -120,8 +124,8 @@ class Ablation:
         return given or max(self.tokens // len(self.num_held_out), _FEWEST_VALIDATED)
 
     def proxy(self, point: Point) -> TrainRecipe:
-        """The training recipe of one run: one process, the proxy's model and rate, the point's mixture and seed. Where
-        it runs is no part of it: an ablation may move to another machine."""
+        """The training recipe of one run: one process, the proxy's model and rate, the point's mixture and
+        seed. Where it runs is no part of it: an ablation may move to another machine."""
         train, proxy = self.recipe.train, self.table.proxy
         optimizer = replace(
             train.optimizer,
@@ -136,8 +140,8 @@ class Ablation:
             seed=point.seed,
             workers=None,
             parallel=ParallelTable(),
-            # Tensor parallel's exchanges, of which one process has none. The rest of [train.overlap] changes nothing of
-            # a proxy but would change the fingerprint of ablations that are under way.
+            # Tensor parallel's exchanges, of which one process has none. The rest of [train.overlap] changes
+            # nothing of a proxy but would change the fingerprint of ablations that are under way.
             overlap=replace(train.overlap, async_tp=False),
             # Layers with experts are not compiled; the recipe's own model may have none.
             compile=train.compile and self.model.experts is None,
@@ -176,12 +180,15 @@ class Ablation:
 
 
 def open_ablation(recipe: TrainRecipe) -> Ablation:
-    """The ablation of a training recipe with `[mix]`. RecipeError where the recipe asks for what cannot be."""
+    """The ablation of a training recipe with `[mix]`. RecipeError where the recipe asks for what cannot
+    be."""
     if recipe.mix is None:
         raise RecipeError("the recipe has no [mix]: add at least an empty one, its keys have defaults")
     check_outside("train.output", recipe.train.output, is_folder=True)
     if recipe.train.validation == 0:
-        raise RecipeError("train.validation = 0: mixtures are judged by validation loss; hold out some, such as 0.05")
+        raise RecipeError(
+            "train.validation = 0: mixtures are judged by validation loss; hold out some, such as 0.05"
+        )
     corpus = open_corpus(recipe.train.outs)
     space = make_space(_tokens(corpus), recipe.mix, _epoch_tokens(corpus, recipe))
     try:
@@ -208,8 +215,8 @@ def open_ablation(recipe: TrainRecipe) -> Ablation:
 
 
 def _check_first_weights(train: TrainTable, config: ModelConfig) -> None:
-    """RecipeError unless `train.init_from` holds weights of the proxies' model. (They do not begin with random weights
-    instead: what a trained model still learns from is another question.)"""
+    """RecipeError unless `train.init_from` holds weights of the proxies' model. (They do not begin with
+    random weights instead: what a trained model still learns from is another question.)"""
     if train.init_from is None:
         return
     folder = Folder(train.init_from)
@@ -218,7 +225,9 @@ def _check_first_weights(train: TrainTable, config: ModelConfig) -> None:
         return
     described = from_hugging_face(json.loads(folder.read("config.json")), where=folder.at("config.json"))
     if replace(described, vocab_size=config.vocab_size) != config:
-        raise RecipeError(f"train.init_from = {train.init_from!r} holds weights of another model: name its config.json")
+        raise RecipeError(
+            f"train.init_from = {train.init_from!r} holds weights of another model: name its config.json"
+        )
 
 
 def _tokens(corpus: Corpus) -> dict[str, int]:
@@ -246,8 +255,8 @@ def mixture_block(recipe: TrainRecipe, table: MixTable) -> int:
 
 
 def write_design(ablation: Ablation) -> bool:
-    """Publish the design once; whether it was new. RecipeError where another one is there already and a run of it has
-    begun; before, the new one takes its place. Called by who holds the ablation's folder."""
+    """Publish the design once; whether it was new. RecipeError where another one is there already and a run
+    of it has begun; before, the new one takes its place. Called by who holds the ablation's folder."""
     if is_designed(ablation):
         return False
     points = [asdict(point) for point in ablation.points]
@@ -263,15 +272,16 @@ def write_design(ablation: Ablation) -> bool:
 
 
 def is_designed(ablation: Ablation) -> bool:
-    """Whether its design is published. RecipeError, which names the keys that differ, where another one is and a run of
-    it has begun."""
+    """Whether its design is published. RecipeError, which names the keys that differ, where another one is
+    and a run of it has begun."""
     folder = ablation.folder
     if not folder.exists(_DESIGN):
         return False
     held, run = json.loads(folder.read(_DESIGN)), ablation.recipe.run.name
     if held.get("run", run) != run:  # earlier releases did not write it down; it is in the fingerprint too
         raise RecipeError(
-            f"run.name = {run!r}: {folder.at(_DESIGN)} is of the run {held['run']!r}: give that run.name to go on with"
+            f"run.name = {run!r}: {folder.at(_DESIGN)} is of the run {held['run']!r}: give that run.name to"
+            f" go on with"
             " it, or another train.output to begin a run",
             "run.name",
         )
@@ -280,8 +290,10 @@ def is_designed(ablation: Ablation) -> bool:
         if not begun and not folder.names("results"):
             return False
         raise RecipeError(
-            f"{folder.at(_DESIGN)} is of another design, of which {len(folder.names('results'))} runs are done and"
-            f" {len(begun)} begun: {_changed(ablation, held)}. Restore them, or take another train.output and run.name"
+            f"{folder.at(_DESIGN)} is of another design, of which {len(folder.names('results'))} runs are"
+            f" done and"
+            f" {len(begun)} begun: {_changed(ablation, held)}. Restore them, or take another train.output and"
+            f" run.name"
         )
     return True
 
@@ -297,9 +309,14 @@ def _changed(ablation: Ablation, held: Mapping[str, Any]) -> str:
 
 
 def _shaping_keys(ablation: Ablation) -> dict[str, Any]:
-    """The keys that its runs are a function of: those of [mix] that draw them, and what a proxy takes of [train]."""
+    """The keys that its runs are a function of: those of [mix] that draw them, and what a proxy takes of
+    [train]."""
     proxy = as_plain(ablation.proxy(ablation.points[0]).train)
-    own = {name: value for name, value in proxy.items() if name not in ("output", "mixture", "seed", "steps", "model")}
+    own = {
+        name: value
+        for name, value in proxy.items()
+        if name not in ("output", "mixture", "seed", "steps", "model")
+    }
     mix = {name: value for name, value in as_plain(ablation.table).items() if name in _DRAWN_BY}
     return {"seed": ablation.recipe.seed, "train": own, "mix": mix}
 
@@ -319,12 +336,17 @@ def publish_result(ablation: Ablation, point: Point) -> ProxyResult:
     """The result of a run that has ended, published. AblationError where it has none."""
     reports = read_reports(ablation.output(point))
     validations = [
-        report.validation_loss for report in reports if report.step == ablation.steps - 1 and report.validation_loss
+        report.validation_loss
+        for report in reports
+        if report.step == ablation.steps - 1 and report.validation_loss
     ]
-    missing = [source for source in ablation.space.sources if not validations or validations[-1].get(source) is None]
+    missing = [
+        source for source in ablation.space.sources if not validations or validations[-1].get(source) is None
+    ]
     if missing:
         raise AblationError(
-            f"proxy run {point.name} has no validation loss of {', '.join(missing)}: it was stopped or diverged, or "
+            f"proxy run {point.name} has no validation loss of {', '.join(missing)}: it was stopped or"
+            f" diverged, or "
             "train.validation holds out no sequence of a source so small. The same call continues"
         )
     result = ProxyResult(
@@ -346,11 +368,13 @@ def _result_file(point: Point) -> str:
 
 
 def results(ablation: Ablation) -> tuple[ProxyResult, ...]:
-    """Every result. AblationError while runs are pending, RecipeError where those that are there are of another
-    design."""
+    """Every result. AblationError while runs are pending, RecipeError where those that are there are of
+    another design."""
     left = pending(ablation)
     if not is_designed(ablation) or left:
-        raise AblationError(f"{len(left)} of {len(ablation.points)} runs are not done: call `sluice mix run` first")
+        raise AblationError(
+            f"{len(left)} of {len(ablation.points)} runs are not done: call `sluice mix run` first"
+        )
     return tuple(read_result(ablation, point) for point in ablation.points)
 
 
@@ -383,7 +407,8 @@ def goal_losses(found: Sequence[ProxyResult], goal: Goal) -> Floats:
 
 
 def noise_floor(found: Sequence[ProxyResult], goal: Goal) -> float | None:
-    """Standard deviation of the goal's loss over the natural mixture and its replicates, nats; None without any."""
+    """Standard deviation of the goal's loss over the natural mixture and its replicates, nats; None without
+    any."""
     alike = [result for result in found if result.role in ("natural", "replicate")]
     return float(np.std(goal_losses(alike, goal), ddof=1)) if len(alike) > 1 else None
 

@@ -1,4 +1,5 @@
-"""What an ablation found, as figures for one page: how far to trust the model, what it recommends, what it cost."""
+"""What an ablation found, as figures for one page: how far to trust the model, what it recommends, what it
+cost."""
 
 from __future__ import annotations
 
@@ -12,7 +13,17 @@ from lineage.recipe import RecipeError
 from trainer.mix.design import snap
 from trainer.mix.fit import Score, left_out, score
 from trainer.mix.models import BASELINES, MODELS, SLOW_MODELS, Fitter, fitter, least_runs, mean
-from trainer.mix.optimize import Choice, Goal, bounded, expected, fit_all, objective_of, recommend, resampled, settle
+from trainer.mix.optimize import (
+    Choice,
+    Goal,
+    bounded,
+    expected,
+    fit_all,
+    objective_of,
+    recommend,
+    resampled,
+    settle,
+)
 from trainer.mix.proxies import Ablation, ProxyResult, fitted, goal_losses, noise_floor, results, swarm_of
 from trainer.mix.space import Space
 from trainer.mix.swarm import Floats, Swarm
@@ -34,7 +45,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetFit:
-    """How well the model predicts one target: run by run, in the order of the rows; nats. `weight`: in the goal."""
+    """How well the model predicts one target: run by run, in the order of the rows; nats. `weight`: in the
+    goal."""
 
     target: str
     weight: float
@@ -45,8 +57,8 @@ class TargetFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """The goal's predicted loss as the share of one source changes and the others keep their proportions to each other
-    in the recommended mixture; `low` to `high`: 90 % of models of resampled runs."""
+    """The goal's predicted loss as the share of one source changes and the others keep their proportions to
+    each other in the recommended mixture; `low` to `high`: 90 % of models of resampled runs."""
 
     source: str
     natural: float
@@ -59,8 +71,9 @@ class Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cheaper:
-    """What an ablation of fewer runs would have recommended (its design is the beginning of this one), the loss that
-    its own models `claimed`, and by how much the models of all runs hold its mixture to be `worse`; nats."""
+    """What an ablation of fewer runs would have recommended (its design is the beginning of this one), the
+    loss that its own models `claimed`, and by how much the models of all runs hold its mixture to be `worse`;
+    nats."""
 
     num_runs: int
     weights: dict[str, float]
@@ -80,8 +93,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixReport:
-    """Everything that the page shows. `targets`: weights of the goal; `scores`: of each model on runs it has not seen,
-    the goal's loss; `tokens`: that each source has."""
+    """Everything that the page shows. `targets`: weights of the goal; `scores`: of each model on runs it has
+    not seen, the goal's loss; `tokens`: that each source has."""
 
     name: str
     model: str
@@ -100,8 +113,8 @@ class MixReport:
 
 
 def make_report(ablation: Ablation, model: str) -> MixReport:
-    """The report of a finished ablation. AblationError while runs are pending; RecipeError for a model that is unknown,
-    a baseline, or has too few runs."""
+    """The report of a finished ablation. AblationError while runs are pending; RecipeError for a model that
+    is unknown, a baseline, or has too few runs."""
     found = results(ablation)
     swarm = swarm_of(fitted(found))
     goal = ablation.goal().for_model(model)
@@ -133,10 +146,13 @@ def make_report(ablation: Ablation, model: str) -> MixReport:
 
 
 def _unseen(fit: Fitter, train: Swarm, held: Swarm | None, target: int) -> Floats:
-    """Predictions of one target: for the runs of `train` by models without them, for `held` by one of all `train`."""
+    """Predictions of one target: for the runs of `train` by models without them, for `held` by one of all
+    `train`."""
     losses = train.losses[:, target]
     folds = left_out(fit, train.weights, losses)
-    return folds if held is None else np.concatenate((folds, fit(train.weights, losses).predict(held.weights)))
+    return (
+        folds if held is None else np.concatenate((folds, fit(train.weights, losses).predict(held.weights)))
+    )
 
 
 def _split(found: Sequence[ProxyResult]) -> tuple[list[ProxyResult], Swarm, Swarm | None]:
@@ -145,7 +161,9 @@ def _split(found: Sequence[ProxyResult]) -> tuple[list[ProxyResult], Swarm, Swar
     return [*trained, *held], swarm_of(trained), swarm_of(held) if held else None
 
 
-def _judged(found: Sequence[ProxyResult], goal: Goal, fit: Fitter) -> tuple[tuple[Row, ...], tuple[TargetFit, ...]]:
+def _judged(
+    found: Sequence[ProxyResult], goal: Goal, fit: Fitter
+) -> tuple[tuple[Row, ...], tuple[TargetFit, ...]]:
     runs, train, held = _split(found)
     measured = swarm_of(runs).losses
     fits, total = [], np.zeros(len(runs))
@@ -174,7 +192,8 @@ def _judged(found: Sequence[ProxyResult], goal: Goal, fit: Fitter) -> tuple[tupl
 
 
 def _scores(found: Sequence[ProxyResult], goal: Goal, model: str) -> dict[str, Score]:
-    """Of the goal's loss, on runs that the model has not seen; baselines see the goal's loss and no single target."""
+    """Of the goal's loss, on runs that the model has not seen; baselines see the goal's loss and no single
+    target."""
     runs, train, held = _split(found)
     measured = goal_losses(runs, goal)
     as_one = replace(train, targets=("goal",), losses=(train.losses @ goal.target_weights)[:, None])
@@ -218,8 +237,8 @@ def _responses(space: Space, swarm: Swarm, fit: Fitter, goal: Goal, choice: Choi
 
 
 def _along(space: Space, chosen: Floats, source: int, shares: Floats) -> Floats:
-    """Mixtures (n, sources) with these shares of one source; the others as in `chosen`, or by the prior where it holds
-    nothing else."""
+    """Mixtures (n, sources) with these shares of one source; the others as in `chosen`, or by the prior where
+    it holds nothing else."""
     rest = np.where(np.arange(len(chosen)) == source, 0.0, chosen)
     if rest.sum() == 0:
         rest = np.where(np.arange(len(chosen)) == source, 0.0, space.prior)
@@ -233,7 +252,9 @@ def _cheaper(space: Space, swarm: Swarm, model: str, goal: Goal, choice: Choice)
     whole = objective_of(fit_all(MODELS[model], swarm), space, goal)
     best = whole(np.array([[choice.weights[source] for source in space.sources]]))[0]
     least = least_runs(model, len(swarm.sources))
-    sizes = sorted({int(size) for size in np.linspace(least, swarm.num_runs, _CHEAPER + 1)[:-1]} - {swarm.num_runs})
+    sizes = sorted(
+        {int(size) for size in np.linspace(least, swarm.num_runs, _CHEAPER + 1)[:-1]} - {swarm.num_runs}
+    )
     found = []
     for size in sizes:
         part = replace(swarm, weights=swarm.weights[:size], losses=swarm.losses[:size])
@@ -251,7 +272,8 @@ def _cheaper(space: Space, swarm: Swarm, model: str, goal: Goal, choice: Choice)
 
 
 def optimisable(model: str, swarm: Swarm) -> Fitter:
-    """The way to fit a model that a mixture can be chosen by. RecipeError as `models.fitter`, and for a baseline."""
+    """The way to fit a model that a mixture can be chosen by. RecipeError as `models.fitter`, and for a
+    baseline."""
     if model in BASELINES:
         raise RecipeError(f"--model {model}: it is a baseline, there is nothing to optimise")
     return fitter(model, swarm.num_runs, len(swarm.sources))

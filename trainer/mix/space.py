@@ -13,17 +13,17 @@ from trainer.mix.swarm import Floats
 from trainer.recipe_tables.mixing import MixTable
 
 LARGEST_OVER_PRIOR: Final = 15.0
-"""No share drawn round the prior is above this many times its prior (RegMix, 2407.01492, section 3.1), where floors and
-caps leave such mixtures."""
+"""No share drawn round the prior is above this many times its prior (RegMix, 2407.01492, section 3.1), where
+floors and caps leave such mixtures."""
 R_STAR: Final = 15.39
 """2305.16264, section 5: after so many repetitions a token is worth 1/e of a new one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """All arrays have one entry a source, (sources,). `prior`: share of the tokens there are, 0 for a source that is
-    only evaluated; `tokens`: how many there are; `epoch_tokens`: how many an epoch feeds, as the run counts them: whole
-    sequences, without those held out."""
+    """All arrays have one entry a source, (sources,). `prior`: share of the tokens there are, 0 for a source
+    that is only evaluated; `tokens`: how many there are; `epoch_tokens`: how many an epoch feeds, as the run
+    counts them: whole sequences, without those held out."""
 
     sources: tuple[str, ...]
     tokens: Floats
@@ -41,14 +41,18 @@ class Space:
         return {source: float(share) for source, share in zip(self.sources, weights, strict=True)}
 
 
-def make_space(tokens: Mapping[str, int], table: MixTable, epoch_tokens: Mapping[str, int] | None = None) -> Space:
-    """The space that `[mix]` leaves over sources with these numbers of tokens; an epoch feeds `epoch_tokens` of them
-    (None: all). RecipeError for an unknown source, or caps and floors that no mixture meets."""
+def make_space(
+    tokens: Mapping[str, int], table: MixTable, epoch_tokens: Mapping[str, int] | None = None
+) -> Space:
+    """The space that `[mix]` leaves over sources with these numbers of tokens; an epoch feeds `epoch_tokens`
+    of them (None: all). RecipeError for an unknown source, or caps and floors that no mixture meets."""
     sources = tuple(sorted(tokens))
     for where, names in (("caps", table.caps), ("floors", table.floors), ("targets", table.targets)):
         for name in names:
             if name not in tokens:
-                raise RecipeError(f"mix.{where}.{name}: train.data has no such source, only {', '.join(sources)}")
+                raise RecipeError(
+                    f"mix.{where}.{name}: train.data has no such source, only {', '.join(sources)}"
+                )
     counts = np.array([tokens[source] for source in sources], dtype=np.float64)
     fed = np.array([(epoch_tokens or tokens)[source] for source in sources], dtype=np.float64)
     upper = np.array([table.caps.get(source, 1.0) for source in sources]) * (fed > 0)
@@ -57,7 +61,9 @@ def make_space(tokens: Mapping[str, int], table: MixTable, epoch_tokens: Mapping
         raise RecipeError("mix.caps leaves fewer than two sources to train on: there is nothing to decide")
     check_bounds(sources, lower, upper, "mix.caps and mix.floors")
     prior = counts * (upper > 0)
-    return Space(sources=sources, tokens=counts, epoch_tokens=fed, prior=prior / prior.sum(), lower=lower, upper=upper)
+    return Space(
+        sources=sources, tokens=counts, epoch_tokens=fed, prior=prior / prior.sum(), lower=lower, upper=upper
+    )
 
 
 def check_bounds(sources: tuple[str, ...], lower: Floats, upper: Floats, what: str) -> None:
@@ -73,7 +79,8 @@ def check_bounds(sources: tuple[str, ...], lower: Floats, upper: Floats, what: s
 
 
 def project(weights: Floats, lower: Floats, upper: Floats) -> Floats:
-    """Euclidean projection of rows onto {lower <= w <= upper, Σ w = 1}: clip(w + shift) with the shift by bisection."""
+    """Euclidean projection of rows onto {lower <= w <= upper, Σ w = 1}: clip(w + shift) with the shift by
+    bisection."""
     low = (lower - weights).min(axis=1)
     high = (upper - weights).max(axis=1)
     for _ in range(60):
@@ -85,8 +92,9 @@ def project(weights: Floats, lower: Floats, upper: Floats) -> Floats:
 
 
 def draw(space: Space, num: int, rng: np.random.Generator, *, round_prior: bool) -> Floats:
-    """Mixtures (num, sources): each from a Dirichlet round the prior whose strength is log-uniform in [0.1, 5] a source
-    (RegMix), cut at LARGEST_OVER_PRIOR; or evenly over the simplex. Both are then moved into the bounds."""
+    """Mixtures (num, sources): each from a Dirichlet round the prior whose strength is log-uniform in [0.1,
+    5] a source (RegMix), cut at LARGEST_OVER_PRIOR; or evenly over the simplex. Both are then moved into the
+    bounds."""
     open_sources = space.upper > 0
     alpha = np.where(open_sources, 1.0, 0.0)
     drawn = np.zeros((num, len(alpha)))
@@ -105,8 +113,8 @@ def draw(space: Space, num: int, rng: np.random.Generator, *, round_prior: bool)
 
 
 def token_value(epochs: Floats) -> Floats:
-    """What a token seen so often is worth on average, new ones being worth 1 (2305.16264, equation 5 with R* = 15.39):
-    (1 + R*(1 − e^{−(epochs − 1)/R*})) / epochs, and 1 up to one epoch."""
+    """What a token seen so often is worth on average, new ones being worth 1 (2305.16264, equation 5 with R*
+    = 15.39): (1 + R*(1 − e^{−(epochs − 1)/R*})) / epochs, and 1 up to one epoch."""
     repeats = np.maximum(epochs - 1.0, 0.0)
     value: Floats = (1.0 + R_STAR * (1.0 - np.exp(-repeats / R_STAR))) / (1.0 + repeats)
     return value

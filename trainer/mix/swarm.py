@@ -1,4 +1,5 @@
-"""The table that mixtures are judged by: the weights of each run and its losses; also read from published CSV files."""
+"""The table that mixtures are judged by: the weights of each run and its losses; also read from published CSV
+files."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _AFFIXES: Final = ("metric/", "train_", "valid_", "_val_loss", "_loss")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swarm:
-    """Runs and what they measured. `weights`: (runs, sources), rows sum to one; `losses`: (runs, targets), nats."""
+    """Runs and what they measured. `weights`: (runs, sources), rows sum to one; `losses`: (runs, targets),
+    nats."""
 
     sources: tuple[str, ...]
     targets: tuple[str, ...]
@@ -38,7 +40,8 @@ class Swarm:
         return len(self.weights)
 
     def column(self, target: str) -> int:
-        """The number of a target: its exact name, or a part that one name alone has. RecipeError if there is none."""
+        """The number of a target: its exact name, or a part that one name alone has. RecipeError if there is
+        none."""
         if target in self.targets:
             return self.targets.index(target)
         found = [number for number, name in enumerate(self.targets) if target in name]
@@ -48,7 +51,8 @@ class Swarm:
         return found[0]
 
     def own_source(self, target: int) -> int | None:
-        """The source that a target measures, by their names without the usual affixes; None where no name fits."""
+        """The source that a target measures, by their names without the usual affixes; None where no name
+        fits."""
         cores = [_core(source) for source in self.sources]
         core = _core(self.targets[target])
         return cores.index(core) if core in cores else None
@@ -61,14 +65,17 @@ def _core(name: str) -> str:
 
 
 def read_swarm(weights: str, losses: str) -> Swarm:
-    """Two CSV files with a header, joined by their first column where it is an index, else row by row; rows of weights
-    are renormalised. RecipeError where a file cannot be read, rows do not fit, or weights do not sum to one."""
+    """Two CSV files with a header, joined by their first column where it is an index, else row by row; rows
+    of weights are renormalised. RecipeError where a file cannot be read, rows do not fit, or weights do not
+    sum to one."""
     sources, runs, shares = _read(weights)
     targets, measured, values = _read(losses)
     for path, named in ((weights, runs), (losses, measured)):
         run, times = Counter(named).most_common(1)[0]
         if times > 1:
-            raise RecipeError(f"{path}: run {run} is there {times} times. Each run needs one row in each file")
+            raise RecipeError(
+                f"{path}: run {run} is there {times} times. Each run needs one row in each file"
+            )
     if set(runs) != set(measured):
         odd = sorted(set(runs) ^ set(measured))[:3]
         raise RecipeError(
@@ -81,13 +88,16 @@ def read_swarm(weights: str, losses: str) -> Swarm:
 
 
 def normalise(weights: Floats, runs: Sequence[str], where: str) -> Floats:
-    """Rows that sum to one. RecipeError for a negative share or a row whose sum is not one even before rounding."""
+    """Rows that sum to one. RecipeError for a negative share or a row whose sum is not one even before
+    rounding."""
     sums = weights.sum(axis=1)
     wrong = np.flatnonzero((np.abs(sums - 1.0) > _ROUNDING) | (weights < 0).any(axis=1))
     if len(wrong):
         row = int(wrong[0])
         if (weights[row] < 0).any():
-            raise RecipeError(f"{where}: run {runs[row]} has the share {weights[row].min():g}, expected at least 0")
+            raise RecipeError(
+                f"{where}: run {runs[row]} has the share {weights[row].min():g}, expected at least 0"
+            )
         raise RecipeError(f"{where}: the weights of run {runs[row]} sum to {sums[row]:g}, expected 1")
     normal: Floats = weights / sums[:, None]
     return normal
@@ -95,10 +105,15 @@ def normalise(weights: Floats, runs: Sequence[str], where: str) -> Floats:
 
 def check_fits(train: Swarm, test: Swarm) -> None:
     """RecipeError unless both have the same columns in the same order."""
-    for name, ours, theirs in (("sources", train.sources, test.sources), ("targets", train.targets, test.targets)):
+    for name, ours, theirs in (
+        ("sources", train.sources, test.sources),
+        ("targets", train.targets, test.targets),
+    ):
         if ours != theirs:
             odd = sorted(set(ours) ^ set(theirs))
-            raise RecipeError(f"the test files have other {name}: {', '.join(odd) or 'the same in another order'}")
+            raise RecipeError(
+                f"the test files have other {name}: {', '.join(odd) or 'the same in another order'}"
+            )
 
 
 def _read(path: str) -> tuple[tuple[str, ...], list[str], Floats]:

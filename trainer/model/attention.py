@@ -1,8 +1,8 @@
 """Causal attention that never looks into another document of the same row.
 
-Two kernels, equal results: SDPA with a dense mask (any device, memory of the mask seq_len² bits-as-bytes a row), and
-flex_attention, which skips the blocks of the mask that are empty (GPU only: it has no backward on CPU).
-"""
+Two kernels, equal results: SDPA with a dense mask (any device, memory of the mask seq_len² bits-as-bytes a
+row), and flex_attention, which skips the blocks of the mask that are empty (GPU only: it has no backward on
+CPU)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def kernel_for(device: torch.device) -> Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """Positions of rows as a mask sees them: the number of each one's document, and its place in the row; (B, T)."""
+    """Positions of rows as a mask sees them: the number of each one's document, and its place in the row; (B,
+    T)."""
 
     documents_BT: Tensor
     places_BT: Tensor
@@ -36,7 +37,8 @@ class Positions:
 def document_mask(documents_BT: Tensor, kernel: Kernel) -> DocumentMask:
     """Who sees whom: position q sees k if k ≤ q and both carry the same document number.
 
-    `documents_BT` numbers the documents of each row; only equality counts. Dense: bool of shape (B, 1, T, T)."""
+    `documents_BT` numbers the documents of each row; only equality counts. Dense: bool of shape (B, 1, T,
+    T)."""
     num_rows, num_positions = documents_BT.shape
     if kernel == "dense":
         same_BTT = documents_BT[:, :, None] == documents_BT[:, None, :]
@@ -45,13 +47,15 @@ def document_mask(documents_BT: Tensor, kernel: Kernel) -> DocumentMask:
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) & (documents_BT[row, query] == documents_BT[row, key])
 
-    return create_block_mask(visible, num_rows, None, num_positions, num_positions, device=documents_BT.device.type)
+    return create_block_mask(
+        visible, num_rows, None, num_positions, num_positions, device=documents_BT.device.type
+    )
 
 
 def mask_between(queries: Positions, keys: Positions, kernel: Kernel) -> DocumentMask:
-    """`document_mask` where queries and keys are other positions of the same rows, in any order: a query sees a key
-    whose place is not after its own and whose document is its own. Dense: bool of shape (B, 1, T of queries, T of
-    keys)."""
+    """`document_mask` where queries and keys are other positions of the same rows, in any order: a query sees
+    a key whose place is not after its own and whose document is its own. Dense: bool of shape (B, 1, T of
+    queries, T of keys)."""
     if kernel == "dense":
         same_BTT = queries.documents_BT[:, :, None] == keys.documents_BT[:, None, :]
         return same_BTT.logical_and_(queries.places_BT[:, :, None] >= keys.places_BT[:, None, :]).unsqueeze(1)
@@ -66,8 +70,8 @@ def mask_between(queries: Positions, keys: Positions, kernel: Kernel) -> Documen
 
 
 def attend_here(query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: DocumentMask) -> Tensor:
-    """Attention output of shape (B, T, H, K) on this rank alone; H query heads share G key-value heads in equal
-    groups."""
+    """Attention output of shape (B, T, H, K) on this rank alone; H query heads share G key-value heads in
+    equal groups."""
     query, key, value = (tensor.transpose(1, 2) for tensor in (query_BTHK, key_BTGK, value_BTGK))
     if isinstance(mask, BlockMask):
         output = _flex(query.is_cuda)(query, key, value, block_mask=mask, enable_gqa=True)

@@ -1,6 +1,7 @@
 """Attention over sequences whose positions are shared among the ranks of a group (context parallel).
 
-Each rank has the queries, keys and values of its own positions. Two ways, equal results, both exact with documents:
+Each rank has the queries, keys and values of its own positions. Two ways, equal results, both exact with
+documents:
 
     gather    every rank gets all keys and values, and attends with its own queries (Llama 3, 2407.21783, section 3.3.2)
     ring      keys and values go round; each rank merges the partial softmaxes (Liu et al., 2310.01889) and computes
@@ -72,7 +73,8 @@ class _Gather(torch.autograd.Function):
 
 
 class _Ring(torch.autograd.Function):
-    """The parts of keys and values pass every rank once in forward, and once more with their gradients in backward.
+    """The parts of keys and values pass every rank once in forward, and once more with their gradients in
+    backward.
 
     Backward needs no scores of forward: with L the logarithm of a query's whole sum, P = exp(S - L) are its
     probabilities (Dao et al., 2205.14135, section 3.1)."""
@@ -82,7 +84,9 @@ class _Ring(torch.autograd.Function):
         wide = torch.promote_types(query.dtype, torch.float32)
         queries = query.transpose(1, 2)
         output = torch.zeros(queries.shape, dtype=wide, device=query.device)
-        total = torch.full(queries.shape[:3], -math.inf, dtype=wide, device=query.device)  # log of the sum so far
+        total = torch.full(
+            queries.shape[:3], -math.inf, dtype=wide, device=query.device
+        )  # log of the sum so far
         part = torch.stack((key, value))
         owners = _owners(mask.group)
         for owner in owners:
@@ -93,7 +97,8 @@ class _Ring(torch.autograd.Function):
                     scores = _scores(queries[:, :, at], keys, visible[:, :, at], wide)
                     part_total = scores.logsumexp(-1)
                     joined = torch.logaddexp(total[:, :, at], part_total)
-                    # The first part is this rank's own, where every query sees itself: so no sum is ever empty.
+                    # The first part is this rank's own, where every query sees itself: so no sum is ever
+                    # empty.
                     seen = (scores - joined[..., None]).exp() @ values.to(wide)
                     output[:, :, at] = output[:, :, at] * (total[:, :, at] - joined).exp()[..., None] + seen
                     total[:, :, at] = joined
@@ -135,7 +140,9 @@ class _Ring(torch.autograd.Function):
 class _Passing:
     """Tensors on their way round the ring."""
 
-    def __init__(self, works: Sequence[dist.Work], came: tuple[Tensor, ...], sent: tuple[Tensor, ...]) -> None:
+    def __init__(
+        self, works: Sequence[dist.Work], came: tuple[Tensor, ...], sent: tuple[Tensor, ...]
+    ) -> None:
         self._works, self._came, self._sent = works, came, sent  # what is sent must live until it has gone
 
     def wait(self) -> tuple[Tensor, ...]:

@@ -1,12 +1,14 @@
-"""Mixture of experts: a router sends each token to a few SwiGLUs; what it decides does not depend on the layout.
+"""Mixture of experts: a router sends each token to a few SwiGLUs; what it decides does not depend on the
+layout.
 
-Names are those of Mixtral (2401.04088). Whatever is counted (an expert's capacity, its share in the balance loss) is
-counted over one sequence, as GShard's groups (2006.16668, section 2.2) and DeepSeek's sequence-wise balance loss
-(2412.19437, section 2.1.2) are. A micro-batch would do for less padding, but which sequences share one hangs on the
-number of data parallel ranks and on `micro_batch`; a sequence is the same in every layout.
+Names are those of Mixtral (2401.04088). Whatever is counted (an expert's capacity, its share in the balance
+loss) is counted over one sequence, as GShard's groups (2006.16668, section 2.2) and DeepSeek's sequence-wise
+balance loss (2412.19437, section 2.1.2) are. A micro-batch would do for less padding, but which sequences
+share one hangs on the number of data parallel ranks and on `micro_batch`; a sequence is the same in every
+layout.
 
-Axes: B rows, T positions, D width, F an expert's inner width, E experts, J a token's choices, N rows of tokens.
-"""
+Axes: B rows, T positions, D width, F an expert's inner width, E experts, J a token's choices, N rows of
+tokens."""
 
 from __future__ import annotations
 
@@ -35,12 +37,13 @@ NUM_SUMS: Final = 5
 class Routing:
     """What the routers need to know of a micro-batch, and what they leave.
 
-    `places_BT`: the place of each of this rank's positions in its row; `counted_B`: the counted labels of each whole
-    row; `scale`: what one label's share of the objective is worth in backward (0: nothing is added to it); `sequence`:
-    the ranks that share a row's positions (None: this one alone). `figures`: of each layer, by its number, how many of
-    this rank's tokens chose each expert, then how many choices were dropped, and the sums over tokens of the router's
-    entropy, of the balance loss and of the z-loss, and the number of tokens: rows that only fill up count nowhere. A
-    layer that is computed again writes the same numbers again."""
+    `places_BT`: the place of each of this rank's positions in its row; `counted_B`: the counted labels of
+    each whole row; `scale`: what one label's share of the objective is worth in backward (0: nothing is added
+    to it); `sequence`: the ranks that share a row's positions (None: this one alone). `figures`: of each
+    layer, by its number, how many of this rank's tokens chose each expert, then how many choices were
+    dropped, and the sums over tokens of the router's entropy, of the balance loss and of the z-loss, and the
+    number of tokens: rows that only fill up count nowhere. A layer that is computed again writes the same
+    numbers again."""
 
     places_BT: Tensor
     counted_B: Tensor
@@ -87,17 +90,21 @@ class ExpertLayer(nn.Module):
             routing.figures[self.number] = _figures(
                 shares_BTE, chosen_BTJ, kept_BTJ, (balance_BT, z_BT), routing.counted_B > 0
             )
-        # Its gradient is added where backward passes anyhow, so it needs no way to the last stage of a pipeline.
+        # Its gradient is added where backward passes anyhow, so it needs no way to the last stage of a
+        # pipeline.
         added_loss = (added.sum(-1) * weight_B).sum() * routing.scale / whole.length
         x_BTD = cast(Tensor, _AddLoss.apply(x_BTD, added_loss))  # type: ignore[no-untyped-call]
-        x_ND, chosen_NJ, kept_NJ, gates_NJ = (t.flatten(0, 1) for t in (x_BTD, chosen_BTJ, kept_BTJ, gates_BTJ))
+        x_ND, chosen_NJ, kept_NJ, gates_NJ = (
+            t.flatten(0, 1) for t in (x_BTD, chosen_BTJ, kept_BTJ, gates_BTJ)
+        )
         mixed_ND = dispatch(x_ND, chosen_NJ, kept_NJ, gates_NJ, self.experts)
         mixed_BTD = mixed_ND.view_as(x_BTD)
         return mixed_BTD if self.shared_expert is None else mixed_BTD + self.shared_expert(x_BTD)
 
     def _losses(self, logits_BTE: Tensor, shares_BTE: Tensor, whole: WholeRows) -> tuple[Tensor, Tensor]:
-        """Each token's share of the balance loss E·Σ f·P of its row (Fedus et al., 2101.03961, equation 4, over all
-        choices) and of the z-loss (Zoph et al., 2202.08906, equation 5), both times the row's length."""
+        """Each token's share of the balance loss E·Σ f·P of its row (Fedus et al., 2101.03961, equation 4,
+        over all choices) and of the z-loss (Zoph et al., 2202.08906, equation 5), both times the row's
+        length."""
         frequency_BE = whole.counts_BE.to(shares_BTE.dtype) / (whole.length * self.sizes.top_k)
         balance_BT = self.sizes.num_experts * (shares_BTE * frequency_BE[:, None]).sum(-1)
         return balance_BT, logits_BTE.logsumexp(-1).square()
@@ -116,7 +123,8 @@ class Router(nn.Module):
 
 
 class StackedExperts(nn.Module):
-    """The SwiGLUs of one layer, their matrices stacked: w1 (gate) and w3 (up) are (E, F, D), w2 (down) is (E, D, F)."""
+    """The SwiGLUs of one layer, their matrices stacked: w1 (gate) and w3 (up) are (E, F, D), w2 (down) is (E,
+    D, F)."""
 
     def __init__(self, width: int, sizes: ExpertSizes) -> None:
         super().__init__()
@@ -130,7 +138,9 @@ class StackedExperts(nn.Module):
         """Give each rank of `mesh` an equal share of the experts: tokens then travel to them and back."""
         for name in ("w1", "w2", "w3"):
             parameter = cast(nn.Parameter, getattr(self, name))
-            setattr(self, name, nn.Parameter(distribute_tensor(parameter, mesh, [Shard(0)], src_data_rank=None)))
+            setattr(
+                self, name, nn.Parameter(distribute_tensor(parameter, mesh, [Shard(0)], src_data_rank=None))
+            )
         self.group = mesh.get_group()
 
     def forward(self, x_ND: Tensor, counts_E: Tensor) -> Tensor:
@@ -151,21 +161,26 @@ def _swiglus(x_ND: Tensor, counts_E: Tensor, w1: Tensor, w2: Tensor, w3: Tensor)
         return F.grouped_mm(inner, w2.mT, offs=ends_E)
     parts = torch.split(x_ND, counts_E.tolist())
     return torch.cat(
-        [F.linear(F.silu(F.linear(x, a)) * F.linear(x, c), b) for x, a, b, c in zip(parts, w1, w2, w3, strict=True)]
+        [
+            F.linear(F.silu(F.linear(x, a)) * F.linear(x, c), b)
+            for x, a, b, c in zip(parts, w1, w2, w3, strict=True)
+        ]
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeRows:
-    """The choices of whole rows, also where several ranks share their positions. `chosen_BTJ`: in the order of the
-    rows' places; `counts_BE`: how often each expert was chosen; `length`: positions of a row."""
+    """The choices of whole rows, also where several ranks share their positions. `chosen_BTJ`: in the order
+    of the rows' places; `counts_BE`: how often each expert was chosen; `length`: positions of a row."""
 
     chosen_BTJ: Tensor
     counts_BE: Tensor
     length: int
 
     @staticmethod
-    def of(chosen_BTJ: Tensor, places_BT: Tensor, num_experts: int, sequence: dist.ProcessGroup | None) -> WholeRows:
+    def of(
+        chosen_BTJ: Tensor, places_BT: Tensor, num_experts: int, sequence: dist.ProcessGroup | None
+    ) -> WholeRows:
         """Collective over `sequence`."""
         if sequence is not None:
             every = _gathered(torch.cat((chosen_BTJ, places_BT[..., None]), dim=-1), sequence)
@@ -177,8 +192,8 @@ class WholeRows:
         return WholeRows(chosen_BTJ=chosen_BTJ, counts_BE=counts_BE, length=chosen_BTJ.shape[1])
 
     def kept(self, places_BT: Tensor, capacity_factor: float) -> Tensor:
-        """Which choices of the positions at `places_BT` an expert has room for, bool (B, T, J). In each row the first
-        positions come first, and of one position its dearest expert; a factor of 0 keeps all."""
+        """Which choices of the positions at `places_BT` an expert has room for, bool (B, T, J). In each row
+        the first positions come first, and of one position its dearest expert; a factor of 0 keeps all."""
         num_choices = self.chosen_BTJ.shape[-1]
         if capacity_factor == 0:
             return torch.ones(*places_BT.shape, num_choices, dtype=torch.bool, device=places_BT.device)
@@ -200,21 +215,31 @@ def _gathered(mine: Tensor, group: dist.ProcessGroup) -> Tensor:
     return torch.cat(every, dim=1)
 
 
-def dispatch(x_ND: Tensor, chosen_NJ: Tensor, kept_NJ: Tensor, gates_NJ: Tensor, experts: StackedExperts) -> Tensor:
-    """Each token's sum over its kept choices of gate times expert, shape (N, D). Collective over the experts' ranks."""
+def dispatch(
+    x_ND: Tensor, chosen_NJ: Tensor, kept_NJ: Tensor, gates_NJ: Tensor, experts: StackedExperts
+) -> Tensor:
+    """Each token's sum over its kept choices of gate times expert, shape (N, D). Collective over the experts'
+    ranks."""
     num_choices = chosen_NJ.shape[1]
     kept = kept_NJ.flatten().nonzero().flatten()
     kept = kept[chosen_NJ.flatten()[kept].argsort(stable=True)]
-    tokens, counts_E = kept // num_choices, torch.bincount(chosen_NJ.flatten()[kept], minlength=experts.num_experts)
+    tokens, counts_E = (
+        kept // num_choices,
+        torch.bincount(chosen_NJ.flatten()[kept], minlength=experts.num_experts),
+    )
     sent = x_ND[tokens]
-    came = experts(sent, counts_E) if experts.group is None else _travel(sent, counts_E, experts, experts.group)
+    came = (
+        experts(sent, counts_E) if experts.group is None else _travel(sent, counts_E, experts, experts.group)
+    )
     weighted = came * gates_NJ.flatten()[kept, None].to(came.dtype)
     return torch.zeros_like(x_ND).index_add(0, tokens, weighted)
 
 
 def _travel(sent_ND: Tensor, counts_E: Tensor, experts: StackedExperts, group: dist.ProcessGroup) -> Tensor:
     """Outputs of tokens, in the order of their experts, that other ranks of `group` have shares of."""
-    counts_RE = torch.empty_like(counts_E).view(group.size(), -1)  # of each sending rank, for each expert here
+    counts_RE = torch.empty_like(counts_E).view(
+        group.size(), -1
+    )  # of each sending rank, for each expert here
     dist.all_to_all_single(counts_RE, counts_E.view(group.size(), -1), group=group)
     leaving = counts_E.view(group.size(), -1).sum(1).tolist()
     coming = counts_RE.sum(1).tolist()
@@ -231,7 +256,9 @@ class _AllToAll(torch.autograd.Function):
     """Rows to the ranks of a group and from them; backward the other way."""
 
     @staticmethod
-    def forward(context: Any, rows: Tensor, coming: list[int], leaving: list[int], group: dist.ProcessGroup) -> Tensor:
+    def forward(
+        context: Any, rows: Tensor, coming: list[int], leaving: list[int], group: dist.ProcessGroup
+    ) -> Tensor:
         context.arguments = coming, leaving, group
         came = rows.new_empty((sum(coming), *rows.shape[1:]))
         dist.all_to_all_single(came, rows.contiguous(), coming, leaving, group=group)
@@ -260,7 +287,11 @@ class _AddLoss(torch.autograd.Function):
 
 
 def _figures(
-    shares_BTE: Tensor, chosen_BTJ: Tensor, kept_BTJ: Tensor, losses_BT: tuple[Tensor, Tensor], counted_B: Tensor
+    shares_BTE: Tensor,
+    chosen_BTJ: Tensor,
+    kept_BTJ: Tensor,
+    losses_BT: tuple[Tensor, Tensor],
+    counted_B: Tensor,
 ) -> Tensor:
     """`Routing.figures` of one layer, float64 (E + NUM_SUMS)."""
     real_BT = counted_B[:, None].expand(chosen_BTJ.shape[:2])
@@ -276,8 +307,9 @@ def _figures(
 
 
 def balance_step(counts_E: Tensor, rate: float) -> Tensor:
-    """What to add to the biases of one layer's router after a batch that sent so many tokens to each expert (Wang et
-    al., 2408.15664, algorithm 1): experts with less than the mean are chosen more often. It sums to 0."""
+    """What to add to the biases of one layer's router after a batch that sent so many tokens to each expert
+    (Wang et al., 2408.15664, algorithm 1): experts with less than the mean are chosen more often. It sums to
+    0."""
     step = rate * torch.sign(counts_E.mean() - counts_E)
     return step - step.mean()
 

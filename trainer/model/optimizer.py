@@ -1,4 +1,5 @@
-"""AdamW without decay on norms, the learning rate as a function of the step, and clipping over mixed meshes."""
+"""AdamW without decay on norms, the learning rate as a function of the step, and clipping over mixed
+meshes."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ WSD_DECAY_SHARE: Final = 0.2
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], table: OptimizerTable) -> torch.optim.AdamW:
-    """AdamW whose step the device can skip: set `found_inf` to a tensor of 1 and nothing changes, not even counts."""
+    """AdamW whose step the device can skip: set `found_inf` to a tensor of 1 and nothing changes, not even
+    counts."""
     # Fused kernels take tensors of one device mesh at a time, and experts live on another than the rest.
     by_mesh: dict[tuple[DeviceMesh | None, bool], list[nn.Parameter]] = {}
     for parameter in parameters:
@@ -33,8 +35,9 @@ def build_optimizer(parameters: Iterable[nn.Parameter], table: OptimizerTable) -
 
 
 def learning_rate(step: int, steps: int, table: OptimizerTable) -> float:
-    """The rate of step `step` of `steps`: linear warm-up, then cosine (Loshchilov, 1608.03983) or stable and a linear
-    decay (Hu et al., 2404.06395), down to lr·min_lr_ratio at the last step where the decay has two steps or more."""
+    """The rate of step `step` of `steps`: linear warm-up, then cosine (Loshchilov, 1608.03983) or stable and
+    a linear decay (Hu et al., 2404.06395), down to lr·min_lr_ratio at the last step where the decay has two
+    steps or more."""
     if step < table.warmup_steps:
         return table.lr * (step + 1) / table.warmup_steps
     floor = table.lr * table.min_lr_ratio
@@ -56,9 +59,9 @@ def clip_gradients(
 ) -> Tensor:
     """Scale the gradients so that their global norm is at most `clip` (0: leave them); gives the norm before.
 
-    Parameters may live on different meshes (or on none): norms are taken mesh by mesh, then joined, also over the
-    pipeline's `stages`. `copies` among them are parameters that another stage has too: scaled, but not counted. A
-    scalar on the device, equal on every rank."""
+    Parameters may live on different meshes (or on none): norms are taken mesh by mesh, then joined, also over
+    the pipeline's `stages`. `copies` among them are parameters that another stage has too: scaled, but not
+    counted. A scalar on the device, equal on every rank."""
     with_gradients = [parameter for parameter in parameters if parameter.grad is not None]
     by_mesh: dict[DeviceMesh | None, list[nn.Parameter]] = {}
     for parameter in with_gradients:

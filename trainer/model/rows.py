@@ -15,8 +15,8 @@ from trainer.model.experts import Routing
 class DeviceRows:
     """Rows of one forward pass, on the device. Rows that only fill up carry IGNORED labels throughout.
 
-    inputs, labels int64; positions, documents int32; sources int64, the number of each row's source; rows int64, each
-    one's row of the global batch, that batch's size where it only fills up or is of no batch."""
+    inputs, labels int64; positions, documents int32; sources int64, the number of each row's source; rows
+    int64, each one's row of the global batch, that batch's size where it only fills up or is of no batch."""
 
     inputs_BT: Tensor
     labels_BT: Tensor
@@ -39,8 +39,8 @@ class DeviceRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatch:
-    """This rank's share of some rows, as the model takes them. `work`: of context parallel peers the work of the
-    fullest and of the mean one; None without such peers. `routing`: for a model with experts."""
+    """This rank's share of some rows, as the model takes them. `work`: of context parallel peers the work of
+    the fullest and of the mean one; None without such peers. `routing`: for a model with experts."""
 
     rows: DeviceRows
     mask: Mask

@@ -20,14 +20,16 @@ TRAINED_KINDS: Final = ("llama", "mixtral")
 """What a config.json may name as its model_type."""
 _LATENT_KINDS: Final = ("deepseek_v2", "deepseek_v3")
 PLANNED_KINDS: Final = (*TRAINED_KINDS, "deepseek", *_LATENT_KINDS)
-"""What can be planned: the routers of DeepSeekMoE do not make their shares of a choice add up to 1, as ours do, and
-there is no latent attention here. (Of DeepSeek-V3 the module that predicts one more token is left out.)"""
+"""What can be planned: the routers of DeepSeekMoE do not make their shares of a choice add up to 1, as ours
+do, and there is no latent attention here. (Of DeepSeek-V3 the module that predicts one more token is left
+out.)"""
 _LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
     "llama": {"rope_theta": 1e4, "rms_norm_eps": 1e-6},
     "mixtral": {"rope_theta": 1e6, "rms_norm_eps": 1e-5, "num_key_value_heads": 8},
     **{kind: {"rope_theta": 1e4, "rms_norm_eps": 1e-6} for kind in ("deepseek", *_LATENT_KINDS)},
 }
-"""By model_type, the keys that a config.json may leave out, and what they are then: the defaults of its class."""
+"""By model_type, the keys that a config.json may leave out, and what they are then: the defaults of its
+class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +44,11 @@ class RopeScaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """In each layer a router picks `top_k` of `num_experts` SwiGLUs for a token (Mixtral, 2401.04088). `hidden`: the
-    inner width of one; `num_shared` more, of as many times that width, see every token; the first `num_dense_layers`
-    layers have one SwiGLU as a Llama has (DeepSeekMoE, 2401.06066). Experts lie in `num_groups` groups, of which a
-    token's are in `top_groups` at most (node-limited routing: DeepSeek-V3, 2412.19437, section 2.1.2)."""
+    """In each layer a router picks `top_k` of `num_experts` SwiGLUs for a token (Mixtral, 2401.04088).
+    `hidden`: the inner width of one; `num_shared` more, of as many times that width, see every token; the
+    first `num_dense_layers` layers have one SwiGLU as a Llama has (DeepSeekMoE, 2401.06066). Experts lie in
+    `num_groups` groups, of which a token's are in `top_groups` at most (node-limited routing: DeepSeek-V3,
+    2412.19437, section 2.1.2)."""
 
     num_experts: int
     top_k: int
@@ -57,14 +60,16 @@ class Experts:
 
     def __post_init__(self) -> None:
         if not 1 <= self.top_k <= self.num_experts:
-            raise RecipeError(f"model: {self.top_k} experts a token: expected 1 to the {self.num_experts} there are")
+            raise RecipeError(
+                f"model: {self.top_k} experts a token: expected 1 to the {self.num_experts} there are"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentAttention:
-    """Keys and values made from a latent of `kv_rank` numbers, queries from one of `query_rank`, or from the stream;
-    `rope_dim` of a key, the same for all heads, and of each query are rotated, `nope_dim` are not; a value has
-    `value_dim` numbers (multi-head latent attention: DeepSeek-V2, 2405.04434, section 2.1)."""
+    """Keys and values made from a latent of `kv_rank` numbers, queries from one of `query_rank`, or from the
+    stream; `rope_dim` of a key, the same for all heads, and of each query are rotated, `nope_dim` are not; a
+    value has `value_dim` numbers (multi-head latent attention: DeepSeek-V2, 2405.04434, section 2.1)."""
 
     query_rank: int | None
     kv_rank: int
@@ -75,8 +80,9 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """The shape of a model: RMSNorm, rotary positions, grouped-query attention, SwiGLU. `hidden` is the inner width of
-    the SwiGLU; in layers with `experts` these take its place. With `latent` attention `head_dim` is a query's."""
+    """The shape of a model: RMSNorm, rotary positions, grouped-query attention, SwiGLU. `hidden` is the inner
+    width of the SwiGLU; in layers with `experts` these take its place. With `latent` attention `head_dim` is
+    a query's."""
 
     num_layers: int
     width: int
@@ -95,7 +101,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
             raise RecipeError(
-                f"model: {self.num_heads} heads over {self.num_kv_heads} key-value heads: expected a whole ratio"
+                f"model: {self.num_heads} heads over {self.num_kv_heads} key-value heads: expected a whole"
+                f" ratio"
             )
         if self.head_dim % 2:
             raise RecipeError(f"model: head_dim = {self.head_dim}: rotary positions need an even number")
@@ -108,7 +115,10 @@ class ModelConfig:
     @property
     def num_attention_parameters(self) -> int:
         """Parameters of one layer's attention and both its norms (not those of latents)."""
-        return sum(inputs * outputs * times for _, inputs, outputs, times in self.attention_products()) + 2 * self.width
+        return (
+            sum(inputs * outputs * times for _, inputs, outputs, times in self.attention_products())
+            + 2 * self.width
+        )
 
     @property
     def value_dim(self) -> int:
@@ -118,11 +128,13 @@ class ModelConfig:
     @property
     def num_latent(self) -> int:
         """Numbers of a token's latents, which every tensor peer has whole; 0 without latent attention."""
-        return self.latent.kv_rank + self.latent.rope_dim + (self.latent.query_rank or 0) if self.latent else 0
+        return (
+            self.latent.kv_rank + self.latent.rope_dim + (self.latent.query_rank or 0) if self.latent else 0
+        )
 
     def attention_products(self, tp: int = 1) -> list[tuple[str, int, int, int]]:
-        """The products with weights of one layer's attention on one of `tp` tensor peers, which share its heads: name,
-        both sides of the matrix, how often."""
+        """The products with weights of one layer's attention on one of `tp` tensor peers, which share its
+        heads: name, both sides of the matrix, how often."""
         width, latent = self.width, self.latent
         queries, values = self.num_heads * self.head_dim // tp, self.num_heads * self.value_dim // tp
         if latent is None:
@@ -177,23 +189,28 @@ class ModelConfig:
         return layers + matrices * self.num_embedding_parameters + self.width
 
     def _num_sparse_layer_parameters(self, num_experts: int) -> int:
-        return self.num_attention_parameters + self.num_whole_parameters + num_experts * self.num_expert_parameters
+        return (
+            self.num_attention_parameters
+            + self.num_whole_parameters
+            + num_experts * self.num_expert_parameters
+        )
 
     @property
     def num_multiplied_parameters(self) -> int:
-        """Parameters that a token is multiplied with: looking a row of the input embedding up is no product."""
+        """Parameters that a token is multiplied with: looking a row of the input embedding up is no
+        product."""
         return self.num_active_parameters - (0 if self.tied else self.num_embedding_parameters)
 
     def layer_flops(self, *, sparse: bool) -> float:
-        """Operations of one layer's products with weights for a token, forward and backward: 6 a parameter. (Norms,
-        counted as PaLM does, are less than one in ten thousand.)"""
+        """Operations of one layer's products with weights for a token, forward and backward: 6 a parameter.
+        (Norms, counted as PaLM does, are less than one in ten thousand.)"""
         if not sparse or self.experts is None:
             return 6.0 * self.num_layer_parameters
         return 6.0 * self._num_sparse_layer_parameters(self.experts.top_k)
 
     def attention_flops(self, seq_len: int) -> float:
-        """Operations of one layer's attention for a token, forward and backward, at full attention: 12·H·Q·T for H
-        heads of Q numbers (PaLM, 2204.02311, appendix B); of queries and values half each."""
+        """Operations of one layer's attention for a token, forward and backward, at full attention: 12·H·Q·T
+        for H heads of Q numbers (PaLM, 2204.02311, appendix B); of queries and values half each."""
         return 6.0 * self.num_heads * (self.head_dim + self.value_dim) * seq_len
 
     @property
@@ -203,8 +220,8 @@ class ModelConfig:
 
     def flops_per_token(self, seq_len: int) -> float:
         """Floating point operations of forward and backward for a token at full attention over `seq_len`:
-        6·(N − embeddings) + 12·L·H·Q·T (PaLM, 2204.02311, appendix B; experts that a token does not see left out),
-        recomputation not counted."""
+        6·(N − embeddings) + 12·L·H·Q·T (PaLM, 2204.02311, appendix B; experts that a token does not see left
+        out), recomputation not counted."""
         return 6.0 * self.num_multiplied_parameters + self.num_layers * self.attention_flops(seq_len)
 
 
@@ -233,18 +250,19 @@ SIZES: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def model_config(name: str, vocab_size: int, kinds: tuple[str, ...] = TRAINED_KINDS) -> ModelConfig:
-    """The model that `train.model` names: one of SIZES with the vocabulary rounded up, or a config.json of one of the
-    `kinds` (its model_type).
+    """The model that `train.model` names: one of SIZES with the vocabulary rounded up, or a config.json of
+    one of the `kinds` (its model_type).
 
-    `vocab_size` is the number of ids that the shards may hold, end-of-text included; RecipeError where a config.json
-    is unreadable, describes another architecture, or has a smaller vocabulary."""
+    `vocab_size` is the number of ids that the shards may hold, end-of-text included; RecipeError where a
+    config.json is unreadable, describes another architecture, or has a smaller vocabulary."""
     if name in SIZES:
         rounded = -(-vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
         return ModelConfig(vocab_size=rounded, **SIZES[name])
     config = _read_config(name, kinds)
     if config.vocab_size < vocab_size:
         raise RecipeError(
-            f"train.model = {name!r}: vocab_size {config.vocab_size} is smaller than the shards' {vocab_size} ids; "
+            f"train.model = {name!r}: vocab_size {config.vocab_size} is smaller than the shards' {vocab_size}"
+            f" ids; "
             "tokenize with the model's own tokenizer, or raise vocab_size"
         )
     return config
@@ -268,7 +286,9 @@ def _read_config(name: str, kinds: tuple[str, ...]) -> ModelConfig:
     return from_hugging_face(raw, where=str(path), kinds=kinds)
 
 
-def from_hugging_face(raw: Mapping[str, Any], *, where: str, kinds: tuple[str, ...] = TRAINED_KINDS) -> ModelConfig:
+def from_hugging_face(
+    raw: Mapping[str, Any], *, where: str, kinds: tuple[str, ...] = TRAINED_KINDS
+) -> ModelConfig:
     """The shape that a config.json describes; RecipeError names what we cannot build."""
     expected = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "sliding_window": None}
     for name, value in expected.items():
@@ -280,7 +300,10 @@ def from_hugging_face(raw: Mapping[str, Any], *, where: str, kinds: tuple[str, .
         raise RecipeError(f"{where}: model_type = {kind!r}: expected {expected_kinds}")
     raw = {**_LEFT_OUT[kind], **raw}
     if kind in _LATENT_KINDS:  # nothing of a plan hangs on how rotation is scaled
-        raw |= {"rope_scaling": None, "head_dim": raw.get("qk_nope_head_dim", 0) + raw.get("qk_rope_head_dim", 0)}
+        raw |= {
+            "rope_scaling": None,
+            "head_dim": raw.get("qk_nope_head_dim", 0) + raw.get("qk_rope_head_dim", 0),
+        }
     rope = raw.get("rope_parameters") or {
         "rope_theta": raw["rope_theta"],
         **(raw.get("rope_scaling") or {}),
@@ -314,7 +337,8 @@ def _experts(kind: str, raw: Mapping[str, Any]) -> Experts | None:
         num_experts=raw["num_local_experts" if of_mixtral else "n_routed_experts"],
         top_k=raw["num_experts_per_tok"],
         hidden=raw["intermediate_size" if of_mixtral else "moe_intermediate_size"],
-        # In a Mixtral's config.json ours, after DeepSeek's name; transformers' has none, so such a one is not exported.
+        # In a Mixtral's config.json ours, after DeepSeek's name; transformers' has none, so such a one is not
+        # exported.
         num_shared=raw.get("n_shared_experts") or 0,
         num_dense_layers=0 if of_mixtral else raw.get("first_k_dense_replace", 0),
         num_groups=raw.get("n_group") or 1,
@@ -343,7 +367,9 @@ def _rope_scaling(rope: Mapping[str, Any], where: str) -> RopeScaling | None:
 
 def to_hugging_face(config: ModelConfig, *, seq_len: int, end_of_text: int, dtype: str) -> dict[str, Any]:
     """`config` as the config.json that transformers, vLLM and others read."""
-    scaling = {"rope_type": "llama3", **dataclasses.asdict(config.rope_scaling)} if config.rope_scaling else None
+    scaling = (
+        {"rope_type": "llama3", **dataclasses.asdict(config.rope_scaling)} if config.rope_scaling else None
+    )
     described: dict[str, Any] = {
         "architectures": ["MixtralForCausalLM" if config.experts else "LlamaForCausalLM"],
         "model_type": "mixtral" if config.experts else "llama",

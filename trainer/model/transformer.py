@@ -23,8 +23,8 @@ from trainer.recipe_tables.parallelism import ExpertsTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSpan:
-    """The layers [first, end) of a model, and whether the tokens' embedding or the last norm and the output matrix are
-    with them. A span may be without layers."""
+    """The layers [first, end) of a model, and whether the tokens' embedding or the last norm and the output
+    matrix are with them. A span may be without layers."""
 
     first: int
     end: int
@@ -33,25 +33,34 @@ class LayerSpan:
 
 
 class Llama(nn.Module):
-    """Tokens to logits, or the part of it that `span` names: from the residual stream, to it. Names of parameters are
-    those of the whole. Build it under `torch.device("meta")`; `trainer.parallel.mesh` gives it memory and weights."""
+    """Tokens to logits, or the part of it that `span` names: from the residual stream, to it. Names of
+    parameters are those of the whole. Build it under `torch.device("meta")`; `trainer.parallel.mesh` gives it
+    memory and weights."""
 
-    def __init__(self, config: ModelConfig, span: LayerSpan | None = None, experts: ExpertsTable | None = None) -> None:
+    def __init__(
+        self, config: ModelConfig, span: LayerSpan | None = None, experts: ExpertsTable | None = None
+    ) -> None:
         super().__init__()
         self.config = config
         self.span = span or LayerSpan(first=0, end=config.num_layers)
         self.model = Decoder(config, self.span, experts or ExpertsTable())
-        self.lm_head = nn.Linear(config.width, config.vocab_size, bias=False) if self.span.has_output else None
+        self.lm_head = (
+            nn.Linear(config.width, config.vocab_size, bias=False) if self.span.has_output else None
+        )
         self.tie()
 
     def tie(self) -> None:
-        """Make the output matrix the input embedding where the config says so (again after each replacement)."""
+        """Make the output matrix the input embedding where the config says so (again after each
+        replacement)."""
         if self.config.tied and self.lm_head is not None and self.model.embed_tokens is not None:
             self.lm_head.weight = self.model.embed_tokens.weight
 
-    def forward(self, tokens: Tensor, positions_BT: Tensor, mask: Mask, routing: Routing | None = None) -> Tensor:
-        """Logits (B, T, V) of tokens (B, T). Without the embedding `tokens` is the residual stream (B, T, D), and
-        without the output so is what comes out. Positions count from 0 in each document. Experts need `routing`."""
+    def forward(
+        self, tokens: Tensor, positions_BT: Tensor, mask: Mask, routing: Routing | None = None
+    ) -> Tensor:
+        """Logits (B, T, V) of tokens (B, T). Without the embedding `tokens` is the residual stream (B, T, D),
+        and without the output so is what comes out. Positions count from 0 in each document. Experts need
+        `routing`."""
         x_BTD = self.model(tokens, positions_BT, mask, routing)
         return x_BTD if self.lm_head is None else cast(Tensor, self.lm_head(x_BTD))
 
@@ -151,7 +160,8 @@ def rotate(x_BTHK: Tensor, rotary_BTK: Tensor) -> Tensor:
 
 
 def initial_weight(name: str, shape: torch.Size, config: ModelConfig, seed: int, like: Tensor) -> Tensor:
-    """The first value of parameter `name`: a function of (seed, name) alone, so equal in every parallel layout.
+    """The first value of parameter `name`: a function of (seed, name) alone, so equal in every parallel
+    layout.
 
     Norms are 1; matrices normal with deviation 0.02, those that write to the residual stream divided by
     sqrt(2·layers) (GPT-2). Made on the device of `like` and in its dtype."""

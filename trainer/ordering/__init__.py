@@ -1,1 +1,2 @@
-"""The parts of the order: permutation (a keyed bijection) → geometry (blocks and sequences) → mixture (sources)."""
+"""The parts of the order: permutation (a keyed bijection) → geometry (blocks and sequences) → mixture
+(sources)."""

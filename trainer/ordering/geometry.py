@@ -1,10 +1,10 @@
-"""How a source's shards are cut into blocks and sequences, and in which permuted order an epoch goes through them.
+"""How a source's shards are cut into blocks and sequences, and in which permuted order an epoch goes through
+them.
 
-A full block holds the same number of sequences (Q); the last block of a shard, and the one that validation cuts, hold
-fewer. Of these ragged blocks an epoch keeps the permuted positions, sorted, with the running deficit: sequence i of the
-epoch then lies in position (i + deficit of the ragged blocks that end at or before i) // Q. Memory is in the number of
-shards.
-"""
+A full block holds the same number of sequences (Q); the last block of a shard, and the one that validation
+cuts, hold fewer. Of these ragged blocks an epoch keeps the permuted positions, sorted, with the running
+deficit: sequence i of the epoch then lies in position (i + deficit of the ragged blocks that end at or before
+i) // Q. Memory is in the number of shards."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from trainer.ordering.permutation import Int64s, Keys, derive, domain, permute, 
 
 
 class Geometry:
-    """The blocks and sequences of all sources, shard after shard. Arrays are by shard (all sources) or by source."""
+    """The blocks and sequences of all sources, shard after shard. Arrays are by shard (all sources) or by
+    source."""
 
     def __init__(self, lengths: Sequence[Sequence[int]], seq_len: int, validation: float) -> None:
         self.seq_len = seq_len
         self.per_block = -(-BLOCK_TOKENS // seq_len)
-        self.first_shard = np.concatenate(([0], np.cumsum([len(shards) for shards in lengths]))).astype(np.int64)
+        self.first_shard = np.concatenate(([0], np.cumsum([len(shards) for shards in lengths]))).astype(
+            np.int64
+        )
         self.length = np.array([length for shards in lengths for length in shards], np.int64)
         source_of = np.repeat(np.arange(len(lengths)), np.diff(self.first_shard))
         full, rest = np.divmod(self.length, BLOCK_TOKENS)
@@ -60,7 +63,8 @@ class Geometry:
         return np.minimum(np.minimum(block_end, self.length[shard]) - start, self.seq_len)
 
     def in_shard_order(self, source: int, number: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-        """(shard, start, num_tokens) of each sequence `number` of `source` counted in shard order, held out or not."""
+        """(shard, start, num_tokens) of each sequence `number` of `source` counted in shard order, held out
+        or not."""
         absolute = number + self.first_sequence[self.first_shard[source]]
         shard = np.searchsorted(self.first_sequence, absolute, side="right") - 1
         block, within = np.divmod(absolute - self.first_sequence[shard], self.per_block)
@@ -88,8 +92,8 @@ class Geometry:
 
 
 def _searchsorted(edges: Int64s, values: Int64s) -> Int64s:
-    """`edges.searchsorted(values, "right")`; on values in no order it is several times faster to sort them first, since
-    then neither the cache nor the branch predictor is surprised."""
+    """`edges.searchsorted(values, "right")`; on values in no order it is several times faster to sort them
+    first, since then neither the cache nor the branch predictor is surprised."""
     order = np.argsort(values)
     found = np.empty(len(values), np.int64)
     found[order] = edges.searchsorted(values[order], side="right")
@@ -110,7 +114,9 @@ class Pass(NamedTuple):
 class Passes:
     """Several (source, epoch) pairs side by side, so that one look-up serves a batch that mixes them."""
 
-    def __init__(self, geometry: Geometry, window_blocks: int, pairs: Sequence[tuple[int, int]], keys: Keys) -> None:
+    def __init__(
+        self, geometry: Geometry, window_blocks: int, pairs: Sequence[tuple[int, int]], keys: Keys
+    ) -> None:
         """`keys`: the key of each pair, shape (len(pairs),)."""
         self._geometry, self._window_blocks = geometry, window_blocks
         self.source = np.array([source for source, _ in pairs], np.int64)
@@ -118,7 +124,9 @@ class Passes:
         self._window_key = derive(keys, np.ones(len(pairs), np.int64))
         self._num_blocks = geometry.num_blocks[self.source]
         passes = [self._pass(number) for number in range(len(pairs))]
-        self._first = np.concatenate(([0], np.cumsum([len(each.position) for each in passes]))).astype(np.int64)
+        self._first = np.concatenate(([0], np.cumsum([len(each.position) for each in passes]))).astype(
+            np.int64
+        )
         # One sorted array for all pairs: pair p's entries are raised by p times a stride above them all.
         self._stride = int(geometry.num_blocks.max(initial=0) + 1) * geometry.per_block
         raised = [each.end + number * self._stride for number, each in enumerate(passes)]
@@ -131,8 +139,9 @@ class Passes:
         blocks, deficit = self._geometry.ragged(int(self.source[pair]))
         positions = self._position_of(np.full(len(blocks), pair, np.int64), blocks)
         order = np.argsort(positions)
-        # `running[k]`: by how many sequences the first k ragged blocks fall short. Were every block full, a block would
-        # end at (position + 1) * Q; it ends earlier by what it and the ragged blocks before it fall short.
+        # `running[k]`: by how many sequences the first k ragged blocks fall short. Were every block full, a
+        # block would end at (position + 1) * Q; it ends earlier by what it and the ragged blocks before it
+        # fall short.
         position, running = positions[order], np.concatenate(([0], np.cumsum(deficit[order])))
         return Pass(position, (position + 1) * self._geometry.per_block - running[1:], running)
 
@@ -143,10 +152,11 @@ class Passes:
         return unpermute(block, domain(*self._blocks_under(pair)))
 
     def _padded(self, pair: Int64s, index: Int64s) -> Int64s:
-        """Sequence `index` of each pass, counted as if every block were full: position * Q + place in the block."""
-        # Each ragged block that ended at or before `index` moves it on by its deficit. Ends rise with positions, so a
-        # binary search counts these blocks, and their deficits are already summed. A pass has one sum more than it has
-        # ragged blocks, hence `+ pair` where passes lie end to end.
+        """Sequence `index` of each pass, counted as if every block were full: position * Q + place in the
+        block."""
+        # Each ragged block that ended at or before `index` moves it on by its deficit. Ends rise with
+        # positions, so a binary search counts these blocks, and their deficits are already summed. A pass has
+        # one sum more than it has ragged blocks, hence `+ pair` where passes lie end to end.
         ended = np.searchsorted(self._ends, index + pair * self._stride, side="right")
         padded: Int64s = index + self._deficit[ended + pair]
         return padded
@@ -186,5 +196,6 @@ class Passes:
 
 
 def num_validated(held: int, most: int | None) -> int:
-    """How many of a source's held-out sequences an evaluation reads, where it reads `most` of each (None: all)."""
+    """How many of a source's held-out sequences an evaluation reads, where it reads `most` of each (None:
+    all)."""
     return held if most is None else min(held, most)

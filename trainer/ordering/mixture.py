@@ -1,9 +1,9 @@
 """Which source the n-th sequence of a run comes from, and which of that source's sequences it is.
 
-Shares become whole numbers of every `mixture_block` (M) consecutive sequences. A keyed permutation lays the sources out
-over M places once for a segment; each block of a segment starts at its own keyed place of that ring. So how many
-sequences of a source came before any place is known without a table of blocks, however a later segment cuts one short.
-"""
+Shares become whole numbers of every `mixture_block` (M) consecutive sequences. A keyed permutation lays the
+sources out over M places once for a segment; each block of a segment starts at its own keyed place of that
+ring. So how many sequences of a source came before any place is known without a table of blocks, however a
+later segment cuts one short."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ class Segment:
 
 
 def quantise(shares: Mapping[str, float], mixture_block: int) -> tuple[tuple[str, int], ...]:
-    """`shares` (they need not sum to one) as whole numbers of `mixture_block`, sorted by source, by largest remainder;
-    ties go to the lesser name. ValueError for a negative share, none above zero, or one that rounds to zero."""
+    """`shares` (they need not sum to one) as whole numbers of `mixture_block`, sorted by source, by largest
+    remainder; ties go to the lesser name. ValueError for a negative share, none above zero, or one that
+    rounds to zero."""
     exact = {source: Fraction(str(share)) for source, share in sorted(shares.items())}
     for source, share in exact.items():
         if share < 0:
@@ -45,9 +46,10 @@ def quantise(shares: Mapping[str, float], mixture_block: int) -> tuple[tuple[str
     total = sum(exact.values())
     if total == 0:
         raise ValueError(f"the shares of {', '.join(map(repr, exact))} are all 0: expected one above 0")
-    # Largest remainder (Hamilton's method): every source gets the whole part of its quota, and those with the largest
-    # fractions one more each until the block is full, so each count is within one of its quota. Shares are the exact
-    # decimals as written: rounding errors could order two equal remainders, and the plan would hang on them.
+    # Largest remainder (Hamilton's method): every source gets the whole part of its quota, and those with the
+    # largest fractions one more each until the block is full, so each count is within one of its quota.
+    # Shares are the exact decimals as written: rounding errors could order two equal remainders, and the plan
+    # would hang on them.
     quotas = {source: share * mixture_block / total for source, share in exact.items()}
     counts = {source: int(quota) for source, quota in quotas.items()}
     by_remainder = sorted(quotas, key=lambda source: (counts[source] - quotas[source], source))
@@ -57,21 +59,24 @@ def quantise(shares: Mapping[str, float], mixture_block: int) -> tuple[tuple[str
     if lost:
         least = min(share for share in exact.values() if share > 0)
         raise ValueError(
-            f"the share of source {lost[0]!r}, {float(exact[lost[0]] / total):.3g}, rounds to 0 of {mixture_block} "
+            f"the share of source {lost[0]!r}, {float(exact[lost[0]] / total):.3g}, rounds to 0 of"
+            f" {mixture_block} "
             f"sequences: set train.order.mixture_block to at least {-(-total // least)}, or its weight to 0"
         )
     return tuple(counts.items())
 
 
 class Drawn(NamedTuple):
-    """For each sequence of a run: the source's number (sources sorted by name) and its place in the source's count."""
+    """For each sequence of a run: the source's number (sources sorted by name) and its place in the source's
+    count."""
 
     source: Int64s
     number: Int64s
 
 
 class Ring:
-    """The layout of one segment: from a place in the segment to (source, count within the segment) and back."""
+    """The layout of one segment: from a place in the segment to (source, count within the segment) and
+    back."""
 
     def __init__(self, counts: Int64s, key: int) -> None:
         self.counts = counts
@@ -82,7 +87,8 @@ class Ring:
         slots = permute(places, domain(np.full(self.size, self.size, np.int64), same_key))
         self._first_slot = np.concatenate(([0], np.cumsum(counts)))
         self._source = np.searchsorted(self._first_slot, slots, side="right") - 1
-        # Places of the ring, sorted by (source, place): entry first_slot[s] + i is the i-th place of source s.
+        # Places of the ring, sorted by (source, place): entry first_slot[s] + i is the i-th place of source
+        # s.
         self._places = np.argsort(self._source, kind="stable").astype(np.int64)
         self._sorted = self._source[self._places] * self.size + self._places
         self._number = np.empty(self.size, np.int64)
@@ -121,7 +127,8 @@ class Ring:
         return offset
 
     def counts_before(self, offset: int) -> Int64s:
-        """How many sequences of each source the first `offset` ones of the segment hold, shape (num_sources,)."""
+        """How many sequences of each source the first `offset` ones of the segment hold, shape
+        (num_sources,)."""
         block, within = divmod(offset, self.size)
         sources = np.arange(len(self.counts), dtype=np.int64)
         start = self._start(np.array([block], dtype=np.int64))
@@ -168,12 +175,16 @@ class Mixture:
         for number in np.unique(segment):
             ring, rows = self._rings[number], segment == number
             if ring.counts[source]:
-                drawn = Drawn(np.full(int(rows.sum()), source, np.int64), count[rows] - self._base[number, source])
+                drawn = Drawn(
+                    np.full(int(rows.sum()), source, np.int64), count[rows] - self._base[number, source]
+                )
                 n[rows] = ring.offset(drawn) + self.first[number]
         return n
 
     def counts_before(self, n: int) -> Int64s:
         """How many sequences of each source the run has read before sequence `n`, shape (num_sources,)."""
         segment = int(np.searchsorted(self.first, n, side="right")) - 1
-        counted: Int64s = self._base[segment] + self._rings[segment].counts_before(n - int(self.first[segment]))
+        counted: Int64s = self._base[segment] + self._rings[segment].counts_before(
+            n - int(self.first[segment])
+        )
         return counted

@@ -1,2 +1,2 @@
-"""The model over a mesh of processes: mesh makes it, by a layout that checks lets pass, from tensor, context, pipeline,
-float8 and recompute; groups are the process groups that these talk in."""
+"""The model over a mesh of processes: mesh makes it, by a layout that checks lets pass, from tensor, context,
+pipeline, float8 and recompute; groups are the process groups that these talk in."""

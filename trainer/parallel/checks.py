@@ -19,7 +19,8 @@ def takes_float8(inputs: int, outputs: int) -> bool:
 
 
 def check_layout(table: TrainTable, config: ModelConfig) -> None:
-    """RecipeError where this model cannot be spread so; the message names the key, the value and what is expected."""
+    """RecipeError where this model cannot be spread so; the message names the key, the value and what is
+    expected."""
     mesh, pipeline = table.mesh, table.pipeline
     check_mesh(mesh, config, table.seq_len, table.context)
     if mesh.pp > 1:
@@ -28,7 +29,8 @@ def check_layout(table: TrainTable, config: ModelConfig) -> None:
     _check_experts(table, config)
     if table.overlap.async_tp and not (table.compile and mesh.tp > 1):
         raise RecipeError(
-            f"train.overlap.async_tp = true: expected train.compile = true and train.parallel.tp above 1 (it is "
+            f"train.overlap.async_tp = true: expected train.compile = true and train.parallel.tp above 1 (it"
+            f" is "
             f"{mesh.tp}): the compiler takes tensor parallel's exchanges apart"
         )
     if table.dtype == "float8" and table.float8.emulate and table.compile:
@@ -47,7 +49,8 @@ def check_overlap(table: OverlapTable, device_type: str) -> None:
         )
     if table.prefetch_layers > 1:
         raise RecipeError(
-            f"train.overlap.prefetch_layers = {table.prefetch_layers}: this is a {device_type}, which gathers nothing "
+            f"train.overlap.prefetch_layers = {table.prefetch_layers}: this is a {device_type}, which gathers"
+            f" nothing "
             "beside computing; expected 1, or a GPU"
         )
 
@@ -82,7 +85,9 @@ def _check_context(mesh: Mesh, seq_len: int, context: ContextTable) -> None:
     if mesh.cp == 1:
         return
     if seq_len % (mesh.cp * mesh.tp):
-        raise RecipeError(f"train.parallel.cp = {mesh.cp}: with tp = {mesh.tp} it must divide train.seq_len, {seq_len}")
+        raise RecipeError(
+            f"train.parallel.cp = {mesh.cp}: with tp = {mesh.tp} it must divide train.seq_len, {seq_len}"
+        )
     if context.balance == "zigzag" and seq_len % (2 * mesh.cp):
         raise RecipeError(
             f'train.context.balance = "zigzag": 2 x cp = {2 * mesh.cp} must divide train.seq_len, {seq_len}; '
@@ -98,12 +103,14 @@ def check_split_backward(pipeline: PipelineTable, recompute: str, *, compiled: b
     # torch takes the graph of a layer apart to do the products for inputs before those for weights.
     if recompute == "selective":
         raise RecipeError(
-            f'train.activation_checkpointing = "selective": {schedule} splits backward, and a layer whose products are '
+            f'train.activation_checkpointing = "selective": {schedule} splits backward, and a layer whose'
+            f" products are "
             'partly kept cannot be gone through twice; expected "full" or "none", or the schedule "1f1b"'
         )
     if compiled:
         raise RecipeError(
-            f"train.compile = true: {schedule} splits backward, and a compiled layer cannot be split; expected false, "
+            f"train.compile = true: {schedule} splits backward, and a compiled layer cannot be split;"
+            f" expected false, "
             'or the schedule "1f1b" or "interleaved"'
         )
 
@@ -114,10 +121,12 @@ def _check_experts(table: TrainTable, config: ModelConfig) -> None:
         return
     if ep > 1 and table.zero == 0:
         raise RecipeError(
-            f"train.zero = 0: expected 1, 2 or 3 with train.parallel.ep = {ep}: experts are spread over the ranks that "
+            f"train.zero = 0: expected 1, 2 or 3 with train.parallel.ep = {ep}: experts are spread over the"
+            f" ranks that "
             "share a model, and without sharding each has a whole one"
         )
     if table.compile:
         raise RecipeError(
-            "train.compile = true: expected false with experts: the number of tokens of each changes with every batch"
+            "train.compile = true: expected false with experts: the number of tokens of each changes with"
+            " every batch"
         )

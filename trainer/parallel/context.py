@@ -1,7 +1,7 @@
 """Which positions of a row each context parallel rank works on, and who sees whom then.
 
-Labels were shifted when the rows were read, so any share of positions is exact. Work is what attention costs: position
-q of a document sees q + 1 keys.
+Labels were shifted when the rows were read, so any share of positions is exact. Work is what attention costs:
+position q of a document sees q + 1 keys.
 
     zigzag      two chunks of 2·cp, the r-th from either end: equal work where a row is one document
     documents   short blocks dealt by their work, row by row, the dearest first
@@ -39,8 +39,8 @@ class ContextOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextShare:
-    """What falls to this rank: its positions of the rows, their mask, their places in the row (B, T), and of the whole
-    group the work of the fullest rank and of the mean one."""
+    """What falls to this rank: its positions of the rows, their mask, their places in the row (B, T), and of
+    the whole group the work of the fullest rank and of the mean one."""
 
     rows: DeviceRows
     mask: Mask
@@ -80,7 +80,10 @@ def _mask(documents_BT: Tensor, places_BRT: Tensor, options: ContextOptions, ker
     queries = positions(places_BRT[:, group.rank()])
     if options.method == "gather":
         return GatheredMask(group=group, mask=mask_between(queries, positions(places_BRT.flatten(1)), kernel))
-    parts = (cast(Tensor, mask_between(queries, positions(places_BT), "dense")) for places_BT in places_BRT.unbind(1))
+    parts = (
+        cast(Tensor, mask_between(queries, positions(places_BT), "dense"))
+        for places_BT in places_BRT.unbind(1)
+    )
     # Whether anything is visible decides what the host starts, so it must be read from the device.
     return RingMask(group=group, parts=tuple(part if bool(part.any()) else None for part in parts))
 
@@ -88,7 +91,8 @@ def _mask(documents_BT: Tensor, places_BRT: Tensor, options: ContextOptions, ker
 def deal_positions(positions_BT: Tensor, num_ranks: int, balance: Balance) -> Tensor:
     """The places in the row that each rank works on, int64 (B, ranks, T/ranks), rising within a rank.
 
-    `positions_BT`: each position's place in its document. `zigzag` needs a T that 2·ranks divides, the others ranks."""
+    `positions_BT`: each position's place in its document. `zigzag` needs a T that 2·ranks divides, the others
+    ranks."""
     num_rows, length = positions_BT.shape
     places_T = torch.arange(length, device=positions_BT.device)
     if balance == "none":

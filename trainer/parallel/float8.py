@@ -1,8 +1,8 @@
 """Products in float8 (torchao): which matrices of a model are converted, and which are not and why.
 
-Row-wise scales are one a row of a product's operands, so they do not depend on how rows are spread over ranks. The one
-scale of a tensor hangs on the largest value of what a rank holds of it, and differs between layouts.
-"""
+Row-wise scales are one a row of a product's operands, so they do not depend on how rows are spread over
+ranks. The one scale of a tensor hangs on the largest value of what a rank holds of it, and differs between
+layouts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _FIRST_CAPABILITY: Final = (8, 9)
 
 
 def check_float8(table: Float8Table, device: torch.device) -> None:
-    """RecipeError where torchao is not installed, or this device lacks float8 products and they are not emulated."""
+    """RecipeError where torchao is not installed, or this device lacks float8 products and they are not
+    emulated."""
     try:
         import torchao.float8  # noqa: F401
     except ImportError as error:
@@ -33,13 +34,15 @@ def check_float8(table: Float8Table, device: torch.device) -> None:
     has_products = device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_CAPABILITY
     if not has_products and not table.emulate:
         raise RecipeError(
-            f'train.dtype = "float8": {device} has no float8 products, which need an NVIDIA GPU of compute capability '
+            f'train.dtype = "float8": {device} has no float8 products, which need an NVIDIA GPU of compute'
+            f" capability "
             "8.9 or more; expected such a device, or train.float8.emulate = true (slow, the same numbers)"
         )
 
 
 def convert_to_float8(model: Llama, table: Float8Table, tp: int) -> None:
-    """Make the layers' products float8 ones where their sizes allow it; the weights keep their dtype and names."""
+    """Make the layers' products float8 ones where their sizes allow it; the weights keep their dtype and
+    names."""
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     # The recipe first: a config that is made with `emulate` alone forgets it.
@@ -59,7 +62,10 @@ def float8_products(config: ModelConfig, table: Float8Table, tp: int) -> list[st
     for name, module in model.model.layers["0"].named_modules():
         if isinstance(module, nn.Linear):
             lines[_fits(module, name, tp)].append(name)
-    told = [f"float8 ({table.recipe}{', emulated' if table.emulate else ''}): {', '.join(lines[True])} of every layer"]
+    told = [
+        f"float8 ({table.recipe}{', emulated' if table.emulate else ''}): {', '.join(lines[True])} of every"
+        f" layer"
+    ]
     if lines[False]:
         names = ", ".join(lines[False])
         told.append(f"not float8: {names}, whose sides on a rank are not multiples of {FLOAT8_MULTIPLE}")

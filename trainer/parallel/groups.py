@@ -1,8 +1,9 @@
 """Process groups and device meshes over one world of ranks.
 
-Ranks count, from the outermost dimension: pp, dp_replicate, dp_shard, cp, tp. So tensor parallel peers are neighbours
-and share a node, context parallel peers lie next, and pipeline stages are furthest apart: what is exchanged most often
-has the shortest way. Two device meshes lie over the same ranks, and weights are sharded over the one or the other:
+Ranks count, from the outermost dimension: pp, dp_replicate, dp_shard, cp, tp. So tensor parallel peers are
+neighbours and share a node, context parallel peers lie next, and pipeline stages are furthest apart: what is
+exchanged most often has the shortest way. Two device meshes lie over the same ranks, and weights are sharded
+over the one or the other:
 
     dense     (pp, dp_replicate, dp_shard x cp, tp)
     experts   (pp, dp_replicate, shards of an expert, ep), where ep takes its ranks from dp_shard x cp x tp
@@ -26,9 +27,9 @@ DIMENSIONS: Final = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meshes:
-    """The device meshes that weights are spread over: `dense` (dp_replicate, fsdp, tp), `experts` (dp_replicate,
-    expert_fsdp, ep), `whole` (dp_replicate, whole_fsdp): every rank of a stage and replica. Parameters are sharded over
-    the dimensions whose names end in fsdp."""
+    """The device meshes that weights are spread over: `dense` (dp_replicate, fsdp, tp), `experts`
+    (dp_replicate, expert_fsdp, ep), `whole` (dp_replicate, whole_fsdp): every rank of a stage and replica.
+    Parameters are sharded over the dimensions whose names end in fsdp."""
 
     dense: DeviceMesh
     experts: DeviceMesh | None
@@ -37,9 +38,10 @@ class Meshes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """This rank's process groups. `loss`: all ranks but tensor parallel peers, which have equal losses; `pipeline`,
-    `context`: those dimensions; `sequence`: the ranks that share a row's positions (cp x tp); `ends`: the first and the
-    last stage's ranks. None where a group would be this rank alone, or where this rank is in none."""
+    """This rank's process groups. `loss`: all ranks but tensor parallel peers, which have equal losses;
+    `pipeline`, `context`: those dimensions; `sequence`: the ranks that share a row's positions (cp x tp);
+    `ends`: the first and the last stage's ranks. None where a group would be this rank alone, or where this
+    rank is in none."""
 
     loss: dist.ProcessGroup
     pipeline: dist.ProcessGroup | None
@@ -64,7 +66,9 @@ def _grid(sizes: Mesh) -> np.ndarray:
     return np.arange(sizes.num_workers).reshape([getattr(sizes, name) for name in DIMENSIONS])
 
 
-def _subgroup(sizes: Mesh, name: str, over: tuple[str, ...], timeout: datetime.timedelta) -> dist.ProcessGroup | None:
+def _subgroup(
+    sizes: Mesh, name: str, over: tuple[str, ...], timeout: datetime.timedelta
+) -> dist.ProcessGroup | None:
     """The group of the ranks that differ from this one in the dimensions `over` only."""
     axes = [DIMENSIONS.index(name) for name in over]
     kept = [axis for axis in range(len(DIMENSIONS)) if axis not in axes]
@@ -94,7 +98,9 @@ def _one_of(members: np.ndarray, name: str, timeout: datetime.timedelta) -> dist
 
 
 def _alone(timeout: datetime.timedelta) -> dist.ProcessGroup:
-    groups = [dist.new_group([rank], timeout=timeout, group_desc="loss") for rank in range(dist.get_world_size())]
+    groups = [
+        dist.new_group([rank], timeout=timeout, group_desc="loss") for rank in range(dist.get_world_size())
+    ]
     return cast(dist.ProcessGroup, groups[dist.get_rank()])
 
 

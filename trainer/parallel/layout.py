@@ -9,13 +9,20 @@ import torch
 
 from trainer.options import TrainTable
 from trainer.parallel.recompute import Recompute
-from trainer.recipe_tables.parallelism import ContextTable, ExpertsTable, Float8Table, Mesh, OverlapTable, PipelineTable
+from trainer.recipe_tables.parallelism import (
+    ContextTable,
+    ExpertsTable,
+    Float8Table,
+    Mesh,
+    OverlapTable,
+    PipelineTable,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParallelLayout:
-    """How a model is spread and computed. `dtype` is that of forward and backward; weights are kept in float32, or
-    in float64 where that is the dtype; with `float8` its products are rounded to that."""
+    """How a model is spread and computed. `dtype` is that of forward and backward; weights are kept in
+    float32, or in float64 where that is the dtype; with `float8` its products are rounded to that."""
 
     mesh: Mesh
     zero: Literal[3, 2, 1, 0] = 3

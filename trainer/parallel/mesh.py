@@ -8,9 +8,8 @@
     cp > 1            each row's positions shared among ranks, which share the weights' shards too (context.py)
     pp > 1            layers in stages (pipeline.py)
 
-What the optimizer sees is a sum over the global batch: fully_shard sums over the ranks of each parameter's own mesh,
-and where DDP averages, the loss is scaled by the number of its ranks.
-"""
+What the optimizer sees is a sum over the global batch: fully_shard sums over the ranks of each parameter's
+own mesh, and where DDP averages, the loss is scaled by the number of its ranks."""
 
 from __future__ import annotations
 
@@ -52,9 +51,10 @@ from trainer.recipe_tables.parallelism import rank_of_stage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedNorms:
-    """The norms of gradients before they were clipped: `whole`, equal on every rank, and `local_layers`, this rank's
-    part of the squared norms by layer, float64, in the order of `ParallelModel.layers`. Of the latter nothing is
-    exchanged, so that they cost a step little; `ParallelModel.layer_norms` puts them together where they are wanted."""
+    """The norms of gradients before they were clipped: `whole`, equal on every rank, and `local_layers`, this
+    rank's part of the squared norms by layer, float64, in the order of `ParallelModel.layers`. Of the latter
+    nothing is exchanged, so that they cost a step little; `ParallelModel.layer_norms` puts them together
+    where they are wanted."""
 
     whole: Tensor
     local_layers: Tensor
@@ -64,7 +64,8 @@ class ClippedNorms:
 class ParallelModel:
     """A model on its mesh, and what the step takes from it.
 
-    `parts`: the model, wrapped, or this rank's stages of it. `tied`: where a tied embedding lies on two stages."""
+    `parts`: the model, wrapped, or this rank's stages of it. `tied`: where a tied embedding lies on two
+    stages."""
 
     parts: tuple[nn.Module, ...]
     config: ModelConfig
@@ -83,12 +84,18 @@ class ParallelModel:
 
     @property
     def num_averaged(self) -> int:
-        """By how much reduced gradients are divided: DDP averages over its ranks, fully_shard is made to sum."""
-        return self.layout.mesh.dp * self.layout.mesh.cp if isinstance(self.parts[0], DistributedDataParallel) else 1
+        """By how much reduced gradients are divided: DDP averages over its ranks, fully_shard is made to
+        sum."""
+        return (
+            self.layout.mesh.dp * self.layout.mesh.cp
+            if isinstance(self.parts[0], DistributedDataParallel)
+            else 1
+        )
 
     @property
     def reduced_by_ddp(self) -> dist.ProcessGroup | None:
-        """The group over which DDP sums gradients within backward, out of Python's sight; None where FSDP does it."""
+        """The group over which DDP sums gradients within backward, out of Python's sight; None where FSDP
+        does it."""
         (module, *_) = self.parts
         return module.process_group if isinstance(module, DistributedDataParallel) else None
 
@@ -98,19 +105,23 @@ class ParallelModel:
         return self.pipeline is None or self.pipeline.has_output
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """This rank's parameters by the names of Hugging Face's models, whatever wraps them; a tied one once."""
+        """This rank's parameters by the names of Hugging Face's models, whatever wraps them; a tied one
+        once."""
         named: dict[str, nn.Parameter] = {}
         for part in self.parts:
             for name, parameter in part.named_parameters():
                 plain = plain_name(name)
                 # The last stage's copy of a tied embedding: one tensor of a checkpoint.
-                plain = "model.embed_tokens.weight" if plain == "lm_head.weight" and self.config.tied else plain
+                plain = (
+                    "model.embed_tokens.weight" if plain == "lm_head.weight" and self.config.tied else plain
+                )
                 named.setdefault(plain, parameter)
         return named
 
     def micro_batch(self, rows: DeviceRows, scale: Tensor | None = None) -> MicroBatch:
-        """This rank's share of `rows`, which pipeline, context and tensor parallel peers are all given. `scale`: what a
-        counted label's loss is multiplied with before backward, for the losses of experts (None: they add nothing)."""
+        """This rank's share of `rows`, which pipeline, context and tensor parallel peers are all given.
+        `scale`: what a counted label's loss is multiplied with before backward, for the losses of experts
+        (None: they add nothing)."""
         group, table = self.groups.context, self.layout.context
         if group is None:
             places_T = torch.arange(rows.inputs_BT.shape[1], device=rows.inputs_BT.device)
@@ -136,8 +147,8 @@ class ParallelModel:
         )
 
     def expert_figures(self, routings: Sequence[Routing]) -> Tensor | None:
-        """Of each layer the sums of `Routing.figures` over the micro-batches of a step and all ranks, float64; None
-        without experts. Collective."""
+        """Of each layer the sums of `Routing.figures` over the micro-batches of a step and all ranks,
+        float64; None without experts. Collective."""
         if self.config.experts is None:
             return None
         width = self.config.experts.num_experts + NUM_SUMS
@@ -149,7 +160,8 @@ class ParallelModel:
         return sums
 
     def buffers(self) -> dict[str, Tensor]:
-        """What training changes besides parameters, equal on every rank that has it: the biases of routers."""
+        """What training changes besides parameters, equal on every rank that has it: the biases of
+        routers."""
         return {plain_name(name): buffer for part in self.parts for name, buffer in part.named_buffers()}
 
     @torch.no_grad()
@@ -168,8 +180,8 @@ class ParallelModel:
     def synchronise(self, last: bool) -> AbstractContextManager[None]:
         """Wraps forward and backward of a micro-batch; only the `last` one reduces over replicas.
 
-        Sharded gradients are reduce-scattered each time: what ZeRO-2 and ZeRO-3 save would be lost otherwise. ZeRO-1
-        saves neither parameters nor gradients, so both stay whole until the last backward pass."""
+        Sharded gradients are reduce-scattered each time: what ZeRO-2 and ZeRO-3 save would be lost otherwise.
+        ZeRO-1 saves neither parameters nor gradients, so both stay whole until the last backward pass."""
         module = self.parts[0]
         if isinstance(module, DistributedDataParallel):
             return contextlib.nullcontext() if last else cast(Any, module.no_sync())
@@ -182,22 +194,25 @@ class ParallelModel:
         return contextlib.nullcontext()
 
     def forward(self, micro: MicroBatch) -> Tensor:
-        """Logits (B, T, V) of a model without a pipeline; under tensor parallel a DTensor split over the vocabulary."""
+        """Logits (B, T, V) of a model without a pipeline; under tensor parallel a DTensor split over the
+        vocabulary."""
         assert self.pipeline is None, "Pipeline.step and evaluate run its stages"
         module = self.parts[0]
         casts = isinstance(module, DistributedDataParallel) and self.layout.dtype == torch.bfloat16
         with torch.autocast(self.device.type, torch.bfloat16, enabled=casts):
-            return cast(Tensor, module(micro.rows.inputs_BT, micro.rows.positions_BT, micro.mask, micro.routing))
+            return cast(
+                Tensor, module(micro.rows.inputs_BT, micro.rows.positions_BT, micro.mask, micro.routing)
+            )
 
     def evaluate(self, micro: MicroBatch) -> Tensor | None:
-        """Logits as those of `forward`, without gradients, in every layout; None where another pipeline rank has
-        them. Collective."""
+        """Logits as those of `forward`, without gradients, in every layout; None where another pipeline rank
+        has them. Collective."""
         with torch.no_grad():
             return self.forward(micro) if self.pipeline is None else self.pipeline.forward(micro)
 
     def reshard(self) -> None:
-        """Give back what passes without a backward behind them have gathered: until then `parameters` would be those
-        whole copies in the compute dtype, of which the optimizer knows nothing."""
+        """Give back what passes without a backward behind them have gathered: until then `parameters` would
+        be those whole copies in the compute dtype, of which the optimizer knows nothing."""
         for part in self.parts:
             for module in part.modules():
                 if isinstance(module, FSDPModule):
@@ -208,8 +223,8 @@ class ParallelModel:
         return cast(Any, loss_parallel()) if self.layout.mesh.tp > 1 else contextlib.nullcontext()
 
     def clip_gradients(self, clip: float) -> ClippedNorms:
-        """Scale the whole model's gradients to a norm of at most `clip` (0: leave them); gives the norms before.
-        Collective."""
+        """Scale the whole model's gradients to a norm of at most `clip` (0: leave them); gives the norms
+        before. Collective."""
         copies: tuple[nn.Parameter, ...] = ()
         if self.tied is not None:
             self.tied.sum_gradients()
@@ -219,14 +234,15 @@ class ParallelModel:
         return ClippedNorms(whole=whole, local_layers=layers)
 
     def layers(self) -> tuple[str, ...]:
-        """What `layer_norms` tells apart: the embedding, each layer, the last norm, the output matrix if it is another
-        one than the embedding."""
+        """What `layer_norms` tells apart: the embedding, each layer, the last norm, the output matrix if it
+        is another one than the embedding."""
         layers = (f"layers.{number}" for number in range(self.config.num_layers))
         return ("embed_tokens", *layers, "norm", *(() if self.config.tied else ("lm_head",)))
 
     @torch.no_grad()
     def _local_layer_norms(self, elsewhere: Sequence[nn.Parameter]) -> Tensor:
-        """This rank's part of the squared norms of the gradients by layer; those of `elsewhere` another rank counts."""
+        """This rank's part of the squared norms of the gradients by layer; those of `elsewhere` another rank
+        counts."""
         numbers = {name: number for number, name in enumerate(self.layers())}
         sums = torch.zeros(len(numbers), dtype=torch.float64, device=self.device)
         places, shares, gradients = [], [], []
@@ -255,7 +271,8 @@ class ParallelModel:
         return self.layout.mesh.num_workers // self.layout.mesh.pp
 
     def _num_pieces(self, gradient: Tensor) -> int:
-        """Into how many pieces a gradient is split; as many ranks as there are holders to a piece have the same."""
+        """Into how many pieces a gradient is split; as many ranks as there are holders to a piece have the
+        same."""
         if not isinstance(gradient, DTensor):
             return 1
         sizes = zip(gradient.placements, gradient.device_mesh.shape, strict=True)
@@ -286,12 +303,15 @@ def _llama(part: nn.Module) -> Llama:
 def parallelise_model(
     config: ModelConfig, layout: ParallelLayout, device: torch.device, timeout: datetime.timedelta
 ) -> ParallelModel:
-    """The model on its mesh, with memory but without weights (see `initialise`). Collective: every rank calls it.
+    """The model on its mesh, with memory but without weights (see `initialise`). Collective: every rank calls
+    it.
 
     The default process group must exist and have the size of the mesh."""
     sizes, table = layout.mesh, layout.pipeline
     has_experts = config.experts is not None
-    meshes = make_meshes(device.type, sizes, shards=layout.zero != 0, has_experts=has_experts, timeout=timeout)
+    meshes = make_meshes(
+        device.type, sizes, shards=layout.zero != 0, has_experts=has_experts, timeout=timeout
+    )
     groups = make_groups(sizes, timeout)
     build = partial(_part, _Build(config=config, layout=layout, meshes=meshes, device=device))
     whole = partial(
@@ -307,7 +327,9 @@ def parallelise_model(
         return whole(parts=(build(LayerSpan(first=0, end=config.num_layers), None),))
     every = spans(config.num_layers, sizes.pp, table)
     mine = [
-        index for index in range(len(every)) if rank_of_stage(table.schedule, index, sizes.pp) == groups.pipeline.rank()
+        index
+        for index in range(len(every))
+        if rank_of_stage(table.schedule, index, sizes.pp) == groups.pipeline.rank()
     ]
     stages = [cast(Stage, build(every[index], index)) for index in mine]
     return whole(
@@ -328,7 +350,8 @@ class _Build:
 
 
 def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
-    """A span of the model, split, recomputed, compiled and sharded as the layout says; `stage`: its number."""
+    """A span of the model, split, recomputed, compiled and sharded as the layout says; `stage`: its
+    number."""
     layout, meshes = build.layout, build.meshes
     tensor_mesh = meshes.dense["tp"] if layout.mesh.tp > 1 else None
     if layout.overlap.async_tp:
@@ -359,10 +382,16 @@ def _data_parallel(root: nn.Module, model: Llama, build: _Build) -> nn.Module:
         root.to_empty(device=device)
         model.tie()  # moving from meta gave each module a parameter of its own
         group = mesh["dp_replicate"].get_group()
-        return DistributedDataParallel(root, process_group=group, init_sync=False, gradient_as_bucket_view=True)
+        return DistributedDataParallel(
+            root, process_group=group, init_sync=False, gradient_as_bucket_view=True
+        )
     replicated = mesh["dp_replicate"].size() > 1
-    policy = MixedPrecisionPolicy(param_dtype=layout.dtype, reduce_dtype=layout.weight_dtype, cast_forward_inputs=False)
-    shard = partial(fully_shard, mesh=mesh["dp_replicate", "fsdp"] if replicated else mesh["fsdp"], mp_policy=policy)
+    policy = MixedPrecisionPolicy(
+        param_dtype=layout.dtype, reduce_dtype=layout.weight_dtype, cast_forward_inputs=False
+    )
+    shard = partial(
+        fully_shard, mesh=mesh["dp_replicate", "fsdp"] if replicated else mesh["fsdp"], mp_policy=policy
+    )
     # A pipeline keeps gradients whole within a step, and gathers parameters once in it.
     again = layout.zero == 3 and layout.mesh.pp == 1
     for layer in model.model.layers.values():
@@ -377,7 +406,9 @@ def _data_parallel(root: nn.Module, model: Llama, build: _Build) -> nn.Module:
             # Backward begins with these two: gathered again at once, so resharding them saves nothing.
             shard([model.model.norm, model.lm_head], reshard_after_forward=False)
     shard(root, reshard_after_forward=again)
-    _gather_ahead([cast(FSDPModule, layer) for layer in model.model.layers.values()], layout.overlap.prefetch_layers)
+    _gather_ahead(
+        [cast(FSDPModule, layer) for layer in model.model.layers.values()], layout.overlap.prefetch_layers
+    )
     for module in root.modules():
         if isinstance(module, FSDPModule):
             # Sums, since the parameters of one layer may be shared by different numbers of ranks.
@@ -388,7 +419,8 @@ def _data_parallel(root: nn.Module, model: Llama, build: _Build) -> nn.Module:
 
 
 def _gather_ahead(layers: Sequence[FSDPModule], num: int) -> None:
-    """Make each layer gather the parameters of the next `num` while it computes, and in backward of those before."""
+    """Make each layer gather the parameters of the next `num` while it computes, and in backward of those
+    before."""
     if num == 1:
         return  # what fully_shard does by itself
     for place, layer in enumerate(layers):
@@ -397,8 +429,8 @@ def _gather_ahead(layers: Sequence[FSDPModule], num: int) -> None:
 
 
 def _shard_experts(experts: ExpertLayer, build: _Build, policy: MixedPrecisionPolicy, *, again: bool) -> None:
-    """Every rank routes tokens of its own, tensor parallel peers too: so the router and what every token passes are
-    shared by all ranks of a stage and replica, and each expert by those that have it."""
+    """Every rank routes tokens of its own, tensor parallel peers too: so the router and what every token
+    passes are shared by all ranks of a stage and replica, and each expert by those that have it."""
     meshes = build.meshes
     assert meshes.experts is not None
     assert meshes.whole is not None
@@ -415,14 +447,21 @@ def _shard_experts(experts: ExpertLayer, build: _Build, policy: MixedPrecisionPo
         fully_shard(module, mesh=over, mp_policy=kept, reshard_after_forward=again)
 
 
-def _empty_stream(config: ModelConfig, layout: ParallelLayout, micro: MicroBatch, device: torch.device) -> Tensor:
-    """What passes between stages for this rank's share of rows: under tensor parallel its part of their positions."""
+def _empty_stream(
+    config: ModelConfig, layout: ParallelLayout, micro: MicroBatch, device: torch.device
+) -> Tensor:
+    """What passes between stages for this rank's share of rows: under tensor parallel its part of their
+    positions."""
     num_rows, num_positions = micro.rows.inputs_BT.shape
-    return torch.empty(num_rows, num_positions // layout.mesh.tp, config.width, dtype=layout.dtype, device=device)
+    return torch.empty(
+        num_rows, num_positions // layout.mesh.tp, config.width, dtype=layout.dtype, device=device
+    )
 
 
 def _tied_ends(stages: Sequence[Stage], groups: Groups) -> TiedEnds:
-    embedding = next((s.llama.model.embed_tokens for s in stages if s.llama.model.embed_tokens is not None), None)
+    embedding = next(
+        (s.llama.model.embed_tokens for s in stages if s.llama.model.embed_tokens is not None), None
+    )
     output = next((s.llama.lm_head for s in stages if s.llama.lm_head is not None), None)
     return TiedEnds(
         None if embedding is None else cast(nn.Parameter, embedding.weight),
@@ -443,12 +482,13 @@ def initialise(model: ParallelModel, seed: int) -> None:
 
 
 def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:
-    """Make the buckets in which DDP sums gradients final, by a backward pass whose gradients are dropped. Collective;
-    nothing to do in other layouts. The shape is that of a step's micro-batch, so that nothing is compiled twice.
+    """Make the buckets in which DDP sums gradients final, by a backward pass whose gradients are dropped.
+    Collective; nothing to do in other layouts. The shape is that of a step's micro-batch, so that nothing is
+    compiled twice.
 
-    DDP packs its buckets anew after its first backward pass, by the order in which gradients came, and from three ranks
-    on the place in a bucket decides in which order the ranks are added. The first step of each start would therefore
-    round differently than the same step of a run that was never interrupted."""
+    DDP packs its buckets anew after its first backward pass, by the order in which gradients came, and from
+    three ranks on the place in a bucket decides in which order the ranks are added. The first step of each
+    start would therefore round differently than the same step of a run that was never interrupted."""
     (module, *_) = model.parts
     if not isinstance(module, DistributedDataParallel):
         return
@@ -473,6 +513,8 @@ def local_part(tensor: Tensor) -> Tensor:
 def assign(target: Tensor, whole: Tensor) -> None:
     """Write this rank's piece of `whole` into `target`."""
     if isinstance(target, DTensor):
-        shape, offset = compute_local_shape_and_global_offset(target.shape, target.device_mesh, target.placements)
+        shape, offset = compute_local_shape_and_global_offset(
+            target.shape, target.device_mesh, target.placements
+        )
         whole = whole[tuple(slice(start, start + size) for start, size in zip(offset, shape, strict=True))]
     local_part(target).copy_(whole)

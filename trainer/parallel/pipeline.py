@@ -4,10 +4,10 @@
     interleaved, interleaved_zero_bubble several a rank: rank r has the stages r, r + pp, r + 2·pp, …
     zbv, dualpipev                       two a rank: r and 2·pp - 1 - r, so that rank 0 has the first and the last
 
-Whatever the schedule, a stage's forward passes come in the order of the micro-batches. Every rank reads the rows of its
-batch, since each stage needs the masks of their documents; the tokens go into the first stage and the labels into the
-last only. Shapes between stages are said beforehand: torch would find them with another forward and backward pass.
-"""
+Whatever the schedule, a stage's forward passes come in the order of the micro-batches. Every rank reads the
+rows of its batch, since each stage needs the masks of their documents; the tokens go into the first stage and
+the labels into the last only. Shapes between stages are said beforehand: torch would find them with another
+forward and backward pass."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def spans(num_layers: int, num_ranks: int, table: PipelineTable) -> tuple[LayerS
 
 
 class Stage(nn.Module):
-    """A span of the model as a schedule calls it: from the stream of the stage before to its own, plain tensors."""
+    """A span of the model as a schedule calls it: from the stream of the stage before to its own, plain
+    tensors."""
 
     def __init__(self, llama: Llama, index: int, tensor_mesh: DeviceMesh | None) -> None:
         super().__init__()
@@ -67,7 +68,9 @@ class Stage(nn.Module):
         self._enter: Callable[[Pass], None] = lambda phase: None
         self._next = 0
 
-    def begin(self, micro_of: Callable[[int], MicroBatch], enter: Callable[[Pass], None] = lambda phase: None) -> None:
+    def begin(
+        self, micro_of: Callable[[int], MicroBatch], enter: Callable[[Pass], None] = lambda phase: None
+    ) -> None:
         """A step begins: the calls of forward that follow are for micro-batch 0, 1, …"""
         self._micro_of, self._enter, self._next = micro_of, enter, 0
 
@@ -92,9 +95,9 @@ class Stage(nn.Module):
 class _TimedStage(PipelineStage):
     """torch's stage, which says when it computes: what lies between is messages and waiting for them.
 
-    torch makes the places for what comes from both neighbours before the first step, one for each micro-batch, and
-    keeps them. Here each is made when its message is asked for and left to the pass that takes it: with many
-    micro-batches the places would be more than the activations."""
+    torch makes the places for what comes from both neighbours before the first step, one for each
+    micro-batch, and keeps them. Here each is made when its message is asked for and left to the pass that
+    takes it: with many micro-batches the places would be more than the activations."""
 
     timed: Timed = nullcontext
 
@@ -113,7 +116,9 @@ class _TimedStage(PipelineStage):
     def _get_recv_ops(self, recv_infos: tuple[_RecvInfo, ...]) -> list[dist.P2POp]:
         for place in recv_infos:
             if place.buffer is None and place.tensor_meta is not None and not place.is_root_arg:
-                place.buffer = torch.empty(place.tensor_meta.shape, dtype=place.tensor_meta.dtype, device=self.device)
+                place.buffer = torch.empty(
+                    place.tensor_meta.shape, dtype=place.tensor_meta.dtype, device=self.device
+                )
         return super()._get_recv_ops(recv_infos)
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
@@ -140,7 +145,8 @@ def _give_back(places: tuple[_RecvInfo, ...]) -> None:
 class Pipeline:
     """This rank's stages, and the schedule that runs them together with the other ranks of `group`.
 
-    `empty_stream(micro, device)`: a tensor of what passes between stages for a micro-batch, without values."""
+    `empty_stream(micro, device)`: a tensor of what passes between stages for a micro-batch, without
+    values."""
 
     def __init__(
         self,
@@ -170,8 +176,8 @@ class Pipeline:
         loss_of: Callable[[MicroBatch, Tensor], Tensor],
         clock: PhaseClock,
     ) -> None:
-        """Forward, loss and backward of all micro-batches of a step, whose shapes are those of every step. Gradients
-        stay whole until the last one. Collective."""
+        """Forward, loss and backward of all micro-batches of a step, whose shapes are those of every step.
+        Gradients stay whole until the last one. Collective."""
         num_micro_batches, timed = len(batch), clock.stage_pass
         # Each stage of this rank asks for each micro-batch.
         micro_of = functools.cache(lambda index: share_of(batch[index]))
@@ -198,12 +204,13 @@ class Pipeline:
     def forward(self, micro: MicroBatch) -> Tensor | None:
         """Logits of one micro-batch on the last stage's rank, None on the others. Collective.
 
-        torch's schedules cannot all evaluate (ZBV and DualPipeV fail), and this needs no schedule: each rank takes its
-        stages in their order, so some rank can always go on."""
+        torch's schedules cannot all evaluate (ZBV and DualPipeV fail), and this needs no schedule: each rank
+        takes its stages in their order, so some rank can always go on."""
         stream: Tensor | None = None
         for index in sorted(self.stages):
             before, after = (
-                rank_of_stage(self._table.schedule, near, self._group.size()) for near in (index - 1, index + 1)
+                rank_of_stage(self._table.schedule, near, self._group.size())
+                for near in (index - 1, index + 1)
             )
             if index == 0:
                 stream = micro.rows.inputs_BT
@@ -226,7 +233,8 @@ class Pipeline:
                 index,
                 self._num_stages,
                 self._device,
-                # With these no pass is run to find them: the loss is computed once for each micro-batch, no more.
+                # With these no pass is run to find them: the loss is computed once for each micro-batch, no
+                # more.
                 input_args=torch.empty(1, device="meta") if index == 0 else stream,
                 output_args=stream,
                 group=self._group,
@@ -242,10 +250,11 @@ class Pipeline:
 
 
 class TiedEnds:
-    """The input embedding on the first stage and the equal output matrix on the last: one parameter in two places.
+    """The input embedding on the first stage and the equal output matrix on the last: one parameter in two
+    places.
 
-    Both get the sum of their gradients. Where one rank has both stages it updates the one and copies it to the other;
-    else both are updated alike, and stay equal to the bit."""
+    Both get the sum of their gradients. Where one rank has both stages it updates the one and copies it to
+    the other; else both are updated alike, and stay equal to the bit."""
 
     def __init__(
         self, embedding: nn.Parameter | None, output: nn.Parameter | None, ends: dist.ProcessGroup | None

@@ -1,8 +1,8 @@
 """What of a layer is computed again in backward: nothing, all but attention and its larger products, or all.
 
-A layer's products come in this order: queries, keys, values, attention's output; the router, where there are experts;
-then gate, up and down of its SwiGLU, of all experts together or of one after the other, and of the shared experts.
-"""
+A layer's products come in this order: queries, keys, values, attention's output; the router, where there are
+experts; then gate, up and down of its SwiGLU, of all experts together or of one after the other, and of the
+shared experts."""
 
 from __future__ import annotations
 
@@ -46,14 +46,16 @@ def recomputed(layer: Layer, recompute: Recompute) -> nn.Module:
 
 def _selective_contexts(*, has_router: bool) -> Any:
     """A layer's contexts: the count of products begins anew with every forward pass."""
-    # torch holds each call of an operation in the recomputation against one of the forward pass. FSDP marks its hooks
-    # for the profiler, and those of experts that are sharded apart make other marks in the recomputation.
+    # torch holds each call of an operation in the recomputation against one of the forward pass. FSDP marks
+    # its hooks for the profiler, and those of experts that are sharded apart make other marks in the
+    # recomputation.
     SAC_IGNORED_OPS.update(_PROFILER_MARKS)
     return create_selective_checkpoint_contexts(_keep_products(has_router))  # type: ignore[no-untyped-call]
 
 
 def _keep_products(has_router: bool) -> Callable[..., CheckpointPolicy]:
-    """Keep what is dear to make again: attention, and the products that `_is_kept` names; recompute the rest."""
+    """Keep what is dear to make again: attention, and the products that `_is_kept` names; recompute the
+    rest."""
     num_products: Counter[bool] = Counter()
 
     def policy(context: Any, operation: Any, *arguments: Any, **named: Any) -> CheckpointPolicy:
@@ -70,9 +72,9 @@ def _keep_products(has_router: bool) -> Callable[..., CheckpointPolicy]:
 
 
 def _is_kept(number: int, has_router: bool) -> bool:
-    """Whether a layer keeps its product with this number: of attention queries and values, of a SwiGLU gate, and of
-    experts down, by which the router's weights are multiplied. Nothing in backward asks for what a SwiGLU alone gives
-    to the stream: the recomputation ends before it. A router's product is small."""
+    """Whether a layer keeps its product with this number: of attention queries and values, of a SwiGLU gate,
+    and of experts down, by which the router's weights are multiplied. Nothing in backward asks for what a
+    SwiGLU alone gives to the stream: the recomputation ends before it. A router's product is small."""
     if number < 4:
         return number % 2 == 0
     if not has_router:

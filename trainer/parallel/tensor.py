@@ -1,5 +1,5 @@
-"""Tensor parallel: each rank has its heads and its part of every matrix, with norms and the residual stream split by
-position between layers (sequence parallel; Korthikanti et al., 2205.05198)."""
+"""Tensor parallel: each rank has its heads and its part of every matrix, with norms and the residual stream
+split by position between layers (sequence parallel; Korthikanti et al., 2205.05198)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from trainer.model.transformer import Llama
 
 
 def split_tensors(model: Llama, mesh: DeviceMesh) -> None:
-    """Make the model's parameters DTensors over `mesh`; the stream between layers is one too, split by position."""
+    """Make the model's parameters DTensors over `mesh`; the stream between layers is one too, split by
+    position."""
     # It warns for each rank that norms and exports reduce over two dimensions in turn, which is meant.
     logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
-    # The residual stream stays a DTensor split by position: with local tensors a compiled block would lose it.
+    # The residual stream stays a DTensor split by position: with local tensors a compiled block would lose
+    # it.
     rowwise = partial(RowwiseParallel, output_layouts=Shard(1), use_local_output=False)
     layer_plan: dict[str, Any] = {
         "input_layernorm": SequenceParallel(),

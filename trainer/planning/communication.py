@@ -1,11 +1,10 @@
 """What one GPU sends in a step, over which link, and for how long: volumes in bytes, times in seconds.
 
-Ranks are laid out as (pp, dp_replicate, dp_shard, cp, tp), tensor peers next to each other, nodes filled in that order;
-experts as (pp, dp_replicate, peers with equal experts, ep), expert peers next to each other. A collective takes its
-bytes over the slowest link on its way. All-gathers and reduce-scatters over W GPUs are rings of W − 1 hops, each with
-the latency of its link, so that small messages are far from a link's rate: NCCL has trees, whose hops are log2(W), for
-all-reduces alone (PAT, 2506.20252, section 1).
-"""
+Ranks are laid out as (pp, dp_replicate, dp_shard, cp, tp), tensor peers next to each other, nodes filled in
+that order; experts as (pp, dp_replicate, peers with equal experts, ep), expert peers next to each other. A
+collective takes its bytes over the slowest link on its way. All-gathers and reduce-scatters over W GPUs are
+rings of W − 1 hops, each with the latency of its link, so that small messages are far from a link's rate:
+NCCL has trees, whose hops are log2(W), for all-reduces alone (PAT, 2506.20252, section 1)."""
 
 from __future__ import annotations
 
@@ -26,9 +25,9 @@ _LINKS: Final[tuple[Link, Link, Link]] = ("intra", "inter", "far")
 
 
 def ring_bytes(size: float, num_gpus: int) -> float:
-    """Bytes that a GPU sends in a ring all-gather or reduce-scatter of `size` bytes in all: (W−1)/W·M (Patarasuk and
-    Yuan 2009, "Bandwidth optimal all-reduce algorithms", section 3). An all-to-all of `size` bytes a GPU sends as
-    many."""
+    """Bytes that a GPU sends in a ring all-gather or reduce-scatter of `size` bytes in all: (W−1)/W·M
+    (Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms", section 3). An all-to-all of `size`
+    bytes a GPU sends as many."""
     return size * (num_gpus - 1) / num_gpus
 
 
@@ -39,8 +38,8 @@ def all_reduce_bytes(size: float, num_gpus: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Path:
-    """The way between the members of a group: its slowest link, gigabits a second and GPU over it, one way, and the
-    seconds of a collective's hops."""
+    """The way between the members of a group: its slowest link, gigabits a second and GPU over it, one way,
+    and the seconds of a collective's hops."""
 
     link: Link
     gbps: float
@@ -53,8 +52,8 @@ class Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """One kind of communication of a GPU in a step. `gbps`: gigabits a second and GPU, one way; `latency_seconds`: of
-    all its collectives."""
+    """One kind of communication of a GPU in a step. `gbps`: gigabits a second and GPU, one way;
+    `latency_seconds`: of all its collectives."""
 
     axis: str
     what: str
@@ -72,22 +71,22 @@ class Traffic:
 
 
 def stays_within(reach: int, size: int, num_workers: int) -> bool:
-    """Whether none of the groups of `reach` consecutive ranks, into which `num_workers` are cut, lies on two of the
-    nodes (or pods) of `size` GPUs."""
+    """Whether none of the groups of `reach` consecutive ranks, into which `num_workers` are cut, lies on two
+    of the nodes (or pods) of `size` GPUs."""
     return num_workers <= size or size % reach == 0
 
 
 def _fewest_members(stride: int, reach: int, size: int) -> int:
-    """Members of a group, `stride` apart over `reach` ranks, that lie on the node (or pod) with the fewest of them,
-    where groups lie on two or more."""
+    """Members of a group, `stride` apart over `reach` ranks, that lie on the node (or pod) with the fewest of
+    them, where groups lie on two or more."""
     piece = size if reach > size else math.gcd(reach, size)
     return max(1, piece // stride)
 
 
 def link_of(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> tuple[Link, float]:
-    """The slowest link of the slowest ring over `num_gpus` GPUs that lie `stride` apart among `num_workers`, and its
-    bandwidth in gigabits a second and GPU: out of a node the ring crosses with `rails` of its members' adapters there,
-    and between pods with those of all members of a pod."""
+    """The slowest link of the slowest ring over `num_gpus` GPUs that lie `stride` apart among `num_workers`,
+    and its bandwidth in gigabits a second and GPU: out of a node the ring crosses with `rails` of its
+    members' adapters there, and between pods with those of all members of a pod."""
     reach = stride * num_gpus
     if stays_within(reach, machine.gpu_domain, num_workers):
         return "intra", machine.intra_gbps
@@ -104,7 +103,8 @@ def hop_latency(link: Link, machine: Machine) -> float:
 
 
 def ring_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> Path:
-    """The way of a ring of `num_gpus` − 1 hops, most of them between members of a node where it has several."""
+    """The way of a ring of `num_gpus` − 1 hops, most of them between members of a node where it has
+    several."""
     link, gbps = link_of(stride, num_gpus, machine, num_workers)
     members = 1 if link == "intra" else _fewest_members(stride, stride * num_gpus, machine.gpu_domain)
     hop = (hop_latency(link, machine) + (members - 1) * hop_latency("intra", machine)) / members
@@ -112,15 +112,17 @@ def ring_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) ->
 
 
 def tree_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> Path:
-    """The way of an all-reduce, which NCCL does as a tree, up and down, where a ring's hops would take longer."""
+    """The way of an all-reduce, which NCCL does as a tree, up and down, where a ring's hops would take
+    longer."""
     ring = ring_path(stride, num_gpus, machine, num_workers)
     tree = 2 * _hops(num_gpus) * hop_latency(ring.link, machine)
     return replace(ring, latency=min(2 * ring.latency, tree))
 
 
 def pair_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> Path:
-    """The way between neighbours that lie `stride` apart, `num_gpus` in a row, each GPU over its own adapter; the mean
-    over the row, of which some neighbours share a node or a pod. All GPUs of `stride` cross to the next pod at once."""
+    """The way between neighbours that lie `stride` apart, `num_gpus` in a row, each GPU over its own adapter;
+    the mean over the row, of which some neighbours share a node or a pod. All GPUs of `stride` cross to the
+    next pod at once."""
     link, _ = link_of(stride, num_gpus, machine, num_workers)
     far = min(1.0, stride / machine.near_gpus) if link == "far" else 0.0
     near = min(1.0, stride / machine.gpu_domain) - far if link != "intra" else 0.0
@@ -137,11 +139,13 @@ def pair_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) ->
     )
 
 
-def all_to_all_path(num_gpus: int, machine: Machine, num_workers: int, experts: Experts | None = None) -> Path:
-    """The way of an all-to-all over `num_gpus` GPUs next to each other, where every GPU sends each other one an equal
-    share: what leaves the node goes over its own adapter, however many members the node has. Where `experts` have
-    groups that lie in nodes, a token goes to each node of its groups once, and there to its experts over the fast link
-    (DeepSeek-V3, 2412.19437, section 3.2.2)."""
+def all_to_all_path(
+    num_gpus: int, machine: Machine, num_workers: int, experts: Experts | None = None
+) -> Path:
+    """The way of an all-to-all over `num_gpus` GPUs next to each other, where every GPU sends each other one
+    an equal share: what leaves the node goes over its own adapter, however many members the node has. Where
+    `experts` have groups that lie in nodes, a token goes to each node of its groups once, and there to its
+    experts over the fast link (DeepSeek-V3, 2412.19437, section 3.2.2)."""
     link, _ = link_of(1, num_gpus, machine, num_workers)
     in_node, in_pod = (
         num_gpus if stays_within(num_gpus, size, num_workers) else _fewest_members(1, num_gpus, size)
@@ -163,9 +167,13 @@ def _hops(num_gpus: int) -> int:
 
 
 def traffic(layout: PlannedLayout, machine: Machine) -> tuple[Traffic, ...]:
-    """Everything that a GPU of the fullest pipeline rank sends in a step; axes of size 1 send nothing and are left
-    out."""
-    sent = [*_layer_traffic(layout, machine), *_weight_traffic(layout, machine), _stage_traffic(layout, machine)]
+    """Everything that a GPU of the fullest pipeline rank sends in a step; axes of size 1 send nothing and are
+    left out."""
+    sent = [
+        *_layer_traffic(layout, machine),
+        *_weight_traffic(layout, machine),
+        _stage_traffic(layout, machine),
+    ]
     return tuple(each for each in sent if each.num_gpus > 1 and each.num_bytes > 0)
 
 
@@ -202,8 +210,9 @@ def _layer_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
 
 
 class _SharedWeights(NamedTuple):
-    """Weights of one kind of `ParameterCounts`, `num_parameters` on a GPU, that are sharded over `num_shards` GPUs
-    `stride` apart; `pieces`: how many collectives it takes to gather all of them, or to reduce their gradients."""
+    """Weights of one kind of `ParameterCounts`, `num_parameters` on a GPU, that are sharded over `num_shards`
+    GPUs `stride` apart; `pieces`: how many collectives it takes to gather all of them, or to reduce their
+    gradients."""
 
     name: str
     gradients: str
@@ -220,8 +229,8 @@ def _weight_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
 
 
 def _shared_weights(layout: PlannedLayout) -> list[_SharedWeights]:
-    """The kinds of weights of the largest pipeline rank. Router and shared experts of a layer are gathered one after
-    the other (trainer.parallel.mesh, `_shard_experts`)."""
+    """The kinds of weights of the largest pipeline rank. Router and shared experts of a layer are gathered
+    one after the other (trainer.parallel.mesh, `_shard_experts`)."""
     mesh, shards, experts = layout.mesh, layout.shards, layout.config.experts
     owned = owned_parameters(layout, layout.largest)
     pieces = layout.num_stage_layers + 2
@@ -238,9 +247,14 @@ def _shared_weights(layout: PlannedLayout) -> list[_SharedWeights]:
 
 
 def _kind_traffic(layout: PlannedLayout, machine: Machine, kind: _SharedWeights) -> list[Traffic]:
-    """Gathers of weights in `compute_bytes`, and reduce-scatters of their gradients in `weight_bytes`; then the
-    all-reduce of the shards' gradients over replicas, once a step."""
-    mesh, num, num_shards, num_replicas = layout.mesh, kind.num_parameters, kind.num_shards, layout.num_replicas
+    """Gathers of weights in `compute_bytes`, and reduce-scatters of their gradients in `weight_bytes`; then
+    the all-reduce of the shards' gradients over replicas, once a step."""
+    mesh, num, num_shards, num_replicas = (
+        layout.mesh,
+        kind.num_parameters,
+        kind.num_shards,
+        layout.num_replicas,
+    )
     path = ring_path(kind.stride, num_shards, machine, mesh.num_workers)
     return [
         _sent(
@@ -283,7 +297,9 @@ def _stage_traffic(layout: PlannedLayout, machine: Machine) -> Traffic:
     )
 
 
-def _sent(axis: str, what: str, path: Path, num_gpus: int, *, num_bytes: float, num_collectives: float) -> Traffic:
+def _sent(
+    axis: str, what: str, path: Path, num_gpus: int, *, num_bytes: float, num_collectives: float
+) -> Traffic:
     return Traffic(
         axis=axis,
         what=what,
@@ -302,17 +318,17 @@ def _num_sparse(layout: PlannedLayout) -> int:
 
 
 def gathers(layout: PlannedLayout) -> int:
-    """How often sharded weights are gathered in a step: each micro-batch once for zero = 2, and again in backward for
-    zero = 3 (1910.02054, section 7.2.2); once in pipelines and for zero = 1. zero = 0 shards nothing but what tensor
-    peers have of a mixture of experts, which it gathers as zero = 2 does."""
+    """How often sharded weights are gathered in a step: each micro-batch once for zero = 2, and again in
+    backward for zero = 3 (1910.02054, section 7.2.2); once in pipelines and for zero = 1. zero = 0 shards
+    nothing but what tensor peers have of a mixture of experts, which it gathers as zero = 2 does."""
     if layout.synchronises_once:
         return 1
     return layout.num_micro_batches * (2 if layout.zero == 3 else 1)
 
 
 def reductions(layout: PlannedLayout) -> int:
-    """How often gradients are reduced in a step: each micro-batch (else accumulation would hold them whole); once in
-    pipelines and for zero = 1."""
+    """How often gradients are reduced in a step: each micro-batch (else accumulation would hold them whole);
+    once in pipelines and for zero = 1."""
     return 1 if layout.synchronises_once else layout.num_micro_batches
 
 
@@ -322,10 +338,10 @@ def stream_size(layout: PlannedLayout) -> float:
 
 
 def tensor_bytes(layout: PlannedLayout) -> float:
-    """Tensor parallel with sequence parallelism: in each layer two all-gathers and two reduce-scatters of the stream
-    forward, as many backward (2205.05198, section 4.2.2), three more where the layer is computed again; and four for
-    embedding and head. Layers with experts gather and scatter for attention alone: a peer's share of the tokens goes to
-    the experts."""
+    """Tensor parallel with sequence parallelism: in each layer two all-gathers and two reduce-scatters of the
+    stream forward, as many backward (2205.05198, section 4.2.2), three more where the layer is computed
+    again; and four for embedding and head. Layers with experts gather and scatter for attention alone: a
+    peer's share of the tokens goes to the experts."""
     size = ring_bytes(stream_size(layout), layout.mesh.tp)
     again = layout.recompute != "none"
     fullest = max(layout.ranks, key=lambda part: part.num_layers)
@@ -334,9 +350,15 @@ def tensor_bytes(layout: PlannedLayout) -> float:
 
 
 def context_bytes(layout: PlannedLayout) -> float:
-    """All-gather of keys and values in forward and backward and the reduce-scatter of their gradients, each layer
-    (Llama 3, 2407.21783, section 3.3.2: all-gather based context parallelism). A ring sends as much, in steps."""
-    return 3 * layout.num_micro_batches * layout.num_stage_layers * ring_bytes(context_size(layout), layout.mesh.cp)
+    """All-gather of keys and values in forward and backward and the reduce-scatter of their gradients, each
+    layer (Llama 3, 2407.21783, section 3.3.2: all-gather based context parallelism). A ring sends as much, in
+    steps."""
+    return (
+        3
+        * layout.num_micro_batches
+        * layout.num_stage_layers
+        * ring_bytes(context_size(layout), layout.mesh.cp)
+    )
 
 
 def context_size(layout: PlannedLayout) -> float:
@@ -347,20 +369,25 @@ def context_size(layout: PlannedLayout) -> float:
 
 
 def expert_bytes(layout: PlannedLayout) -> float:
-    """All-to-alls of each layer with experts: a token's copy to each of its experts and back, forward and backward
-    (GShard, 2006.16668, section 3.2), forward again where the layer is computed again."""
+    """All-to-alls of each layer with experts: a token's copy to each of its experts and back, forward and
+    backward (GShard, 2006.16668, section 3.2), forward again where the layer is computed again."""
     times = 4 if layout.recompute == "none" else 6
-    return times * layout.num_micro_batches * _num_sparse(layout) * ring_bytes(expert_size(layout), layout.mesh.ep)
+    return (
+        times
+        * layout.num_micro_batches
+        * _num_sparse(layout)
+        * ring_bytes(expert_size(layout), layout.mesh.ep)
+    )
 
 
 def expert_size(layout: PlannedLayout) -> float:
-    """Bytes that one GPU has for the experts of a layer in one micro-batch: `top_k` copies of its share of the
-    stream."""
+    """Bytes that one GPU has for the experts of a layer in one micro-batch: `top_k` copies of its share of
+    the stream."""
     experts = layout.config.experts
     return stream_size(layout) / layout.mesh.tp * experts.top_k if experts else 0.0
 
 
 def pipeline_bytes(layout: PlannedLayout) -> float:
-    """Activations to the next stage and gradients to the one before, for each stage of the rank (Narayanan et al.,
-    2104.04473, section 3.2); tensor peers send a share each."""
+    """Activations to the next stage and gradients to the one before, for each stage of the rank (Narayanan et
+    al., 2104.04473, section 3.2); tensor peers send a share each."""
     return 2 * layout.pipeline.num_virtual * layout.num_micro_batches * stream_size(layout) / layout.mesh.tp

@@ -1,5 +1,5 @@
-"""Machines: GPUs with memory, bandwidth, peaks and links from their makers' data sheets; the share of a peak that a
-model uses."""
+"""Machines: GPUs with memory, bandwidth, peaks and links from their makers' data sheets; the share of a peak
+that a model uses."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from trainer.options import PlanTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """`memory_bytes` is what the data sheet promises, in decimal gigabytes; `memory_bandwidth` its bytes a second;
-    `peak_flops` dense bfloat16 operations a second, without sparsity, `peak_float8` those of float8 (None: it has
-    none). Of the machines it is sold in: GPUs of a node, GPUs that share the fast link (its NVLink domain), and
-    gigabits a second and GPU, one way, over that link and between nodes."""
+    """`memory_bytes` is what the data sheet promises, in decimal gigabytes; `memory_bandwidth` its bytes a
+    second; `peak_flops` dense bfloat16 operations a second, without sparsity, `peak_float8` those of float8
+    (None: it has none). Of the machines it is sold in: GPUs of a node, GPUs that share the fast link (its
+    NVLink domain), and gigabits a second and GPU, one way, over that link and between nodes."""
 
     name: str
     memory_bytes: int
@@ -35,7 +35,8 @@ class Gpu:
 
     @property
     def ridge(self) -> float:
-        """Operations a byte of memory at which bfloat16 products are bound by neither (Williams et al. 2009)."""
+        """Operations a byte of memory at which bfloat16 products are bound by neither (Williams et al.
+        2009)."""
         return self.peak_flops / self.memory_bandwidth
 
     @property
@@ -70,39 +71,102 @@ def _gpu(
     )
 
 
-# Where a sheet prints peaks with sparsity (all of NVIDIA's since the H100 but for float4), half of them stands here; of
-# a link's bandwidth in both directions too. Without a bridge the fast link is PCIe (gen 4: 256, gen 5: 512 gigabits).
-# Adapters are those of the makers' reference machines (DGX, HGX, NVL72), of boards with PCIe those of clouds.
-# fmt: off
+# Where a sheet prints peaks with sparsity (all of NVIDIA's since the H100 but for float4), half of them
+# stands here; of a link's bandwidth in both directions too. Without a bridge the fast link is PCIe (gen 4:
+# 256, gen 5: 512 gigabits). Adapters are those of the makers' reference machines (DGX, HGX, NVL72), of boards
+# with PCIe those of clouds. fmt: off
 GPUS: Final[Mapping[str, Gpu]] = {
     gpu.name: gpu
     for gpu in (
         _gpu("H100", (80, 3.35), (989, 1979), (8, 8, 3600, 400), "NVIDIA H100 data sheet, SXM; DGX H100"),
-        _gpu("H100-96GB", (96, 2.4), (989, 1979), (8, 8, 3600, 400),
-             "H100 with HBM2e at 500 W: torchtitan's benchmarks/llama3_h100_202412_torchtitan.md"),
-        _gpu("H100 PCIe", (80, 2.0), (756, 1513), (8, 8, 512, 200),
-             "NVIDIA H100 data sheet, PCIe: half of 1,513 and 3,026 TF"),
-        _gpu("H100 NVL", (94, 3.9), (835, 1670), (8, 2, 2400, 200),
-             "NVIDIA H100 NVL data sheet: half of 1,671 and 3,341 TF; bridges of two"),
+        _gpu(
+            "H100-96GB",
+            (96, 2.4),
+            (989, 1979),
+            (8, 8, 3600, 400),
+            "H100 with HBM2e at 500 W: torchtitan's benchmarks/llama3_h100_202412_torchtitan.md",
+        ),
+        _gpu(
+            "H100 PCIe",
+            (80, 2.0),
+            (756, 1513),
+            (8, 8, 512, 200),
+            "NVIDIA H100 data sheet, PCIe: half of 1,513 and 3,026 TF",
+        ),
+        _gpu(
+            "H100 NVL",
+            (94, 3.9),
+            (835, 1670),
+            (8, 2, 2400, 200),
+            "NVIDIA H100 NVL data sheet: half of 1,671 and 3,341 TF; bridges of two",
+        ),
         _gpu("H200", (141, 4.8), (989, 1979), (8, 8, 3600, 400), "NVIDIA H200 data sheet, SXM"),
-        _gpu("H200 NVL", (141, 4.8), (835, 1670), (8, 4, 3600, 400),
-             "NVIDIA H200 data sheet, NVL: half of 1,671 and 3,341 TF; bridges of four"),
-        _gpu("H800", (80, 3.35), (989, 1979), (8, 8, 1600, 400),
-             "NVIDIA H800: an H100 with 400 GB/s of NVLink; DeepSeek-V3 (2412.19437, section 3.1)"),
-        _gpu("B200", (180, 7.7), (2250, 4500), (8, 8, 7200, 400),
-             "NVIDIA HGX B200 data sheet: an eighth of its 1.4 TB, 36 and 72 PF"),
-        _gpu("GB200", (186, 8.0), (2500, 5000), (4, 72, 7200, 400),
-             "NVIDIA GB200 NVL72 data sheet: 1/72 of 13.4 TB, 360 and 720 PF; trays of 4"),
-        _gpu("B300", (270, 7.7), (2250, 4500), (8, 8, 7200, 800),
-             "NVIDIA HGX B300 data sheet: an eighth of its 2.1 TB, 36 and 72 PF"),
-        _gpu("GB300", (279, 8.0), (2500, 5000), (4, 72, 7200, 800),
-             "NVIDIA GB300 NVL72 data sheet: 1/72 of 20 TB, 576 TB/s, 360 and 720 PF"),
-        _gpu("A100", (80, 2.039), (312, None), (8, 8, 2400, 200), "NVIDIA A100 data sheet, SXM, 80 GB; DGX A100"),
+        _gpu(
+            "H200 NVL",
+            (141, 4.8),
+            (835, 1670),
+            (8, 4, 3600, 400),
+            "NVIDIA H200 data sheet, NVL: half of 1,671 and 3,341 TF; bridges of four",
+        ),
+        _gpu(
+            "H800",
+            (80, 3.35),
+            (989, 1979),
+            (8, 8, 1600, 400),
+            "NVIDIA H800: an H100 with 400 GB/s of NVLink; DeepSeek-V3 (2412.19437, section 3.1)",
+        ),
+        _gpu(
+            "B200",
+            (180, 7.7),
+            (2250, 4500),
+            (8, 8, 7200, 400),
+            "NVIDIA HGX B200 data sheet: an eighth of its 1.4 TB, 36 and 72 PF",
+        ),
+        _gpu(
+            "GB200",
+            (186, 8.0),
+            (2500, 5000),
+            (4, 72, 7200, 400),
+            "NVIDIA GB200 NVL72 data sheet: 1/72 of 13.4 TB, 360 and 720 PF; trays of 4",
+        ),
+        _gpu(
+            "B300",
+            (270, 7.7),
+            (2250, 4500),
+            (8, 8, 7200, 800),
+            "NVIDIA HGX B300 data sheet: an eighth of its 2.1 TB, 36 and 72 PF",
+        ),
+        _gpu(
+            "GB300",
+            (279, 8.0),
+            (2500, 5000),
+            (4, 72, 7200, 800),
+            "NVIDIA GB300 NVL72 data sheet: 1/72 of 20 TB, 576 TB/s, 360 and 720 PF",
+        ),
+        _gpu(
+            "A100",
+            (80, 2.039),
+            (312, None),
+            (8, 8, 2400, 200),
+            "NVIDIA A100 data sheet, SXM, 80 GB; DGX A100",
+        ),
         _gpu("A100-40GB", (40, 1.555), (312, None), (8, 8, 2400, 200), "NVIDIA A100 data sheet, SXM, 40 GB"),
         _gpu("L40S", (48, 0.864), (362, 733), (8, 8, 256, 50), "NVIDIA L40S data sheet; AWS g6e.48xlarge"),
         _gpu("A10G", (24, 0.6), (70, None), (8, 8, 256, 12.5), "NVIDIA A10G data sheet; AWS g5.48xlarge"),
-        _gpu("MI300X", (192, 5.3), (1307, 2615), (8, 8, 3584, 400), "AMD Instinct MI300X data sheet: 7 of 128 GB/s"),
-        _gpu("MI355X", (288, 8.0), (2517, 5033), (8, 8, 4301, 400), "AMD Instinct MI355X data sheet: 7 of 153.6 GB/s"),
+        _gpu(
+            "MI300X",
+            (192, 5.3),
+            (1307, 2615),
+            (8, 8, 3584, 400),
+            "AMD Instinct MI300X data sheet: 7 of 128 GB/s",
+        ),
+        _gpu(
+            "MI355X",
+            (288, 8.0),
+            (2517, 5033),
+            (8, 8, 4301, 400),
+            "AMD Instinct MI355X data sheet: 7 of 153.6 GB/s",
+        ),
     )
 }
 # fmt: on
@@ -117,9 +181,10 @@ REACHED: Final[Mapping[str, tuple[float, float]]] = {
     "MI300X": (0.601, 0.3),
     "H100-96GB": (0.62, 0.28),
 }
-"""Shares of the bfloat16 peak: what the best of large products reaches alone (Bekman, "Machine Learning Engineering",
-table of maximum achievable matmul FLOPS), and fused attention with its backward pass (FlashAttention-2, 2307.08691,
-section 4.1: 335 TF on H100; the last three are guessed). An H800 computes as an H100 does."""
+"""Shares of the bfloat16 peak: what the best of large products reaches alone (Bekman, "Machine Learning
+Engineering", table of maximum achievable matmul FLOPS), and fused attention with its backward pass
+(FlashAttention-2, 2307.08691, section 4.1: 335 TF on H100; the last three are guessed). An H800 computes as
+an H100 does."""
 GUESSED: Final = (0.75, 0.3)
 """The same of GPUs that nobody measured so."""
 SUSTAINED: Final = 0.93
@@ -130,14 +195,15 @@ FLOAT8: Final = 0.7
 COPIES: Final = 0.85
 """What of the memory's bandwidth kernels reach that it bounds: fitted."""
 LINKS: Final = (0.75, 0.85)
-"""What of the rate of the fast link, and of that between nodes, collectives of large messages reach: fitted."""
+"""What of the rate of the fast link, and of that between nodes, collectives of large messages reach:
+fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measured:
-    """What `sluice plan --measure` found. Seconds of the products of each shape; forward and backward of a layer, and
-    of embedding, head and loss (none: of a mixture of experts, or under tensor or context parallel); updates of a
-    layer's parameters and of the others'."""
+    """What `sluice plan --measure` found. Seconds of the products of each shape; forward and backward of a
+    layer, and of embedding, head and loss (none: of a mixture of experts, or under tensor or context
+    parallel); updates of a layer's parameters and of the others'."""
 
     device: str
     products: Mapping[tuple[int, int, int], float]
@@ -167,7 +233,11 @@ def _read_measured(path: str) -> tuple[Gpu, Measured, tuple[float, float] | None
         )
         pairs = {name: tuple(raw[name]) if name in raw else None for name in ("layer", "ends", "update")}
         products = {tuple(product["shape"]): product["seconds"] for product in raw["products"]}
-        return gpu, Measured(device=device, products=products, **pairs), link and (link["gbps"], link["hop_us"])
+        return (
+            gpu,
+            Measured(device=device, products=products, **pairs),
+            link and (link["gbps"], link["hop_us"]),
+        )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecipeError(
             f"plan.measured = {path!r}: expected a file of `sluice plan --measure` ({error!r})"
@@ -176,7 +246,8 @@ def _read_measured(path: str) -> tuple[Gpu, Measured, tuple[float, float] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The machines of a plan: the keys of `[plan]`, and for those that it leaves out what belongs to the GPU's name."""
+    """The machines of a plan: the keys of `[plan]`, and for those that it leaves out what belongs to the
+    GPU's name."""
 
     gpu: Gpu
     gpus_per_node: int
@@ -212,7 +283,8 @@ class Machine:
 
 
 def machine_of(plan: PlanTable) -> Machine:
-    """RecipeError where the GPU is not known. A recipe that gives `gpus_per_node` alone means the fast link's too."""
+    """RecipeError where the GPU is not known. A recipe that gives `gpus_per_node` alone means the fast link's
+    too."""
     if plan.measured is not None:
         gpu, measured, link = _read_measured(plan.measured)
         reached = max(2.0 * math.prod(shape) / seconds for shape, seconds in measured.products.items())
@@ -276,7 +348,8 @@ def utilisation(flops_per_second: float, peak_flops: float) -> float:
 def mfu(config: ModelConfig, seq_len: int, tokens_per_second: float, peak_flops: float) -> float:
     """Model FLOPs utilisation of one GPU: (6·(N − embeddings) + 12·L·H·Q·T) · tokens/s ÷ peak.
 
-    N − embeddings counts the parameters that a token is multiplied with (the output matrix is, the input embedding is
-    not), L layers, H heads of Q numbers, T sequence length. Recomputation is not counted, nor that documents shorten
-    attention (PaLM, 2204.02311, appendix B). `tokens_per_second` is that of one GPU."""
+    N − embeddings counts the parameters that a token is multiplied with (the output matrix is, the input
+    embedding is not), L layers, H heads of Q numbers, T sequence length. Recomputation is not counted, nor
+    that documents shorten attention (PaLM, 2204.02311, appendix B). `tokens_per_second` is that of one
+    GPU."""
     return utilisation(config.flops_per_token(seq_len) * tokens_per_second, peak_flops)

@@ -1,4 +1,5 @@
-"""What a plan is made for: a model over a mesh, and how one rank's slice of a batch is cut into micro-batches."""
+"""What a plan is made for: a model over a mesh, and how one rank's slice of a batch is cut into
+micro-batches."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ _BYTES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What of a model lies on one pipeline stage, or on one rank: layers without and with experts, and either of the
-    vocabulary matrices."""
+    """What of a model lies on one pipeline stage, or on one rank: layers without and with experts, and either
+    of the vocabulary matrices."""
 
     num_dense: int = 0
     num_sparse: int = 0
@@ -40,8 +41,9 @@ class Part:
 
 
 class ParameterCounts(NamedTuple):
-    """Parameters of a part of the model, or those with which one GPU computes it: those that tensor parallel splits,
-    those that each tensor peer has whole (routers and shared experts), and those of routed experts."""
+    """Parameters of a part of the model, or those with which one GPU computes it: those that tensor parallel
+    splits, those that each tensor peer has whole (routers and shared experts), and those of routed
+    experts."""
 
     split: float
     whole: float
@@ -57,7 +59,8 @@ class ShardCounts(NamedTuple):
 
 
 def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> ShardCounts:
-    """The shards of a ZeRO level, where `num_copies` GPUs, dp_shard x cp of them, have the same split weights.
+    """The shards of a ZeRO level, where `num_copies` GPUs, dp_shard x cp of them, have the same split
+    weights.
 
     What tensor peers have whole is sharded over them too, also for zero = 0 (trainer.parallel.groups,
     `make_meshes`)."""
@@ -67,9 +70,9 @@ def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> ShardCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSplit:
-    """How a model's layers lie on pipeline stages and ranks: layers and output matrices of each stage as numbers.
-    Stages are of few `kinds`: `counts` says how many are of each. `alike`: the ranks, those together whose
-    stages are of the same kinds."""
+    """How a model's layers lie on pipeline stages and ranks: layers and output matrices of each stage as
+    numbers. Stages are of few `kinds`: `counts` says how many are of each. `alike`: the ranks, those together
+    whose stages are of the same kinds."""
 
     stages: tuple[Part, ...]
     ranks: tuple[Part, ...]
@@ -97,7 +100,8 @@ class Kernels(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLayout:
-    """`compute_bytes` of a number in forward and backward, `weight_bytes` of a weight, a gradient or a moment."""
+    """`compute_bytes` of a number in forward and backward, `weight_bytes` of a weight, a gradient or a
+    moment."""
 
     config: ModelConfig
     mesh: Mesh
@@ -139,7 +143,8 @@ class PlannedLayout:
 
     @property
     def num_shards(self) -> int:
-        """How many GPUs share one copy of the split weights (context peers hold equal ones, so they share them too)."""
+        """How many GPUs share one copy of the split weights (context peers hold equal ones, so they share
+        them too)."""
         return self.shards.split
 
     @property
@@ -154,9 +159,9 @@ class PlannedLayout:
 
     @property
     def synchronises_once(self) -> bool:
-        """Whether weights are gathered and gradients reduced once a step, and whole in between: zero = 1 asks for it,
-        torch's pipelines do it (torch.distributed.pipelining.stage, `backward_maybe_with_nosync`); other layouts reduce
-        for each micro-batch."""
+        """Whether weights are gathered and gradients reduced once a step, and whole in between: zero = 1 asks
+        for it, torch's pipelines do it (torch.distributed.pipelining.stage, `backward_maybe_with_nosync`);
+        other layouts reduce for each micro-batch."""
         return self.mesh.pp > 1 or self.zero == 1
 
     @property
@@ -186,7 +191,8 @@ class PlannedLayout:
 
     @property
     def num_rows(self) -> int:
-        """Sequences of a data parallel rank in a step; where they do not come out even, fewer are filled up."""
+        """Sequences of a data parallel rank in a step; where they do not come out even, fewer are filled
+        up."""
         return -(-self.global_batch // self.mesh.dp)
 
     @property
@@ -201,7 +207,8 @@ class PlannedLayout:
 
     @property
     def mean_tokens(self) -> float:
-        """Those of a micro-batch in the mean of a step: a pipeline fills the last one up, else it may be short."""
+        """Those of a micro-batch in the mean of a step: a pipeline fills the last one up, else it may be
+        short."""
         if self.mesh.pp > 1:
             return self.tokens
         return self.num_rows * self.seq_len / self.mesh.cp / self.num_micro_batches
@@ -209,8 +216,8 @@ class PlannedLayout:
 
 @functools.lru_cache(maxsize=4096)
 def num_parameters(config: ModelConfig, part: Part) -> ParameterCounts:
-    """Parameters of a part of a model. Norms, two widths a layer, are counted as split: each tensor peer has them
-    whole, but they are less than one parameter in a thousand."""
+    """Parameters of a part of a model. Norms, two widths a layer, are counted as split: each tensor peer has
+    them whole, but they are less than one parameter in a thousand."""
     matrices, experts = part.embedding + part.head, config.experts
     if matrices == 2 and config.tied:
         matrices = 1
@@ -246,7 +253,9 @@ def layer_split(config: ModelConfig, pp: int, pipeline: PipelineTable) -> LayerS
         alike.setdefault(kinds_of_rank, []).append(rank)
     return LayerSplit(
         stages=tuple(stages),
-        ranks=tuple(_together([stages[i] for i, home in enumerate(homes) if home == rank]) for rank in range(pp)),
+        ranks=tuple(
+            _together([stages[i] for i, home in enumerate(homes) if home == rank]) for rank in range(pp)
+        ),
         rank_of_stage=tuple(homes),
         layers=tuple(float(part.num_layers) for part in stages),
         heads=tuple(float(part.head) for part in stages),
@@ -294,5 +303,6 @@ def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
 
 
 def micro_batches(pipeline: PipelineTable, pp: int, num: int) -> int:
-    """The micro-batches of a step where a rank's sequences make `num`: a pipeline's schedule may need more."""
+    """The micro-batches of a step where a rank's sequences make `num`: a pipeline's schedule may need
+    more."""
     return pipeline.fill_up(num, pp) if pp > 1 else num

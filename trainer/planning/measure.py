@@ -1,4 +1,5 @@
-"""`sluice plan --measure`: how fast this device runs the model's own kernels, as a file that later plans read."""
+"""`sluice plan --measure`: how fast this device runs the model's own kernels, as a file that later plans
+read."""
 
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ _MESSAGES: Final = (2**12, 2**24)
 
 
 def measure(recipe: TrainRecipe) -> dict[str, Any]:
-    """The device's memory, rates of a copy and of a collective over two processes, and seconds of the recipe's
-    products, of one of its layers, of embedding, head and loss, and of an update. RecipeError as `plan_training`."""
+    """The device's memory, rates of a copy and of a collective over two processes, and seconds of the
+    recipe's products, of one of its layers, of embedding, head and loss, and of an update. RecipeError as
+    `plan_training`."""
     config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
     layout = planned_layout(recipe.train, config)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -38,7 +40,9 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
     dtype = torch.bfloat16 if layout.compute_bytes == 2 and device.type == "cuda" else torch.float32
     products = list(_products(layout, device, dtype))
     found: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads",
+        "device": torch.cuda.get_device_name()
+        if device.type == "cuda"
+        else f"CPU, {torch.get_num_threads()} threads",
         "memory_bytes": _memory_bytes(device),
         "peak_flops": max(product["flops_per_second"] for product in products),
         "copy_bytes_per_second": _copy(device),
@@ -135,7 +139,8 @@ def _both(forward: Callable[[], torch.Tensor], device: torch.device) -> list[flo
 
 
 def _link() -> dict[str, float]:
-    """Gigabits a second, and microseconds of a hop, of an all-gather between two processes of this machine."""
+    """Gigabits a second, and microseconds of a hop, of an all-gather between two processes of this
+    machine."""
     context = torch.multiprocessing.get_context("spawn")
     results: Any = context.SimpleQueue()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]

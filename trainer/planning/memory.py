@@ -36,8 +36,8 @@ class Memory:
 
 
 class Instant(NamedTuple):
-    """Bytes at one instant of a step: of activations; of gradients beside their shards, and whether the shards have
-    gradients of an earlier micro-batch, or of this one."""
+    """Bytes at one instant of a step: of activations; of gradients beside their shards, and whether the
+    shards have gradients of an earlier micro-batch, or of this one."""
 
     activations: float
     gradients: float
@@ -46,16 +46,16 @@ class Instant(NamedTuple):
 
 def memory(layout: PlannedLayout) -> Memory:
     """What the trainer keeps on the fullest GPU at the fullest instant: weights, gradients and two moments in
-    `weight_bytes` each (with bfloat16 the 16 bytes a parameter of ZeRO, over their shards), and what is gathered or
-    kept in `compute_bytes`."""
+    `weight_bytes` each (with bfloat16 the 16 bytes a parameter of ZeRO, over their shards), and what is
+    gathered or kept in `compute_bytes`."""
     found = (memory_of_rank(layout, rank) for ranks in likely_ranks(layout) for rank in ranks)
     return max(found, key=lambda held: held.total)
 
 
 def likely_ranks(layout: PlannedLayout) -> tuple[tuple[int, ...], ...]:
-    """Pipeline ranks of which one is the fullest, those with equal stages together. Of these the first has the most
-    micro-batches under way; but where backward is split, later ones hold more gradients until those of weights are
-    computed, so that any may be the fullest."""
+    """Pipeline ranks of which one is the fullest, those with equal stages together. Of these the first has
+    the most micro-batches under way; but where backward is split, later ones hold more gradients until those
+    of weights are computed, so that any may be the fullest."""
     alike = layout.split.alike
     return alike if layout.pipeline.splits_backward else tuple(ranks[:1] for ranks in alike)
 
@@ -100,9 +100,10 @@ def bytes_in_shards(owned: ParameterCounts, weight_bytes: int, shards: ShardCoun
 def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
     """Bytes of weights in `compute_bytes` beside the sharded ones.
 
-    zero = 3: two layers (one computes while the next is gathered, or `prefetch_layers`) and the output matrix; zero = 1
-    and 2 and pipelines: all; DistributedDataParallel: autocast's copies, none where the dtype is that of weights. The
-    router, which is small, is gathered in `weight_bytes`; here it counts as the rest."""
+    zero = 3: two layers (one computes while the next is gathered, or `prefetch_layers`) and the output
+    matrix; zero = 1 and 2 and pipelines: all; DistributedDataParallel: autocast's copies, none where the
+    dtype is that of weights. The router, which is small, is gathered in `weight_bytes`; here it counts as the
+    rest."""
     if layout.replicated_by_ddp and layout.compute_bytes == layout.weight_bytes:
         return 0.0
     everything = sum(owned_parameters(layout, part))
@@ -115,10 +116,10 @@ def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
 def gathered_layers(layout: PlannedLayout, part: Part) -> float:
     """Parameters of layers that are gathered at once with zero = 3.
 
-    Experts and shared experts are gathered apart from the rest of their layer, when it is their turn, and given back
-    behind it (trainer.parallel.mesh, `_shard_experts`), and `prefetch_layers` leaves them out. Of the larger of both
-    there are the buffer that was received and the weights that are copied out of it; or in backward both at once, one
-    of them ahead of its turn."""
+    Experts and shared experts are gathered apart from the rest of their layer, when it is their turn, and
+    given back behind it (trainer.parallel.mesh, `_shard_experts`), and `prefetch_layers` leaves them out. Of
+    the larger of both there are the buffer that was received and the weights that are copied out of it; or in
+    backward both at once, one of them ahead of its turn."""
     dense, sparse = layer_parameters(layout, part)
     layers = 1 + layout.prefetch_layers
     return max(layers * dense.split, layers * sparse.split + 2 * max(sparse.whole, sparse.experts))
@@ -129,14 +130,15 @@ _DENSE, _SPARSE = Part(num_dense=1), Part(num_sparse=1)
 
 
 def layer_parameters(layout: PlannedLayout, part: Part) -> tuple[ParameterCounts, ParameterCounts]:
-    """Parameters with which a GPU computes a layer without, and one with experts; 0 where the part has none."""
+    """Parameters with which a GPU computes a layer without, and one with experts; 0 where the part has
+    none."""
     dense = owned_parameters(layout, _DENSE) if part.num_dense else _NOTHING
     return dense, owned_parameters(layout, _SPARSE) if part.num_sparse else _NOTHING
 
 
 def largest_group(layout: PlannedLayout, part: Part) -> float:
-    """Parameters of the largest group whose gradients are reduced together: a layer, of a layer with experts these, the
-    shared ones or the rest, or a vocabulary matrix."""
+    """Parameters of the largest group whose gradients are reduced together: a layer, of a layer with experts
+    these, the shared ones or the rest, or a vocabulary matrix."""
     dense, sparse = layer_parameters(layout, part)
     return max(dense.split, *sparse, layout.config.num_embedding_parameters / layout.mesh.tp)
 
@@ -149,12 +151,13 @@ def stream_bytes(layout: PlannedLayout) -> int:
 def layer_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     """Bytes that a layer keeps for backward of one micro-batch without recomputation.
 
-    Counted tensor by tensor for RMSNorm, grouped-query attention without a score matrix, and SwiGLU: the inputs of
-    both norms (split over tensor peers), their outputs (gathered), queries, keys, values, attention's output and its
-    log-sum-exp, four of the hidden width (gate, silu of it, up, their product), and in float32 the sines and cosines of
-    queries and keys and the norms' reciprocal roots. The heads' and the hidden width are split over tensor peers.
-    Context parallel that gathers keeps the keys and values of the whole sequence besides. In a layer with experts
-    (`sparse`) `expert_activations` stands in SwiGLU's place."""
+    Counted tensor by tensor for RMSNorm, grouped-query attention without a score matrix, and SwiGLU: the
+    inputs of both norms (split over tensor peers), their outputs (gathered), queries, keys, values,
+    attention's output and its log-sum-exp, four of the hidden width (gate, silu of it, up, their product),
+    and in float32 the sines and cosines of queries and keys and the norms' reciprocal roots. The heads' and
+    the hidden width are split over tensor peers. Context parallel that gathers keeps the keys and values of
+    the whole sequence besides. In a layer with experts (`sparse`) `expert_activations` stands in SwiGLU's
+    place."""
     config, tp = layout.config, layout.mesh.tp
     pairs = config.num_kv_heads * (config.head_dim + config.value_dim)
     heads = config.num_heads * (config.head_dim + config.value_dim) + pairs
@@ -168,9 +171,9 @@ def layer_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
 
 
 def expert_activations(layout: PlannedLayout) -> float:
-    """Bytes that the experts of a layer keep: of the tokens' share of a tensor peer the norm's output and the router's
-    scores in float32, and for each of the top-k copies, evenly spread, what is sent to its expert, four of the expert's
-    hidden width, and the expert's output there and back."""
+    """Bytes that the experts of a layer keep: of the tokens' share of a tensor peer the norm's output and the
+    router's scores in float32, and for each of the top-k copies, evenly spread, what is sent to its expert,
+    four of the expert's hidden width, and the expert's output there and back."""
     experts, width = layout.config.experts, layout.config.width
     assert experts is not None
     shared = 4 * experts.hidden * experts.num_shared
@@ -180,8 +183,8 @@ def expert_activations(layout: PlannedLayout) -> float:
 
 
 def split_backward_bytes(layout: PlannedLayout, *, sparse: bool = False) -> float:
-    """Bytes that a layer whose backward pass is split holds for the gradients of its weights: those of its products'
-    outputs, and what was computed again."""
+    """Bytes that a layer whose backward pass is split holds for the gradients of its weights: those of its
+    products' outputs, and what was computed again."""
     config, experts = layout.config, layout.config.experts
     outputs = config.head_dim * config.num_heads + config.width + config.num_latent
     outputs += config.num_kv_heads * (config.head_dim + config.value_dim)
@@ -197,8 +200,8 @@ def split_backward_bytes(layout: PlannedLayout, *, sparse: bool = False) -> floa
 def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     """Bytes that a layer keeps for backward of one micro-batch, as `activation_checkpointing` says.
 
-    full: its input. selective: also attention's output and the products that `trainer.parallel.recompute` keeps:
-    queries, values, gate (of experts and shared ones, gate and down)."""
+    full: its input. selective: also attention's output and the products that `trainer.parallel.recompute`
+    keeps: queries, values, gate (of experts and shared ones, gate and down)."""
     if layout.recompute == "none":
         return layer_activations(layout, sparse=sparse)
     config, tp, experts = layout.config, layout.mesh.tp, layout.config.experts
@@ -219,14 +222,17 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
 
 
 def logit_bytes(layout: PlannedLayout) -> float:
-    """Bytes of the loss at its fullest, in at least float32: the log-softmax, its gradient and that of the logits; the
-    vocabulary is split over tensor peers."""
+    """Bytes of the loss at its fullest, in at least float32: the log-softmax, its gradient and that of the
+    logits; the vocabulary is split over tensor peers."""
     return layout.tokens * layout.config.vocab_size / layout.mesh.tp * 3 * max(layout.compute_bytes, 4)
 
 
 def staged_logit_bytes(layout: PlannedLayout) -> float:
-    """The same of a pipeline's last stage, whose schedule holds the logits until their backward pass is done."""
-    return logit_bytes(layout) + layout.tokens * layout.config.vocab_size / layout.mesh.tp * layout.compute_bytes
+    """The same of a pipeline's last stage, whose schedule holds the logits until their backward pass is
+    done."""
+    return (
+        logit_bytes(layout) + layout.tokens * layout.config.vocab_size / layout.mesh.tp * layout.compute_bytes
+    )
 
 
 def waiting_logit_bytes(layout: PlannedLayout) -> float:
@@ -236,12 +242,12 @@ def waiting_logit_bytes(layout: PlannedLayout) -> float:
 
 
 def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ...]:
-    """The instants of a step of which one is the fullest on any of some pipeline ranks with equal stages: when a
-    backward pass begins, and when the last gradients are on their way to their shards.
+    """The instants of a step of which one is the fullest on any of some pipeline ranks with equal stages:
+    when a backward pass begins, and when the last gradients are on their way to their shards.
 
-    Of a group's gradients (see `largest_group`) two copies are there at a time: as backward makes them,
-    and widened for the reduction. Layouts that reduce once a step have all of them whole until then, and the widened
-    group besides. DistributedDataParallel has buckets for all from its first step on, and reduces in
+    Of a group's gradients (see `largest_group`) two copies are there at a time: as backward makes them, and
+    widened for the reduction. Layouts that reduce once a step have all of them whole until then, and the
+    widened group besides. DistributedDataParallel has buckets for all from its first step on, and reduces in
     place; where a step accumulates, its gradients stand beside the buckets until the last micro-batch."""
     part = layout.ranks[ranks[0]]
     again = 0.0
@@ -272,9 +278,9 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
 
 
 def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: float) -> tuple[Instant, ...]:
-    """Of each stage as many micro-batches as its schedule has under way at once (its action table says how many), on
-    the last stage the logits; with recomputation one layer at a time is whole again. What a stage gave is held as long
-    as what it keeps for backward (torch.distributed.pipelining.stage, `fwd_cache`)."""
+    """Of each stage as many micro-batches as its schedule has under way at once (its action table says how
+    many), on the last stage the logits; with recomputation one layer at a time is whole again. What a stage
+    gave is held as long as what it keeps for backward (torch.distributed.pipelining.stage, `fwd_cache`)."""
     part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
     beside, unit, unit_between = messages, 1.0, 1.0
     if part.head:
@@ -289,7 +295,10 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
         found = _instants_in_layers(layout.config, layout.mesh.tp, layout.pipeline, plan, ranks)
     else:
         kept, between = (
-            tuple(stage.num_dense * of(layout) + stage.num_sparse * of(layout, sparse=True) for stage in layout.stages)
+            tuple(
+                stage.num_dense * of(layout) + stage.num_sparse * of(layout, sparse=True)
+                for stage in layout.stages
+            )
             for of in (kept_activations, split_backward_bytes)
         )
         kept = tuple(bytes_of_stage + stream_of_rank(layout) for bytes_of_stage in kept)
@@ -299,7 +308,9 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     reducing = whole + layout.weight_bytes * largest_group(layout, part)
     return (
         *(
-            Instant(unit * one.kept + unit_between * one.between + beside, layout.weight_bytes * one.made, False)
+            Instant(
+                unit * one.kept + unit_between * one.between + beside, layout.weight_bytes * one.made, False
+            )
             for one in found
         ),
         Instant(messages, reducing, False),
@@ -312,7 +323,8 @@ def stream_of_rank(layout: PlannedLayout) -> float:
 
 
 def stage_messages(layout: PlannedLayout, rank: int) -> float:
-    """Bytes of a stream on its way to each stage that has one before it, and of a gradient to each with one after."""
+    """Bytes of a stream on its way to each stage that has one before it, and of a gradient to each with one
+    after."""
     part = layout.split.ranks[rank]
     return (2 * layout.pipeline.num_virtual - part.embedding - part.head) * stream_of_rank(layout)
 
@@ -321,8 +333,8 @@ def stage_messages(layout: PlannedLayout, rank: int) -> float:
 def _instants_in_layers(
     config: ModelConfig, tp: int, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]
 ) -> tuple[HeldAtInstant, ...]:
-    """Those of a model without experts, what is held in layers: counted once, they serve every layout with these
-    stages."""
+    """Those of a model without experts, what is held in layers: counted once, they serve every layout with
+    these stages."""
     split = layer_split(config, plan.pp, pipeline)
     of_kinds = [num_parameters(config, kind).split / tp for kind in split.kinds]
     made = tuple(of_kinds[kind] for kind in split.kind_of_stage)
@@ -330,7 +342,9 @@ def _instants_in_layers(
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _waiting_logits(config: ModelConfig, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]) -> float:
+def _waiting_logits(
+    config: ModelConfig, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]
+) -> float:
     """Micro-batches whose logits are there while another's are in backward, on a last stage."""
     heads = layer_split(config, plan.pp, pipeline).heads
     return max(instant.kept for instant in instants_of_ranks(plan, ranks, heads, heads, heads)) - 1

@@ -31,14 +31,15 @@ from trainer.planning.memory import Memory, memory
 from trainer.planning.throughput import Throughput, throughput
 
 LLAMA_3_VOCABULARY: Final = 128_256
-"""Ids of Llama 3, whose shapes the larger named models have (2407.21783, table 3: 128K): taken where no data says."""
+"""Ids of Llama 3, whose shapes the larger named models have (2407.21783, table 3: 128K): taken where no data
+says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoints:
-    """Bytes, seconds, and shares of useful time. `every_seconds` is what the recipe asks for. Overheads count saving
-    and steps done again, at the recipe's interval: `overhead` as the trainer saves, while the loop runs on;
-    `blocking_overhead` if it waited, which is what the two intervals assume; `young_overhead` so at
+    """Bytes, seconds, and shares of useful time. `every_seconds` is what the recipe asks for. Overheads count
+    saving and steps done again, at the recipe's interval: `overhead` as the trainer saves, while the loop
+    runs on; `blocking_overhead` if it waited, which is what the two intervals assume; `young_overhead` so at
     Young's interval."""
 
     num_bytes: float
@@ -58,8 +59,8 @@ class Checkpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The whole run. `epochs`: of each source, as training prints them when it starts; None where there are no data.
-    `ideal_days` without failures and checkpoints; cost in the currency of `plan.price`."""
+    """The whole run. `epochs`: of each source, as training prints them when it starts; None where there are
+    no data. `ideal_days` without failures and checkpoints; cost in the currency of `plan.price`."""
 
     steps: int
     num_tokens: int
@@ -105,7 +106,8 @@ class TrainingPlan:
 
 
 def plan_training(recipe: TrainRecipe) -> TrainingPlan:
-    """The plan of a recipe; reads at most the data's index. RecipeError where the recipe cannot be carried out."""
+    """The plan of a recipe; reads at most the data's index. RecipeError where the recipe cannot be carried
+    out."""
     table, machine = recipe.train, machine_of(recipe.plan)
     corpus = finished_corpus(table)
     config, vocabulary = planned_model(table, corpus)
@@ -142,11 +144,14 @@ def finished_corpus(table: TrainTable) -> Corpus | None:
 def check_gpu(layout: PlannedLayout, gpu: Gpu) -> None:
     """RecipeError where the GPU does not have the layout's arithmetic."""
     if layout.float8 and gpu.peak_float8 is None:
-        raise RecipeError(f"train.dtype = 'float8': {gpu.name} (plan.gpu) has none; expected another dtype or GPU")
+        raise RecipeError(
+            f"train.dtype = 'float8': {gpu.name} (plan.gpu) has none; expected another dtype or GPU"
+        )
 
 
 def planned_model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig, VocabularyCost]:
-    """The model with the vocabulary that training would give it, or the nearest that can be known without data."""
+    """The model with the vocabulary that training would give it, or the nearest that can be known without
+    data."""
     if corpus is not None:
         known, origin = corpus.tokenizer.vocab_size, f"the data's tokenizer, {corpus.tokenizer.name}"
     elif table.model in SIZES:
@@ -158,20 +163,26 @@ def planned_model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig
 
 
 def checkpoint_bytes(layout: PlannedLayout) -> float:
-    """Weights and two moments of the whole model in `weight_bytes` each; the rest of a checkpoint is small."""
+    """Weights and two moments of the whole model in `weight_bytes` each; the rest of a checkpoint is
+    small."""
     return 3.0 * layout.weight_bytes * layout.config.num_parameters
 
 
 def mtbf_hours(plan: PlanTable, num_nodes: int) -> float:
-    """Mean hours between failures of a job on so many nodes: any of them stops it (2410.21680, section III)."""
+    """Mean hours between failures of a job on so many nodes: any of them stops it (2410.21680, section
+    III)."""
     return plan.mtbf_hours or 24 / (plan.failures_per_node_day * num_nodes)
 
 
 def plan_checkpoints(
-    layout: PlannedLayout, plan: PlanTable, machine: Machine, asked: int | Literal["auto"], step_seconds: float
+    layout: PlannedLayout,
+    plan: PlanTable,
+    machine: Machine,
+    asked: int | Literal["auto"],
+    step_seconds: float,
 ) -> Checkpoints:
-    """Size and cadence; every GPU writes its share at `plan.storage_gbps`. "auto" is planned as Young's interval: what
-    a save stops the loop for is known only once it runs."""
+    """Size and cadence; every GPU writes its share at `plan.storage_gbps`. "auto" is planned as Young's
+    interval: what a save stops the loop for is known only once it runs."""
     size, num = checkpoint_bytes(layout), layout.mesh.num_workers
     save = size / (num * plan.storage_gbps * 1e9 / 8)
     mtbf = mtbf_hours(plan, -(-num // machine.gpus_per_node)) * 3600
@@ -197,7 +208,11 @@ def plan_checkpoints(
 
 
 def plan_budget(
-    recipe: TrainRecipe, layout: PlannedLayout, speed: Throughput, checkpoints: Checkpoints, corpus: Corpus | None
+    recipe: TrainRecipe,
+    layout: PlannedLayout,
+    speed: Throughput,
+    checkpoints: Checkpoints,
+    corpus: Corpus | None,
 ) -> Budget:
     """Tokens, days and cost of all steps, with what saving, failures and restarts add."""
     steps = recipe.train.steps
@@ -224,46 +239,53 @@ def _notes(layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
     mesh, notes = layout.mesh, []
     if mesh.pp > 1 and layout.zero >= 2:
         notes.append(
-            f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole; only "
+            f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole;"
+            f" only "
             "the moments stay sharded"
         )
     if layout.pipeline.schedule == "dualpipev" and mesh.pp > 1 and mesh.ep > 1:
         notes.append(
-            "train.pipeline.schedule = 'dualpipev': forward and backward passes that it pairs are taken to hide each "
+            "train.pipeline.schedule = 'dualpipev': forward and backward passes that it pairs are taken to"
+            " hide each "
             "other's all-to-alls, as DualPipe's kernels do; this trainer runs them one after the other"
         )
     if mesh.tp > machine.gpu_domain:
         notes.append(
-            f"train.parallel.tp = {mesh.tp}: more than a node's {machine.gpu_domain} GPUs, so each layer waits for the "
+            f"train.parallel.tp = {mesh.tp}: more than a node's {machine.gpu_domain} GPUs, so each layer"
+            f" waits for the "
             "slow link"
         )
     elif not stays_within(mesh.tp, machine.gpu_domain, mesh.num_workers):
         notes.append(
-            f"train.parallel.tp = {mesh.tp}: a node's {machine.gpu_domain} GPUs are no multiple of it, so some peers "
+            f"train.parallel.tp = {mesh.tp}: a node's {machine.gpu_domain} GPUs are no multiple of it, so"
+            f" some peers "
             "lie on two nodes, which training refuses"
         )
     if layout.num_micro_batches > layout.num_full_micro_batches:
         notes.append(
-            f"train.pipeline.schedule = {layout.pipeline.schedule!r}: with train.parallel.pp = {mesh.pp} it takes "
+            f"train.pipeline.schedule = {layout.pipeline.schedule!r}: with train.parallel.pp = {mesh.pp} it"
+            f" takes "
             f"{layout.num_micro_batches} micro-batches a step, of which a rank's sequences make "
             f"{layout.num_full_micro_batches}: the others are padding"
         )
     if layout.global_batch % mesh.dp:
         notes.append(
-            f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks, so some have one of "
+            f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks, so some have one"
+            f" of "
             "padding"
         )
     if mesh.pp > 1 and layout.num_rows % layout.micro_batch:
         notes.append(
-            f"train.micro_batch = {layout.micro_batch}: a rank's {layout.num_rows} sequences are no multiple of it, "
+            f"train.micro_batch = {layout.micro_batch}: a rank's {layout.num_rows} sequences are no multiple"
+            f" of it, "
             "and a pipeline's micro-batches are of one size: padding fills up the last"
         )
     return tuple(notes)
 
 
 def _copy_notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> Iterator[str]:
-    """What copies on neighbours take: of each step one over the network, of two steps a process's own and another's in
-    host memory."""
+    """What copies on neighbours take: of each step one over the network, of two steps a process's own and
+    another's in host memory."""
     if not table.recovery.neighbour_copy:
         return
     mesh = layout.mesh
@@ -271,7 +293,9 @@ def _copy_notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> I
     held = checkpoint_bytes(layout) * replicas / mesh.num_workers
     seconds = held * 8 / (machine.inter_gbps * 1e9)
     yield (
-        f"train.recovery.neighbour_copy = true: each process keeps {4 * held / 1e9:,.1f} GB in host memory and sends"
-        f" {held / 1e9:,.1f} GB a step to the next, {seconds:,.2f} s at plan.inter_gbps = {machine.inter_gbps:g} where"
+        f"train.recovery.neighbour_copy = true: each process keeps {4 * held / 1e9:,.1f} GB in host memory"
+        f" and sends"
+        f" {held / 1e9:,.1f} GB a step to the next, {seconds:,.2f} s at plan.inter_gbps ="
+        f" {machine.inter_gbps:g} where"
         " that is another node, which the step's time above does not hold"
     )

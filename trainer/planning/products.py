@@ -1,5 +1,5 @@
-"""The kernels of a layer, as one GPU runs them: products with weights by their sides, which of them run in float8,
-attention, and what memory bounds; and how long each takes."""
+"""The kernels of a layer, as one GPU runs them: products with weights by their sides, which of them run in
+float8, attention, and what memory bounds; and how long each takes."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from trainer.planning.gpus import Machine
 from trainer.planning.layout import Kernels, PlannedLayout
 
 TILE: Final = 128
-"""Rows and columns that a product's kernel does at once: what a side lacks to the next multiple takes time too
-(NVIDIA, "Matrix multiplication background user's guide", tile quantization)."""
+"""Rows and columns that a product's kernel does at once: what a side lacks to the next multiple takes time
+too (NVIDIA, "Matrix multiplication background user's guide", tile quantization)."""
 EAGER: Final = 3.0
-"""How many times the bytes of fused kernels it takes where each operation is a kernel of its own (train.compile off):
-torchtitan's table 1, 5,762 beside 6,667 tokens a second."""
+"""How many times the bytes of fused kernels it takes where each operation is a kernel of its own
+(train.compile off): torchtitan's table 1, 5,762 beside 6,667 tokens a second."""
 BYTES_A_SCORE: Final = 9.0
-"""Memory traffic of softmax and dropout of an attention that writes its scores, beside its products: 2205.05198,
-section 4.1, of two 16-bit numbers and a mask kept."""
+"""Memory traffic of softmax and dropout of an attention that writes its scores, beside its products:
+2205.05198, section 4.1, of two 16-bit numbers and a mask kept."""
 
 
 class LayerProduct(NamedTuple):
-    """A kind of product, of `rows` rows for each token of a micro-batch, `times` of them in a layer; `inputs` and
-    `outputs` are the sides of the matrix on one GPU. `again`: how many of them selective recomputation does again."""
+    """A kind of product, of `rows` rows for each token of a micro-batch, `times` of them in a layer; `inputs`
+    and `outputs` are the sides of the matrix on one GPU. `again`: how many of them selective recomputation
+    does again."""
 
     name: str
     rows: float
@@ -41,9 +42,9 @@ class LayerProduct(NamedTuple):
 
 
 class LayerSeconds(NamedTuple):
-    """Seconds of one micro-batch in a layer, forward: products with weights, attention, and what memory bounds.
-    `again`: what selective recomputation adds to backward; `more`: what backward was measured to take beside twice
-    forward."""
+    """Seconds of one micro-batch in a layer, forward: products with weights, attention, and what memory
+    bounds. `again`: what selective recomputation adds to backward; `more`: what backward was measured to take
+    beside twice forward."""
 
     products: float
     attention: float
@@ -53,15 +54,18 @@ class LayerSeconds(NamedTuple):
 
 
 def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, machine: Machine) -> float:
-    """Seconds of one product: its operations, in whole tiles, at what large products reach of the peak, and its bytes.
-    So its speed saturates with its intensity I as r·P·I / (I + r·ridge). `plan.efficiency`: at that share of P."""
+    """Seconds of one product: its operations, in whole tiles, at what large products reach of the peak, and
+    its bytes. So its speed saturates with its intensity I as r·P·I / (I + r·ridge). `plan.efficiency`: at
+    that share of P."""
     rows, inner, columns = tokens * product.rows, product.inputs, product.outputs
     peak, reached, given = machine.gpu.peak_flops, machine.reached, machine.efficiency
     if product.float8 and machine.gpu.peak_float8:
         peak, reached, given = machine.gpu.peak_float8, machine.reached_float8, machine.float8_efficiency
     if given is not None:
         return 2.0 * rows * inner * columns / (given * peak)
-    if machine.measured is not None and (known := machine.measured.products.get((round(rows), inner, columns))):
+    if machine.measured is not None and (
+        known := machine.measured.products.get((round(rows), inner, columns))
+    ):
         return known
     factor = 1 if product.float8 else compute_bytes
     moved = factor * (rows * inner + inner * columns) + compute_bytes * rows * columns
@@ -70,9 +74,10 @@ def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, ma
 
 
 def layer_seconds(layout: PlannedLayout, machine: Machine, *, sparse: bool) -> LayerSeconds:
-    """Of a layer with experts (`sparse`) or without, in a micro-batch of `mean_tokens`. Selective recomputation does
-    again what `trainer.parallel.recompute` does not keep: keys, attention's output projection, up, the router;
-    attention is kept. Of latent attention it does again what is made from latents (2412.19437, section 3.2.3)."""
+    """Of a layer with experts (`sparse`) or without, in a micro-batch of `mean_tokens`. Selective
+    recomputation does again what `trainer.parallel.recompute` does not keep: keys, attention's output
+    projection, up, the router; attention is kept. Of latent attention it does again what is made from latents
+    (2412.19437, section 3.2.3)."""
     return _layer_seconds(layout.kernels, machine, sparse)
 
 
@@ -95,7 +100,8 @@ def _layer_seconds(layer: Kernels, machine: Machine, sparse: bool) -> LayerSecon
     hidden = config.hidden
     if sparse and config.experts is not None:
         hidden = config.experts.hidden * (config.experts.top_k + config.experts.num_shared)
-    # Numbers read and written: two norms and two sums of the stream, rotation of queries and keys, and the gate.
+    # Numbers read and written: two norms and two sums of the stream, rotation of queries and keys, and the
+    # gate.
     numbers = tokens * (10 * config.width + latent + 2 * (heads + pairs) + 3 * hidden) / tp
     elementwise = size * numbers * (1.0 if layer.compiled else EAGER) / machine.memory_bandwidth
     if machine.fused_attention:
@@ -114,10 +120,14 @@ def layer_products(layout: PlannedLayout, *, sparse: bool) -> tuple[LayerProduct
 
 
 @functools.lru_cache(maxsize=256)
-def _layer_products(config: ModelConfig, tp: int, ep: int, float8: bool, sparse: bool) -> tuple[LayerProduct, ...]:
+def _layer_products(
+    config: ModelConfig, tp: int, ep: int, float8: bool, sparse: bool
+) -> tuple[LayerProduct, ...]:
     width, experts = config.width, config.experts
 
-    def product(name: str, sides: tuple[int, int], times: float, again: float, rows: float = 1.0) -> LayerProduct:
+    def product(
+        name: str, sides: tuple[int, int], times: float, again: float, rows: float = 1.0
+    ) -> LayerProduct:
         return LayerProduct(name, rows, *sides, times, again, float8 and takes_float8(*sides))
 
     again = {"keys, values", "attention's output"}
@@ -133,8 +143,8 @@ def _layer_products(config: ModelConfig, tp: int, ep: int, float8: bool, sparse:
             product("down", (config.hidden // tp, width), 1, 0),
         ]
         return tuple(found)
-    # Each tensor peer routes its share of the tokens. Evenly spread, an expert sees its share of all that its expert
-    # parallel group sends. Neither the router nor experts are float8 ones (trainer.parallel.float8).
+    # Each tensor peer routes its share of the tokens. Evenly spread, an expert sees its share of all that its
+    # expert parallel group sends. Neither the router nor experts are float8 ones (trainer.parallel.float8).
     rows, local = experts.top_k / tp * ep / experts.num_experts, experts.num_experts / ep
     found += [
         LayerProduct("router", 1 / tp, width, experts.num_experts, 1, 1, False),

@@ -1,5 +1,5 @@
-"""`sluice plan --roofline`: what bounds each kind of product; messages of experts and of tensor parallel; tokens and
-loss by a scaling law; what the loader must read."""
+"""`sluice plan --roofline`: what bounds each kind of product; messages of experts and of tensor parallel;
+tokens and loss by a scaling law; what the loader must read."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from trainer.planning.products import LayerProduct, layer_products, output_produ
 from trainer.planning.throughput import throughput
 
 CHINCHILLA: Final = (1.8172, 482.01, 2085.43, 0.3478, 0.3658)
-"""E, A, B, α, β of L = E + A/N^α + B/D^β, as Besiroglu et al. (2404.10102, table 2) fit them to the data of Hoffmann et
-al. (2203.15556, section 3.3), whose own fit does not follow from these."""
+"""E, A, B, α, β of L = E + A/N^α + B/D^β, as Besiroglu et al. (2404.10102, table 2) fit them to the data of
+Hoffmann et al. (2203.15556, section 3.3), whose own fit does not follow from these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Product:
-    """A kind of product of one GPU in one micro-batch, (rows × inner) by (inner × columns), `times` of them in a layer.
-    Operations and bytes of one of them, forward alone; `intensity` is one over the other, `ridge` the intensity at
-    which neither memory nor the arithmetic of the product's dtype bounds it."""
+    """A kind of product of one GPU in one micro-batch, (rows × inner) by (inner × columns), `times` of them
+    in a layer. Operations and bytes of one of them, forward alone; `intensity` is one over the other, `ridge`
+    the intensity at which neither memory nor the arithmetic of the product's dtype bounds it."""
 
     name: str
     rows: float
@@ -53,8 +53,9 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertExchange:
-    """Seconds of one layer's forward pass in one micro-batch: an all-to-all there and back over `num_experts` GPUs with
-    an expert each, beside tensor parallel's all-reduce of a dense SwiGLU, as an all-gather and a reduce-scatter."""
+    """Seconds of one layer's forward pass in one micro-batch: an all-to-all there and back over `num_experts`
+    GPUs with an expert each, beside tensor parallel's all-reduce of a dense SwiGLU, as an all-gather and a
+    reduce-scatter."""
 
     num_experts: int
     all_to_all_seconds: float
@@ -63,8 +64,8 @@ class ExpertExchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Of a scaling law, for English web text and the tokenizer of its paper: a forecast of another model's loss is a
-    guess. Losses in nats a token."""
+    """Of a scaling law, for English web text and the tokenizer of its paper: a forecast of another model's
+    loss is a guess. Losses in nats a token."""
 
     num_tokens: int
     loss: float
@@ -74,8 +75,8 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoaderReading:
-    """What loading asks for: `readers` slices of a batch on `nodes` nodes, each of which reads what it needs once.
-    `amplification`: bytes fetched over bytes of the sequences read, where shards are remote."""
+    """What loading asks for: `readers` slices of a batch on `nodes` nodes, each of which reads what it needs
+    once. `amplification`: bytes fetched over bytes of the sequences read, where shards are remote."""
 
     readers: int
     nodes: int
@@ -86,8 +87,8 @@ class LoaderReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """All that `sluice plan --roofline` shows. `overtaken`: the least mixture of experts whose all-to-all takes longer
-    than tensor parallel's all-reduce (None: none of those tried)."""
+    """All that `sluice plan --roofline` shows. `overtaken`: the least mixture of experts whose all-to-all
+    takes longer than tensor parallel's all-reduce (None: none of those tried)."""
 
     gpu: Gpu
     layout: PlannedLayout
@@ -119,8 +120,9 @@ def roofline(recipe: TrainRecipe) -> Roofline:
 
 
 def products(layout: PlannedLayout, gpu: Gpu) -> Iterator[Product]:
-    """The kinds of products of a layer and the output matrix. Each reads both factors and writes its result once, in
-    `compute_bytes` (float8: one byte a factor); attention does not write its scores (Dao et al., 2205.14135)."""
+    """The kinds of products of a layer and the output matrix. Each reads both factors and writes its result
+    once, in `compute_bytes` (float8: one byte a factor); attention does not write its scores (Dao et al.,
+    2205.14135)."""
     config = layout.config
     kinds = {False: config.num_sparse_layers < config.num_layers, True: config.num_sparse_layers > 0}
     of_layers = (layer_products(layout, sparse=sparse) for sparse, there in kinds.items() if there)
@@ -133,7 +135,8 @@ def products(layout: PlannedLayout, gpu: Gpu) -> Iterator[Product]:
 
 
 def _attention(layout: PlannedLayout, gpu: Gpu) -> Product:
-    """Scores, and their sum over values: for each head queries or outputs pass once, keys or values once a row."""
+    """Scores, and their sum over values: for each head queries or outputs pass once, keys or values once a
+    row."""
     config, tp, tokens, length = layout.config, layout.mesh.tp, layout.tokens, layout.seq_len
     heads = config.num_heads / tp
     moved = tokens * heads * config.head_dim
@@ -166,8 +169,8 @@ def _product(layout: PlannedLayout, gpu: Gpu, product: LayerProduct) -> Product:
 
 
 def _exchanges(layout: PlannedLayout, machine: Machine) -> Iterator[ExpertExchange]:
-    """For ever more experts, each on a GPU of its own, of which a token sees as many as the model's (2 where it has
-    none): beside tensor parallel over the layout's tp, or a node where that is 1."""
+    """For ever more experts, each on a GPU of its own, of which a token sees as many as the model's (2 where
+    it has none): beside tensor parallel over the layout's tp, or a node where that is 1."""
     experts = layout.config.experts or Experts(num_experts=2, top_k=2, hidden=layout.config.hidden)
     tp = layout.mesh.tp if layout.mesh.tp > 1 else machine.gpu_domain
     stream = layout.tokens * layout.config.width * layout.compute_bytes
@@ -191,8 +194,8 @@ def expected_loss(num_parameters: float, num_tokens: float) -> float:
 
 
 def optimal_tokens(num_parameters: float) -> float:
-    """The tokens at which a model of this size is the best for its operations: where α·A/N^α = β·B/D^β (2203.15556,
-    equation 4, with C = 6·N·D)."""
+    """The tokens at which a model of this size is the best for its operations: where α·A/N^α = β·B/D^β
+    (2203.15556, equation 4, with C = 6·N·D)."""
     _, a, b, alpha, beta = CHINCHILLA
     return float((beta * b * num_parameters**alpha / (alpha * a)) ** (1 / beta))
 
@@ -209,12 +212,14 @@ def forecast(config: ModelConfig, num_tokens: int) -> Forecast:
     )
 
 
-def reading(layout: PlannedLayout, tokens_per_second: float, machine: Machine, window_blocks: int) -> LoaderReading:
-    """What the processes read at this speed. Data parallel ranks read their own rows, all others the same ones; a node
-    fetches each block that it needs once."""
+def reading(
+    layout: PlannedLayout, tokens_per_second: float, machine: Machine, window_blocks: int
+) -> LoaderReading:
+    """What the processes read at this speed. Data parallel ranks read their own rows, all others the same
+    ones; a node fetches each block that it needs once."""
     mesh = layout.mesh
-    # Pipeline ranks lie furthest apart: only the nodes of the first and last of them read, the same rows. A node that
-    # is partly filled reads too.
+    # Pipeline ranks lie furthest apart: only the nodes of the first and last of them read, the same rows. A
+    # node that is partly filled reads too.
     stage, num = mesh.dp * mesh.cp * mesh.tp, mesh.num_workers
     reading_nodes = {rank // machine.gpus_per_node for rank in (*range(stage), *range(num - stage, num))}
     slices = min(mesh.dp, -(-stage // machine.gpus_per_node))
@@ -230,8 +235,8 @@ def reading(layout: PlannedLayout, tokens_per_second: float, machine: Machine, w
 
 
 def read_amplification(num_readers: int, global_batch: int, seq_len: int, window_blocks: int) -> float:
-    """Blocks fetched, over blocks there are, where each batch is sorted by place and cut into `num_readers` runs:
-    simulated over windows of `window_blocks` blocks whose sequences are permuted, as the order does."""
+    """Blocks fetched, over blocks there are, where each batch is sorted by place and cut into `num_readers`
+    runs: simulated over windows of `window_blocks` blocks whose sequences are permuted, as the order does."""
     if num_readers == 1:
         return 1.0
     per_block = max(1, -(-BLOCK_TOKENS // seq_len))
@@ -239,7 +244,9 @@ def read_amplification(num_readers: int, global_batch: int, seq_len: int, window
     # Enough windows for some batches, and at least one.
     windows = max(1, -(-4 * global_batch // (window_blocks * per_block)))
     places = (
-        generator.permuted(np.arange(windows * window_blocks * per_block).reshape(windows, -1), axis=1).ravel()
+        generator.permuted(
+            np.arange(windows * window_blocks * per_block).reshape(windows, -1), axis=1
+        ).ravel()
         // per_block
     )
     pairs = []

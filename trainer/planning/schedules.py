@@ -1,10 +1,10 @@
-"""The order in which each pipeline rank works, and how long it takes: torch's own action tables, executed on paper.
+"""The order in which each pipeline rank works, and how long it takes: torch's own action tables, executed on
+paper.
 
-The tables are those of torch.distributed.pipelining (2.13), action for action; a test compares them. Nothing here
-imports torch. A stage is one of the p·v consecutive parts of a model's layers: rank r has stages r, r + p, … (loop), or
-r and 2p − 1 − r (zbv, dualpipev). F is a stage's forward pass of one micro-batch, I the gradient with respect to its
-input, W with respect to its weights, B both at once.
-"""
+The tables are those of torch.distributed.pipelining (2.13), action for action; a test compares them. Nothing
+here imports torch. A stage is one of the p·v consecutive parts of a model's layers: rank r has stages r, r +
+p, … (loop), or r and 2p − 1 − r (zbv, dualpipev). F is a stage's forward pass of one micro-batch, I the
+gradient with respect to its input, W with respect to its weights, B both at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from trainer.recipe_tables.parallelism import Schedule, rank_of_stage
 Kind = Literal["F", "B", "I", "W"]
 
 _ROUNDS_UNDER_WAY: Final = 3
-"""No schedule but gpipe has a micro-batch under way for more rounds: interleaved ones for 2.5, zbv and dualpipev 2."""
+"""No schedule but gpipe has a micro-batch under way for more rounds: interleaved ones for 2.5, zbv and
+dualpipev 2."""
 _ROUNDING: Final = 1e-12
 """Of a step's time: what two times may differ by and be the same."""
 
@@ -47,8 +48,8 @@ Table = tuple[tuple[Action, ...], ...]
 
 
 def action_table(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int) -> Table:
-    """The actions of each of `pp` ranks with `num_stages` stages each, for a number of micro-batches that the schedule
-    takes (`PipelineTable.fill_up`)."""
+    """The actions of each of `pp` ranks with `num_stages` stages each, for a number of micro-batches that the
+    schedule takes (`PipelineTable.fill_up`)."""
     return tuple(_actions(schedule, pp, num_stages, num_micro_batches, rank) for rank in range(pp))
 
 
@@ -59,7 +60,9 @@ def round_size(schedule: Schedule, pp: int, num_micro_batches: int) -> int:
     return pp
 
 
-def _actions(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int, rank: int) -> tuple[Action, ...]:
+def _actions(
+    schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int, rank: int
+) -> tuple[Action, ...]:
     make: Callable[[int], list[Action]]
     if schedule == "gpipe":
         make = functools.partial(_gpipe, num_micro_batches=num_micro_batches)
@@ -94,8 +97,8 @@ def _one_f_one_b(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
 
 
 def _interleaved(rank: int, *, pp: int, num_stages: int, num_micro_batches: int, split: bool) -> list[Action]:
-    """1F1B over several stages (2104.04473, section 2.2.2); `split`: ZB1P, where W comes `rank` backward passes later
-    (2401.10241)."""
+    """1F1B over several stages (2104.04473, section 2.2.2); `split`: ZB1P, where W comes `rank` backward
+    passes later (2401.10241)."""
     in_round = round_size("interleaved", pp, num_micro_batches)
     total, stages = num_stages * num_micro_batches, range(rank, num_stages * pp, pp)
 
@@ -157,8 +160,8 @@ def _zbv(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
 
 
 def _dualpipev(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
-    """Two stages a rank in a V (github.com/deepseek-ai/DualPipe). Its pairs of a forward and a backward pass run one
-    after the other, as torch does unless a function that overlaps them is registered."""
+    """Two stages a rank in a V (github.com/deepseek-ai/DualPipe). Its pairs of a forward and a backward pass
+    run one after the other, as torch does unless a function that overlaps them is registered."""
     first, second = rank, 2 * pp - 1 - rank
     made: dict[tuple[int, Kind], int] = {}
     actions: list[Action] = []
@@ -213,8 +216,8 @@ def _dualpipev(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassTimes:
-    """Seconds, or any unit, of one micro-batch in the whole model: forward, gradient of the input, gradient of the
-    weights; and of handing activations to another rank."""
+    """Seconds, or any unit, of one micro-batch in the whole model: forward, gradient of the input, gradient
+    of the weights; and of handing activations to another rank."""
 
     forward: float
     input: float
@@ -223,25 +226,31 @@ class PassTimes:
 
 
 def span(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> float:
-    """From the first action to the last, where each rank does the next of its actions as soon as what it needs is
-    there. `shares[c]`: what part of `times` stage c takes; all 1/(p·v) where the layers are spread evenly.
+    """From the first action to the last, where each rank does the next of its actions as soon as what it
+    needs is there. `shares[c]`: what part of `times` stage c takes; all 1/(p·v) where the layers are spread
+    evenly.
 
     F of a stage waits for F of the stage before, I and B for those of the stage after, W for its own I."""
     return _execute(pipeline, times, shares)[1]
 
 
 def long_span(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> float:
-    """`span` of a table of any length, of which no more rounds are executed than it takes until one comes as long after
-    the other with all its passes: so then do all that follow, until no forward pass is left to begin.
+    """`span` of a table of any length, of which no more rounds are executed than it takes until one comes as
+    long after the other with all its passes: so then do all that follow, until no forward pass is left to
+    begin.
 
-    That can take long: a rank with a little less work than the fullest runs ahead of it for many rounds. gpipe has two
-    such stretches, and is executed whole."""
-    num, size = pipeline.num_micro_batches, round_size(pipeline.schedule, pipeline.pp, pipeline.num_micro_batches)
+    That can take long: a rank with a little less work than the fullest runs ahead of it for many rounds.
+    gpipe has two such stretches, and is executed whole."""
+    num, size = (
+        pipeline.num_micro_batches,
+        round_size(pipeline.schedule, pipeline.pp, pipeline.num_micro_batches),
+    )
     rounds = 3 * _ROUNDS_UNDER_WAY
     while pipeline.schedule != "gpipe" and num > rounds * size + num % size:
         short = pipeline._replace(num_micro_batches=rounds * size + num % size)
         done, end = _execute(short, times, shares)
-        # What comes after these passes waits for no earlier ones, and before the last of them no rank is at its end.
+        # What comes after these passes waits for no earlier ones, and before the last of them no rank is at
+        # its end.
         first = (rounds - 2 * _ROUNDS_UNDER_WAY - 1) * size
         later = [
             after - before
@@ -262,7 +271,8 @@ def _execute(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) 
     """When each forward and backward pass of `_in_order` was done, and the last action."""
     kinds = (times.forward, times.input, times.weight, times.input + times.weight)
     costs = [kind * share for kind in kinds for share in shares]
-    # When each pass was done, forward ones first; the last two: the step's beginning, and what nothing waits for.
+    # When each pass was done, forward ones first; the last two: the step's beginning, and what nothing waits
+    # for.
     done = [0.0] * (2 * len(shares) * pipeline.num_micro_batches + 2)
     clock, send = [0.0] * pipeline.pp, times.send
     for rank, needed, made, cost, travels in _in_order(pipeline):
@@ -275,9 +285,9 @@ def _execute(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) 
 
 @functools.lru_cache(maxsize=16)
 def _in_order(pipeline: PipelinePlan) -> list[tuple[int, int, int, int, bool]]:
-    """The actions of all ranks, each behind those of its rank before it and behind what it waits for, whatever they
-    take: rank, the pass that it waits for, the pass that it is (the last number: a W, for which nothing waits), the
-    place of its cost, and whether what it waits for comes from another rank."""
+    """The actions of all ranks, each behind those of its rank before it and behind what it waits for,
+    whatever they take: rank, the pass that it waits for, the pass that it is (the last number: a W, for which
+    nothing waits), the place of its cost, and whether what it waits for comes from another rank."""
     wanted = _dependencies(pipeline)
     start = 2 * pipeline.pp * pipeline.num_stages * pipeline.num_micro_batches
     is_done, position = bytearray(start + 2), [0] * pipeline.pp
@@ -325,8 +335,8 @@ def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, int
 
 
 class HeldAtInstant(NamedTuple):
-    """What a rank has at one instant: of micro-batches whose backward pass is not over; of those among them whose
-    gradients of weights are still to come; and gradients that are made."""
+    """What a rank has at one instant: of micro-batches whose backward pass is not over; of those among them
+    whose gradients of weights are still to come; and gradients that are made."""
 
     kept: float
     between: float
@@ -336,12 +346,12 @@ class HeldAtInstant(NamedTuple):
 def fullest_instants(
     actions: Sequence[Action], kept: Sequence[float], between: Sequence[float], made: Sequence[float]
 ) -> tuple[HeldAtInstant, ...]:
-    """The fullest instants of a rank before it has made any gradients, and after each of its stages has begun to: that
-    with the most, where what is between counts half (see `trainer.planning.memory.split_backward_bytes`), and that with
-    the most between.
+    """The fullest instants of a rank before it has made any gradients, and after each of its stages has begun
+    to: that with the most, where what is between counts half (see
+    `trainer.planning.memory.split_backward_bytes`), and that with the most between.
 
-    `kept[c]` is held for each micro-batch of stage c from its F until its B or W, `between[c]` besides from its I on,
-    `made[c]` from its first B or W."""
+    `kept[c]` is held for each micro-batch of stage c from its F until its B or W, `between[c]` besides from
+    its I on, `made[c]` from its first B or W."""
     # Plain numbers: a search goes through millions of actions.
     alive = waiting = gradients = most = 0.0
     fullest = longest = (0.0, 0.0)
@@ -381,9 +391,13 @@ def instants_of_ranks(
     between: tuple[float, ...],
     made: tuple[float, ...],
 ) -> tuple[HeldAtInstant, ...]:
-    """`fullest_instants` of any of these ranks, without those at which another has as many gradients and no less of
-    anything else."""
-    found = {one for rank in ranks for one in fullest_instants(_short_actions(*pipeline, rank), kept, between, made)}
+    """`fullest_instants` of any of these ranks, without those at which another has as many gradients and no
+    less of anything else."""
+    found = {
+        one
+        for rank in ranks
+        for one in fullest_instants(_short_actions(*pipeline, rank), kept, between, made)
+    }
     fullest: list[HeldAtInstant] = []
     for one in sorted(found, key=lambda one: (one.made, one.kept, one.between), reverse=True):
         if not fullest or fullest[-1].made != one.made or fullest[-1].between < one.between:

@@ -1,10 +1,10 @@
-"""All layouts of a model on a number of GPUs: those that fit, ranked by the time of a step, and why others do not.
+"""All layouts of a model on a number of GPUs: those that fit, ranked by the time of a step, and why others do
+not.
 
-Meshes, micro-batches, schedules, recomputation and ZeRO levels are tried in nested loops, and what is refused at one
-level is not tried below it. What fits gets a time that it cannot beat, cheap to reckon; the ranking takes candidates
-from a heap in the order of these and reckons the true time of those that come up, so that few schedules are simulated
-and no candidate is passed over.
-"""
+Meshes, micro-batches, schedules, recomputation and ZeRO levels are tried in nested loops, and what is refused
+at one level is not tried below it. What fits gets a time that it cannot beat, cheap to reckon; the ranking
+takes candidates from a heap in the order of these and reckons the true time of those that come up, so that
+few schedules are simulated and no candidate is passed over."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ class LayoutChoice:
 
 
 class Refused(NamedTuple):
-    """A choice, or all that begin with it, and why not. `excess_bytes`: how much does not fit. `zero` and `dp_shard`,
-    how the weights are held, are the last to be decided."""
+    """A choice, or all that begin with it, and why not. `excess_bytes`: how much does not fit. `zero` and
+    `dp_shard`, how the weights are held, are the last to be decided."""
 
     choice: LayoutChoice
     reason: Reason
@@ -111,8 +111,9 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The fastest layouts, fastest first; the fastest of each value of an axis that fits; the recipe's own layout,
-    which need not fit, or why it cannot be planned; all that was refused. `seconds`: what the search took."""
+    """The fastest layouts, fastest first; the fastest of each value of an axis that fits; the recipe's own
+    layout, which need not fit, or why it cannot be planned; all that was refused. `seconds`: what the search
+    took."""
 
     ranked: tuple[Candidate, ...]
     by_axis: dict[str, dict[int, Candidate]]
@@ -129,8 +130,8 @@ class SearchResult:
 
 
 def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
-    """All layouts of the recipe's model, batch and number of processes on the GPUs of its [plan]. RecipeError where the
-    model cannot be planned at all."""
+    """All layouts of the recipe's model, batch and number of processes on the GPUs of its [plan]. RecipeError
+    where the model cannot be planned at all."""
     began = time.perf_counter()
     machine = machine_of(recipe.plan)
     config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
@@ -155,7 +156,8 @@ def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
 
 @contextlib.contextmanager
 def _no_collections() -> Iterator[None]:
-    """A search makes millions of tuples and no circle; going through them again and again takes a fifth of its time."""
+    """A search makes millions of tuples and no circle; going through them again and again takes a fifth of
+    its time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -194,8 +196,8 @@ def _timed(layout: PlannedLayout, machine: Machine, known: tuple[MicroBatchTime,
 
 @dataclass(kw_only=True)
 class _Core:
-    """What layouts share that differ only in how data parallel ranks hold the weights. Its times are reckoned when they
-    are first asked for: most layouts fit in no way."""
+    """What layouts share that differ only in how data parallel ranks hold the weights. Its times are reckoned
+    when they are first asked for: most layouts fit in no way."""
 
     choice: LayoutChoice
     layout: PlannedLayout
@@ -248,7 +250,9 @@ class _Maker:
                 with_batch = _with(choice, micro_batch=micro_batch)
                 if rows < micro_batch:
                     self._refuse(
-                        with_batch, "batch too small", f"a data parallel rank has {rows} of {micro_batch} sequences"
+                        with_batch,
+                        "batch too small",
+                        f"a data parallel rank has {rows} of {micro_batch} sequences",
                     )
                     continue
                 for pipeline in self._pipelines(choice.pp):
@@ -282,7 +286,9 @@ class _Maker:
 
     def _mesh(self, choice: LayoutChoice, dp_shard: int) -> Mesh:
         dp_replicate, ep = choice.dp // dp_shard, choice.ep or 1
-        return Mesh(dp_replicate=dp_replicate, dp_shard=dp_shard, tp=choice.tp, pp=choice.pp, cp=choice.cp, ep=ep)
+        return Mesh(
+            dp_replicate=dp_replicate, dp_shard=dp_shard, tp=choice.tp, pp=choice.pp, cp=choice.cp, ep=ep
+        )
 
     def _pipelines(self, pp: int) -> Sequence[PipelineTable]:
         if pp == 1:
@@ -298,7 +304,10 @@ class _Maker:
             if stages <= layers + 2 and (layers + 2) % stages == 0:  # both ends one layer lighter
                 found.append(
                     PipelineTable(
-                        schedule=schedule, virtual_stages=num, first_stage_less_layers=1, last_stage_less_layers=1
+                        schedule=schedule,
+                        virtual_stages=num,
+                        first_stage_less_layers=1,
+                        last_stage_less_layers=1,
                     )
                 )
         return found
@@ -352,11 +361,15 @@ class _Maker:
             level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
             # A pipeline holds as much beside the shards whatever the level.
             if mesh.pp == 1 or not ranks:
-                held = {alike: instants(level, alike) for alike in core.instants} if zero < 2 else core.instants
+                held = (
+                    {alike: instants(level, alike) for alike in core.instants} if zero < 2 else core.instants
+                )
                 ranks = [_rank_bytes(level, parts[alike[0]], found) for alike, found in held.items()]
             for dp_shard in shards:
                 if mesh.ep > 1 and (dp_shard * mesh.cp * mesh.tp) % mesh.ep:
-                    message = f"ep = {mesh.ep} does not divide dp_shard x cp x tp = {dp_shard * mesh.cp * mesh.tp}"
+                    message = (
+                        f"ep = {mesh.ep} does not divide dp_shard x cp x tp = {dp_shard * mesh.cp * mesh.tp}"
+                    )
                     self.refused.append(Refused(choice, "does not divide", message, 0.0, zero, dp_shard))
                     continue
                 total, spread = 0.0, shards_of(zero, dp_shard * mesh.cp, mesh.tp, mesh.ep)
@@ -384,8 +397,9 @@ class _Maker:
 
 
 class _RankBytes(NamedTuple):
-    """What a rank holds whatever its shards are, bytes: weights that are gathered, and activations and gradients at the
-    fullest instant at which shards have no gradients, and at which they do. `owned`: see `owned_parameters`."""
+    """What a rank holds whatever its shards are, bytes: weights that are gathered, and activations and
+    gradients at the fullest instant at which shards have no gradients, and at which they do. `owned`: see
+    `owned_parameters`."""
 
     owned: ParameterCounts
     gathered: float
@@ -398,7 +412,9 @@ def _rank_bytes(layout: PlannedLayout, part: Part, found: tuple[Instant, ...]) -
         owned=owned_parameters(layout, part),
         gathered=gathered_parameters(layout, part),
         beside=max((instant_bytes(instant, 0.0) for instant in found if not instant.sharded), default=0.0),
-        beside_gradients=max((instant_bytes(instant, 0.0) for instant in found if instant.sharded), default=-math.inf),
+        beside_gradients=max(
+            (instant_bytes(instant, 0.0) for instant in found if instant.sharded), default=-math.inf
+        ),
     )
 
 
@@ -435,12 +451,14 @@ class _Ranking:
         self._known: dict[int, Candidate] = {}
 
     def fastest(self, numbers: Iterable[int]) -> Iterator[Candidate]:
-        """Those of these numbers, fastest first. Those as fast as each other, in one step of `EVEN` of time, come with
-        fewest exotic choices first, then the least memory, then the first."""
+        """Those of these numbers, fastest first. Those as fast as each other, in one step of `EVEN` of time,
+        come with fewest exotic choices first, then the least memory, then the first."""
         machine, fitting = self._maker.machine, self._maker.fitting
 
         # What is not reckoned to the end comes before its equals that are, which it might still precede.
-        def entry_of(seconds: float, number: int, times_reckoned: int) -> tuple[int, bool, int, float, int, int]:
+        def entry_of(
+            seconds: float, number: int, times_reckoned: int
+        ) -> tuple[int, bool, int, float, int, int]:
             entry, known = fitting[number], times_reckoned == 2
             even = math.floor(math.log(seconds) / EVEN)
             return even, known, _exotic(entry.layout) if known else 0, entry.total, number, times_reckoned
@@ -465,7 +483,8 @@ class _Ranking:
 
 
 def _exotic(layout: PlannedLayout) -> int:
-    """Choices beyond sharded data parallelism: axes in use, stages a rank, and a schedule other than 1F1B's two."""
+    """Choices beyond sharded data parallelism: axes in use, stages a rank, and a schedule other than 1F1B's
+    two."""
     mesh, pipeline = layout.mesh, layout.pipeline
     axes = sum(size > 1 for size in (mesh.dp_replicate, mesh.tp, mesh.pp, mesh.cp, mesh.ep))
     if mesh.pp == 1:

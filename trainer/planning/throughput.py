@@ -25,8 +25,8 @@ from trainer.planning.schedules import PassTimes, PipelinePlan, long_span
 
 
 def flops_again(layout: PlannedLayout) -> float:
-    """Operations that are done again for a token, in all layers: full, the layers' forward pass; selective, the
-    products that `layer_seconds` names."""
+    """Operations that are done again for a token, in all layers: full, the layers' forward pass; selective,
+    the products that `layer_seconds` names."""
     config = layout.config
     num_layers = {False: config.num_layers - config.num_sparse_layers, True: config.num_sparse_layers}
     if layout.recompute == "none":
@@ -44,12 +44,13 @@ def flops_again(layout: PlannedLayout) -> float:
 
 
 def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTimes:
-    """Seconds of one micro-batch, of `mean_tokens`, in some layers, computing alone. The gradients of a product with
-    weights take as long as the product each; those of attention, which has no weights, are all of the input's gradient.
-    Without balance the context rank with the end of a sequence has (2·cp − 1)/cp times the mean of attention.
+    """Seconds of one micro-batch, of `mean_tokens`, in some layers, computing alone. The gradients of a
+    product with weights take as long as the product each; those of attention, which has no weights, are all
+    of the input's gradient. Without balance the context rank with the end of a sequence has (2·cp − 1)/cp
+    times the mean of attention.
 
-    Weights' gradients are added up in `weight_bytes`: the product writes them, the sum reads both and writes one. That
-    is bound by memory, however few tokens a micro-batch has, and makes small ones dear."""
+    Weights' gradients are added up in `weight_bytes`: the product writes them, the sum reads both and writes
+    one. That is bound by memory, however few tokens a micro-batch has, and makes small ones dear."""
     cp = layout.mesh.cp
     unequal = (2 * cp - 1) / cp if cp > 1 and layout.context.balance == "none" else 1.0
     forward = backward = weight = 0.0
@@ -57,7 +58,11 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
         if num:
             layer = layer_seconds(layout, machine, sparse=sparse)
             attention = layer.attention * unequal
-            again = {"none": 0.0, "selective": layer.again, "full": layer.products + attention + layer.elementwise}
+            again = {
+                "none": 0.0,
+                "selective": layer.again,
+                "full": layer.products + attention + layer.elementwise,
+            }
             forward += num * (layer.products + attention + layer.elementwise)
             backward += num * (
                 layer.products + 2 * (attention + layer.elementwise) + layer.more + again[layout.recompute]
@@ -80,22 +85,31 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
 
 
 def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTimes:
-    """Seconds that one micro-batch in some layers waits for other GPUs: tensor peers, whose messages `async_tp` hides
-    behind the layer's products, expert peers, and context peers, whose ring hides behind attention."""
+    """Seconds that one micro-batch in some layers waits for other GPUs: tensor peers, whose messages
+    `async_tp` hides behind the layer's products, expert peers, and context peers, whose ring hides behind
+    attention."""
     mesh, again = layout.mesh, layout.recompute != "none"
     forward = backward = 0.0
     if mesh.tp > 1:
-        path, size = ring_path(1, mesh.tp, machine, mesh.num_workers), ring_bytes(stream_size(layout), mesh.tp)
+        path, size = (
+            ring_path(1, mesh.tp, machine, mesh.num_workers),
+            ring_bytes(stream_size(layout), mesh.tp),
+        )
         # A layer with experts gathers and scatters for attention alone.
         for num, sparse, gathers in ((part.num_dense, False, 4), (part.num_sparse, True, 2)):
             a_layer = gathers * path.seconds(size, 1)
-            beside = layer_seconds(layout, machine, sparse=sparse).products if num and layout.async_tp else 0.0
+            beside = (
+                layer_seconds(layout, machine, sparse=sparse).products if num and layout.async_tp else 0.0
+            )
             forward += num * exposed_seconds(a_layer, beside, machine)
             backward += num * exposed_seconds(a_layer * (1.75 if again else 1.0), 2 * beside, machine)
         forward += path.seconds(size, 1) * (part.embedding + part.head)
         backward += path.seconds(size, 1) * (part.embedding + part.head)
     if mesh.cp > 1:
-        path, size = ring_path(mesh.tp, mesh.cp, machine, mesh.num_workers), ring_bytes(context_size(layout), mesh.cp)
+        path, size = (
+            ring_path(mesh.tp, mesh.cp, machine, mesh.num_workers),
+            ring_bytes(context_size(layout), mesh.cp),
+        )
         if layout.context.method == "gather":
             a_layer = path.seconds(size, 1)
             forward += part.num_layers * a_layer
@@ -119,8 +133,9 @@ def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
 
 
 def exposed_seconds(sending: float, computing: float, machine: Machine) -> float:
-    """What of communication shows beside computing that takes so long: `plan.overlap` of it is hidden, as far as there
-    is computing. (The kernels of a collective take processors and memory bandwidth from those beside it.)"""
+    """What of communication shows beside computing that takes so long: `plan.overlap` of it is hidden, as far
+    as there is computing. (The kernels of a collective take processors and memory bandwidth from those beside
+    it.)"""
     return sending - machine.overlap * min(sending, computing)
 
 
@@ -130,9 +145,9 @@ EVEN: Final = 1e-3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """Estimate of a step. `*_seconds` are of one GPU; `exposed_seconds` is communication that computing does not hide,
-    `update_seconds` the optimizer's pass; `bubble` and `imbalance` are shares of the whole pipeline time: ranks idle at
-    the beginning and the end of a step, and because one has more work than the mean."""
+    """Estimate of a step. `*_seconds` are of one GPU; `exposed_seconds` is communication that computing does
+    not hide, `update_seconds` the optimizer's pass; `bubble` and `imbalance` are shares of the whole pipeline
+    time: ranks idle at the beginning and the end of a step, and because one has more work than the mean."""
 
     step_seconds: float
     compute_seconds: float
@@ -155,11 +170,11 @@ class Throughput:
 def throughput(layout: PlannedLayout, sent: Sequence[Traffic], machine: Machine) -> Throughput:
     """The time of a step and what share of the peak it makes of the GPUs.
 
-    Kernels take what `layer_seconds` says. Tensor, context and expert peers wait for each other; gathering and reducing
-    over dp_shard runs beside forward and backward, the all-reduce over replicas beside the last backward, which hide
-    what `exposed_seconds` leaves. A pipeline takes as long as its schedule's action table takes when it is
-    executed with these times, messages between stages on their way included. Then the optimizer passes over its states.
-    The loading of data is not counted."""
+    Kernels take what `layer_seconds` says. Tensor, context and expert peers wait for each other; gathering
+    and reducing over dp_shard runs beside forward and backward, the all-reduce over replicas beside the last
+    backward, which hide what `exposed_seconds` leaves. A pipeline takes as long as its schedule's action
+    table takes when it is executed with these times, messages between stages on their way included. Then the
+    optimizer passes over its states. The loading of data is not counted."""
     passes = pass_times(layout, machine)
     return throughput_of(layout, sent, machine, passes, pipeline_seconds(passes, layout, machine))
 
@@ -195,8 +210,8 @@ def throughput_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicroBatchTime:
-    """Seconds of one micro-batch: in the whole model, computing and waiting, and on the fullest rank; `shares`: what
-    part of it each stage takes, `rank_shares` each rank."""
+    """Seconds of one micro-batch: in the whole model, computing and waiting, and on the fullest rank;
+    `shares`: what part of it each stage takes, `rank_shares` each rank."""
 
     whole: PassTimes
     fullest: PassTimes
@@ -226,7 +241,9 @@ def pass_times(layout: PlannedLayout, machine: Machine) -> MicroBatchTime:
     largest = max(rank_shares)
     return MicroBatchTime(
         whole=whole,
-        fullest=PassTimes(forward=whole.forward * largest, input=whole.input * largest, weight=whole.weight * largest),
+        fullest=PassTimes(
+            forward=whole.forward * largest, input=whole.input * largest, weight=whole.weight * largest
+        ),
         shares=tuple(kind_shares[kind] for kind in split.kind_of_stage),
         rank_shares=tuple(rank_shares),
         compute=sum(num * _sum(kind) for num, kind in zip(counts, computing, strict=True)),
@@ -255,7 +272,8 @@ def send_seconds(layout: PlannedLayout, machine: Machine) -> float:
 
 
 def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine: Machine) -> float:
-    """Seconds from the first forward to the last backward pass of a step, by executing the schedule's action table."""
+    """Seconds from the first forward to the last backward pass of a step, by executing the schedule's action
+    table."""
     num, pp = layout.num_micro_batches, layout.mesh.pp
     if pp == 1:
         return num * _sum(times.whole)
@@ -267,9 +285,9 @@ def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine: Mach
 def least_pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine: Machine) -> float:
     """What `pipeline_seconds` is at least, without a simulation.
 
-    Rank r begins when the first micro-batch has passed the stages before its own, and then has all its work. Where both
-    gradients are computed at once its work ends with the backward pass of its first stage, which the stages before it
-    still have to do: with even stages that is the closed form (p − 1)/(v·m)."""
+    Rank r begins when the first micro-batch has passed the stages before its own, and then has all its work.
+    Where both gradients are computed at once its work ends with the backward pass of its first stage, which
+    the stages before it still have to do: with even stages that is the closed form (p − 1)/(v·m)."""
     num, pp, whole = layout.num_micro_batches, layout.mesh.pp, times.whole
     if pp == 1:
         return num * _sum(whole)
@@ -296,8 +314,8 @@ def synchronising_seconds(
 
 
 def update_seconds(layout: PlannedLayout, machine: Machine) -> float:
-    """Seconds of AdamW on the fullest rank, bound by memory: it reads weight, gradient and both moments and writes all
-    but the gradient, each rank those that it shards."""
+    """Seconds of AdamW on the fullest rank, bound by memory: it reads weight, gradient and both moments and
+    writes all but the gradient, each rank those that it shards."""
     if machine.measured is not None and machine.measured.update is not None:
         of_layer, others = machine.measured.update
         part = layout.largest

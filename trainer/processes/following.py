@@ -15,12 +15,14 @@ from trainer.telemetry.metrics_file import metrics_size, read_new_reports
 from trainer.telemetry.sinks import Terminal
 
 _LOOK_EVERY_SECONDS: Final = {False: 1.0, True: 10.0}
-"""By whether the output lies in an object store, where metrics come once a minute and with each checkpoint."""
+"""By whether the output lies in an object store, where metrics come once a minute and with each
+checkpoint."""
 
 
 @contextlib.contextmanager
 def following(output: Folder, steps: int) -> Iterator[None]:
-    """Show on stderr the metrics of the run under `output` while the block runs, and none that were there before."""
+    """Show on stderr the metrics of the run under `output` while the block runs, and none that were there
+    before."""
     ended = threading.Event()
     follower = Follower(output, steps)
     thread = threading.Thread(

@@ -1,7 +1,8 @@
-"""The processes of a run that recovers in place, on this machine: forked from a server that has imported everything, so
-that each begins at once and shares that memory.
+"""The processes of a run that recovers in place, on this machine: forked from a server that has imported
+everything, so that each begins at once and shares that memory.
 
-The server, and not this process, is forked: what threads this one has, as its store's, would not survive it."""
+The server, and not this process, is forked: what threads this one has, as its store's, would not survive
+it."""
 
 from __future__ import annotations
 

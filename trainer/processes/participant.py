@@ -1,7 +1,8 @@
-"""One process of a run that recovers in place: what it hears of the others, and what it tells them, through a store.
+"""One process of a run that recovers in place: what it hears of the others, and what it tells them, through a
+store.
 
-The store lives in the process that started all (`supervisor.py`) and outlives every rank. A generation is a set of
-processes that form groups together. Its keys, with the generation's number:
+The store lives in the process that started all (`supervisor.py`) and outlives every rank. A generation is a
+set of processes that form groups together. Its keys, with the generation's number:
 
     assigned/<process>     the generation in which the process gets a rank; "end": it is not needed any more
     plan/<generation>      the processes of it, by rank
@@ -49,7 +50,8 @@ _ASK_EVERY_SECONDS: Final = 0.01
 _CUT_EVERY_SECONDS: Final = 0.02
 _FOREVER: Final = datetime.timedelta(days=365)
 _PATIENCE_SECONDS: Final = 15.0
-"""How long a rank that met an error waits to hear that another one died, before it takes the error for its own."""
+"""How long a rank that met an error waits to hear that another one died, before it takes the error for its
+own."""
 
 
 class GenerationOverError(RuntimeError):
@@ -67,7 +69,9 @@ class Rendezvous:
 
 def open_store(place: Rendezvous) -> Any:
     """A client of the supervisor's store, for one thread."""
-    return cast(Any, dist).TCPStore(place.host, place.port, is_master=False, timeout=datetime.timedelta(seconds=60))
+    return cast(Any, dist).TCPStore(
+        place.host, place.port, is_master=False, timeout=datetime.timedelta(seconds=60)
+    )
 
 
 class Participant:
@@ -99,8 +103,8 @@ class Participant:
     # What the thread that trains calls.
 
     def await_rank(self) -> bool:
-        """Wait until this process gets a rank, as a spare does for as long as no other dies; False: it is not needed.
-        In a generation already: until the next one has been planned."""
+        """Wait until this process gets a rank, as a spare does for as long as no other dies; False: it is not
+        needed. In a generation already: until the next one has been planned."""
         if self.generation < 0:
             # Asked by its own thread, and with one request: a spare may wait for weeks.
             self._store.wait([f"assigned/{self._place.process}"], _FOREVER)
@@ -115,14 +119,16 @@ class Participant:
         return True
 
     def form_group(self) -> None:
-        """Make the default process group of this generation. GenerationOverError where one of its processes died
-        before it was made."""
+        """Make the default process group of this generation. GenerationOverError where one of its processes
+        died before it was made."""
         timeout = collective_timeout(self._watchdog_seconds)
         with self.opening_groups():
             # A client of its own: cutting it ends the wait for a process that will never come.
             own = open_store(self._place)
             store = cast(Any, dist).PrefixStore(f"groups/{self.generation}", own)
-            dist.init_process_group("gloo", store=store, rank=self.rank, world_size=self.num_ranks, timeout=timeout)
+            dist.init_process_group(
+                "gloo", store=store, rank=self.rank, world_size=self.num_ranks, timeout=timeout
+            )
 
     @contextmanager
     def opening_groups(self) -> Iterator[None]:
@@ -133,8 +139,9 @@ class Participant:
     def leave_group(self) -> None:
         """Drop the groups of the generation that is over."""
         if not dist.is_initialized():
-            # torch numbers groups in a process, and the store's keys have the numbers. A default group that failed half
-            # way has been counted, and only the end of a default group counts from zero again, as a new process does.
+            # torch numbers groups in a process, and the store's keys have the numbers. A default group that
+            # failed half way has been counted, and only the end of a default group counts from zero again, as
+            # a new process does.
             dist.init_process_group("gloo", store=cast(Any, dist).HashStore(), rank=0, world_size=1)
         dist.destroy_process_group()
         self._has_groups = False
@@ -145,7 +152,8 @@ class Participant:
         self._store.set(f"report/{self.generation}/{report.rank}", json.dumps(dataclasses.asdict(report)))
 
     def reports(self) -> list[RankReport]:
-        """What every rank of the generation holds; GenerationOverError where one dies before it has said so."""
+        """What every rank of the generation holds; GenerationOverError where one dies before it has said
+        so."""
         rows = [json.loads(self._get(f"report/{self.generation}/{rank}")) for rank in range(self.num_ranks)]
         return [RankReport(**(row | {"kept": tuple(row["kept"])})) for row in rows]
 
@@ -180,8 +188,8 @@ class Participant:
             time.sleep(_ASK_EVERY_SECONDS)
 
     def await_over(self, error: BaseException) -> None:
-        """Return once this generation is known to be over: then the error came from another rank's death. Else it is
-        this rank's own, and is raised."""
+        """Return once this generation is known to be over: then the error came from another rank's death.
+        Else it is this rank's own, and is raised."""
         if not self._wait_until_over(_PATIENCE_SECONDS):
             raise error
 

@@ -36,7 +36,8 @@ class Process:
 
 
 def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
-    """This process as a member of the default process group, which is made unless it exists (as under Ray Train).
+    """This process as a member of the default process group, which is made unless it exists (as under Ray
+    Train).
 
     RecipeError where the number of processes is not the recipe's."""
     device = local_device()
@@ -49,19 +50,25 @@ def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
                 f"`torchrun --nproc-per-node={num_workers} -m trainer RECIPE` or `sluice train RECIPE`"
             )
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        alone = {} if "WORLD_SIZE" in os.environ else {"store": cast(Any, dist).HashStore(), "rank": 0, "world_size": 1}
+        alone = (
+            {}
+            if "WORLD_SIZE" in os.environ
+            else {"store": cast(Any, dist).HashStore(), "rank": 0, "world_size": 1}
+        )
         dist.init_process_group(backend, timeout=collective_timeout(watchdog_seconds), **cast(Any, alone))
     process = Process(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
     if process.world_size != num_workers:
         raise RecipeError(
-            f"{process.world_size} processes were started, and the recipe's [train.parallel] is {num_workers}: "
+            f"{process.world_size} processes were started, and the recipe's [train.parallel] is"
+            f" {num_workers}: "
             "set train.workers and train.parallel to match"
         )
     return process
 
 
 def process_began() -> float:
-    """When this process began, seconds since the epoch: before its imports. Where the kernel does not say: now."""
+    """When this process began, seconds since the epoch: before its imports. Where the kernel does not say:
+    now."""
     now = time.time()
     try:
         fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()

@@ -1,9 +1,9 @@
 """The TCP connections of this process's groups, so that a collective that waits for a dead rank can be ended.
 
-gloo has no way to give a collective up: `abort`, `shutdown` and `destroy_process_group` leave a rank blocked that is no
-neighbour of the dead one, until its timeout. What frees it is to shut its connections down. Those of the groups are
-told from others, as of Ray or an object store, by when they were opened: gloo connects all pairs of a group where the
-group is made."""
+gloo has no way to give a collective up: `abort`, `shutdown` and `destroy_process_group` leave a rank blocked
+that is no neighbour of the dead one, until its timeout. What frees it is to shut its connections down. Those
+of the groups are told from others, as of Ray or an object store, by when they were opened: gloo connects all
+pairs of a group where the group is made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _Open = frozenset[tuple[int, str]]
-"""File descriptors with the inode of their socket: a number alone may have been closed and given to another since."""
+"""File descriptors with the inode of their socket: a number alone may have been closed and given to another
+since."""
 
 
 class GroupSockets:
@@ -34,7 +35,8 @@ class GroupSockets:
             self._before = None
 
     def cut(self) -> None:
-        """Shut them down, both ways: whoever waits for one, here or at its other end, is freed with an error."""
+        """Shut them down, both ways: whoever waits for one, here or at its other end, is freed with an
+        error."""
         before = self._before
         now = _sockets()
         for fd, _ in now & self._ours if before is None else (now & self._ours) | (now - before):

@@ -1,8 +1,10 @@
-"""Starts the processes of a run that recovers in place, hears of their deaths, and gives the places of the dead to
-spares. It holds the store through which they talk (`participant.py`), so no rank's death takes that away.
+"""Starts the processes of a run that recovers in place, hears of their deaths, and gives the places of the
+dead to spares. It holds the store through which they talk (`participant.py`), so no rank's death takes that
+away.
 
-How processes are started, end and are killed is the launcher's: `forked_processes.py` on this machine, `launch.py` on
-Ray. Where a death cannot be met in place, `run` says why, and everything starts again from the newest checkpoint."""
+How processes are started, end and are killed is the launcher's: `forked_processes.py` on this machine,
+`launch.py` on Ray. Where a death cannot be met in place, `run` says why, and everything starts again from the
+newest checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _LOOK_EVERY_SECONDS: Final = 0.02
 _ANSWER_SECONDS: Final = 3.0
 """How long ranks may take to say how far they are once one asks who hangs; each looks once a second."""
 _MOST_LOST: Final = 10
-"""So many processes, and as many as there are ranks, may end before a generation does a step: it is not chance then."""
+"""So many processes, and as many as there are ranks, may end before a generation does a step: it is not
+chance then."""
 _END_SECONDS: Final = 10.0
 """How long processes that have nothing left to do may take to end."""
 
@@ -44,8 +47,8 @@ class Processes(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartOutcome:
-    """How a start ended. `row`: what rank 0 said, or the rank that met an error which another start would meet again;
-    None where all processes must start again, and `why`."""
+    """How a start ended. `row`: what rank 0 said, or the rank that met an error which another start would
+    meet again; None where all processes must start again, and `why`."""
 
     row: dict[str, Any] | None = None
     why: str = ""
@@ -59,8 +62,8 @@ def make_store() -> Any:
 
 
 class Supervisor:
-    """One start of `num_ranks` processes and `num_spares` that wait. `say`: gets a line for the user at each event;
-    `hung_seconds`: a process that gives no sign of life for so long is killed."""
+    """One start of `num_ranks` processes and `num_spares` that wait. `say`: gets a line for the user at each
+    event; `hung_seconds`: a process that gives no sign of life for so long is killed."""
 
     def __init__(
         self,
@@ -127,7 +130,10 @@ class Supervisor:
                     self._say(f"spare process {process} ended; another one is started")
                     self._add_spare()
                 else:
-                    self._say(f"spare process {process} ended, as {_MOST_LOST} before it did; none is started for it")
+                    self._say(
+                        f"spare process {process} ended, as {_MOST_LOST} before it did; none is started for"
+                        f" it"
+                    )
         return self._replace(lost) if lost else self._end_hang()
 
     def _read_news(self) -> StartOutcome | None:
@@ -178,7 +184,9 @@ class Supervisor:
         if self._rows:
             return StartOutcome(why=f"{named}, when others had ended")
         if self._num_lost > _MOST_LOST + self._num_ranks:
-            return StartOutcome(why=f"{named}, the last of {self._num_lost} processes without a step between them")
+            return StartOutcome(
+                why=f"{named}, the last of {self._num_lost} processes without a step between them"
+            )
         if len(lost) > len(self._spares):
             return StartOutcome(why=f"{named}, and {_num_left(len(self._spares))} left")
         # One that waits already takes a place sooner than one that still imports.
@@ -200,7 +208,8 @@ class Supervisor:
             self._store.set(f"assigned/{process}", str(self._generation))
 
     def _kill_stopped(self) -> None:
-        """Kill what has not said for too long that it lives, as a process that was stopped: a rank or a spare."""
+        """Kill what has not said for too long that it lives, as a process that was stopped: a rank or a
+        spare."""
         now = time.monotonic()
         if now - self._looked_at < BEAT_SECONDS:
             return
@@ -211,7 +220,9 @@ class Supervisor:
             if known is None or known[0] != beat:
                 self._beats[process] = (beat, now)
             elif now - known[1] > self._hung_seconds:
-                self._say(f"process {process} gave no sign of life for {self._hung_seconds:g} s and is killed")
+                self._say(
+                    f"process {process} gave no sign of life for {self._hung_seconds:g} s and is killed"
+                )
                 self._processes.kill(process)
 
     def _end_hang(self) -> StartOutcome | None:

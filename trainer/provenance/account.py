@@ -1,9 +1,9 @@
-"""The account of one attempt for lineage: which stretches of steps it has fed, with which mixture and content.
+"""The account of one attempt for lineage: which stretches of steps it has fed, with which mixture and
+content.
 
-A stretch begins with the attempt, with a mixture segment of the plan, or where the content changed (a purge). Facts
-are written at the start, before each checkpoint and at the end. The start also closes attempts that died: how far they
-got past their last checkpoint stands in metrics.jsonl.
-"""
+A stretch begins with the attempt, with a mixture segment of the plan, or where the content changed (a purge).
+Facts are written at the start, before each checkpoint and at the end. The start also closes attempts that
+died: how far they got past their last checkpoint stands in metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -41,12 +41,15 @@ class Account:
         commit(self._log, self._changes[-1][1].outputs)
 
     def take_over(self, got: Mapping[int, Reached]) -> None:
-        """Say that the attempt begins in place of one that got so far (`got`), as `start` does; the stores take it in
-        the background."""
+        """Say that the attempt begins in place of one that got so far (`got`), as `start` does; the stores
+        take it in the background."""
         before = [fact for _, fact in self._log.facts()]
         plan = run_fact(self._run, self._output, self._plan)
         self._log.add(
-            plan, *self._started(), *further_stretches(before, got), *self._stretches(self._attempt.first_step, ())
+            plan,
+            *self._started(),
+            *further_stretches(before, got),
+            *self._stretches(self._attempt.first_step, ()),
         )
         self._committing = self._worker.submit(commit, self._log, self._changes[-1][1].outputs)
 
@@ -59,10 +62,12 @@ class Account:
         self._changes.append((step, corpus))
 
     def commit(self, step: int, skipped: Sequence[int]) -> None:
-        """Say that the steps below `step` are done and about to be in a checkpoint; `skipped` of them were not applied.
+        """Say that the steps below `step` are done and about to be in a checkpoint; `skipped` of them were
+        not applied.
 
         The stores take it in the background; where one does not, the next commit or start makes up for it.
-        FencedOutError if a later attempt has begun. Any other error of the commit before this one is raised here."""
+        FencedOutError if a later attempt has begun. Any other error of the commit before this one is raised
+        here."""
         self._log.add(*self._stretches(step, skipped))
         if self._committing is None or self._committing.done():
             before, self._committing = self._committing, None
@@ -71,7 +76,8 @@ class Account:
             self._committing = self._worker.submit(commit, self._log, self._changes[-1][1].outputs)
 
     def close(self) -> None:
-        """Wait until the stores have what was written down, or could not take it; raises what a commit raised."""
+        """Wait until the stores have what was written down, or could not take it; raises what a commit
+        raised."""
         try:
             if self._committing is not None:
                 self._committing.result()

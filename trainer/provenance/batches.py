@@ -1,8 +1,9 @@
-"""The record of batches: what was really fed, a row for each training sequence, to hold traced exposures against.
+"""The record of batches: what was really fed, a row for each training sequence, to hold traced exposures
+against.
 
-A rank writes the rows it was given into `<output>/batches/batches-<attempt>-<rank>-<first>-<end>.parquet`, renamed into
-place when a checkpoint is due. Peers that get the same rows (tensor, pipeline, context) must not record too.
-"""
+A rank writes the rows it was given into `<output>/batches/batches-<attempt>-<rank>-<first>-<end>.parquet`,
+renamed into place when a checkpoint is due. Peers that get the same rows (tensor, pipeline, context) must not
+record too."""
 
 from __future__ import annotations
 
@@ -27,12 +28,12 @@ BATCHES: Final = pa.schema([
     ("sequence", pa.int64()), ("source", pa.string()), ("shard", pa.int64()), ("start", pa.int64()),
     ("num_tokens", pa.int64()), ("tokens_hash", pa.string()),
 ])  # fmt: skip
-"""`num_tokens` are real tokens, padding not counted; `tokens_hash` is their BLAKE3-128 (hex) as uint32 little-endian,
-of the batch that the model was given."""
+"""`num_tokens` are real tokens, padding not counted; `tokens_hash` is their BLAKE3-128 (hex) as uint32
+little-endian, of the batch that the model was given."""
 
 LOSSES: Final = (pa.field("loss", pa.float64()), pa.field("num_labels", pa.int64()))
-"""Behind them with `train.record_losses`: the sum of the row's losses in nats, and how many labels were counted; null
-where the batch was skipped unseen."""
+"""Behind them with `train.record_losses`: the sum of the row's losses in nats, and how many labels were
+counted; null where the batch was skipped unseen."""
 
 _FLUSH_ROWS: Final = 1 << 16
 _NAME: Final = re.compile(r"batches-(?P<attempt>\d+)-(?P<rank>\d+)-(?P<first>\d+)-(?P<end>\d+)\.parquet$")
@@ -68,9 +69,12 @@ def recorded(batch: Batch, order: Order) -> Recorded:
 
 
 class BatchRecorder:
-    """Writes the rows of one rank, with their losses where asked. Rows of steps before a flush are durable after it."""
+    """Writes the rows of one rank, with their losses where asked. Rows of steps before a flush are durable
+    after it."""
 
-    def __init__(self, output: Folder, run: str, attempt: int, rank: int, *, with_losses: bool = False) -> None:
+    def __init__(
+        self, output: Folder, run: str, attempt: int, rank: int, *, with_losses: bool = False
+    ) -> None:
         self._folder, self._run, self._attempt, self._rank = output.folder("batches"), run, attempt, rank
         self._schema = pa.schema([*BATCHES, *(LOSSES if with_losses else ())])
         self._losses: dict[int, Sequence[RowLoss]] = {}
@@ -79,7 +83,9 @@ class BatchRecorder:
 
     def add(self, rows: Recorded) -> None:
         """Take one step's rows; a buffer that was full before is written."""
-        if self._num_rows >= _FLUSH_ROWS and (len(self._schema) == len(BATCHES) or self._rows[-1].step in self._losses):
+        if self._num_rows >= _FLUSH_ROWS and (
+            len(self._schema) == len(BATCHES) or self._rows[-1].step in self._losses
+        ):
             self.flush()
         self._rows.append(rows)
         self._num_rows += len(rows.rows)
@@ -89,7 +95,8 @@ class BatchRecorder:
         self._losses[step] = losses_R
 
     def go_on(self, attempt: int, step: int) -> None:
-        """Write what was taken of the steps before `step`; those from there on are done again, as attempt `attempt`."""
+        """Write what was taken of the steps before `step`; those from there on are done again, as attempt
+        `attempt`."""
         self._rows = [rows for rows in self._rows if rows.step < step]
         self.flush()
         self._attempt = attempt
@@ -107,7 +114,9 @@ class BatchRecorder:
             return
         table = pa.concat_tables([self._table(attempt, rows) for rows in every])
         first, end = every[0].step, every[-1].step + 1
-        with self._folder.writing(f"batches-{attempt:05d}-{self._rank:05d}-{first:09d}-{end:09d}.parquet") as f:
+        with self._folder.writing(
+            f"batches-{attempt:05d}-{self._rank:05d}-{first:09d}-{end:09d}.parquet"
+        ) as f:
             pq.write_table(table, f, compression="zstd")
 
     def _table(self, attempt: int, rows: Recorded) -> pa.Table:
@@ -122,7 +131,8 @@ class BatchRecorder:
 
 
 def unrecorded_steps(output: Folder, rank: int, line: Sequence[tuple[int, range]]) -> list[tuple[int, range]]:
-    """Of the steps that attempts have done (`line`: attempt, steps) those of which no file of this rank tells."""
+    """Of the steps that attempts have done (`line`: attempt, steps) those of which no file of this rank
+    tells."""
     named = [_NAME.search(name) for name in output.names("batches")]
     mine = [parts for parts in named if parts is not None and int(parts["rank"]) == rank]
     missing = []
@@ -139,8 +149,8 @@ def unrecorded_steps(output: Folder, rank: int, line: Sequence[tuple[int, range]
 def read_row_losses(
     output: Folder, wanted: Collection[tuple[int, int, int]], most_files: int
 ) -> dict[tuple[int, int, int], float]:
-    """The mean loss (nats a counted label) of these rows, by (attempt, step, row), where the run recorded losses; of as
-    many of its files as may be opened."""
+    """The mean loss (nats a counted label) of these rows, by (attempt, step, row), where the run recorded
+    losses; of as many of its files as may be opened."""
     named = {name: _NAME.search(name) for name in output.names("batches")}
     steps = {(attempt, step) for attempt, step, _ in wanted}
     found: dict[tuple[int, int, int], float] = {}
@@ -157,7 +167,9 @@ def read_row_losses(
             if "loss" not in table.schema_arrow.names:
                 continue
             rows = table.read(columns=["step", "row", "loss", "num_labels"])
-        rows = rows.filter(pc.is_in(rows["step"], pa.array([step for each, step in steps if each == attempt])))
+        rows = rows.filter(
+            pc.is_in(rows["step"], pa.array([step for each, step in steps if each == attempt]))
+        )
         for row in rows.to_pylist():
             place = attempt, row["step"], row["row"]
             if place in wanted and row["loss"] is not None and row["num_labels"]:

@@ -1,8 +1,8 @@
-"""The order in the two directions of lineage: from a run's recorded plan to the sequences that read a span, and back.
+"""The order in the two directions of lineage: from a run's recorded plan to the sequences that read a span,
+and back.
 
-`lineage.trace.exposure` joins these with the facts on a run; it takes them as functions, since lineage imports no
-trainer.
-"""
+`lineage.trace.exposure` joins these with the facts on a run; it takes them as functions, since lineage
+imports no trainer."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from trainer.order import Order, OrderPlan
 
 
 def find_readings(plan: str, span: Span, up_to: int) -> list[Reading]:
-    """Every sequence below `up_to` of the run with `plan` (JSON) that reads any of `span`, rising; none for a source or
-    shard that the run did not have. `first_token` is a position in the sequence."""
+    """Every sequence below `up_to` of the run with `plan` (JSON) that reads any of `span`, rising; none for a
+    source or shard that the run did not have. `first_token` is a position in the sequence."""
     order = _order(plan)
     lengths = dict(order.plan.lengths).get(span.source, ())
     if span.shard >= len(lengths):
@@ -31,7 +31,12 @@ def locate_sequences(plan: str, sequences: Sequence[int]) -> list[Span]:
     """Where each sequence of the run with `plan` (JSON) lies."""
     order = _order(plan)
     places = order.locate(np.array(sequences, np.int64))
-    columns = (places.source.tolist(), places.shard.tolist(), places.start.tolist(), places.num_tokens.tolist())
+    columns = (
+        places.source.tolist(),
+        places.shard.tolist(),
+        places.start.tolist(),
+        places.num_tokens.tolist(),
+    )
     return [
         Span(order.plan.sources[source], shard, start, num_tokens)
         for source, shard, start, num_tokens in zip(*columns, strict=True)

@@ -1,8 +1,7 @@
 """The facts of a run: first to `<output>/lineage.jsonl`, then to the store of each output that it reads.
 
-A fact is a line; the newest line about a thing counts. A store that is down or read-only stops no training: the next
-start commits what is still missing, and `sluice trace --runs DIR` reads the lines.
-"""
+A fact is a line; the newest line about a thing counts. A store that is down or read-only stops no training:
+the next start commits what is still missing, and `sluice trace --runs DIR` reads the lines."""
 
 from __future__ import annotations
 
@@ -56,8 +55,8 @@ class RunFact:
 class SegmentFact:
     """A stretch of one attempt with one mixture and one content, for one output read.
 
-    Steps first_step to last_step (inclusive; first_step - 1: none yet) were fed; `skipped_steps` of them were not
-    applied. `last_checkpoint`: steps done at the attempt's newest checkpoint."""
+    Steps first_step to last_step (inclusive; first_step - 1: none yet) were fed; `skipped_steps` of them were
+    not applied. `last_checkpoint`: steps done at the attempt's newest checkpoint."""
 
     run: str
     attempt: int
@@ -87,8 +86,9 @@ class SweepFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFact:
-    """How an attempt began: by which recipe and, where it did not go on from a checkpoint, with which weights: the
-    place that `train.init_from` names and the digest of it, None for the seed's. It stands in the output alone."""
+    """How an attempt began: by which recipe and, where it did not go on from a checkpoint, with which
+    weights: the place that `train.init_from` names and the digest of it, None for the seed's. It stands in
+    the output alone."""
 
     run: str
     attempt: int
@@ -134,8 +134,8 @@ def sweep_fact(run: str, output: CorpusOutput, folder: str) -> SweepFact:
 
 
 class FactLog:
-    """`<output>/lineage.jsonl`; without `attempt`, for reading only. What an attempt adds comes after all that is there
-    by then, and it adds nothing once a later attempt has begun."""
+    """`<output>/lineage.jsonl`; without `attempt`, for reading only. What an attempt adds comes after all
+    that is there by then, and it adds nothing once a later attempt has begun."""
 
     def __init__(self, output: Folder, attempt: int | None = None) -> None:
         self._output, self._attempt = output, attempt
@@ -145,7 +145,9 @@ class FactLog:
         """Write the facts down, durably, before anything else. FencedOutError: a later attempt has begun."""
         kinds = {shape: kind for kind, shape in _KINDS.items()}
         more = [
-            json.dumps({"fact": kinds[type(fact)], **dataclasses.asdict(fact)}, separators=(",", ":")).encode()
+            json.dumps(
+                {"fact": kinds[type(fact)], **dataclasses.asdict(fact)}, separators=(",", ":")
+            ).encode()
             for fact in facts
         ]
         if self._output.is_remote:
@@ -166,14 +168,16 @@ class FactLog:
                 found.append((number, _parse(line)))
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 raise store.StoreError(
-                    f"line {number + 1} of {self._output.at(FACTS_FILE)} is damaged ({error}): restore the file"
+                    f"line {number + 1} of {self._output.at(FACTS_FILE)} is damaged ({error}): restore the"
+                    f" file"
                 ) from error
         return found
 
     def _put_behind(self, more: list[bytes]) -> bool:
         url = self._output.at(FACTS_FILE)
         stored = objects.get(url)
-        # Asked after reading: an attempt that claims the run from here on writes later, and this put fails or is seen.
+        # Asked after reading: an attempt that claims the run from here on writes later, and this put fails or
+        # is seen.
         self._check_fence()
         lines = [*(stored.data.splitlines() if stored else ()), *more]
         data = _joined(lines)
@@ -213,13 +217,14 @@ def claim_output(run: str, output: Folder) -> None:
 
 
 def check_output(run: str, output: Folder) -> None:
-    """RecipeError where the output is another run's: this one would go on from its weights, and what either read would
-    be told of one of them only."""
+    """RecipeError where the output is another run's: this one would go on from its weights, and what either
+    read would be told of one of them only."""
     owners = _owners(output)
     if owners and run not in owners:
         names = " and ".join(map(repr, owners))
         raise RecipeError(
-            f"run.name = {run!r}: train.output = {output.url!r} holds the run {names}: give that run.name to go on with"
+            f"run.name = {run!r}: train.output = {output.url!r} holds the run {names}: give that run.name to"
+            f" go on with"
             " it, or another train.output to begin a run",
             "run.name",
         )
@@ -232,8 +237,8 @@ def owner_of(output: Folder) -> str | None:
 
 
 def _owners(output: Folder) -> tuple[str, ...]:
-    """The run that claimed the output. Earlier releases wrote down no such claim, and let runs of several names go on
-    from one another: there each that the facts name."""
+    """The run that claimed the output. Earlier releases wrote down no such claim, and let runs of several
+    names go on from one another: there each that the facts name."""
     if output.exists(_OWNER):
         return (json.loads(output.read(_OWNER))["run"],)
     return tuple(dict.fromkeys(fact.run for _, fact in FactLog(output).facts() if isinstance(fact, RunFact)))
@@ -250,7 +255,8 @@ def check_name(run: str, output: Folder, outputs: Sequence[CorpusOutput]) -> Non
         for row in known:
             if row["run"] == run and row["output"] != output.url:
                 raise store.StoreError(
-                    f"run {run!r} is recorded in {out.url} with the output {row['output']!r}, not {output.url!r}: "
+                    f"run {run!r} is recorded in {out.url} with the output {row['output']!r}, not"
+                    f" {output.url!r}: "
                     "give this run another run.name"
                 )
 
@@ -265,7 +271,9 @@ def commit(log: FactLog, outputs: Sequence[CorpusOutput]) -> bool:
                 if _commit_into(folder, log.facts()) or not is_covered(folder, _TABLES):
                     update_table_checksums(folder, _TABLES)
         except _STORE_IS_DOWN as error:
-            _log.warning("the lineage store of %s did not take the facts; the next start will: %s", folder.url, error)
+            _log.warning(
+                "the lineage store of %s did not take the facts; the next start will: %s", folder.url, error
+            )
             whole = False
     return whole
 
@@ -289,11 +297,14 @@ def _commit_into(out: Folder, facts: list[tuple[int, Fact]]) -> bool:
 
 
 def _commit_plans(out: Folder, runs: list[RunFact]) -> bool:
-    """Commit the newest plan, and before it those that the store lacks: it was down while their attempts ran."""
+    """Commit the newest plan, and before it those that the store lacks: it was down while their attempts
+    ran."""
     added = False
     schema = pa.schema([field for field in SCHEMAS["training_runs"] if field.name != "fact"])
     newest = runs[-1:]
-    earlier = {run.plan_fingerprint: run for run in runs if run.plan_fingerprint != newest[0].plan_fingerprint}
+    earlier = {
+        run.plan_fingerprint: run for run in runs if run.plan_fingerprint != newest[0].plan_fingerprint
+    }
     rows = store.read_table(out, "training_runs").to_pylist() if earlier else ()
     known = {(row["run"], row["plan_fingerprint"]) for row in rows}  # another run may have the same plan
     for run in (*(run for run in earlier.values() if (run.run, run.plan_fingerprint) not in known), *newest):

@@ -1,4 +1,5 @@
-"""How far attempts got past their last fact: what stands in metrics.jsonl of one that died, or that still runs.
+"""How far attempts got past their last fact: what stands in metrics.jsonl of one that died, or that still
+runs.
 
 Facts are written at checkpoints, and the steps since the last one when the next attempt begins."""
 
@@ -33,7 +34,8 @@ def reached(output: Folder) -> dict[int, Reached]:
 
 
 def reached_since(output: Folder, attempt: int, step: int) -> dict[int, Reached]:
-    """The same of one attempt, the newest, with what it skipped behind `step`: reads only the end of a long file."""
+    """The same of one attempt, the newest, with what it skipped behind `step`: reads only the end of a long
+    file."""
     return _by_attempt(last_reports(output, lambda report: report.attempt == attempt and report.step > step))
 
 
@@ -44,12 +46,15 @@ def _by_attempt(reports: Iterable[StepReport]) -> dict[int, Reached]:
         last[report.attempt] = max(last.get(report.attempt, -1), report.step)
         if report.skipped is not None:
             skipped.setdefault(report.attempt, []).append(report.step)
-    return {attempt: Reached(last_step=step, skipped=tuple(skipped.get(attempt, ()))) for attempt, step in last.items()}
+    return {
+        attempt: Reached(last_step=step, skipped=tuple(skipped.get(attempt, ())))
+        for attempt, step in last.items()
+    }
 
 
 def further_stretches(facts: Iterable[Fact], got: Mapping[int, Reached]) -> list[SegmentFact]:
-    """The last stretches of each attempt that got further than its last fact says. `facts`: in the order they were
-    written."""
+    """The last stretches of each attempt that got further than its last fact says. `facts`: in the order they
+    were written."""
     newest: dict[tuple[int, str], SegmentFact] = {}
     plans: dict[int, str] = {}
     plan = ""
@@ -69,7 +74,8 @@ def further_stretches(facts: Iterable[Fact], got: Mapping[int, Reached]) -> list
 
 
 def _continued(fact: SegmentFact, got: Reached, plan: OrderPlan) -> list[SegmentFact]:
-    """The stretches from the one of `fact` on, of an attempt with `plan` that got so far: one for each mixture."""
+    """The stretches from the one of `fact` on, of an attempt with `plan` that got so far: one for each
+    mixture."""
     later = [segment for segment in plan.segments if fact.first_step < segment.first_step <= got.last_step]
     starts = [fact.first_step, *(segment.first_step for segment in later)]
     weights = [fact.weights, *(tuple(segment.weights.items()) for segment in later)]
@@ -88,8 +94,9 @@ def _continued(fact: SegmentFact, got: Reached, plan: OrderPlan) -> list[Segment
 
 
 def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
-    """The facts that lie in the training outputs `runs`, and the steps behind the last of them that metrics.jsonl tells
-    of; with `out` only those about that output, as its store would hold them. StorageError if a folder has no facts."""
+    """The facts that lie in the training outputs `runs`, and the steps behind the last of them that
+    metrics.jsonl tells of; with `out` only those about that output, as its store would hold them.
+    StorageError if a folder has no facts."""
     run_rows, segment_rows, others = [], [], set()
     contents = frozenset() if out is None else _contents(Folder(out))
     for url in runs:
@@ -100,12 +107,18 @@ def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
             if isinstance(fact, RunFact):
                 run_rows.append(RunRow(**dataclasses.asdict(fact), fact=number))
             elif isinstance(fact, SegmentFact):
-                if out is None or Folder(fact.out).url == Folder(out).url or fact.content_fingerprint in contents:
+                if (
+                    out is None
+                    or Folder(fact.out).url == Folder(out).url
+                    or fact.content_fingerprint in contents
+                ):
                     segment_rows.append(SegmentRow(**segment_row(number, fact)))  # type: ignore[arg-type]
                 else:
                     others.add(fact.out)
     if others and not segment_rows:
-        raise StorageError(f"the facts in {', '.join(runs)} are about {', '.join(sorted(others))}, not about {out}")
+        raise StorageError(
+            f"the facts in {', '.join(runs)} are about {', '.join(sorted(others))}, not about {out}"
+        )
     return MoreRuns(runs=tuple(run_rows), segments=tuple(segment_rows))
 
 
@@ -122,6 +135,8 @@ def _with_unrecorded(output: Folder) -> list[Fact]:
 
 def _contents(out: Folder) -> frozenset[str]:
     """What the output held from its run on: a copy of it, or one that was moved, is the same output."""
-    purges = store.read_table(out, "purges").select(["content_fingerprint_before", "content_fingerprint_after"])
+    purges = store.read_table(out, "purges").select(
+        ["content_fingerprint_before", "content_fingerprint_after"]
+    )
     known = {fingerprint for column in purges.columns for fingerprint in column.to_pylist() if fingerprint}
     return frozenset({read_index(out).content_fingerprint, *known})

@@ -1,4 +1,5 @@
-"""Whether a run's newest checkpoint was made in the order that its recipe gives now; if not, by which key. No torch."""
+"""Whether a run's newest checkpoint was made in the order that its recipe gives now; if not, by which key. No
+torch."""
 
 from __future__ import annotations
 
@@ -18,23 +19,30 @@ _KEYS = {
 }
 
 
-def check_same_plan(output: Folder, plan: OrderPlan, *, step: int, order_version: int, fingerprint: str) -> None:
-    """RecipeError, which names each key that is another, where the checkpoint of `step` steps in `output` was made in
-    another order than that of `plan`: its order's version and its plan's fingerprint are these."""
+def check_same_plan(
+    output: Folder, plan: OrderPlan, *, step: int, order_version: int, fingerprint: str
+) -> None:
+    """RecipeError, which names each key that is another, where the checkpoint of `step` steps in `output` was
+    made in another order than that of `plan`: its order's version and its plan's fingerprint are these."""
     if (order_version, fingerprint) == (ORDER_VERSION, plan.fingerprint(step * plan.global_batch)):
         return
     if order_version != ORDER_VERSION:
         raise RecipeError(
-            f"the newest checkpoint (step {step}) of {output.url} was made with order version {order_version}, and"
+            f"the newest checkpoint (step {step}) of {output.url} was made with order version"
+            f" {order_version}, and"
             f" this release has version {ORDER_VERSION}: go on with the release that made it, or name another"
             " train.output"
         )
     made = [found for found in _plans(output) if found.fingerprint(step * found.global_batch) == fingerprint]
     differing = list(_differing(plan, made[-1], step)) if made else []
     first = next(iter(differing), ("train", ""))[0]
-    lines = "; ".join(line for _, line in differing) or "data, sizes, seed or a past mixture are not what they were"
+    lines = (
+        "; ".join(line for _, line in differing)
+        or "data, sizes, seed or a past mixture are not what they were"
+    )
     raise RecipeError(
-        f"{lines}. {output.url} has a checkpoint of {step} steps made so, and a run keeps its order: restore it, or"
+        f"{lines}. {output.url} has a checkpoint of {step} steps made so, and a run keeps its order: restore"
+        f" it, or"
         " give the changed run another train.output",
         first,
     )

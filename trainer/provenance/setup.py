@@ -1,5 +1,5 @@
-"""How each attempt of a run was set up: its recipe, layout and versions, which weights it began with, and against which
-benchmarks its data was checked.
+"""How each attempt of a run was set up: its recipe, layout and versions, which weights it began with, and
+against which benchmarks its data was checked.
 
   attempts/00001.setup    written once, when the attempt begins; the fact `start` of lineage.jsonl repeats it in part
   attempts/00001.toml     its recipe, every key and with absolute places, so that its steps can be done again
@@ -28,8 +28,8 @@ _PACKAGES: Final = ("sluice", "torch", "numpy")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The weights that `train.init_from` names. `digest`: of the file that makes the folder whole. `output`, `run`,
-    `step` and `attempt`: of the run that made them, as far as the folder says it."""
+    """The weights that `train.init_from` names. `digest`: of the file that makes the folder whole. `output`,
+    `run`, `step` and `attempt`: of the run that made them, as far as the folder says it."""
 
     url: str
     digest: str
@@ -41,8 +41,8 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """The first process's processor or GPU by its name, and the threads of each process on a processor: others may
-    round otherwise."""
+    """The first process's processor or GPU by its name, and the threads of each process on a processor:
+    others may round otherwise."""
 
     name: str
     num_threads: int
@@ -50,9 +50,10 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What an attempt was started with. `layout`: what the order of additions hangs on; `origin`: None where it began
-    with the seed's weights, or went on from a checkpoint; `benchmarks`: against which the data was checked, by the
-    output read; `hardware`: what computed. The last two are None for an attempt of an earlier release."""
+    """What an attempt was started with. `layout`: what the order of additions hangs on; `origin`: None where
+    it began with the seed's weights, or went on from a checkpoint; `benchmarks`: against which the data was
+    checked, by the output read; `hardware`: what computed. The last two are None for an attempt of an earlier
+    release."""
 
     recipe_hash: str
     seed: int
@@ -64,7 +65,9 @@ class Setup:
     hardware: Hardware | None = None
 
 
-def make_setup(recipe: TrainRecipe, device: str, origin: Origin | None, hardware: Hardware | None = None) -> Setup:
+def make_setup(
+    recipe: TrainRecipe, device: str, origin: Origin | None, hardware: Hardware | None = None
+) -> Setup:
     """The setup of an attempt that begins now."""
     table = recipe.train
     layout = dataclasses.asdict(table.mesh) | {
@@ -88,9 +91,12 @@ def make_setup(recipe: TrainRecipe, device: str, origin: Origin | None, hardware
 
 
 def recipe_hash(recipe: TrainRecipe) -> str:
-    """BLAKE3-128 (hex) of [run] and [train] with every default; where processes run and what is planned is left out."""
+    """BLAKE3-128 (hex) of [run] and [train] with every default; where processes run and what is planned is
+    left out."""
     plain = as_plain(recipe)
-    return content_hash(json.dumps({name: plain[name] for name in ("run", "train")}, sort_keys=True).encode()).hex()
+    return content_hash(
+        json.dumps({name: plain[name] for name in ("run", "train")}, sort_keys=True).encode()
+    ).hex()
 
 
 def record_setup(output: Folder, attempt: int, setup: Setup, recipe: TrainRecipe) -> None:

@@ -1,4 +1,5 @@
-"""How a model is computed by many processes: `[train.parallel]` to `[train.overlap]`, and the mesh that they give."""
+"""How a model is computed by many processes: `[train.parallel]` to `[train.overlap]`, and the mesh that they
+give."""
 
 from __future__ import annotations
 
@@ -31,27 +32,38 @@ class ParallelTable:
     tp: int = key(1, at_least=1, help="tensor parallel")
     pp: int = key(1, at_least=1, help="pipeline parallel")
     cp: int = key(1, at_least=1, help="context parallel")
-    ep: int = key(1, at_least=1, help="expert parallel: takes its processes from dp_shard x cp x tp, and divides it")
+    ep: int = key(
+        1, at_least=1, help="expert parallel: takes its processes from dp_shard x cp x tp, and divides it"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineTable:
     """`[train.pipeline]`: how the stages of `train.parallel.pp` take turns."""
 
-    schedule: Schedule = key("1f1b", help="the order of forward and backward passes; zero-bubble ones split backward")
+    schedule: Schedule = key(
+        "1f1b", help="the order of forward and backward passes; zero-bubble ones split backward"
+    )
     virtual_stages: int | None = key(
         None, at_least=1, help="stages of a rank; not given: 1 (1f1b, gpipe) or 2 (all others)"
     )
-    first_stage_less_layers: int = key(0, at_least=0, help="layers that the first stage has less: it has the embedding")
-    last_stage_less_layers: int = key(0, at_least=0, help="layers that the last stage has less: it has the output")
+    first_stage_less_layers: int = key(
+        0, at_least=0, help="layers that the first stage has less: it has the embedding"
+    )
+    last_stage_less_layers: int = key(
+        0, at_least=0, help="layers that the last stage has less: it has the output"
+    )
 
     def __post_init__(self) -> None:
         num = self.num_virtual
         allowed = {"1f1b": num == 1, "gpipe": num == 1, "zbv": num == 2, "dualpipev": num == 2}
         if not allowed.get(self.schedule, num > 1):
-            expected = {"1f1b": "1", "gpipe": "1", "zbv": "2", "dualpipev": "2"}.get(self.schedule, "at least 2")
+            expected = {"1f1b": "1", "gpipe": "1", "zbv": "2", "dualpipev": "2"}.get(
+                self.schedule, "at least 2"
+            )
             raise RecipeError(
-                f"train.pipeline.virtual_stages = {num}: expected {expected} with schedule = {self.schedule!r}"
+                f"train.pipeline.virtual_stages = {num}: expected {expected} with schedule ="
+                f" {self.schedule!r}"
             )
 
     @property
@@ -65,7 +77,8 @@ class PipelineTable:
         return self.schedule in ("interleaved_zero_bubble", "zbv", "dualpipev")
 
     def fill_up(self, num_micro_batches: int, pp: int) -> int:
-        """The least number of micro-batches, at least `num_micro_batches`, that the schedule takes over `pp` ranks."""
+        """The least number of micro-batches, at least `num_micro_batches`, that the schedule takes over `pp`
+        ranks."""
         if self.schedule == "1f1b":
             return max(num_micro_batches, pp)
         if self.schedule == "dualpipev":
@@ -77,19 +90,23 @@ class PipelineTable:
         return num_micro_batches
 
     def stage_layers(self, num_layers: int, pp: int) -> tuple[int, ...]:
-        """Layers of each of the pp x num_virtual stages, in the model's order; RecipeError where one would have none.
+        """Layers of each of the pp x num_virtual stages, in the model's order; RecipeError where one would
+        have none.
 
-        Each stage has an equal share of the layers and of those that the first and the last go without; the first
-        stages have one more where it does not come out even. So a first stage may have the embedding alone, and a last
-        one the output matrix (Llama 3, 2407.21783, section 3.3.2)."""
+        Each stage has an equal share of the layers and of those that the first and the last go without; the
+        first stages have one more where it does not come out even. So a first stage may have the embedding
+        alone, and a last one the output matrix (Llama 3, 2407.21783, section 3.3.2)."""
         num_stages = pp * self.num_virtual
-        share, more = divmod(num_layers + self.first_stage_less_layers + self.last_stage_less_layers, num_stages)
+        share, more = divmod(
+            num_layers + self.first_stage_less_layers + self.last_stage_less_layers, num_stages
+        )
         layers = [share + (stage < more) for stage in range(num_stages)]
         layers[0] -= self.first_stage_less_layers
         layers[-1] -= self.last_stage_less_layers
         if share < 1 or min(layers) < 0:
             raise RecipeError(
-                f"train.parallel.pp = {pp}: with {self.num_virtual} a rank that is {num_stages} stages, of which "
+                f"train.parallel.pp = {pp}: with {self.num_virtual} a rank that is {num_stages} stages, of"
+                f" which "
                 f"one would have none of the model's {num_layers} layers; expected fewer"
             )
         return tuple(layers)
@@ -100,7 +117,8 @@ class ContextTable:
     """`[train.context]`: how the processes of `train.parallel.cp` share a sequence."""
 
     method: Literal["gather", "ring"] = key(
-        "gather", help="gather: keys and values of the whole sequence on each; ring: they go round, part by part"
+        "gather",
+        help="gather: keys and values of the whole sequence on each; ring: they go round, part by part",
     )
     balance: Literal["zigzag", "documents", "none"] = key(
         "zigzag", help="zigzag: equal work without documents; documents: by each row's mask; none: in order"
@@ -112,12 +130,16 @@ class ExpertsTable:
     """`[train.experts]`: how a mixture of experts is trained; nothing of it for other models."""
 
     capacity_factor: float = key(
-        1.25, at_least=0, help="room of an expert, over an even share of a sequence's choices; 0: nothing is dropped"
+        1.25,
+        at_least=0,
+        help="room of an expert, over an even share of a sequence's choices; 0: nothing is dropped",
     )
     balance_loss: float = key(0.01, at_least=0, help="weight of the loss that evens experts out, by sequence")
     z_loss: float = key(0.001, at_least=0, help="weight of the loss that keeps the router's logits small")
     bias_rate: float = key(
-        0.0, at_least=0, help="step of a bias that evens experts out without a loss (2408.15664: 0.001); 0: no bias"
+        0.0,
+        at_least=0,
+        help="step of a bias that evens experts out without a loss (2408.15664: 0.001); 0: no bias",
     )
 
 
@@ -136,10 +158,13 @@ class OverlapTable:
     """`[train.overlap]`: communication beside computing, on GPUs alone."""
 
     prefetch_layers: int = key(
-        1, at_least=1, help="layers whose sharded parameters are gathered ahead; each more takes a layer's memory (GPU)"
+        1,
+        at_least=1,
+        help="layers whose sharded parameters are gathered ahead; each more takes a layer's memory (GPU)",
     )
     async_tp: bool = key(
-        False, help="tensor parallel exchanges in pieces beside its products, with compile (GPU; torch's async TP)"
+        False,
+        help="tensor parallel exchanges in pieces beside its products, with compile (GPU; torch's async TP)",
     )
 
 
@@ -175,13 +200,13 @@ class Mesh:
         return [list(range(first, first + ranks)) for first in range(0, self.num_workers, ranks)]
 
     def dp_rank(self, rank: int) -> int:
-        """The data parallel rank of global rank `rank`. Ranks count, from the innermost dimension: tp, cp, dp_shard,
-        dp_replicate, pp."""
+        """The data parallel rank of global rank `rank`. Ranks count, from the innermost dimension: tp, cp,
+        dp_shard, dp_replicate, pp."""
         return rank // (self.tp * self.cp) % self.dp
 
     def replicas_of(self, rank: int, *, shards: bool) -> tuple[int, ...]:
-        """The other ranks that hold the same pieces of weights and moments as global rank `rank`: those at its place in
-        other replicas; without `shards` (zero = 0) dp_shard x cp are replicas too."""
+        """The other ranks that hold the same pieces of weights and moments as global rank `rank`: those at
+        its place in other replicas; without `shards` (zero = 0) dp_shard x cp are replicas too."""
         inner = self.tp if not shards else self.tp * self.cp * self.dp_shard
         stage = self.num_workers // self.pp
         first = rank // stage * stage

@@ -1,10 +1,9 @@
 """Which attempt of a run may publish: numbers claimed atomically in the output, and where each began.
 
-An attempt is one start of the training processes. It claims the next number, then writes down the checkpoint it goes
-on from. From then on older attempts publish nothing that counts: a checkpoint of attempt a at step t is part of the
-run only if every later attempt began at step t or after it. So a process that outlives its attempt can write without
-being read; the check before publishing only spares the work. No torch here.
-"""
+An attempt is one start of the training processes. It claims the next number, then writes down the checkpoint
+it goes on from. From then on older attempts publish nothing that counts: a checkpoint of attempt a at step t
+is part of the run only if every later attempt began at step t or after it. So a process that outlives its
+attempt can write without being read; the check before publishing only spares the work. No torch here."""
 
 from __future__ import annotations
 
@@ -26,9 +25,9 @@ class FencedOutError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One start: its number from 1, the step it began at and the attempt that made the checkpoint it began from;
-    `rollback`: the number of the one that it carried out (`recovery/rollbacks.py`); `began_at`: when its first process
-    began, seconds since the epoch (None: of an earlier release)."""
+    """One start: its number from 1, the step it began at and the attempt that made the checkpoint it began
+    from; `rollback`: the number of the one that it carried out (`recovery/rollbacks.py`); `began_at`: when
+    its first process began, seconds since the epoch (None: of an earlier release)."""
 
     number: int
     first_step: int
@@ -39,8 +38,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """How an attempt ended that could say so: seconds since the epoch; `saving_seconds` of its end went into waiting
-    for its last checkpoint."""
+    """How an attempt ended that could say so: seconds since the epoch; `saving_seconds` of its end went into
+    waiting for its last checkpoint."""
 
     at: float
     how: Literal["finished", "stopped", "failed"]
@@ -56,8 +55,9 @@ def claim(output: Folder) -> int:
 
 
 def claim_next(output: Folder, number: int, launch: str) -> int:
-    """Claim a number after attempt `number` of the launch of that name, which goes on in place. FencedOutError where
-    another launch has claimed one; a number that this launch claimed and lost the claimant of is passed over."""
+    """Claim a number after attempt `number` of the launch of that name, which goes on in place.
+    FencedOutError where another launch has claimed one; a number that this launch claimed and lost the
+    claimant of is passed over."""
     while True:
         number += 1
         name = f"{_FOLDER}/{number:05d}.claim"
@@ -70,8 +70,8 @@ def claim_next(output: Folder, number: int, launch: str) -> int:
 
 
 def steps_on_line(output: Folder, attempt: Attempt, since: int) -> list[tuple[int, range]]:
-    """The attempts that lead to one that begins now, each with the steps from `since` on that it did, the newest
-    first."""
+    """The attempts that lead to one that begins now, each with the steps from `since` on that it did, the
+    newest first."""
     known = {each.number: each for each in attempts(output)}
     found = []
     end, number = attempt.first_step, attempt.parent
@@ -90,7 +90,8 @@ def begin(output: Folder, attempt: Attempt) -> None:
 
 
 def end(output: Folder, number: int, ended: AttemptEnd) -> None:
-    """Write down how an attempt ended, unless that stands there already: what its first process to end says holds."""
+    """Write down how an attempt ended, unless that stands there already: what its first process to end says
+    holds."""
     output.publish_new(f"{_FOLDER}/{number:05d}.ended", json.dumps(dataclasses.asdict(ended)).encode())
 
 
@@ -99,7 +100,9 @@ def attempt_ends(output: Folder) -> dict[int, AttemptEnd]:
     found = {}
     for name in output.names(_FOLDER):
         if name.endswith(".ended"):
-            found[int(name.rsplit("/", 1)[-1].removesuffix(".ended"))] = AttemptEnd(**json.loads(output.read(name)))
+            found[int(name.rsplit("/", 1)[-1].removesuffix(".ended"))] = AttemptEnd(
+                **json.loads(output.read(name))
+            )
     return found
 
 

@@ -1,5 +1,5 @@
-"""How often a run saves where `train.checkpoint.every = "auto"`: from what a save stops it for, the failures that it
-has seen, and a prior. All times in seconds. No torch here.
+"""How often a run saves where `train.checkpoint.every = "auto"`: from what a save stops it for, the failures
+that it has seen, and a prior. All times in seconds. No torch here.
 
 The same facts give the same cadence. It decides when the run is written down, and never what it trains on.
 """
@@ -20,9 +20,9 @@ _WRITING_SHARE: Final = 0.8
 
 
 def daly_interval(stall: float, mtbf: float) -> float:
-    """The useful time between two checkpoints that loses least: √(2·C·M)·(1 + √x/3 + x/9) − C with x = C/(2·M) where
-    C < 2·M, else M (Daly 2006, "A higher order estimate of the optimum checkpoint interval for restart dumps",
-    equation 37). C is what stops the loop, not what writes beside it."""
+    """The useful time between two checkpoints that loses least: √(2·C·M)·(1 + √x/3 + x/9) − C with x =
+    C/(2·M) where C < 2·M, else M (Daly 2006, "A higher order estimate of the optimum checkpoint interval for
+    restart dumps", equation 37). C is what stops the loop, not what writes beside it."""
     if stall >= 2 * mtbf:
         return mtbf
     ratio = stall / (2 * mtbf)
@@ -30,9 +30,9 @@ def daly_interval(stall: float, mtbf: float) -> float:
 
 
 def expected_mtbf(prior: float, seconds: float, num_failures: int) -> float:
-    """The mean time between failures after so many in so many seconds: (prior + seconds) / (1 + failures). It is the
-    inverse of the failure rate's posterior mean, where a Gamma prior counts for one failure in `prior` seconds (Gelman
-    et al., "Bayesian Data Analysis", section 2.6: Poisson model with exposure)."""
+    """The mean time between failures after so many in so many seconds: (prior + seconds) / (1 + failures). It
+    is the inverse of the failure rate's posterior mean, where a Gamma prior counts for one failure in `prior`
+    seconds (Gelman et al., "Bayesian Data Analysis", section 2.6: Poisson model with exposure)."""
     return (prior + seconds) / (1 + num_failures)
 
 
@@ -54,8 +54,11 @@ class AutoCadence:
         self._stalls.append(stall)
 
     def steps(self, writing_seconds: float) -> int:
-        """Steps to the next checkpoint; `writing_seconds`: what the last one took to be written, beside the loop."""
+        """Steps to the next checkpoint; `writing_seconds`: what the last one took to be written, beside the
+        loop."""
         if not self._steps or not self._stalls:
             return FIRST_STEPS
-        wanted = max(daly_interval(statistics.median(self._stalls), self._mtbf), writing_seconds / _WRITING_SHARE)
+        wanted = max(
+            daly_interval(statistics.median(self._stalls), self._mtbf), writing_seconds / _WRITING_SHARE
+        )
         return max(1, math.ceil(wanted / max(statistics.median(self._steps), 1e-9)))

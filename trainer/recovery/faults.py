@@ -1,4 +1,5 @@
-"""What makes a step not count: a loss or gradient that is not finite, and a loss that jumps out of its window."""
+"""What makes a step not count: a loss or gradient that is not finite, and a loss that jumps out of its
+window."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ STEP_VERDICTS: Final[tuple[Reason | None, ...]] = (None, "non_finite_loss", "non
 class SpikeWindow:
     """The losses of the last accepted steps, kept on the device so that judging a step does not wait for it.
 
-    Only accepted losses enter: neither a NaN nor a spike moves the mean it is measured against. Until the window is
-    full nothing is a spike."""
+    Only accepted losses enter: neither a NaN nor a spike moves the mean it is measured against. Until the
+    window is full nothing is a spike."""
 
     def __init__(self, size: int, sigma: float, device: torch.device) -> None:
         self.sigma = sigma
@@ -24,7 +25,8 @@ class SpikeWindow:
         self.num_seen = torch.zeros((), dtype=torch.int64, device=device)
 
     def judge(self, loss: Tensor, gradient_norm: Tensor) -> Tensor:
-        """The index in VERDICTS of this step, a float32 scalar on the device; an accepted loss enters the window."""
+        """The index in VERDICTS of this step, a float32 scalar on the device; an accepted loss enters the
+        window."""
         loss = loss.detach().to(torch.float64)
         size = self.losses.numel()
         deviation = self.losses.std().clamp_min(1e-9 * self.losses.mean().abs())
@@ -39,12 +41,15 @@ class SpikeWindow:
         return verdict.to(torch.float32)
 
     def take_over(self, losses_N: Tensor) -> None:
-        """Go on from a window that held `num_seen` losses in `losses_N`, be it of another size: the newest stay."""
+        """Go on from a window that held `num_seen` losses in `losses_N`, be it of another size: the newest
+        stay."""
         if losses_N.numel() == self.losses.numel():
             self.losses.copy_(losses_N)
             return
         num_seen, size = int(self.num_seen), self.losses.numel()
-        oldest_first = losses_N[:num_seen] if num_seen < len(losses_N) else losses_N.roll(-(num_seen % len(losses_N)))
+        oldest_first = (
+            losses_N[:num_seen] if num_seen < len(losses_N) else losses_N.roll(-(num_seen % len(losses_N)))
+        )
         kept = oldest_first[-size:]
         self.losses[: len(kept)] = kept
         self.num_seen.fill_(len(kept))

@@ -1,4 +1,5 @@
-"""What follows on batches skipped one after the other: the run stops, goes back, or lowers its rate. No torch here."""
+"""What follows on batches skipped one after the other: the run stops, goes back, or lowers its rate. No torch
+here."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 MOST_IN_A_ROW: Final = 3
-"""So many times in a row a run may go back, or lower its rate, and meet the next skipped batches right behind: then it
-is not their data, and it stops."""
+"""So many times in a row a run may go back, or lower its rate, and meet the next skipped batches right
+behind: then it is not their data, and it stops."""
 
 
 class TrainingStoppedError(RuntimeError):
@@ -18,8 +19,8 @@ class TrainingStoppedError(RuntimeError):
 
 
 class RepeatedFaultsError(RuntimeError):
-    """`max_skips` steps in a row were skipped, and the run is to go back before the first of them and leave their
-    sequences out; `steps` names them."""
+    """`max_skips` steps in a row were skipped, and the run is to go back before the first of them and leave
+    their sequences out; `steps` names them."""
 
     def __init__(self, steps: tuple[int, ...]) -> None:
         super().__init__(f"steps {steps[0]} to {steps[-1]} were skipped in a row")
@@ -36,8 +37,9 @@ class LoweredRate(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnRepeat:
-    """What follows once `max_skips` batches in a row were skipped: the run stops, goes back and leaves their sequences
-    out, or goes on with a rate that is `lower_factor` of what it would be, for `lower_steps` steps."""
+    """What follows once `max_skips` batches in a row were skipped: the run stops, goes back and leaves their
+    sequences out, or goes on with a rate that is `lower_factor` of what it would be, for `lower_steps`
+    steps."""
 
     max_skips: int
     action: Literal["stop", "rollback", "lower_lr"] = "stop"
@@ -46,17 +48,20 @@ class OnRepeat:
 
 
 class SkipCounter:
-    """Skipped batches in a row, faults only: those that the recipe lists do not count. A function of the verdicts since
-    a checkpoint, and of what that checkpoint holds: `row`, the steps in the row, and `lowered`."""
+    """Skipped batches in a row, faults only: those that the recipe lists do not count. A function of the
+    verdicts since a checkpoint, and of what that checkpoint holds: `row`, the steps in the row, and
+    `lowered`."""
 
-    def __init__(self, table: OnRepeat, row: tuple[int, ...] = (), lowered: tuple[LoweredRate, ...] = ()) -> None:
+    def __init__(
+        self, table: OnRepeat, row: tuple[int, ...] = (), lowered: tuple[LoweredRate, ...] = ()
+    ) -> None:
         self._table = table
         self.row = row
         self.lowered = lowered
 
     def note(self, step: int, reason: str | None) -> LoweredRate | None:
-        """Count step `step`; the lowered rate that begins with it, if one does. TrainingStoppedError once `max_skips`
-        came in a row and the run is to stop; RepeatedFaultsError where it is to go back."""
+        """Count step `step`; the lowered rate that begins with it, if one does. TrainingStoppedError once
+        `max_skips` came in a row and the run is to stop; RepeatedFaultsError where it is to go back."""
         if reason == "listed":
             return None
         self.row = (*self.row, step) if reason else ()
@@ -64,8 +69,8 @@ class SkipCounter:
             return None
         if self._table.action == "rollback":
             raise RepeatedFaultsError(self.row)
-        # A GPU has begun the next step before the verdict on this one is known: the one after it is the first whose
-        # rate can be another, on every device alike.
+        # A GPU has begun the next step before the verdict on this one is known: the one after it is the first
+        # whose rate can be another, on every device alike.
         first = step + 2
         running = sum(first < window.end_step for window in self.lowered)
         if self._table.action == "lower_lr" and running < MOST_IN_A_ROW:
@@ -84,12 +89,16 @@ class SkipCounter:
 
     def rate_factor(self, step: int) -> float:
         """With what the learning rate of a step is multiplied."""
-        return math.prod(window.factor for window in self.lowered if window.first_step <= step < window.end_step)
+        return math.prod(
+            window.factor for window in self.lowered if window.first_step <= step < window.end_step
+        )
 
     def _why_stopped(self, step: int, reason: str | None, running: int) -> str:
         tried = f" though the rate was lowered {running} times for them" if running else ""
         return (
-            f"{len(self.row)} batches in a row were skipped{tried}, the last at step {step} ({reason}): look at their "
-            "sequences with `sluice trace --run --step`, leave them out with train.skip, lower the learning rate, "
+            f"{len(self.row)} batches in a row were skipped{tried}, the last at step {step} ({reason}): look"
+            f" at their "
+            "sequences with `sluice trace --run --step`, leave them out with train.skip, lower the learning"
+            " rate, "
             "raise train.faults.max_skips, or set train.faults.on_repeat"
         )

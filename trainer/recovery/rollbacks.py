@@ -3,8 +3,8 @@
   rollbacks/00001.json    back to which checkpoint, and why; the next attempt carries it out and says so (`Attempt`)
   rollbacks/00001.ended   the run has done all its steps since
 
-So a call that is killed at any point goes on: a rollback that no attempt has carried out is carried out by the next
-start of any kind, and one that an attempt has carried out is never carried out again. No torch here.
+So a call that is killed at any point goes on: a rollback that no attempt has carried out is carried out by
+the next start of any kind, and one that an attempt has carried out is never carried out again. No torch here.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _FOLDER: Final = "rollbacks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
-    """Back to `step` steps done: to the folder `checkpoint` that attempt `parent` made, or to the first weights where
-    it is None. `purges`: what is to be forgotten, none where the step was named. `call`: a hash of recipe and content,
-    by which the same call is known again. `left_out`: [first, last] sequence numbers that were skipped in a row, for
-    which the run went back by itself and which it leaves out from then on."""
+    """Back to `step` steps done: to the folder `checkpoint` that attempt `parent` made, or to the first
+    weights where it is None. `purges`: what is to be forgotten, none where the step was named. `call`: a hash
+    of recipe and content, by which the same call is known again. `left_out`: [first, last] sequence numbers
+    that were skipped in a row, for which the run went back by itself and which it leaves out from then on."""
 
     number: int
     step: int
@@ -76,7 +76,8 @@ def is_carried_out(rollback: Rollback, begun: tuple[Attempt, ...]) -> bool:
 
 
 def end_rollbacks(output: Folder, begun: tuple[Attempt, ...], attempt: int) -> None:
-    """Say that the run has done all its steps since its last rollback: `attempt` has, of those that have begun."""
+    """Say that the run has done all its steps since its last rollback: `attempt` has, of those that have
+    begun."""
     last = newest_rollback(output)
     if last is not None and any(each.rollback == last.number and each.number <= attempt for each in begun):
         output.publish(f"{_FOLDER}/{last.number:05d}.ended", b"")

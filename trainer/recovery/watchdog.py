@@ -1,8 +1,8 @@
-"""Finds a hung rank: when this process has made no progress for a while, the ranks compare how far each has come.
+"""Finds a hung rank: when this process has made no progress for a while, the ranks compare how far each has
+come.
 
-Every rank passes the same markers in the same order, so the one with the fewest markers is the one that the others
-wait for, and its last marker says where it is. Nothing is exchanged until something hangs.
-"""
+Every rank passes the same markers in the same order, so the one with the fewest markers is the one that the
+others wait for, and its last marker says where it is. Nothing is exchanged until something hangs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class RankProgress:
 
 
 def diagnose(progress: Sequence[RankProgress | None]) -> str:
-    """One sentence that names the rank that others wait for, and the collective. None: no answer of that rank."""
+    """One sentence that names the rank that others wait for, and the collective. None: no answer of that
+    rank."""
     hung = behind(progress)
     known = {rank: each for rank, each in enumerate(progress) if each is not None}
     if not known:
@@ -69,8 +70,8 @@ def diagnose(progress: Sequence[RankProgress | None]) -> str:
 
 
 def behind(progress: Sequence[RankProgress | None]) -> list[int]:
-    """The ranks that the others wait for: those that gave no answer, else those with the fewest markers; none where all
-    have as many."""
+    """The ranks that the others wait for: those that gave no answer, else those with the fewest markers; none
+    where all have as many."""
     silent = [rank for rank, each in enumerate(progress) if each is None]
     if silent:
         return silent
@@ -86,8 +87,8 @@ def _ranks(ranks: Sequence[int]) -> str:
 class Watchdog:
     """Ends the process with EXIT_HUNG, after saying why, when `seconds` pass after a marker without another.
 
-    `record` keeps the message where people will look, `dump` what this process did last and where it is: first of all,
-    since another rank's end may take this one along. Each is given a few seconds."""
+    `record` keeps the message where people will look, `dump` what this process did last and where it is:
+    first of all, since another rank's end may take this one along. Each is given a few seconds."""
 
     def __init__(
         self,

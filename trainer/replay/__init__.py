@@ -1,1 +1,2 @@
-"""Steps done again on purpose: back (to a checkpoint) → readings (of what was purged) → forget (back before them)."""
+"""Steps done again on purpose: back (to a checkpoint) → readings (of what was purged) → forget (back before
+them)."""

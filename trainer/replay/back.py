@@ -1,8 +1,8 @@
-"""Back to an earlier checkpoint: the call is checked and written down; the next attempt carries it out (`joining`).
+"""Back to an earlier checkpoint: the call is checked and written down; the next attempt carries it out
+(`joining`).
 
-What the run did after that checkpoint is undone: its checkpoints are set aside, and lineage tells what those steps read
-as not applied, since the line of attempts no longer goes through them. No torch here.
-"""
+What the run did after that checkpoint is undone: its checkpoints are set aside, and lineage tells what those
+steps read as not applied, since the line of attempts no longer goes through them. No torch here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from trainer.recovery.rollbacks import Rollback, has_ended, is_carried_out, newe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A run as it is now: what a call that goes back is checked against. `checkpoints`: the complete ones, by step."""
+    """A run as it is now: what a call that goes back is checked against. `checkpoints`: the complete ones, by
+    step."""
 
     recipe: TrainRecipe
     corpus: Corpus
@@ -44,7 +45,8 @@ class Asked:
 
     @property
     def call(self) -> str:
-        """A hash of what the steps are made of: the recipe, but for where its processes run, and the content read."""
+        """A hash of what the steps are made of: the recipe, but for where its processes run, and the content
+        read."""
         plain = as_plain(self.recipe)
         content = [output.content_fingerprint for output in self.corpus.outputs]
         row = [{name: plain[name] for name in ("run", "train")}, content]
@@ -52,8 +54,8 @@ class Asked:
 
 
 def open_run(recipe: TrainRecipe) -> Asked:
-    """The run of a recipe, which must have begun. RecipeError where it has not, or where its places are another
-    run's."""
+    """The run of a recipe, which must have begun. RecipeError where it has not, or where its places are
+    another run's."""
     output = Folder(recipe.train.output)
     folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
     check_output(recipe.run.name, output)
@@ -61,7 +63,8 @@ def open_run(recipe: TrainRecipe) -> Asked:
     begun = attempts(output)
     if not begun:
         raise RecipeError(
-            f"train.output = {output.url!r} holds no attempt of a run: there is nothing to go back from; sluice train"
+            f"train.output = {output.url!r} holds no attempt of a run: there is nothing to go back from;"
+            f" sluice train"
             " begins the run",
             "train.output",
         )
@@ -75,11 +78,11 @@ def open_run(recipe: TrainRecipe) -> Asked:
 
 
 def go_back_to(recipe: TrainRecipe, step: int) -> list[str]:
-    """Write down that the run goes back to its checkpoint of `step` steps (0: to its first weights), unless the same
-    call has done so; gives what the user should read.
+    """Write down that the run goes back to its checkpoint of `step` steps (0: to its first weights), unless
+    the same call has done so; gives what the user should read.
 
-    RecipeError where there is no such checkpoint, with the nearest before it; CheckpointError where it is damaged or
-    of another order, as of a recipe that was changed."""
+    RecipeError where there is no such checkpoint, with the nearest before it; CheckpointError where it is
+    damaged or of another order, as of a recipe that was changed."""
     run = open_run(recipe)
     last = newest_rollback(run.output)
     if last is not None and last.step == step and not last.purges and not last.left_out:
@@ -89,14 +92,17 @@ def go_back_to(recipe: TrainRecipe, step: int) -> list[str]:
             return [f"the run has gone back to step {step} already: it goes on from its newest checkpoint"]
         if last.call == run.call:
             return [
-                f"the run has gone back to step {step} and has done its steps since, on this content and by this"
+                f"the run has gone back to step {step} and has done its steps since, on this content and by"
+                f" this"
                 " recipe: the same would come out again, so nothing is undone"
             ]
     chosen = next((entry for entry in run.checkpoints if entry.step == step), None)
     if chosen is None and step > 0:
         raise RecipeError(_no_such(run, step))
     if chosen is not None and chosen is run.checkpoints[-1]:
-        return [f"step {step} is the newest checkpoint of the run: it goes on from there, and nothing is undone"]
+        return [
+            f"step {step} is the newest checkpoint of the run: it goes on from there, and nothing is undone"
+        ]
     return [record(run, chosen)]
 
 

@@ -1,13 +1,14 @@
-"""The certificate of a checkpoint: that nothing of what purges took is in its weights, and what that does not cover.
+"""The certificate of a checkpoint: that nothing of what purges took is in its weights, and what that does not
+cover.
 
   purges      which documents (a digest of their ids, no text), how often the run read them, how many readings count
   chain       the attempts from the first step to the checkpoint: parent, steps, contents, recipe, layout, versions
   weights     a digest of weights and moments that does not hang on the layout (`checkpoint/digest.py`)
   not_covered what else may hold the documents, as far as anything that is recorded tells
 
-Everything is found in the run's output and the stores of the outputs that it read. The last line is a checksum of the
-bytes before it, against damage; against a certificate that lies there is `check.py`, which finds everything again.
-"""
+Everything is found in the run's output and the stores of the outputs that it read. The last line is a
+checksum of the bytes before it, against damage; against a certificate that lies there is `check.py`, which
+finds everything again."""
 
 from __future__ import annotations
 
@@ -69,8 +70,9 @@ class Certified:
 def open_certified(
     output: Folder, wanted: Sequence[str], outs: Sequence[str] = (), checkpoint: str | None = None
 ) -> Certified:
-    """The newest checkpoint of a run, or the one of that name, and these purges (or `all`) of the outputs that it read,
-    or of `outs`. RecipeError where it is no run's output, has no checkpoint, or no such purge is recorded."""
+    """The newest checkpoint of a run, or the one of that name, and these purges (or `all`) of the outputs
+    that it read, or of `outs`. RecipeError where it is no run's output, has no checkpoint, or no such purge
+    is recorded."""
     run = owner_of(output)
     if run is None:
         raise RecipeError(f"{output.url} is not the output of a training run (train.output) of this release")
@@ -82,7 +84,9 @@ def open_certified(
         raise RecipeError(f"{output.url} has no {named} in {folder.url} that is part of the run")
     read = outs or outs_read(output)
     if not read:
-        raise RecipeError(f"{output.at(FACTS_FILE)} says nothing of what the run read: it is damaged, or was replaced")
+        raise RecipeError(
+            f"{output.at(FACTS_FILE)} says nothing of what the run read: it is damaged, or was replaced"
+        )
     purged = tuple(find_purges(read, wanted))
     if not purged:
         raise RecipeError(f"no purge is recorded in {', '.join(read)}: there is nothing to certify")
@@ -91,12 +95,14 @@ def open_certified(
 
 def outs_read(output: Folder) -> list[str]:
     """Every output of the data pipeline that the run read, by its own facts."""
-    return list(dict.fromkeys(fact.out for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact)))
+    return list(
+        dict.fromkeys(fact.out for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact))
+    )
 
 
 def make_certificate(certified: Certified) -> Json:
-    """What is found, without its date. CheckpointError where a file of the checkpoint is damaged, CertificateError
-    where what is recorded of the run contradicts itself, or readings are applied."""
+    """What is found, without its date. CheckpointError where a file of the checkpoint is damaged,
+    CertificateError where what is recorded of the run contradicts itself, or readings are applied."""
     folder = certified.checkpoints.folder(certified.checkpoint.name)
     if problems := contradictions(certified):
         raise CertificateError(f"{certified.output.url} cannot be certified: {problems[0]}")
@@ -104,8 +110,10 @@ def make_certificate(certified: Certified) -> Json:
     for purge in row["purges"]:
         if purge["applied"]:
             raise CertificateError(
-                f"{certified.checkpoint.name} cannot be certified: it read documents of purge {purge['purge_id']}"
-                f" {purge['applied']} times, first in step {purge['first_step']}; sluice train RECIPE --forget"
+                f"{certified.checkpoint.name} cannot be certified: it read documents of purge"
+                f" {purge['purge_id']}"
+                f" {purge['applied']} times, first in step {purge['first_step']}; sluice train RECIPE"
+                f" --forget"
                 f" {purge['purge_id']} does the steps since again"
             )
     check_files(folder)
@@ -144,8 +152,8 @@ def certificate_name(checkpoint: Checkpoint) -> str:
 
 
 def certify_replay(output: Folder, purges: Sequence[str]) -> tuple[str, Json]:
-    """Write the certificate of a run's newest checkpoint into its output; gives its name there and what stands in it.
-    Errors as of `open_certified` and `make_certificate`."""
+    """Write the certificate of a run's newest checkpoint into its output; gives its name there and what
+    stands in it. Errors as of `open_certified` and `make_certificate`."""
     certified = open_certified(output, purges)
     name = certificate_name(certified.checkpoint)
     return name, publish_certificate(output, name, make_certificate(certified))
@@ -174,7 +182,8 @@ _FIELDS: Final[dict[str, dict[str, type]]] = {
     "not_covered": {"kind": str, "what": str, "why": str},
     "weights": {"digest": str, "tensors": dict},
 }
-"""The parts of a certificate that a check reads field by field: objects, or lists of them, with at least these."""
+"""The parts of a certificate that a check reads field by field: objects, or lists of them, with at least
+these."""
 
 
 def parse_certificate(data: bytes, where: str) -> tuple[Json, bool]:
@@ -219,7 +228,8 @@ def _check_types(where: str, row: object, types: Mapping[str, type]) -> None:
 
 
 def line_of(begun: Sequence[Attempt], checkpoint: Checkpoint) -> list[tuple[Attempt, int]]:
-    """The attempts that lead to a checkpoint, the first one first, each with the step up to which it counts."""
+    """The attempts that lead to a checkpoint, the first one first, each with the step up to which it
+    counts."""
     known = {each.number: each for each in begun}
     end, number = checkpoint.step, checkpoint.attempt
     line: list[tuple[Attempt, int]] = []
@@ -233,16 +243,20 @@ def line_of(begun: Sequence[Attempt], checkpoint: Checkpoint) -> list[tuple[Atte
 
 
 def contradictions(certified: Certified) -> list[str]:
-    """Where the records of the run, or of one with whose weights it began, contradict each other: a chain that does not
-    begin at step 0, a parent that is another one by the facts, weights to begin with that are others by the facts."""
+    """Where the records of the run, or of one with whose weights it began, contradict each other: a chain
+    that does not begin at step 0, a parent that is another one by the facts, weights to begin with that are
+    others by the facts."""
     problems = _contradictions(certified.output, certified.run, certified.checkpoint, certified.purged)
     position = read_position(certified.checkpoints.folder(certified.checkpoint.name))
     for purged in certified.purged:
-        for plan in [OrderPlan.from_json(run.plan) for run in _runs(purged, certified) if run.run == certified.run]:
+        for plan in [
+            OrderPlan.from_json(run.plan) for run in _runs(purged, certified) if run.run == certified.run
+        ]:
             found = plan.fingerprint(position.step * plan.global_batch)
             if found != position.plan_fingerprint:
                 problems.append(
-                    f"{certified.checkpoint.name} was saved in the order {position.plan_fingerprint} by its own record,"
+                    f"{certified.checkpoint.name} was saved in the order {position.plan_fingerprint} by its"
+                    f" own record,"
                     f" and the run has the order {found} by its facts"
                 )
     for link in _links(certified):
@@ -253,7 +267,9 @@ def contradictions(certified: Certified) -> list[str]:
     return problems
 
 
-def _contradictions(output: Folder, run: str, checkpoint: Checkpoint, purged: Sequence[PurgedOutput]) -> list[str]:
+def _contradictions(
+    output: Folder, run: str, checkpoint: Checkpoint, purged: Sequence[PurgedOutput]
+) -> list[str]:
     line, problems = line_of(attempts(output), checkpoint), []
     if not line or line[0][0].first_step != 0 or line[0][0].parent is not None:
         missing = line[0][0].parent if line else checkpoint.attempt
@@ -263,15 +279,20 @@ def _contradictions(output: Folder, run: str, checkpoint: Checkpoint, purged: Se
     asked = {rollback.number: (rollback.step, rollback.parent) for rollback in rollbacks(output)}
     problems += [problem for each in purged if (problem := _told_otherwise(output, run, each)) is not None]
     for attempt, end in line:
-        if attempt.rollback is not None and asked.get(attempt.rollback) != (attempt.first_step, attempt.parent):
+        if attempt.rollback is not None and asked.get(attempt.rollback) != (
+            attempt.first_step,
+            attempt.parent,
+        ):
             problems.append(
-                f"attempt {attempt.number} went back to step {attempt.first_step} of attempt {attempt.parent} by its"
+                f"attempt {attempt.number} went back to step {attempt.first_step} of attempt {attempt.parent}"
+                f" by its"
                 f" own record, and rollback {attempt.rollback} asks for another step, or is not recorded"
             )
         for where, parent, first_step in told.get(attempt.number, ()):
             if (parent, first_step) != (attempt.parent, attempt.first_step):
                 problems.append(
-                    f"attempt {attempt.number} began from attempt {attempt.parent} at step {attempt.first_step} by its"
+                    f"attempt {attempt.number} began from attempt {attempt.parent} at step"
+                    f" {attempt.first_step} by its"
                     f" own record, and from attempt {parent} at step {first_step} by {where}"
                 )
         if attempt.number not in told and end > attempt.first_step:
@@ -281,7 +302,8 @@ def _contradictions(output: Folder, run: str, checkpoint: Checkpoint, purged: Se
         theirs = None if start is None else (start.recipe_hash, start.init_from, start.init_digest)
         if ours != theirs:
             problems.append(
-                f"attempt {attempt.number} was set up with (recipe, init_from, digest) = {ours} by its own record, and"
+                f"attempt {attempt.number} was set up with (recipe, init_from, digest) = {ours} by its own"
+                f" record, and"
                 f" with {theirs} by its facts"
             )
     return problems
@@ -296,9 +318,12 @@ def _told_otherwise(output: Folder, run: str, purged: PurgedOutput) -> str | Non
             ours = segment_row(row.fact, fact) if isinstance(fact, SegmentFact) else {}
             differing = [name for name in _COMPARED if ours.get(name) != getattr(row, name)]
             if differing:
-                found = "; ".join(f"{name} {getattr(row, name)!r}, there {ours.get(name)!r}" for name in differing)
+                found = "; ".join(
+                    f"{name} {getattr(row, name)!r}, there {ours.get(name)!r}" for name in differing
+                )
                 return (
-                    f"the store of {purged.out.url} took facts from {output.at(FACTS_FILE)} that stand there otherwise"
+                    f"the store of {purged.out.url} took facts from {output.at(FACTS_FILE)} that stand there"
+                    f" otherwise"
                     f" now: of attempt {row.attempt} from step {row.first_step} on {found}"
                 )
     return None
@@ -316,7 +341,9 @@ def _starts(output: Folder) -> dict[int, StartFact]:
     return {fact.attempt: fact for _, fact in FactLog(output).facts() if isinstance(fact, StartFact)}
 
 
-def _told_of(output: Folder, name: str, purged: Sequence[PurgedOutput]) -> dict[int, list[tuple[str, int | None, int]]]:
+def _told_of(
+    output: Folder, name: str, purged: Sequence[PurgedOutput]
+) -> dict[int, list[tuple[str, int | None, int]]]:
     """(where, parent, first step) of each attempt, by the facts in the output and by each store."""
     told: dict[int, dict[str, tuple[int | None, int]]] = {}
 
@@ -331,7 +358,12 @@ def _told_of(output: Folder, name: str, purged: Sequence[PurgedOutput]) -> dict[
         for run in each.runs():
             if run.run == name:
                 for segment in run.segments:
-                    note(f"the store of {each.out.url}", segment.attempt, segment.parent_attempt, segment.first_step)
+                    note(
+                        f"the store of {each.out.url}",
+                        segment.attempt,
+                        segment.parent_attempt,
+                        segment.first_step,
+                    )
     return {attempt: [(where, *row) for where, row in found.items()] for attempt, found in told.items()}
 
 
@@ -341,7 +373,9 @@ def chain_of(output: Folder, checkpoint: Checkpoint) -> list[Json]:
     facts = [fact for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact)]
     chain: list[Json] = []
     for attempt, end in line_of(attempts(output), checkpoint):
-        newest = {(f.first_step, f.out): f for f in facts if f.attempt == attempt.number and f.first_step < end}
+        newest = {
+            (f.first_step, f.out): f for f in facts if f.attempt == attempt.number and f.first_step < end
+        }
         setup = read_setup(output, attempt.number)
         chain.append(
             {
@@ -354,7 +388,9 @@ def chain_of(output: Folder, checkpoint: Checkpoint) -> list[Json]:
                     {"out": out, "first_step": first, "content_fingerprint": fact.content_fingerprint}
                     for (first, out), fact in sorted(newest.items())
                 ],
-                "recipe_changes": changed_since(output, chain[-1]["attempt"], attempt.number) if chain else [],
+                "recipe_changes": changed_since(output, chain[-1]["attempt"], attempt.number)
+                if chain
+                else [],
                 **(_unknown_setup() if setup is None else _setup(setup)),
             }
         )
@@ -413,8 +449,8 @@ def _first_setup(output: Folder, begun: Sequence[Attempt], attempt: int) -> tupl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Link:
-    """Weights that a run began with. `made_by`: the output, name and checkpoint of the run that made them, where it is
-    there; `why_unknown`: why that, or what that run began with, cannot be known."""
+    """Weights that a run began with. `made_by`: the output, name and checkpoint of the run that made them,
+    where it is there; `why_unknown`: why that, or what that run began with, cannot be known."""
 
     origin: Origin
     made_by: tuple[Folder, str, Checkpoint] | None = None
@@ -422,7 +458,8 @@ class _Link:
 
 
 def _links(certified: Certified) -> Iterator[_Link]:
-    """The weights that the run began with, and those that their run began with, as far as that is recorded."""
+    """The weights that the run began with, and those that their run began with, as far as that is
+    recorded."""
     setup, _ = _first_setup(certified.output, certified.begun, certified.checkpoint.attempt)
     origin = None if setup is None else setup.origin
     seen: set[tuple[str, int | None]] = set()
@@ -446,7 +483,8 @@ def _links(certified: Certified) -> Iterator[_Link]:
 
 
 def _init_from(certified: Certified) -> list[Json]:
-    """Each of `_links`, with how many readings of what was purged are in it, None where that cannot be known."""
+    """Each of `_links`, with how many readings of what was purged are in it, None where that cannot be
+    known."""
     links: list[Json] = []
     for link in _links(certified):
         num = None
@@ -464,14 +502,19 @@ def _init_from(certified: Certified) -> list[Json]:
 
 
 def _not_covered(certified: Certified) -> Iterator[Json]:
-    """What else may hold the documents, each with its kind: found in records, or said to be recorded nowhere."""
+    """What else may hold the documents, each with its kind: found in records, or said to be recorded
+    nowhere."""
     setup, first = _first_setup(certified.output, certified.begun, certified.checkpoint.attempt)
     if setup is None:
-        yield _gap("init_from", f"attempt {first}", "of an earlier release, which did not record what it began with")
+        yield _gap(
+            "init_from", f"attempt {first}", "of an earlier release, which did not record what it began with"
+        )
     for link in _init_from(certified):
         if link["readings"]:
             yield _gap(
-                "init_from", link["url"], f"the run began with its weights, which read it {link['readings']} times"
+                "init_from",
+                link["url"],
+                f"the run began with its weights, which read it {link['readings']} times",
             )
         elif link["why_unknown"]:
             yield _gap("init_from", link["url"], link["why_unknown"])
@@ -492,7 +535,9 @@ def _not_covered(certified: Certified) -> Iterator[Json]:
 def _in_output(purged: PurgedOutput) -> Iterator[Json]:
     """What the data itself was made with."""
     tokenizer = read_index(purged.out).tokenizer
-    yield _gap("tokenizer", f"{tokenizer.name} ({tokenizer.hash})", "which texts it was trained on is not recorded")
+    yield _gap(
+        "tokenizer", f"{tokenizer.name} ({tokenizer.hash})", "which texts it was trained on is not recorded"
+    )
     if purged.out.exists("recipe.toml"):
         import tomllib
 
@@ -522,7 +567,9 @@ def _begun_from_it(run: TrainingRun, purged: PurgedOutput, certified: Certified)
         begun = attempts(Folder(run.output))
         setup = read_setup(Folder(run.output), begun[0].number) if begun else None
     except OSError as error:
-        yield _gap("begun from it", run.run, f"whether it was is unknown: {run.output} cannot be read ({error})")
+        yield _gap(
+            "begun from it", run.run, f"whether it was is unknown: {run.output} cannot be read ({error})"
+        )
         return
     origin = None if setup is None else setup.origin
     if origin is None or origin.run != certified.run or origin.step is None or origin.attempt is None:
@@ -538,7 +585,9 @@ def _begun_from_it(run: TrainingRun, purged: PurgedOutput, certified: Certified)
 def _set_aside(certified: Certified) -> Iterator[Json]:
     for entry in checkpoints_set_aside(certified.checkpoints):
         where = certified.checkpoints.at(f"{SET_ASIDE}/{entry.name}")
-        yield _gap("set aside", where, "a checkpoint of steps that were undone, and that the run has not done again")
+        yield _gap(
+            "set aside", where, "a checkpoint of steps that were undone, and that the run has not done again"
+        )
 
 
 def _gap(kind: str, what: str, why: str) -> Json:
@@ -546,8 +595,8 @@ def _gap(kind: str, what: str, why: str) -> Json:
 
 
 def inexact(chain: Sequence[Json]) -> list[str]:
-    """Why the weights that chains of attempts lead to may differ in their last bits from those of a run that never read
-    the documents."""
+    """Why the weights that chains of attempts lead to may differ in their last bits from those of a run that
+    never read the documents."""
     known = [link for link in chain if link["layout"] is not None]
     reasons = []
     if len(known) < len(chain):

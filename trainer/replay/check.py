@@ -1,8 +1,7 @@
 """The check of a certificate: everything in it is found again, and each line says whether it holds.
 
-A certificate can lie, and so can what it was made from. What it says is compared with the run's own records, the facts
-in the run's output, the stores of the outputs that it read and the bytes of the checkpoint.
-"""
+A certificate can lie, and so can what it was made from. What it says is compared with the run's own records,
+the facts in the run's output, the stores of the outputs that it read and the bytes of the checkpoint."""
 
 from __future__ import annotations
 
@@ -36,11 +35,16 @@ class Line:
 
 
 def check_certificate(data: bytes, where: str, output: Folder, outs: Sequence[str] = ()) -> list[Line]:
-    """A line for each thing that the certificate `data` says of the run at `output`; `outs`: where the outputs that it
-    read lie now, if elsewhere. CertificateError for what is no certificate, RecipeError for what is no run's output."""
+    """A line for each thing that the certificate `data` says of the run at `output`; `outs`: where the
+    outputs that it read lie now, if elsewhere. CertificateError for what is no certificate, RecipeError for
+    what is no run's output."""
     row, is_whole = parse_certificate(data, where)
     lines = [
-        Line(what="checksum", holds=is_whole, why="" if is_whole else "its bytes were changed since it was written")
+        Line(
+            what="checksum",
+            holds=is_whole,
+            why="" if is_whole else "its bytes were changed since it was written",
+        )
     ]
     run = owner_of(output)
     if run is None and not attempts(output):
@@ -101,7 +105,9 @@ def _purges(row: Json, now: Json) -> Iterator[Line]:
     found = {(purge["out"], purge["purge_id"]): purge for purge in now["purges"]}
     by_id = {purge["purge_id"]: purge for purge in now["purges"]}
     for purge in row["purges"]:
-        here = found.get((purge["out"], purge["purge_id"]), by_id[purge["purge_id"]])  # an output may have been moved
+        here = found.get(
+            (purge["out"], purge["purge_id"]), by_id[purge["purge_id"]]
+        )  # an output may have been moved
         name = f"purge {purge['purge_id']}"
         yield _compared(f"{name}: documents", _of(purge, _DOCUMENTS), _of(here, _DOCUMENTS))
         yield _compared(f"{name}: readings", _of(purge, _READINGS), _of(here, _READINGS))
@@ -126,7 +132,9 @@ def _chain(row: Json, now: Json) -> Iterator[Line]:
         if attempt not in there:
             yield Line(what=what, holds=False, why="it is part of the chain and cut out of the certificate")
         elif attempt not in found:
-            yield Line(what=what, holds=False, why="the run has no such attempt on the way to this checkpoint")
+            yield Line(
+                what=what, holds=False, why="the run has no such attempt on the way to this checkpoint"
+            )
         else:
             yield _compared(what, there[attempt], found[attempt])
 
@@ -142,12 +150,18 @@ def _weights(row: Json, now: Json, certified: Certified) -> Iterator[Line]:
     yield Line(what="files of the checkpoint", holds=True)
     digest = weights_digest(folder)
     named = row["weights"].get("tensors", {})
-    differing = [name for name in sorted(named | digest.tensors) if named.get(name) != digest.tensors.get(name)]
+    differing = [
+        name for name in sorted(named | digest.tensors) if named.get(name) != digest.tensors.get(name)
+    ]
     if differing:
         why = f"{len(differing)} of {digest.num_tensors} tensors are others, {differing[0]} first"
         yield Line(what="weights and moments", holds=False, why=why)
     else:
-        numbers = {"digest": digest.digest, "num_tensors": digest.num_tensors, "num_elements": digest.num_elements}
+        numbers = {
+            "digest": digest.digest,
+            "num_tensors": digest.num_tensors,
+            "num_elements": digest.num_elements,
+        }
         yield _compared("weights and moments", _of(row["weights"], tuple(numbers)), numbers)
 
 

@@ -26,12 +26,15 @@ def compare_runs(ours: Folder, theirs: Folder) -> CheckpointComparison:
     found = {entry.step: entry for entry in checkpoints_of(theirs)}
     mine = checkpoints_of(ours)
     if not mine:
-        raise RecipeError(f"{ours.url} has no checkpoint: expected the output of a training run (train.output)")
+        raise RecipeError(
+            f"{ours.url} has no checkpoint: expected the output of a training run (train.output)"
+        )
     newest = mine[-1]
     if newest.step not in found:
         there = ", ".join(map(str, found)) or "none"
         raise RecipeError(
-            f"--against {theirs.url}: it has no checkpoint of step {newest.step}, the newest of {ours.url}; its"
+            f"--against {theirs.url}: it has no checkpoint of step {newest.step}, the newest of {ours.url};"
+            f" its"
             f" checkpoints: {there}"
         )
     digests = []

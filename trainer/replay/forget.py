@@ -1,9 +1,9 @@
-"""Forget what purges took: back to the newest whole checkpoint before the run first read it, and on from there.
+"""Forget what purges took: back to the newest whole checkpoint before the run first read it, and on from
+there.
 
-The steps before are the same with and without those documents, and the steps after are done again in the same order on
-shards in which end-of-text stands in their place. So what comes out is what a run gives that never read them. No torch
-here.
-"""
+The steps before are the same with and without those documents, and the steps after are done again in the same
+order on shards in which end-of-text stands in their place. So what comes out is what a run gives that never
+read them. No torch here."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from trainer.replay.same_recipe import changed_steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgetting:
-    """What a call with `--forget` comes to. `purges`: their ids; `trains`: whether there are steps to do; `is_done`:
-    whether the replay has ended, so that its certificate is due; `lines`: what the user should read."""
+    """What a call with `--forget` comes to. `purges`: their ids; `trains`: whether there are steps to do;
+    `is_done`: whether the replay has ended, so that its certificate is due; `lines`: what the user should
+    read."""
 
     purges: tuple[str, ...]
     trains: bool
@@ -35,28 +36,31 @@ class Forgetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """How often a run read documents, and the first step on the line to its newest checkpoint that did; None where
-    each is undone."""
+    """How often a run read documents, and the first step on the line to its newest checkpoint that did; None
+    where each is undone."""
 
     num: int
     first: int | None
 
 
 def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forgetting:
-    """Write down that the run goes back before its first reading of what these purges took, or `all`; nothing where it
-    read none of it, or goes back already.
+    """Write down that the run goes back before its first reading of what these purges took, or `all`; nothing
+    where it read none of it, or goes back already.
 
-    RecipeError for an unknown purge, where the recipe does steps otherwise than the run has done them, where the run's
-    output is gone, and where no checkpoint is early enough and `restart` does not say to begin again; CheckpointError
-    where an output holds the documents again."""
+    RecipeError for an unknown purge, where the recipe does steps otherwise than the run has done them, where
+    the run's output is gone, and where no checkpoint is early enough and `restart` does not say to begin
+    again; CheckpointError where an output holds the documents again."""
     purged = find_purges([table.out for table in recipe.train.outs], wanted)
     ids = tuple(sorted(purge.purge_id for each in purged for purge in each.purges))
     if not ids:
-        return Forgetting(purges=(), trains=False, lines=("no purge is recorded: there is nothing to forget",))
+        return Forgetting(
+            purges=(), trains=False, lines=("no purge is recorded: there is nothing to forget",)
+        )
     for each in purged:
         if (back := each.brought_back()) is not None:
             raise CheckpointError(
-                f"{each.out.url} holds again what purge {back} took, as out of a backup: a replay would read it again."
+                f"{each.out.url} holds again what purge {back} took, as out of a backup: a replay would read"
+                f" it again."
                 " Make the purge's call again first"
             )
     output = Folder(recipe.train.output)
@@ -90,13 +94,16 @@ def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forg
 
 
 def _check_never_begun(recipe: TrainRecipe, purged: Sequence[PurgedOutput]) -> None:
-    """RecipeError where the data has recorded that the run read the documents, and its output holds nothing of it."""
+    """RecipeError where the data has recorded that the run read the documents, and its output holds nothing
+    of it."""
     for each in purged:
         for training in each.runs():
             if training.run == recipe.run.name and (num := sum(1 for _ in readings(training, each))):
                 raise RecipeError(
-                    f"train.output = {recipe.train.output!r} holds no attempt of a run, and {each.out.url} has recorded"
-                    f" that run {training.run!r} read it {num:,} times: its output was moved or deleted; put it back"
+                    f"train.output = {recipe.train.output!r} holds no attempt of a run, and {each.out.url}"
+                    f" has recorded"
+                    f" that run {training.run!r} read it {num:,} times: its output was moved or deleted; put"
+                    f" it back"
                     f" to {training.output}",
                     "train.output",
                 )
@@ -111,7 +118,8 @@ def _check_recipe(run: Asked) -> None:
     done = run.checkpoints[-1].step if run.checkpoints else was.train.steps
     if changed := changed_steps(run.recipe, was, done):
         raise RecipeError(
-            f"--forget does steps again as attempt {newest} did them, but {'; '.join(changed)}: restore the recipe, and"
+            f"--forget does steps again as attempt {newest} did them, but {'; '.join(changed)}: restore the"
+            f" recipe, and"
             " change it when the replay has ended"
         )
 
@@ -135,7 +143,8 @@ def _no_checkpoint(run: Asked, ids: Sequence[str], first: int) -> str:
     if first > 0 and run.checkpoints:
         there += f" (the oldest is of step {run.checkpoints[0].step})"
     return (
-        f"{_named(ids)}: first read in step {first}{there}: a new run is the only way; this call starts it with"
+        f"{_named(ids)}: first read in step {first}{there}: a new run is the only way; this call starts it"
+        f" with"
         " --restart, which does every step again from the first weights"
     )
 

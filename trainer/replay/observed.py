@@ -11,8 +11,8 @@ from trainer.data.row_loss import RowLoss
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObserveRequest:
-    """Which steps are done again: from the checkpoint folder of that name (None: the first weights) up to `step`, that
-    one included, with so many threads of each process on a processor (0: as they are)."""
+    """Which steps are done again: from the checkpoint folder of that name (None: the first weights) up to
+    `step`, that one included, with so many threads of each process on a processor (0: as they are)."""
 
     checkpoint: str | None
     step: int
@@ -20,7 +20,8 @@ class ObserveRequest:
 
 
 class DocumentLoss(NamedTuple):
-    """The sum of the losses of a document as far as it lies in a row, from the row's position `first_token` on."""
+    """The sum of the losses of a document as far as it lies in a row, from the row's position `first_token`
+    on."""
 
     row: int
     first_token: int
@@ -30,7 +31,8 @@ class DocumentLoss(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStep:
-    """A step, with the reason for which it was skipped; a listed one has no figures. `rows`: by row of the batch."""
+    """A step, with the reason for which it was skipped; a listed one has no figures. `rows`: by row of the
+    batch."""
 
     step: int
     loss: float | None = None
@@ -43,8 +45,8 @@ class ObservedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The steps of a replay, and of the last one the documents' losses and the gradients' norms by layer, before
-    clipping."""
+    """The steps of a replay, and of the last one the documents' losses and the gradients' norms by layer,
+    before clipping."""
 
     steps: tuple[ObservedStep, ...]
     documents: tuple[DocumentLoss, ...]

@@ -14,7 +14,8 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         "--from-step",
         type=_step,
         metavar="T",
-        help="go back to the checkpoint of T steps (0: the first weights) and on from there; newer checkpoints are set"
+        help="go back to the checkpoint of T steps (0: the first weights) and on from there; newer"
+        " checkpoints are set"
         " aside until their steps are done again",
     )
     way.add_argument(
@@ -24,7 +25,9 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         help="go back before the first reading of what these purges took, or `all`, and on from there",
     )
     parser.add_argument(
-        "--restart", action="store_true", help="with --forget: where no checkpoint is early enough, begin again"
+        "--restart",
+        action="store_true",
+        help="with --forget: where no checkpoint is early enough, begin again",
     )
 
 

@@ -1,4 +1,5 @@
-"""Where the weights come from that a run begins with: which run made the folder that `train.init_from` names."""
+"""Where the weights come from that a run begins with: which run made the folder that `train.init_from`
+names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """What a replay would cost: from which checkpoint, how many steps, and how long by the run's own step times.
 
-Several purges are one replay: it goes back before the first reading of any of them, and does no step twice. No torch
-here.
-"""
+Several purges are one replay: it goes back before the first reading of any of them, and does no step twice.
+No torch here."""
 
 from __future__ import annotations
 
@@ -21,12 +20,13 @@ from trainer.telemetry.metrics_file import recent_reports
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPrice:
-    """A replay that leaves out what is first read in some step. `from_step`: of the checkpoint that it goes back to, 0
-    for the first weights; `num_steps`: to where the run has come. Seconds are predicted from the median of the run's
-    last steps, None where it has none; `device_hours` are those of all processes, each with one processor or GPU.
+    """A replay that leaves out what is first read in some step. `from_step`: of the checkpoint that it goes
+    back to, 0 for the first weights; `num_steps`: to where the run has come. Seconds are predicted from the
+    median of the run's last steps, None where it has none; `device_hours` are those of all processes, each
+    with one processor or GPU.
 
-    `waiting`: purges that were carried out, and whose documents are in the run's weights yet; `num_steps_together`: of
-    one replay for them and this one, `num_steps_apart`: of one for each."""
+    `waiting`: purges that were carried out, and whose documents are in the run's weights yet;
+    `num_steps_together`: of one replay for them and this one, `num_steps_apart`: of one for each."""
 
     from_step: int
     num_steps: int
@@ -39,9 +39,11 @@ class ReplayPrice:
     num_steps_apart: int = 0
 
 
-def price_of(run: TrainingRun, kept: Sequence[int], first_step: int, purged: PurgedOutput | None) -> ReplayPrice:
-    """The price for `run` to leave out what it first read in `first_step`. `kept`: the steps of its checkpoints;
-    `purged`: what has been purged of the output before, None for nothing."""
+def price_of(
+    run: TrainingRun, kept: Sequence[int], first_step: int, purged: PurgedOutput | None
+) -> ReplayPrice:
+    """The price for `run` to leave out what it first read in `first_step`. `kept`: the steps of its
+    checkpoints; `purged`: what has been purged of the output before, None for nothing."""
     output = Folder(run.output)
     num_steps = _num_steps(run.num_steps, kept, first_step)
     waiting = {} if purged is None else _waiting(run, output, purged)

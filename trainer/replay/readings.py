@@ -1,8 +1,7 @@
 """What a run read of the documents that purges took, from the facts on it and the inverse of its order.
 
-A checkpoint stands at the end of a line of attempts: what an attempt fed after the step from which another one went on
-is in no weights of that line (`as_of`). No torch here.
-"""
+A checkpoint stands at the end of a line of attempts: what an attempt fed after the step from which another
+one went on is in no weights of that line (`as_of`). No torch here."""
 
 from __future__ import annotations
 
@@ -70,8 +69,8 @@ class PurgedOutput:
         return tuple(found)
 
     def runs(self, outputs: Sequence[str] = ()) -> list[TrainingRun]:
-        """The runs that read this output, by its store; of those at `outputs` their own facts too, which tell of the
-        steps since their last checkpoint."""
+        """The runs that read this output, by its store; of those at `outputs` their own facts too, which tell
+        of the steps since their last checkpoint."""
         lookup = Lookup(self.out)
         runs, segments = lookup.runs(), lookup.segments()
         for output in outputs:
@@ -111,16 +110,20 @@ def find_purges(outs: Sequence[str], wanted: Sequence[str]) -> list[PurgedOutput
             begun[unfinished] = out.url
         chosen = tuple(row for row in rows if "all" in wanted or row.purge_id in wanted)
         if chosen:
-            found.append(PurgedOutput(out=out, purges=tuple(sorted(chosen, key=lambda row: (row.at, row.purge_id)))))
+            found.append(
+                PurgedOutput(out=out, purges=tuple(sorted(chosen, key=lambda row: (row.at, row.purge_id))))
+            )
     for purge_id in begun if "all" in wanted else set(wanted) & begun.keys():
         raise RecipeError(
-            f"purge {purge_id} of {begun[purge_id]} has begun and did not end: make its call again, which finishes it"
+            f"purge {purge_id} of {begun[purge_id]} has begun and did not end: make its call again, which"
+            f" finishes it"
         )
     missing = sorted(set(wanted) - known - {"all"})
     if missing:
         there = ", ".join(sorted(known)) or "none"
         raise RecipeError(
-            f"no purge {missing[0]!r} in {', '.join(dict.fromkeys(outs))}: expected one of theirs ({there}), or all"
+            f"no purge {missing[0]!r} in {', '.join(dict.fromkeys(outs))}: expected one of theirs ({there}),"
+            f" or all"
         )
     return found
 
@@ -133,8 +136,9 @@ def readings(run: TrainingRun, purged: PurgedOutput) -> Iterator[tuple[bytes, Ex
 
 
 def as_of(run: TrainingRun, begun: Sequence[Attempt], attempt: int, step: int) -> TrainingRun:
-    """The run as the checkpoint of `step` steps that `attempt` made has it: the stretches on the line that leads there,
-    cut where the next attempt took over. What it read is applied, but for steps that were skipped."""
+    """The run as the checkpoint of `step` steps that `attempt` made has it: the stretches on the line that
+    leads there, cut where the next attempt took over. What it read is applied, but for steps that were
+    skipped."""
     known = {each.number: each for each in begun}
     segments = []
     end, number = step, attempt

@@ -1,8 +1,7 @@
 """Skipped batches in a row: what a run leaves out when it goes back before them, and what they hold.
 
-What is left out stands in `rollbacks/` of the output, so every later attempt passes over it as over what the recipe's
-`skip` names. No torch here.
-"""
+What is left out stands in `rollbacks/` of the output, so every later attempt passes over it as over what the
+recipe's `skip` names. No torch here."""
 
 from __future__ import annotations
 
@@ -39,7 +38,11 @@ def skip_counter(table: FaultsTable, position: Position | None) -> SkipCounter:
         lower_factor=table.lower_factor,
         lower_steps=table.lower_steps,
     )
-    return SkipCounter(asked) if position is None else SkipCounter(asked, position.skipped_in_row, position.lowered)
+    return (
+        SkipCounter(asked)
+        if position is None
+        else SkipCounter(asked, position.skipped_in_row, position.lowered)
+    )
 
 
 def left_out(output: Folder) -> Ranges:
@@ -48,9 +51,9 @@ def left_out(output: Folder) -> Ranges:
 
 
 def go_back_before(recipe: TrainRecipe, steps: Sequence[int]) -> list[str]:
-    """Write down that the run goes back to its newest whole checkpoint before these skipped steps (or to its first
-    weights) and leaves their sequences out; gives what the user should read. TrainingStoppedError where it has done so
-    several times right before them: it is not the data then."""
+    """Write down that the run goes back to its newest whole checkpoint before these skipped steps (or to its
+    first weights) and leaves their sequences out; gives what the user should read. TrainingStoppedError where
+    it has done so several times right before them: it is not the data then."""
     output = Folder(recipe.train.output)
     folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
     size = recipe.train.global_batch
@@ -60,8 +63,10 @@ def go_back_before(recipe: TrainRecipe, steps: Sequence[int]) -> list[str]:
         first, num = known[first], num + 1
     if num >= MOST_IN_A_ROW:
         raise TrainingStoppedError(
-            f"steps {steps[0]} to {steps[-1]} were skipped in a row, right behind others that the run went back before"
-            f" {num} times and left out: it is not their data. Lower the learning rate, or set train.faults.on_repeat ="
+            f"steps {steps[0]} to {steps[-1]} were skipped in a row, right behind others that the run went"
+            f" back before"
+            f" {num} times and left out: it is not their data. Lower the learning rate, or set"
+            f" train.faults.on_repeat ="
             ' "lower_lr" or "stop"'
         )
     chosen = newest_whole_of(folder, complete_checkpoints(folder, attempts(output)), steps[0])
@@ -79,7 +84,8 @@ def go_back_before(recipe: TrainRecipe, steps: Sequence[int]) -> list[str]:
     where = "its first weights" if chosen is None else f"checkpoint {chosen.name}"
     sequences = ", ".join(f"{low} to {high}" for low, high in ranges)
     return [
-        f"steps {', '.join(map(str, steps))} were skipped in a row: the run goes back to {where} and leaves sequences"
+        f"steps {', '.join(map(str, steps))} were skipped in a row: the run goes back to {where} and leaves"
+        f" sequences"
         f" {sequences} out (train.faults.on_repeat)",
         *documents_of(recipe, steps),
     ]

@@ -1,8 +1,7 @@
 """In what a recipe does a run's steps otherwise than an earlier attempt did them. No torch here.
 
-Where processes run, how they share the work and what they leave is not compared: layouts are told apart by the
-certificate, contents by their fingerprints.
-"""
+Where processes run, how they share the work and what they leave is not compared: layouts are told apart by
+the certificate, contents by their fingerprints."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ _WATCHING: Final = ("watchdog_seconds",)
 
 
 def changed_steps(now: TrainRecipe, was: TrainRecipe, done: int) -> list[str]:
-    """A line for each key that decides what a step computes and is another now. A mixture may change from the step
-    `done` on."""
+    """A line for each key that decides what a step computes and is another now. A mixture may change from the
+    step `done` on."""
     return differing({"train": _deciding(now, done)}, {"train": _deciding(was, done)})
 
 
 def changed_since(output: Folder, earlier: int, later: int) -> list[str] | None:
-    """As `changed_steps` from one attempt of a run to a later one; None where an attempt of an earlier release recorded
-    no recipe."""
+    """As `changed_steps` from one attempt of a run to a later one; None where an attempt of an earlier
+    release recorded no recipe."""
     was, now = read_recipe(output, earlier), read_recipe(output, later)
     return None if was is None or now is None else changed_steps(now, was, now.train.steps)
 

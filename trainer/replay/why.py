@@ -1,11 +1,10 @@
 """Why a step came out as it did: its data, or what computed it.
 
-A replay from the checkpoint before gives the step's loss by row and by document, and norms by layer. If it gives the
-recorded numbers of every step again, to the bit, the data made them. If it does not, something computed wrongly, then
-or now: a second replay that agrees with the first says that it was then (transient); one that does not, that it still
-does (persistent). With `train.record_losses` the rows of the first step that differs name the ranks that had them. No
-torch here: the replay comes as a function.
-"""
+A replay from the checkpoint before gives the step's loss by row and by document, and norms by layer. If it
+gives the recorded numbers of every step again, to the bit, the data made them. If it does not, something
+computed wrongly, then or now: a second replay that agrees with the first says that it was then (transient);
+one that does not, that it still does (persistent). With `train.record_losses` the rows of the first step that
+differs name the ranks that had them. No torch here: the replay comes as a function."""
 
 from __future__ import annotations
 
@@ -39,15 +38,15 @@ Cause = Literal["data", "hardware", "unknown"]
 Duration = Literal["transient", "persistent"]
 
 _USUAL_STEPS: Final = 16
-"""Steps before it, of whose losses a source's usual one is the mean: few, since losses fall fast early in a run, and a
-usual loss that is too high ranks short documents first."""
+"""Steps before it, of whose losses a source's usual one is the mean: few, since losses fall fast early in a
+run, and a usual loss that is too high ranks short documents first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedStep:
-    """A step of a run that is to be done again. `attempt` did it last; `recorded` are the reports of the steps from the
-    checkpoint on, `before` those of the steps before it; `changed` says what is not as it was then: then a difference
-    proves nothing."""
+    """A step of a run that is to be done again. `attempt` did it last; `recorded` are the reports of the
+    steps from the checkpoint on, `before` those of the steps before it; `changed` says what is not as it was
+    then: then a difference proves nothing."""
 
     output: Folder
     recipe: TrainRecipe
@@ -76,9 +75,9 @@ Replay = Callable[[ReplayedStep], tuple[Observed, Hardware]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentInStep:
-    """A document's part of a row. `loss`: nats a counted label; `usual` that of its source; `excess`: what it adds to
-    the sum of the step's losses beyond the usual, by which documents are ranked. `doc_id` in hex; None where lineage
-    has none, as for what was purged since."""
+    """A document's part of a row. `loss`: nats a counted label; `usual` that of its source; `excess`: what it
+    adds to the sum of the step's losses beyond the usual, by which documents are ranked. `doc_id` in hex;
+    None where lineage has none, as for what was purged since."""
 
     doc_id: str | None
     url: str | None
@@ -108,8 +107,8 @@ class RowInStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """`cause`, and why. Of hardware: the first step that differs, the ranks that computed its differing rows (none
-    where they cannot be told), and whether a second replay agrees with the first."""
+    """`cause`, and why. Of hardware: the first step that differs, the ranks that computed its differing rows
+    (none where they cannot be told), and whether a second replay agrees with the first."""
 
     cause: Cause
     why: str
@@ -120,8 +119,8 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyStep:
-    """All that is known of a step. `recorded_loss`: None where it was not finite, or no attempt has recorded it.
-    Documents come by what they add, the most first; rows by their loss."""
+    """All that is known of a step. `recorded_loss`: None where it was not finite, or no attempt has recorded
+    it. Documents come by what they add, the most first; rows by their loss."""
 
     run: str
     output: str
@@ -160,10 +159,13 @@ def ask_why(output: Folder, step: int, recipe: TrainRecipe | None = None) -> Rep
     known = read_recipe(output, attempt) or recipe
     if known is None:
         raise RecipeError(
-            f"attempt {attempt} of {output.url} is of an earlier release and recorded no recipe: name it with --recipe"
+            f"attempt {attempt} of {output.url} is of an earlier release and recorded no recipe: name it with"
+            f" --recipe"
         )
     if known.run.name != run:
-        raise RecipeError(f"--recipe is of the run {known.run.name!r}, and {output.url} holds the run {run!r}")
+        raise RecipeError(
+            f"--recipe is of the run {known.run.name!r}, and {output.url} holds the run {run!r}"
+        )
     folder = Folder(known.train.checkpoint.path or output.at("checkpoints"))
     chosen = newest_whole_of(folder, checkpoints_of(output), step)
     first = 0 if chosen is None else chosen.step
@@ -186,7 +188,10 @@ def _changed(
     output: Folder, recipe: TrainRecipe, setup: Setup | None, recorded: Mapping[int, StepReport]
 ) -> Iterator[str]:
     """What is not as it was when these steps were done: contents, versions, layout."""
-    now = {Folder(table.out).url: read_index(Folder(table.out)).content_fingerprint for table in recipe.train.outs}
+    now = {
+        Folder(table.out).url: read_index(Folder(table.out)).content_fingerprint
+        for table in recipe.train.outs
+    }
     facts = [fact for _, fact in FactLog(output).facts() if isinstance(fact, SegmentFact)]
     for out, content in now.items():
         read = {
@@ -194,7 +199,8 @@ def _changed(
             for fact in facts
             if Folder(fact.out).url == out
             for number, report in recorded.items()
-            if fact.attempt == report.attempt and fact.first_step <= number <= max(fact.last_step, fact.first_step)
+            if fact.attempt == report.attempt
+            and fact.first_step <= number <= max(fact.last_step, fact.first_step)
         }
         if read - {content}:
             yield f"{out} has another content than these steps read, as after a purge"
@@ -268,7 +274,11 @@ def _finite(value: float | None) -> float | None:
 
 
 def _judge(
-    asked: ReplayedStep, first: Observed, second: Observed | None, differing: int | None, changed: Sequence[str]
+    asked: ReplayedStep,
+    first: Observed,
+    second: Observed | None,
+    differing: int | None,
+    changed: Sequence[str],
 ) -> Verdict:
     if differing is None:
         return Verdict(
@@ -286,7 +296,9 @@ def _judge(
         "transient": "a second replay agrees with the first: it computed wrongly then, and does so no more",
         "persistent": "a second replay disagrees with the first: it computes wrongly now",
     }[duration]
-    return Verdict(cause="hardware", why=f"{what}; {said}; {how}", first_step=differing, ranks=ranks, duration=duration)
+    return Verdict(
+        cause="hardware", why=f"{what}; {said}; {how}", first_step=differing, ranks=ranks, duration=duration
+    )
 
 
 def _numbers(seen: Observed) -> list[tuple[object, ...]]:
@@ -300,19 +312,30 @@ def _ranks(asked: ReplayedStep, seen: Observed, step: int) -> tuple[tuple[int, .
     if not recorded:
         return (), "which rank did is not known: train.record_losses = true would tell"
     differing = {
-        slice_ for row, (slice_, loss) in recorded.items() if repr(loss) != repr((now[row].loss, now[row].num_labels))
+        slice_
+        for row, (slice_, loss) in recorded.items()
+        if repr(loss) != repr((now[row].loss, now[row].num_labels))
     }
     mesh = asked.recipe.train.mesh
     slices = {slice_ for slice_, _ in recorded.values()}
     if not differing:
-        return (), "the losses of all rows are those recorded: it was in backward or in the exchange of gradients"
+        return (
+            (),
+            "the losses of all rows are those recorded: it was in backward or in the exchange of gradients",
+        )
     if differing == slices and len(slices) > 1:
-        return (), "the rows of all ranks differ, as where what is wrong is in weights that all use: no rank is named"
+        return (
+            (),
+            "the rows of all ranks differ, as where what is wrong is in weights that all use: no rank is"
+            " named",
+        )
     ranks = tuple(rank for rank in range(mesh.num_workers) if mesh.dp_rank(rank) in differing)
     return ranks, f"only the rows of rank {', '.join(map(str, ranks))} differ"
 
 
-def _recorded_rows(output: Folder, attempt: int, step: int) -> Iterator[tuple[int, tuple[int, tuple[float, int]]]]:
+def _recorded_rows(
+    output: Folder, attempt: int, step: int
+) -> Iterator[tuple[int, tuple[int, tuple[float, int]]]]:
     """(row, (data parallel rank, loss)) of a step as `record_losses` kept them."""
     for name in output.names("batches"):
         file = name.rsplit("/", 1)[-1]
@@ -329,7 +352,8 @@ def _recorded_rows(output: Folder, attempt: int, step: int) -> Iterator[tuple[in
 
 
 def _usual(asked: ReplayedStep, last: ObservedStep) -> dict[str, float]:
-    """The usual loss of each source: over the steps before that counted, or the step's own where there are none."""
+    """The usual loss of each source: over the steps before that counted, or the step's own where there are
+    none."""
     sums: dict[str, list[float]] = {}
     for report in asked.before:
         if report.skipped is None:
@@ -357,7 +381,9 @@ def _rows_and_documents(
     ]
     losses = seen.last.rows or (RowLoss(math.nan, 0),) * size
     rows = [
-        RowInStep(row=row, sequence=int(numbers[row]), **place._asdict(), num_labels=loss.num_labels, loss=loss.mean)
+        RowInStep(
+            row=row, sequence=int(numbers[row]), **place._asdict(), num_labels=loss.num_labels, loss=loss.mean
+        )
         for row, (place, loss) in enumerate(zip(places, losses, strict=True))
     ]
     documents = []
@@ -383,7 +409,11 @@ def _rows_and_documents(
         )
     return (
         tuple(sorted(rows, key=lambda row: (not math.isnan(row.loss), -row.loss, row.row))),
-        tuple(sorted(documents, key=lambda one: (not math.isnan(one.excess), -one.excess, one.row, one.first_token))),
+        tuple(
+            sorted(
+                documents, key=lambda one: (not math.isnan(one.excess), -one.excess, one.row, one.first_token)
+            )
+        ),
     )
 
 

@@ -1,4 +1,5 @@
-"""A report as gauges: names, labels and values, as Ray exports them to Prometheus (behind `ray_sluice_train_`)."""
+"""A report as gauges: names, labels and values, as Ray exports them to Prometheus (behind
+`ray_sluice_train_`)."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "seconds": ("of the last step", ()),
     "phase_seconds": ("of the last step by phase, on rank 0", ("phase",)),
     "own_seconds": ("of the last step by phase, rank 0's own work", ("phase",)),
-    "waiting_seconds": ("of the last step by phase, what rank 0 spent in collectives and messages", ("phase",)),
+    "waiting_seconds": (
+        "of the last step by phase, what rank 0 spent in collectives and messages",
+        ("phase",),
+    ),
     "rank_own_seconds": ("own work: least, mean and most over ranks, by phase", ("phase", "over")),
     "straggler_factor": (
         "how many times as long as others at the same work a rank takes for its own work; 1: not any more",
@@ -39,7 +43,10 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "data_wait_share": ("share of the last step that waited for data", ()),
     "pipeline_idle_share": ("share of rank 0's pipeline in which none of its stages computes", ()),
     "context_imbalance": ("attention's work on the fullest context parallel rank over the mean", ()),
-    **{f"expert_{name}": (f"of the last step's experts, over all layers and ranks: {name}", ()) for name in _EXPERTS},
+    **{
+        f"expert_{name}": (f"of the last step's experts, over all layers and ranks: {name}", ())
+        for name in _EXPERTS
+    },
     "goodput_seconds": ("of each part of the run's wall time, all attempts together", ("part",)),
     "goodput_share": ("share of the run's wall time that was useful steps, all attempts together", ()),
     "health_symptoms": ("signs, slow devices and odd replicas found since the report before", ()),

@@ -1,7 +1,7 @@
 """Goodput: what share of a run's wall time was useful steps, over all its attempts, and where the rest went.
 
-Everything is read from what a run leaves on disk, so an attempt that was killed with SIGKILL counts too: when each
-attempt began and how it ended (`recovery/attempts.py`), and the lines of metrics.jsonl. No torch here.
+Everything is read from what a run leaves on disk, so an attempt that was killed with SIGKILL counts too: when
+each attempt began and how it ended (`recovery/attempts.py`), and the lines of metrics.jsonl. No torch here.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ PARTS: Final[Mapping[Part, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """Seconds of each part. `num_failures`: attempts that ended otherwise than done or asked to. `stopped_seconds`:
-    between an end in order and the next start, which is no part of the wall time: nothing was held meanwhile."""
+    """Seconds of each part. `num_failures`: attempts that ended otherwise than done or asked to.
+    `stopped_seconds`: between an end in order and the next start, which is no part of the wall time: nothing
+    was held meanwhile."""
 
     seconds: Mapping[Part, float]
     num_attempts: int
@@ -68,8 +69,8 @@ class Goodput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptSpan:
-    """One attempt: seconds since the epoch, and seconds of each part, with what passed before the next one began; `how`
-    it ended: `open` where it is still running, or nothing is known."""
+    """One attempt: seconds since the epoch, and seconds of each part, with what passed before the next one
+    began; `how` it ended: `open` where it is still running, or nothing is known."""
 
     number: int
     first_step: int
@@ -82,7 +83,8 @@ class AttemptSpan:
 
 
 class StepTimes(NamedTuple):
-    """What of a step's report the account takes; `at`: None of an earlier release, or of a batch passed over unseen."""
+    """What of a step's report the account takes; `at`: None of an earlier release, or of a batch passed over
+    unseen."""
 
     attempt: int
     step: int
@@ -125,8 +127,8 @@ class StepTimes(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _Sums:
-    """What the reports of one attempt add up to: seconds of its parts, of all its steps, and when the first one began
-    and the last one ended."""
+    """What the reports of one attempt add up to: seconds of its parts, of all its steps, and when the first
+    one began and the last one ended."""
 
     parts: dict[Part, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
     step_seconds: float = 0.0
@@ -153,8 +155,8 @@ class _Sums:
 
 
 class GoodputAccount:
-    """The account of a run: of reports, attempt by attempt, in any number of reads. Memory in the number of attempts.
-    Attempts of earlier releases, of which no beginning is known, are left out."""
+    """The account of a run: of reports, attempt by attempt, in any number of reads. Memory in the number of
+    attempts. Attempts of earlier releases, of which no beginning is known, are left out."""
 
     def __init__(self, begun: Sequence[Attempt], ends: Mapping[int, AttemptEnd]) -> None:
         self._begun = [attempt for attempt in begun if attempt.began_at is not None]
@@ -178,8 +180,8 @@ class GoodputAccount:
                 self._sums[times.attempt].add(times, counts=times.step < self._end_step[times.attempt])
 
     def spans(self, now: float | None = None) -> Iterator[AttemptSpan]:
-        """The attempts in turn, up to `now` (seconds since the epoch), or to the last thing that is known of the run.
-        Clocks of two machines may differ: what would be negative is nothing."""
+        """The attempts in turn, up to `now` (seconds since the epoch), or to the last thing that is known of
+        the run. Clocks of two machines may differ: what would be negative is nothing."""
         after_failure = False
         for attempt, later in pairwise([*self._begun, None]):
             assert attempt is not None and attempt.began_at is not None
@@ -197,7 +199,11 @@ class GoodputAccount:
             elif end is not None:
                 parts["checkpoint stall"] += min(tail, end.saving_seconds)
             parts["other"] = max(0.0, ended_at - attempt.began_at - sum(parts.values()))
-            gap = max(0.0, later.began_at - ended_at) if later is not None and later.began_at is not None else 0.0
+            gap = (
+                max(0.0, later.began_at - ended_at)
+                if later is not None and later.began_at is not None
+                else 0.0
+            )
             if failed:
                 parts["waiting for nodes"] += gap
             yield AttemptSpan(
@@ -223,8 +229,9 @@ class GoodputAccount:
         )
 
     def _ended_at(self, attempt: Attempt, end: AttemptEnd | None, limit: float | None) -> float:
-        """When an attempt ended. A killed one says nothing: it is taken to have been in the middle of the step after
-        its last report, or, without one, to have been starting for as long as the slowest other start took."""
+        """When an attempt ended. A killed one says nothing: it is taken to have been in the middle of the
+        step after its last report, or, without one, to have been starting for as long as the slowest other
+        start took."""
         sums = self._sums[attempt.number]
         last = sums.last_ended_at
         began = attempt.began_at or 0.0
@@ -252,8 +259,8 @@ def read_account(output: Folder) -> GoodputAccount:
 
 
 class LiveGoodput:
-    """The account of a run while its newest attempt runs. What earlier ones left is read in a thread, which for a long
-    run takes a while: neither a start nor a recovery waits for it."""
+    """The account of a run while its newest attempt runs. What earlier ones left is read in a thread, which
+    for a long run takes a while: neither a start nor a recovery waits for it."""
 
     def __init__(self, output: Folder) -> None:
         self._account = GoodputAccount(attempts(output), attempt_ends(output))
@@ -266,7 +273,9 @@ class LiveGoodput:
         try:
             self._account.add(map(StepTimes.from_json, each_line(output, size)))
         except OSError as error:  # no reason to end a training; `sluice train goodput` reads it all again
-            _log.warning("what earlier attempts did cannot be read, and is no part of the goodput told: %s", error)
+            _log.warning(
+                "what earlier attempts did cannot be read, and is no part of the goodput told: %s", error
+            )
 
     def until_now(self) -> Goodput:
         """What is known of the run so far. Waits for what earlier attempts left."""
@@ -281,8 +290,8 @@ class LiveGoodput:
         return self.until_now()
 
     def noted(self, report: StepReport, now: float) -> StepReport:
-        """Take a report; gives it with the parts up to now where it compares ranks (every tenth step), once what
-        earlier attempts left has been read."""
+        """Take a report; gives it with the parts up to now where it compares ranks (every tenth step), once
+        what earlier attempts left has been read."""
         self._since.append(StepTimes.of(report))
         if not report.ranks or self._reader.is_alive():
             return report
@@ -308,7 +317,9 @@ def goodput_json(account: GoodputAccount) -> dict[str, Any]:
 def describe_goodput(found: Goodput) -> Iterator[str]:
     """Lines for the terminal: the largest parts first."""
     wall = found.wall_seconds
-    attempts = f"{found.num_attempts} attempt{'s' if found.num_attempts != 1 else ''}, {found.num_failures} failed"
+    attempts = (
+        f"{found.num_attempts} attempt{'s' if found.num_attempts != 1 else ''}, {found.num_failures} failed"
+    )
     yield f"goodput {found.share:.1%} of {wall:,.1f} s ({attempts})"
     for part, seconds in sorted(found.seconds.items(), key=lambda one: -one[1]):
         if seconds:

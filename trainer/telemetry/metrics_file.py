@@ -1,8 +1,8 @@
-"""metrics.jsonl: a line for each step report of a run, attempt after attempt. Its name, its writer and its reader.
+"""metrics.jsonl: a line for each step report of a run, attempt after attempt. Its name, its writer and its
+reader.
 
-A process that is killed while it writes leaves half a line at the end. The reader passes over it, and the writer of the
-next attempt removes it.
-"""
+A process that is killed while it writes leaves half a line at the end. The reader passes over it, and the
+writer of the next attempt removes it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def read_reports(output: Folder) -> list[StepReport]:
 
 
 def each_line(output: Folder, up_to: int | None = None) -> Iterator[bytes]:
-    """Every whole line of the file in turn, or of its first `up_to` bytes: no more than a stretch of it is held."""
+    """Every whole line of the file in turn, or of its first `up_to` bytes: no more than a stretch of it is
+    held."""
     size, start, rest = metrics_size(output) if up_to is None else up_to, 0, b""
     while start < size:
         data = output.read_range(METRICS_FILE, start, min(_STRETCH_BYTES, size - start))
@@ -67,7 +68,8 @@ def recent_reports(output: Folder) -> list[StepReport]:
 
 
 def last_reports(output: Folder, wanted: Callable[[StepReport], bool]) -> list[StepReport]:
-    """The reports at the end of the file that are `wanted`, as many as stand there without another one between them."""
+    """The reports at the end of the file that are `wanted`, as many as stand there without another one
+    between them."""
     size, length = metrics_size(output), _END_BYTES
     while True:
         start = max(size - length, 0)
@@ -88,9 +90,10 @@ def metrics_size(output: Folder) -> int:
 class JsonLines:
     """`metrics.jsonl`: one flushed line a step.
 
-    An object store cannot append: there the file is put whole at each `flush` (a checkpoint), at the end, and in
-    between once a minute, so that a killed attempt loses the reports of a minute. Where putting takes long it is done
-    less often, at most a twentieth of the time. Lines that another attempt has put meanwhile stay, before ours."""
+    An object store cannot append: there the file is put whole at each `flush` (a checkpoint), at the end, and
+    in between once a minute, so that a killed attempt loses the reports of a minute. Where putting takes long
+    it is done less often, at most a twentieth of the time. Lines that another attempt has put meanwhile stay,
+    before ours."""
 
     def __init__(self, output: Folder) -> None:
         self._output = output
@@ -105,7 +108,9 @@ class JsonLines:
             self._path = Path(output.at(METRICS_FILE))
             make_folder(str(self._path.parent), output.url)
             _end_last_line(self._path)
-            entry_changed(str(self._path), output.url)  # the next file that is published brings its name to the disk
+            entry_changed(
+                str(self._path), output.url
+            )  # the next file that is published brings its name to the disk
         self._file = self._path.open("a", encoding="utf-8")
 
     def write(self, report: StepReport) -> None:
@@ -115,7 +120,9 @@ class JsonLines:
         if self._output.is_remote and time.monotonic() >= self._put_again_at:
             try:
                 self._put()
-            except OSError as error:  # no reason to end a training: the next checkpoint puts them, or does not stand
+            except (
+                OSError
+            ) as error:  # no reason to end a training: the next checkpoint puts them, or does not stand
                 _log.warning("metrics were not put into the store, which is tried again: %s", error)
                 self._put_again_at = time.monotonic() + _PUT_EVERY_SECONDS
 

@@ -1,13 +1,13 @@
-"""Every collective and message of this process, seen where Python asks torch for it: timed, and noted in the ring.
+"""Every collective and message of this process, seen where Python asks torch for it: timed, and noted in the
+ring.
 
     torch.distributed's functions      the step's own collectives, FSDP, pipeline, experts, context, checkpoints
     functional collectives             tensor parallel: they end in a wait of their own
     DDP                                sums gradients within C++: the step says when it begins to wait for that
 
-What runs within a compiled block is not seen: the compiler finds torch's own functions behind ours. On a GPU a
-collective runs on a stream of its own, and the time that counts is how long the stream that computes stands still for
-it: events around each of its waits tell that.
-"""
+What runs within a compiled block is not seen: the compiler finds torch's own functions behind ours. On a GPU
+a collective runs on a stream of its own, and the time that counts is how long the stream that computes stands
+still for it: events around each of its waits tell that."""
 
 from __future__ import annotations
 
@@ -156,7 +156,9 @@ class Operations:
             # `wait_stream` calls it too.
             self._put(torch.cuda.Stream, "wait_event", self._stream_wait(torch.cuda.Stream.wait_event))
 
-    def _replace(self, module: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    def _replace(
+        self, module: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+    ) -> None:
         function = getattr(module, name, None)
         if function is None:  # of another release of torch
             return
@@ -175,7 +177,8 @@ class Operations:
         at_group, plain = parameters.index("group"), _PLAIN_NAMES.get(name, name)
         # By the input, which is as large on every rank; gathered lists come first in some signatures.
         at_input = next(
-            (parameters.index(each) for each in ("input_tensor", "input", "tensor") if each in parameters), None
+            (parameters.index(each) for each in ("input_tensor", "input", "tensor") if each in parameters),
+            None,
         )
 
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -228,7 +231,8 @@ class Operations:
             if torch.compiler.is_compiling():
                 return cast(list[dist.Work], function(operations))
             numbers = [
-                self._begin(each.op.__name__, each.group, _size(each.tensor), peer=each.peer) for each in operations
+                self._begin(each.op.__name__, each.group, _size(each.tensor), peer=each.peer)
+                for each in operations
             ]
             self._inside.held = True
             try:
@@ -313,8 +317,8 @@ class Operations:
             self._clock.end_wait(waited)
 
     def _is_of_the_step(self) -> bool:
-        """Whether this thread's waiting is the step's: that of its own thread, and of autograd's on a GPU, which no
-        Python code has started."""
+        """Whether this thread's waiting is the step's: that of its own thread, and of autograd's on a GPU,
+        which no Python code has started."""
         thread = threading.get_ident()
         return self._reduction is None and (
             thread == self._thread or (self._clock.on_gpu and thread not in threading._active)  # type: ignore[attr-defined]
@@ -349,8 +353,9 @@ class Operations:
             self._ring.end(number)
 
     def _site(self, name: str, group: _Group, frame: FrameType) -> int:
-        """The site of an operation that `frame` asks for. To find the trainer's line is dear where it lies far out, as
-        behind fully_shard's hooks, and one step asks like the one before: the same at the same place in it is known."""
+        """The site of an operation that `frame` asks for. To find the trainer's line is dear where it lies
+        far out, as behind fully_shard's hooks, and one step asks like the one before: the same at the same
+        place in it is known."""
         number, self._num_asked = self._num_asked, self._num_asked + 1
         asked = (name, group, self._clock.phase, frame.f_code, frame.f_lineno)
         if number < len(self._asked) and self._asked[number][0] == asked:
@@ -382,8 +387,8 @@ class Operations:
             return self._sites[key]
 
     def _place(self, frame: FrameType) -> tuple[CodeType, int]:
-        """The innermost line of the trainer on the way to `frame`; where there is none (autograd's threads of a GPU),
-        that of torch itself."""
+        """The innermost line of the trainer on the way to `frame`; where there is none (autograd's threads of
+        a GPU), that of torch itself."""
         first: FrameType | None = None
         at: FrameType | None = frame
         own = self._own_code

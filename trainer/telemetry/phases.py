@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-Phase = Literal["data loading", "forward", "loss", "backward", "gradient synchronisation", "optimizer", "checkpoint"]
+Phase = Literal[
+    "data loading", "forward", "loss", "backward", "gradient synchronisation", "optimizer", "checkpoint"
+]
 PHASES: Final[tuple[Phase, ...]] = (
     "data loading", "forward", "loss", "backward", "gradient synchronisation", "optimizer", "checkpoint",
 )  # fmt: skip

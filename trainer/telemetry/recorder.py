@@ -1,13 +1,12 @@
-"""The recorder of a rank: its ring, the stacks of its threads and torch's own flight recorder, kept in the node's
-memory and published where people will look.
+"""The recorder of a rank: its ring, the stacks of its threads and torch's own flight recorder, kept in the
+node's memory and published where people will look.
 
     <output>/recorder/<attempt>/rank-NNNNN.ring      the last operations and steps (`ring.py`)
     <output>/recorder/<attempt>/rank-NNNNN.stacks    where each thread was
     <output>/recorder/<attempt>/flight_rank_N        torch's flight recorder, as its `torchfrtrace` reads it
 
-It is published when the watchdog acts, on SIGUSR2, where the attempt fails, and at its end. What a killed process left
-stays in the node's memory until the next attempt on that node publishes it.
-"""
+It is published when the watchdog acts, on SIGUSR2, where the attempt fails, and at its end. What a killed
+process left stays in the node's memory until the next attempt on that node publishes it."""
 
 from __future__ import annotations
 
@@ -67,9 +66,11 @@ class RecorderOptions:
 
 
 class Recorder:
-    """Times what this rank waits for, and keeps what it did last. Made and closed on the thread that runs the steps.
+    """Times what this rank waits for, and keeps what it did last. Made and closed on the thread that runs the
+    steps.
 
-    Where the node has no room for it, or `num_operations` is 0, nothing is kept; waiting is timed all the same."""
+    Where the node has no room for it, or `num_operations` is 0, nothing is kept; waiting is timed all the
+    same."""
 
     def __init__(self, options: RecorderOptions, clock: PhaseClock) -> None:
         self._options = options
@@ -98,8 +99,8 @@ class Recorder:
             self._ring.add_step(step, own, [waiting[phase] for phase in PHASES])
 
     def dump(self, why: str, raised: TracebackType | None = None) -> None:
-        """Publish what is recorded, with the stacks of all threads as they are; that of the steps is the one of
-        an error if it is given. From any thread; OSError where the storage fails."""
+        """Publish what is recorded, with the stacks of all threads as they are; that of the steps is the one
+        of an error if it is given. From any thread; OSError where the storage fails."""
         if self._stacks is None:
             return
         if os.fstat(self._stacks).st_size > _MOST_STACKS_BYTES:
@@ -185,8 +186,9 @@ class Recorder:
                 options.output.publish(f"{folder}/{FLIGHT}{options.rank}", _flight())
 
     def _in_time(self, publish: Callable[[], None]) -> bool:
-        """Whether it has succeeded within a few seconds: the storage may be what has failed, and must not keep a run
-        from ending. What is not published stays in the node's memory for the next attempt there."""
+        """Whether it has succeeded within a few seconds: the storage may be what has failed, and must not
+        keep a run from ending. What is not published stays in the node's memory for the next attempt
+        there."""
         done = threading.Event()
 
         def work() -> None:
@@ -231,8 +233,8 @@ def _as_faulthandler(raised: TracebackType, ring: Ring | None) -> str:
 
 
 def _flight() -> bytes:
-    """torch's flight recorder, as `torchfrtrace` reads it: gloo writes all groups there under one empty name, which
-    that program does not take."""
+    """torch's flight recorder, as `torchfrtrace` reads it: gloo writes all groups there under one empty name,
+    which that program does not take."""
     trace: dict[str, Any] = pickle.loads(cast(Any, torch._C._distributed_c10d)._dump_fr_trace())
     trace["pg_config"] = {
         group.group_name: {

@@ -1,4 +1,5 @@
-"""Where recorders lie: in the output, and until they are published in the memory of their node. No torch here."""
+"""Where recorders lie: in the output, and until they are published in the memory of their node. No torch
+here."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ def attempt_folder(attempt: int) -> str:
 
 
 def node_folder(output: Folder) -> str:
-    """Where the processes of this node keep their recorders while they run: memory, so that neither a slow file system
-    nor a failing one can stop a step."""
+    """Where the processes of this node keep their recorders while they run: memory, so that neither a slow
+    file system nor a failing one can stop a step."""
     base = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else tempfile.gettempdir()
     return os.path.join(base, f"sluice-recorder-{os.getuid()}-{content_hash(output.url.encode()).hex()[:16]}")
 
@@ -39,8 +40,8 @@ def drop_old_recorders(output: Folder, attempt: int) -> None:
 
 
 def left_over(output: Folder) -> dict[str, bytes]:
-    """Recorders of this output in this node's memory whose processes have ended or still run, by the names that they
-    have in the output."""
+    """Recorders of this output in this node's memory whose processes have ended or still run, by the names
+    that they have in the output."""
     folder = node_folder(output)
     found = {}
     with contextlib.suppress(FileNotFoundError):
@@ -57,7 +58,8 @@ def left_over(output: Folder) -> dict[str, bytes]:
 
 
 def publish_left_over(output: Folder, folder: str) -> None:
-    """Publish what killed processes have left. Ranks of a node meet here: each file is one's, by its renaming."""
+    """Publish what killed processes have left. Ranks of a node meet here: each file is one's, by its
+    renaming."""
     names = os.listdir(folder)
     held = {_published_name(name) for name in names if _lives(_pid(name))}
     for name in names:
@@ -81,7 +83,11 @@ def local_name(attempt: int, rank: int, pid: int) -> str:
 
 def _published_name(local: str) -> str | None:
     parts = local.split(".")
-    if len(parts) != 4 or not (parts[0].isdigit() and parts[2].isdigit()) or f".{parts[3]}" not in (RING, STACKS):
+    if (
+        len(parts) != 4
+        or not (parts[0].isdigit() and parts[2].isdigit())
+        or f".{parts[3]}" not in (RING, STACKS)
+    ):
         return None
     return f"{attempt_folder(int(parts[0]))}/{parts[1]}.{parts[3]}"
 

@@ -1,16 +1,16 @@
-"""The ring of a rank: its last operations and the times of its last steps, in a file of fixed size that outlives it.
+"""The ring of a rank: its last operations and the times of its last steps, in a file of fixed size that
+outlives it.
 
-The file is mapped into memory and every entry is written there at once, so what a process did last is known however it
-ended: killed, aborted by a library, or hung. No torch here.
+The file is mapped into memory and every entry is written there at once, so what a process did last is known
+however it ended: killed, aborted by a library, or hung. No torch here.
 
     header       4 KiB    a line that names the format, then one JSON object
     sites       64 KiB    JSON lines, one for each operation at a place in the program; an entry names its line
     operations  64 bytes each, of the last `num_operations`
     steps      128 bytes each, of the last `num_steps`
 
-Times are seconds of `time.perf_counter`: durations within a rank. `wall` of the header is what to add for the time of
-day.
-"""
+Times are seconds of `time.perf_counter`: durations within a rank. `wall` of the header is what to add for the
+time of day."""
 
 from __future__ import annotations
 
@@ -43,8 +43,9 @@ class RingError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingHeader:
-    """Whose ring it is. `device`: of the rank's tensors; on a GPU an operation's exit is when it was started on the
-    device. `thread`: the identity of the thread that runs the steps; `wall`: time of day less `time.perf_counter`."""
+    """Whose ring it is. `device`: of the rank's tensors; on a GPU an operation's exit is when it was started
+    on the device. `thread`: the identity of the thread that runs the steps; `wall`: time of day less
+    `time.perf_counter`."""
 
     rank: int
     world_size: int
@@ -60,8 +61,8 @@ class RingHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """An operation at a place in the program: `ranks` is the group as [first, end, stride] runs, `file` and `line`
-    where the trainer asked for it."""
+    """An operation at a place in the program: `ranks` is the group as [first, end, stride] runs, `file` and
+    `line` where the trainer asked for it."""
 
     name: str
     group: str
@@ -74,9 +75,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """An operation of a rank. `number`: among all of the rank; `group_number`: among those of its group (of messages:
-    of the same direction with the same peer). `size` in bytes, -1 where it is not known; `peer`: the other rank of a
-    message, -1 without. `exit` is None while it is under way, or where it ended in an error."""
+    """An operation of a rank. `number`: among all of the rank; `group_number`: among those of its group (of
+    messages: of the same direction with the same peer). `size` in bytes, -1 where it is not known; `peer`:
+    the other rank of a message, -1 without. `exit` is None while it is under way, or where it ended in an
+    error."""
 
     number: int
     site: Site
@@ -180,7 +182,9 @@ def read_ring(data: bytes) -> RingContent:
         header = RingHeader(**json.loads(data[len(_MAGIC) : _HEADER_BYTES].rstrip(b"\0")))
         expected = ring_bytes(header.num_operations, header.num_steps)
         if len(data) != expected:
-            raise RingError(f"the ring of rank {header.rank} has {len(data)} bytes, its header says {expected}")
+            raise RingError(
+                f"the ring of rank {header.rank} has {len(data)} bytes, its header says {expected}"
+            )
         sites = _sites(data[_HEADER_BYTES : _HEADER_BYTES + _SITES_BYTES])
     except (TypeError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RingError(f"not a ring of this release: {error}") from error
@@ -192,7 +196,8 @@ def read_ring(data: bytes) -> RingContent:
         header=header,
         operations=tuple(sorted(operations, key=lambda each: each.number)),
         steps=tuple(
-            StepTimes(step=row[1], own=row[2 : 2 + _NUM_PHASES], waiting=row[2 + _NUM_PHASES :]) for row in steps
+            StepTimes(step=row[1], own=row[2 : 2 + _NUM_PHASES], waiting=row[2 + _NUM_PHASES :])
+            for row in steps
         ),
     )
 

@@ -49,8 +49,10 @@ def describe_straggler(straggler: Straggler) -> str:
         return f"straggler no more: {who} keeps up with the others in {straggler.phase} again"
     detail = f"; {straggler.detail}" if straggler.detail else ""
     return (
-        f"straggler: {who} takes {straggler.factor:.2f} times as long as others at the same work in {straggler.phase} "
-        f"({straggler.seconds:.3f} s a step beside {straggler.usual:.3f}) since step {straggler.since_step}{detail}"
+        f"straggler: {who} takes {straggler.factor:.2f} times as long as others at the same work in"
+        f" {straggler.phase} "
+        f"({straggler.seconds:.3f} s a step beside {straggler.usual:.3f}) since step"
+        f" {straggler.since_step}{detail}"
     )
 
 
@@ -79,8 +81,14 @@ def describe(report: StepReport, steps: int) -> str:
         parts.append(f"pipeline idle {report.pipeline_idle_share:.1%}")
     if report.context_imbalance is not None:
         parts.append(f"attention's fullest rank {report.context_imbalance:.2f} of the mean")
-    if report.experts is not None and report.experts.fullest is not None and report.experts.dropped is not None:
-        parts.append(f"fullest expert {report.experts.fullest:.2f} of the mean, {report.experts.dropped:.1%} dropped")
+    if (
+        report.experts is not None
+        and report.experts.fullest is not None
+        and report.experts.dropped is not None
+    ):
+        parts.append(
+            f"fullest expert {report.experts.fullest:.2f} of the mean, {report.experts.dropped:.1%} dropped"
+        )
     if wall := sum(report.goodput.values()):
         parts.append(f"goodput {report.goodput['steps'] / wall:.1%}")
     if report.slowest is not None:
@@ -154,16 +162,22 @@ class TensorBoard:
         for each in report.stragglers:
             scalars[f"stragglers/rank {each.rank}/{each.phase}"] = each.factor
         if report.loading is not None:
-            scalars |= {f"loading/{name}": value for name, value in dataclasses.asdict(report.loading).items()}
+            scalars |= {
+                f"loading/{name}": value for name, value in dataclasses.asdict(report.loading).items()
+            }
         if report.experts is not None:
-            scalars |= {f"experts/{name}": value for name, value in dataclasses.asdict(report.experts).items()}
+            scalars |= {
+                f"experts/{name}": value for name, value in dataclasses.asdict(report.experts).items()
+            }
         for name, value in scalars.items():
             if value is not None:
                 events.add_scalar(name, value, report.step)
 
     def _open(self) -> SummaryWriter:
         if self._events is None:
-            from torch.utils.tensorboard import SummaryWriter  # a second of imports that a short run need not pay first
+            from torch.utils.tensorboard import (
+                SummaryWriter,
+            )  # a second of imports that a short run need not pay first
 
             self._threads_end = threading.excepthook
             threading.excepthook = self._at_end_of_thread

@@ -1,4 +1,5 @@
-"""The figures of one step: packed into one tensor on the device, and read by name once they are on the host."""
+"""The figures of one step: packed into one tensor on the device, and read by name once they are on the
+host."""
 
 from __future__ import annotations
 
@@ -15,10 +16,10 @@ from trainer.telemetry.timing import Figures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepFigures:
-    """A step's figures on the host. `verdict`: an index of recovery.faults.STEP_VERDICTS; `stop`: a rank was asked to
-    stop; `loss` in nats a counted label; `losses` and `counts`: of each source the sum of losses and the number of
-    counted labels; `context_imbalance`: attention's work on the fullest context parallel rank over the mean; `rows`:
-    of each row of the global batch, none where they were not asked for."""
+    """A step's figures on the host. `verdict`: an index of recovery.faults.STEP_VERDICTS; `stop`: a rank was
+    asked to stop; `loss` in nats a counted label; `losses` and `counts`: of each source the sum of losses and
+    the number of counted labels; `context_imbalance`: attention's work on the fullest context parallel rank
+    over the mean; `rows`: of each row of the global batch, none where they were not asked for."""
 
     verdict: int
     stop: bool
@@ -32,8 +33,9 @@ class StepFigures:
 
 
 class PackedFigures:
-    """A step's figures on their way to the host. Those of sources have the shape (S,), the others none; `experts` holds
-    the numbers of an ExpertLoad in its order, None without experts; `rows_2G` the losses of rows and their counts."""
+    """A step's figures on their way to the host. Those of sources have the shape (S,), the others none;
+    `experts` holds the numbers of an ExpertLoad in its order, None without experts; `rows_2G` the losses of
+    rows and their counts."""
 
     def __init__(
         self,

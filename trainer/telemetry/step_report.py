@@ -36,9 +36,10 @@ class OverRanks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertLoad:
-    """A step's routing over all layers and ranks. `fullest`: tokens of the fullest expert over the mean of its layer,
-    in the layer where that is largest; `dropped`: share of the choices for which there was no room; `entropy`: of the
-    router's shares, nats, mean over tokens and layers; the losses without their weights, likewise. None: not finite."""
+    """A step's routing over all layers and ranks. `fullest`: tokens of the fullest expert over the mean of
+    its layer, in the layer where that is largest; `dropped`: share of the choices for which there was no
+    room; `entropy`: of the router's shares, nats, mean over tokens and layers; the losses without their
+    weights, likewise. None: not finite."""
 
     fullest: float | None
     dropped: float | None
@@ -49,18 +50,19 @@ class ExpertLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """One step. Seconds, rank 0's own where `ranks` does not say otherwise; losses in nats a token; tokens are counted
-    labels. `data_wait_seconds`: from asking for the batch until it was on the device (on a GPU: what the device waited
-    for it); `ranks` compares that too, as "data wait". `loading`: of all ranks since this start. Both are there at
-    every tenth step and the last only. `own` and `waiting`: each of `phases` as rank 0's own work and what it spent in
-    collectives and messages, from asking for one until it was done; `own_ranks` compares the first over the ranks as
-    `ranks` does the whole. `stragglers`: at the end of each window of steps. `pipeline_idle_share`: of the time from
-    rank 0's first pass through a stage to its last, that in which none of its stages computes. `context_imbalance`:
-    attention's work on the fullest context parallel rank over the mean. `checkpoint_age_seconds`: since this start
-    published a checkpoint, or began. `gradient_norm_by_layer`: of a step that was skipped for its loss or gradients,
-    before clipping. `at`: when its last phase was over, or on a GPU was asked for, seconds since the epoch.
-    `evaluation_seconds`: of the held-out losses after it. `goodput`: seconds of each part of the run's wall time until
-    then, all attempts together, where ranks are compared. `health`: what was found of the machines since the report
+    """One step. Seconds, rank 0's own where `ranks` does not say otherwise; losses in nats a token; tokens
+    are counted labels. `data_wait_seconds`: from asking for the batch until it was on the device (on a GPU:
+    what the device waited for it); `ranks` compares that too, as "data wait". `loading`: of all ranks since
+    this start. Both are there at every tenth step and the last only. `own` and `waiting`: each of `phases` as
+    rank 0's own work and what it spent in collectives and messages, from asking for one until it was done;
+    `own_ranks` compares the first over the ranks as `ranks` does the whole. `stragglers`: at the end of each
+    window of steps. `pipeline_idle_share`: of the time from rank 0's first pass through a stage to its last,
+    that in which none of its stages computes. `context_imbalance`: attention's work on the fullest context
+    parallel rank over the mean. `checkpoint_age_seconds`: since this start published a checkpoint, or began.
+    `gradient_norm_by_layer`: of a step that was skipped for its loss or gradients, before clipping. `at`:
+    when its last phase was over, or on a GPU was asked for, seconds since the epoch. `evaluation_seconds`: of
+    the held-out losses after it. `goodput`: seconds of each part of the run's wall time until then, all
+    attempts together, where ranks are compared. `health`: what was found of the machines since the report
     before."""
 
     step: int
@@ -103,8 +105,8 @@ class StepReport:
 
     @property
     def slowest(self) -> tuple[str, OverRanks] | None:
-        """The phase in which one rank's own work is furthest above the mean; None where ranks were not compared or are
-        one."""
+        """The phase in which one rank's own work is furthest above the mean; None where ranks were not
+        compared or are one."""
         compared = self.own_ranks or self.ranks  # earlier releases compared whole phases, waiting included
         behind = {phase: times for phase, times in compared.items() if times.most > times.mean}
         return max(behind.items(), key=lambda item: item[1].most - item[1].mean, default=None)
@@ -135,7 +137,9 @@ class StepReport:
         if self.context_imbalance is not None:
             row["context_imbalance"] = self.context_imbalance
         if self.experts is not None:
-            row["experts"] = {name: _finite(value) for name, value in dataclasses.asdict(self.experts).items()}
+            row["experts"] = {
+                name: _finite(value) for name, value in dataclasses.asdict(self.experts).items()
+            }
         if self.skipped is not None:
             row |= {"reason": self.skipped, "sequences": [self.first_sequence, self.last_sequence]}
         if self.ranks:
@@ -143,7 +147,10 @@ class StepReport:
             row["own_ranks"] = {phase: _row(times) for phase, times in self.own_ranks.items()}
         if self.stragglers:
             row["stragglers"] = [
-                {name: _finite(value) if name == "factor" else value for name, value in straggler_row(each).items()}
+                {
+                    name: _finite(value) if name == "factor" else value
+                    for name, value in straggler_row(each).items()
+                }
                 for each in self.stragglers
             ]
         if self.loading is not None:
@@ -151,7 +158,9 @@ class StepReport:
         if self.validation_loss:
             row["validation_loss"] = {name: _finite(value) for name, value in self.validation_loss.items()}
         if self.gradient_norm_by_layer:
-            row["grad_norm_by_layer"] = {name: _finite(norm) for name, norm in self.gradient_norm_by_layer.items()}
+            row["grad_norm_by_layer"] = {
+                name: _finite(norm) for name, norm in self.gradient_norm_by_layer.items()
+            }
         if self.max_memory_bytes:
             row["max_memory_bytes"] = self.max_memory_bytes
         if self.at is not None:

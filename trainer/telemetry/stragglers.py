@@ -1,10 +1,10 @@
 """Finds ranks that are slower than others at the same work: medians of their own time over windows of steps.
 
-A rank is suspect in a phase where its median is beyond `factor` times the median of all that do the same work, beyond
-`deviations` times the median of their absolute deviations from it, and costs at least `least_share` of a step. Twice
-in a row, it is named; twice in a row not, it is let go. Mean and standard deviation would not do: of N values none is
-further than sqrt(N - 1) standard deviations from their mean, so that among 8 ranks nothing is ever beyond 3.
-"""
+A rank is suspect in a phase where its median is beyond `factor` times the median of all that do the same
+work, beyond `deviations` times the median of their absolute deviations from it, and costs at least
+`least_share` of a step. Twice in a row, it is named; twice in a row not, it is let go. Mean and standard
+deviation would not do: of N values none is further than sqrt(N - 1) standard deviations from their mean, so
+that among 8 ranks nothing is ever beyond 3."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _IN_A_ROW: Final = 2
 
 
 MORE_TO_DO: Final = ((0, "checkpoint"),)
-"""Ranks and phases that are not judged: rank 0 writes the facts of a run before each checkpoint, which is no fault of
-its node."""
+"""Ranks and phases that are not judged: rank 0 writes the facts of a run before each checkpoint, which is no
+fault of its node."""
 
 
 class StragglerLimits(Protocol):
@@ -39,8 +39,8 @@ class StragglerLimits(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A rank that was slower than others at the same work over a window: `seconds` of own time in a step, `usual` those
-    of the others."""
+    """A rank that was slower than others at the same work over a window: `seconds` of own time in a step,
+    `usual` those of the others."""
 
     rank: int
     phase: str
@@ -55,8 +55,8 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggler:
-    """A rank that is slower than others at the same work, since the window that began with `since_step`; `ended`: it
-    was, and is not any more. `detail`: what the rank itself says of it."""
+    """A rank that is slower than others at the same work, since the window that began with `since_step`;
+    `ended`: it was, and is not any more. `detail`: what the rank itself says of it."""
 
     rank: int
     node: str
@@ -76,10 +76,13 @@ class Straggler:
 
 
 def suspects(
-    medians: Sequence[Mapping[str, float]], alike: Sequence[Sequence[int]], step_seconds: float, limits: StragglerLimits
+    medians: Sequence[Mapping[str, float]],
+    alike: Sequence[Sequence[int]],
+    step_seconds: float,
+    limits: StragglerLimits,
 ) -> list[Suspect]:
-    """Who was slow over one window. `medians`: of each rank its own time in a step, by phase; `alike`: the ranks that
-    do the same work, group by group. Groups of fewer than LEAST_RANKS are not judged."""
+    """Who was slow over one window. `medians`: of each rank its own time in a step, by phase; `alike`: the
+    ranks that do the same work, group by group. Groups of fewer than LEAST_RANKS are not judged."""
     found = []
     for group in alike:
         if len(group) < LEAST_RANKS:
@@ -89,7 +92,9 @@ def suspects(
             usual = median(of_phase)
             deviation = median(abs(seconds - usual) for seconds in of_phase)
             beyond = max(
-                limits.factor * usual, usual + limits.deviations * deviation, usual + limits.least_share * step_seconds
+                limits.factor * usual,
+                usual + limits.deviations * deviation,
+                usual + limits.least_share * step_seconds,
             )
             found += [
                 Suspect(rank=rank, phase=phase, seconds=seconds, usual=usual)
@@ -100,7 +105,8 @@ def suspects(
 
 
 class StragglerDetector:
-    """Takes one window of steps after the other; the same input on every rank gives the same names on each."""
+    """Takes one window of steps after the other; the same input on every rank gives the same names on
+    each."""
 
     def __init__(
         self,
@@ -119,7 +125,9 @@ class StragglerDetector:
         self, first_step: int, medians: Sequence[Mapping[str, float]], step_seconds: float
     ) -> list[Straggler]:
         """The stragglers after a window that began with `first_step`, and those that have ended with it."""
-        found = {(one.rank, one.phase): one for one in suspects(medians, self._alike, step_seconds, self._limits)}
+        found = {
+            (one.rank, one.phase): one for one in suspects(medians, self._alike, step_seconds, self._limits)
+        }
         told = []
         for key in sorted(found.keys() | self._windows.keys()):
             if key in self._exempt:
@@ -161,9 +169,11 @@ class StepWindow:
         self._num_steps = num_steps
         self._steps: list[tuple[int, Mapping[str, float], float]] = []
 
-    def add(self, step: int, own: Mapping[str, float], seconds: float) -> tuple[int, dict[str, float], float] | None:
-        """With the window's last step: its first step, the median of each phase and that of whole steps, waiting
-        included; the next one begins anew."""
+    def add(
+        self, step: int, own: Mapping[str, float], seconds: float
+    ) -> tuple[int, dict[str, float], float] | None:
+        """With the window's last step: its first step, the median of each phase and that of whole steps,
+        waiting included; the next one begins anew."""
         self._steps.append((step, own, seconds))
         if len(self._steps) < self._num_steps:
             return None

@@ -8,8 +8,9 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """`text` says it in a sentence that names rank and host. `kind`: it computes wrongly, so nothing that it does
-    counts; it is slow; little room is left; a counter announces a failure; its weights differed from its replicas'."""
+    """`text` says it in a sentence that names rank and host. `kind`: it computes wrongly, so nothing that it
+    does counts; it is slow; little room is left; a counter announces a failure; its weights differed from its
+    replicas'."""
 
     rank: int
     kind: Literal["corrupt", "slow", "full", "sign", "odd"]

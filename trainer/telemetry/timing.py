@@ -55,9 +55,9 @@ class StepTiming:
         return totals
 
     def waiting_seconds(self) -> dict[Phase, float]:
-        """Of each phase what this rank spent in collectives and messages, from asking for one until it was done: the
-        wait for slower ranks, and the exchange itself. The rest of the phase is its own work. On a GPU: how long the
-        stream that computes stood still for them."""
+        """Of each phase what this rank spent in collectives and messages, from asking for one until it was
+        done: the wait for slower ranks, and the exchange itself. The rest of the phase is its own work. On a
+        GPU: how long the stream that computes stood still for them."""
         self._wait()
         totals: dict[Phase, float] = dict.fromkeys(PHASES, 0.0)
         for phase, begin, end in self._waits:
@@ -70,9 +70,9 @@ class StepTiming:
         return _between(self._marks[0][1], self._data_came)
 
     def pipeline_idle_share(self) -> float | None:
-        """From the begin of this rank's first pass through a stage to the end of its last: the share in which none ran.
-        None without a pipeline. Rank 0 begins first and ends last, so its share is that of the bubble, and of what its
-        messages and slower stages make it wait besides."""
+        """From the begin of this rank's first pass through a stage to the end of its last: the share in which
+        none ran. None without a pipeline. Rank 0 begins first and ends last, so its share is that of the
+        bubble, and of what its messages and slower stages make it wait besides."""
         if not self._passes:
             return None
         self._wait()
@@ -95,8 +95,8 @@ def _between(begin: Any, end: Any) -> float:
 
 
 class PhaseClock:
-    """Notes when each phase begins: by events in the device's stream on a GPU (so a phase is what the device spent,
-    waiting included), by the processor's clock elsewhere."""
+    """Notes when each phase begins: by events in the device's stream on a GPU (so a phase is what the device
+    spent, waiting included), by the processor's clock elsewhere."""
 
     def __init__(self, device: torch.device, watcher: Callable[[str], None] | None = None) -> None:
         self._device, self.on_gpu = device, device.type == "cuda"
@@ -134,8 +134,8 @@ class PhaseClock:
             self._waits.append((self.phase, begin, self.now()))
 
     def computes_on(self, stream: torch.cuda.Stream | None = None) -> bool:
-        """Whether this stream of a GPU, or the one that this thread works on, is the one that computes: what waits on
-        another, as fully_shard's own, keeps no step from going on."""
+        """Whether this stream of a GPU, or the one that this thread works on, is the one that computes: what
+        waits on another, as fully_shard's own, keeps no step from going on."""
         return (stream or torch.cuda.current_stream(self._device)) == self._computing
 
     @contextmanager
@@ -159,7 +159,8 @@ class PhaseClock:
         return StepTiming(marks, self._data_came, self.now(), passes, waits)
 
     def now(self) -> Any:
-        """A mark of this instant: an event in the stream that computes on a GPU, else the processor's clock."""
+        """A mark of this instant: an event in the stream that computes on a GPU, else the processor's
+        clock."""
         if not self.on_gpu:
             return time.perf_counter()
         return _event(timed=True, stream=self._computing)

@@ -4,12 +4,12 @@
   sluice classifier evaluate toxic.bin --label toxic --against labelled.jsonl --precision 0.9 --json
   sluice classifier evaluate toxic.bin --label toxic --against rows.jsonl --field comment --truth is_toxic
 
-MODEL is what a [[classifier]] names: a supervised fastText model, or the folder of a transformers encoder. Each line of
-the file is an object with a `text`, its `label` (the label's name, a list of names, or true and false), and a
-`language` where it has one. Printed are precision and recall by threshold, with Wilson's intervals, and by language;
-and the threshold of most recall whose precision reaches the wanted one: `wanted` by the share itself, `sure` by the
-lower end of its interval. A threshold lies between two scores, so that it serves either side of `reject`.
-"""
+MODEL is what a [[classifier]] names: a supervised fastText model, or the folder of a transformers encoder.
+Each line of the file is an object with a `text`, its `label` (the label's name, a list of names, or true and
+false), and a `language` where it has one. Printed are precision and recall by threshold, with Wilson's
+intervals, and by language; and the threshold of most recall whose precision reaches the wanted one: `wanted`
+by the share itself, `sure` by the lower end of its interval. A threshold lies between two scores, so that it
+serves either side of `reject`."""
 
 from __future__ import annotations
 
@@ -33,17 +33,33 @@ _SHOWN: Final = 15
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     evaluate = add_action(actions, "evaluate", "precision and recall on labelled texts", __doc__)
-    evaluate.add_argument("model", metavar="MODEL", help="a fastText model, or the folder of a transformers encoder")
-    evaluate.add_argument("--against", required=True, metavar="FILE.jsonl", help="the labelled texts, an object a line")
-    evaluate.add_argument("--label", required=True, help="the label whose score is looked at")
-    evaluate.add_argument("--field", default="text", metavar="KEY", help="the key of the text (text)")
-    evaluate.add_argument("--truth", default="label", metavar="KEY", help="the key of a text's labels (label)")
-    evaluate.add_argument("--language-field", default="language", metavar="KEY", help="its language's (language)")
     evaluate.add_argument(
-        "--precision", type=_share, default=0.95, metavar="X", help="the precision that a threshold shall keep (0.95)"
+        "model", metavar="MODEL", help="a fastText model, or the folder of a transformers encoder"
     )
     evaluate.add_argument(
-        "--confidence", type=_share, default=0.95, metavar="X", help="of the intervals: the share that hold (0.95)"
+        "--against", required=True, metavar="FILE.jsonl", help="the labelled texts, an object a line"
+    )
+    evaluate.add_argument("--label", required=True, help="the label whose score is looked at")
+    evaluate.add_argument("--field", default="text", metavar="KEY", help="the key of the text (text)")
+    evaluate.add_argument(
+        "--truth", default="label", metavar="KEY", help="the key of a text's labels (label)"
+    )
+    evaluate.add_argument(
+        "--language-field", default="language", metavar="KEY", help="its language's (language)"
+    )
+    evaluate.add_argument(
+        "--precision",
+        type=_share,
+        default=0.95,
+        metavar="X",
+        help="the precision that a threshold shall keep (0.95)",
+    )
+    evaluate.add_argument(
+        "--confidence",
+        type=_share,
+        default=0.95,
+        metavar="X",
+        help="of the intervals: the share that hold (0.95)",
     )
     add_json(evaluate)
 
@@ -64,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
     label = options.label.removeprefix("__label__")
     fields = {"text": options.field, "label": options.truth, "language": options.language_field}
     if len(set(fields.values())) < len(fields):
-        raise RecipeError(f"--field, --truth and --language-field name {fields}: expected three different keys")
+        raise RecipeError(
+            f"--field, --truth and --language-field name {fields}: expected three different keys"
+        )
     texts = read_labelled(options.against, label, fields)
     found = evaluation(scores_of(texts, options.model, label), label, options.precision, options.confidence)
     if options.json:

@@ -1,4 +1,5 @@
-"""Every step and rule on one page: what each measured, its threshold and verdict, and the text before and after.
+"""Every step and rule on one page: what each measured, its threshold and verdict, and the text before and
+after.
 
   sluice explain recipes/crawl.toml --file page.html
   sluice explain recipes/crawl.toml --text note.txt
@@ -9,9 +10,8 @@
   sluice explain OUT --url https://…          by URL, in any spelling that is normalised to the same
   sluice explain OUT --doc 0123… --set quality.min_words=30     as it would be with another threshold
 
-Steps run on past a rejection, so that a threshold can be tuned without a run. With OUT the recipe that the output keeps
-is used, and what its lineage has of the document, duplicates too, stands below.
-"""
+Steps run on past a rejection, so that a threshold can be tuned without a run. With OUT the recipe that the
+output keeps is used, and what its lineage has of the document, duplicates too, stands below."""
 
 from __future__ import annotations
 
@@ -34,21 +34,31 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "the steps; its first source's are used, or those of --source. Or OUT, a finished run's output")
-    parser.add_argument("--source", metavar="NAME", help="whose steps (the first source's; with OUT the document's)")
+    add_recipe(
+        parser,
+        "the steps; its first source's are used, or those of --source. Or OUT, a finished run's output",
+    )
+    parser.add_argument(
+        "--source", metavar="NAME", help="whose steps (the first source's; with OUT the document's)"
+    )
     way = parser.add_mutually_exclusive_group()
     way.add_argument(
-        "--file", metavar="FILE", help="an HTML page on disk; or with --offset JSON lines, with --row a Parquet file"
+        "--file",
+        metavar="FILE",
+        help="an HTML page on disk; or with --offset JSON lines, with --row a Parquet file",
     )
     way.add_argument("--text", metavar="FILE", help="a plain text on disk, the whole file")
     way.add_argument(
-        "--warc", metavar="FILE", help="a crawl file, on disk or s3://; with --offset. With OUT: where it lies now"
+        "--warc",
+        metavar="FILE",
+        help="a crawl file, on disk or s3://; with --offset. With OUT: where it lies now",
     )
     parser.add_argument(
         "--offset",
         type=count,
         metavar="N",
-        help="byte offset of the record's member, or of a line of JSON lines (of what it unfolds to where compressed)",
+        help="byte offset of the record's member, or of a line of JSON lines (of what it unfolds to where"
+        " compressed)",
     )
     parser.add_argument("--row", type=count, metavar="N", help="a row of a Parquet file, from 0")
     parser.add_argument(
@@ -102,14 +112,17 @@ def _named(options: argparse.Namespace) -> Named:
         )
     if option is None:
         raise RecipeError(
-            "expected --file HTML, --text FILE, --file JSONL --offset N, --file PARQUET --row N or --warc FILE"
+            "expected --file HTML, --text FILE, --file JSONL --offset N, --file PARQUET --row N or --warc"
+            " FILE"
             " --offset N; or OUT with --doc ID or --url URL"
         )
     has_place = options.offset is not None or options.row is not None
     if options.offset is not None and options.row is not None:
         raise RecipeError("--offset names a byte and --row a row of a Parquet file: expected one of them")
     if options.url is not None and (option == "--warc" or has_place):
-        raise RecipeError("--url goes with a --file of HTML and with --text: a record or row has a URL of its own")
+        raise RecipeError(
+            "--url goes with a --file of HTML and with --text: a record or row has a URL of its own"
+        )
     if has_place and option == "--text":
         raise RecipeError("--offset and --row go with --warc and --file: a --text is read as a whole")
     if options.element is not None and not has_place:
@@ -140,7 +153,8 @@ def _explain_recorded(options: argparse.Namespace) -> int:
     places = (options.file, options.text, options.offset, options.row, options.element)
     if any(place is not None for place in places):
         raise RecipeError(
-            "--file, --text, --offset, --row and --element go with a RECIPE: with OUT the document's place is known"
+            "--file, --text, --offset, --row and --element go with a RECIPE: with OUT the document's place is"
+            " known"
         )
     out = Folder(options.recipe)
     check_finished(out)

@@ -1,4 +1,5 @@
-"""Recipes, documented by themselves: every key, a file to start from, what is wrong with a file, and what differs.
+"""Recipes, documented by themselves: every key, a file to start from, what is wrong with a file, and what
+differs.
 
   sluice recipe keys                          every key of the data and the training recipe
   sluice recipe keys quality.max              those that begin so, with default, unit and source
@@ -11,10 +12,10 @@
   sluice recipe schema data --to data.json    its JSON Schema; with `#:schema ./data.json` as the first line of a recipe
                                               editors complete and check it (Taplo, Even Better TOML)
 
-A check looks at keys, values and what they must hold together; it opens neither inputs nor the files that a recipe
-names, which `sluice run` and `sluice train` do before they start Ray. For `diff`, a finished output stands for the
-recipe that it keeps; sources, classifiers and steps in another order are a difference, for they make another run.
-"""
+A check looks at keys, values and what they must hold together; it opens neither inputs nor the files that a
+recipe names, which `sluice run` and `sluice train` do before they start Ray. For `diff`, a finished output
+stands for the recipe that it keeps; sources, classifiers and steps in another order are a difference, for
+they make another run."""
 
 from __future__ import annotations
 
@@ -41,14 +42,17 @@ KINDS = (*NAMED, "text", "train", "mix")
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     keys = add_action(actions, "keys", "the keys, their types, defaults and meaning", __doc__)
-    keys.add_argument("prefix", nargs="?", default="", metavar="PREFIX", help="only those that begin so, as in dedup")
+    keys.add_argument(
+        "prefix", nargs="?", default="", metavar="PREFIX", help="only those that begin so, as in dedup"
+    )
     keys.add_argument("--markdown", action="store_true", help="write the page docs/recipe.md instead")
     new = add_action(actions, "new", "a commented recipe that runs", __doc__)
     new.add_argument(
         "kind",
         choices=KINDS,
         metavar="KIND",
-        help="fineweb, fineweb2, dclm, dolma3: pages of a crawl as these recipes make them; code: source files; text:"
+        help="fineweb, fineweb2, dclm, dolma3: pages of a crawl as these recipes make them; code: source"
+        " files; text:"
         " JSONL or Parquet rows; train: a training run; mix: an ablation of mixing weights",
     )
     new.add_argument("--to", metavar="FILE", help="where to write it (stdout); a file that is there stays")
@@ -59,17 +63,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     diff = add_action(actions, "diff", "the values in which two recipes differ", __doc__)
     diff.add_argument("a", metavar="A", help="a .toml file, or the folder of a finished run's output")
     diff.add_argument("b", metavar="B", nargs="?", help="another one")
-    diff.add_argument("--against", choices=NAMED, metavar="NAME", help=f"a published recipe: {', '.join(NAMED)}")
+    diff.add_argument(
+        "--against", choices=NAMED, metavar="NAME", help=f"a published recipe: {', '.join(NAMED)}"
+    )
     schema = add_action(actions, "schema", "the JSON Schema of a recipe, for editors", __doc__)
     schema.add_argument(
         "kind",
         nargs="?",
         choices=("data", "train"),
         metavar="KIND",
-        help="data (with [[source]]) or train (with [train]); left out: a schema of either, which is more than editors"
+        help="data (with [[source]]) or train (with [train]); left out: a schema of either, which is more"
+        " than editors"
         " complete by",
     )
-    schema.add_argument("--to", metavar="FILE", help="where to write it (stdout); a file that is there is replaced")
+    schema.add_argument(
+        "--to", metavar="FILE", help="where to write it (stdout); a file that is there is replaced"
+    )
     for action in (keys, new, check, diff, schema):
         add_json(action)
 
@@ -133,7 +142,9 @@ def _new(options: argparse.Namespace) -> int:
             with open(options.to, "x", encoding="utf-8") as file:
                 file.write(text)
         except FileExistsError as error:
-            raise RecipeError(f"--to {options.to}: the file is there already and stays: name another one") from error
+            raise RecipeError(
+                f"--to {options.to}: the file is there already and stays: name another one"
+            ) from error
     if options.json:
         print_json({"kind": options.kind, "file": options.to, "text": text})
     elif options.to is None:
@@ -178,10 +189,14 @@ def _diff(options: argparse.Namespace) -> int:
         return _diff_against(options)
     (kind_a, a), (kind_b, b) = open_recipe(options.a), open_recipe(options.b)
     if kind_a != kind_b:
-        raise RecipeError(f"{options.a} is a {kind_a} recipe and {options.b} a {kind_b} recipe: give two of a kind")
+        raise RecipeError(
+            f"{options.a} is a {kind_a} recipe and {options.b} a {kind_b} recipe: give two of a kind"
+        )
     found = differences(a, b)
     if options.json:
-        print_json({"a": options.a, "b": options.b, "differences": [asdict(difference) for difference in found]})
+        print_json(
+            {"a": options.a, "b": options.b, "differences": [asdict(difference) for difference in found]}
+        )
         return 0
     for difference in found:
         print(visible(_shown(difference)))
@@ -208,7 +223,10 @@ def _diff_against(options: argparse.Namespace) -> int:
     changed, published = changes_of(options.against, recipe), PUBLISHED[options.against]
     departures = [step for step in published.steps if step.here != "same"]
     if options.json:
-        told = {"differences": [asdict(each) for each in changed], "departures": [asdict(each) for each in departures]}
+        told = {
+            "differences": [asdict(each) for each in changed],
+            "departures": [asdict(each) for each in departures],
+        }
         print_json({"file": options.a, "against": options.against, **told})
         return 0
     print(visible(f"{options.a} beside `sluice recipe new {options.against}`:"))
@@ -229,7 +247,9 @@ def _schema(options: argparse.Namespace) -> int:
 
     schema = recipe_schema(options.kind)
     if options.to is None:
-        sys.stdout.write(json.dumps(schema, indent=2, ensure_ascii=not speaks_unicode(sys.stdout.encoding)) + "\n")
+        sys.stdout.write(
+            json.dumps(schema, indent=2, ensure_ascii=not speaks_unicode(sys.stdout.encoding)) + "\n"
+        )
         return 0
     try:
         Path(options.to).write_text(json.dumps(schema, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -238,5 +258,7 @@ def _schema(options: argparse.Namespace) -> int:
     if options.json:
         print_json({"kind": options.kind, "file": options.to})
     else:
-        print(f"Wrote {options.to}. As the first line of a recipe beside it: #:schema ./{Path(options.to).name}")
+        print(
+            f"Wrote {options.to}. As the first line of a recipe beside it: #:schema ./{Path(options.to).name}"
+        )
     return 0

@@ -1,19 +1,23 @@
 """The data pipeline of a recipe: crawl files in, token shards and their lineage out.
 
-Resumable: after a crash, a kill or Ctrl-C the same call continues and repeats no finished unit. Once a document is
-read, a changed recipe or changed inputs are refused (exit 2) naming what differs; [ray] may differ.
+Resumable: after a crash, a kill or Ctrl-C the same call continues and repeats no finished unit. Once a
+document is read, a changed recipe or changed inputs are refused (exit 2) naming what differs; [ray] may
+differ.
 
-Credentials in the URLs of a recipe (user:password@, presigned parameters, tokens) are used and recorded nowhere: not in
-the output, its lineage, a log or a message. They may come from variables named SLUICE_SECRET_…, before @ or behind ?:
+Credentials in the URLs of a recipe (user:password@, presigned parameters, tokens) are used and recorded
+nowhere: not in the output, its lineage, a log or a message. They may come from variables named
+SLUICE_SECRET_…, before @ or behind ?:
   inputs = ["https://${SLUICE_SECRET_LOGIN}@host/a.warc.gz", "https://host/b.warc.gz?${SLUICE_SECRET_SIGNED}"]
 A URL that was signed anew is the same input. Keys of object stores come from the usual AWS_* variables only.
 
-A record that cannot be read is a row of `unreadable`; a document on which a step raises is turned down by the rule
-<step>.error. The run goes on, says what was raised and where, and lists it in the report with the traceback. It ends
-(exit 1) where such records are more than limits.max_bad_records, and where nothing was kept: it says why.
+A record that cannot be read is a row of `unreadable`; a document on which a step raises is turned down by the
+rule <step>.error. The run goes on, says what was raised and where, and lists it in the report with the
+traceback. It ends (exit 1) where such records are more than limits.max_bad_records, and where nothing was
+kept: it says why.
 
-With --from OUT the input is the texts that an earlier run kept after parse (run.keep_text = true): steps that are as
-they were there are not run again, and the bytes are those of a run from the inputs. What was purged from OUT stays out.
+With --from OUT the input is the texts that an earlier run kept after parse (run.keep_text = true): steps that
+are as they were there are not run again, and the bytes are those of a run from the inputs. What was purged
+from OUT stays out.
 
   sluice run recipes/crawl.toml
   sluice run recipes/crawl.toml --set run.output=s3://bucket/out --set 'source.0.limit=2'
@@ -42,14 +46,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="stop at the first record on which a reader or step raises, with the traceback (damaged input raises"
+        help="stop at the first record on which a reader or step raises, with the traceback (damaged input"
+        " raises"
         " nothing: see limits.max_bad_records)",
     )
     parser.add_argument(
         "--from",
         dest="from_output",
         metavar="OUT",
-        help="start from the texts that this finished output keeps (run.keep_text), without reading an input or parsing"
+        help="start from the texts that this finished output keeps (run.keep_text), without reading an input"
+        " or parsing"
         " a page again",
     )
     parser.add_argument(
@@ -57,7 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         dest="num_documents",
         type=count,
         metavar="N",
-        help="a trial: the first N documents of each input file (source.limit_documents), into an output of its own,"
+        help="a trial: the first N documents of each input file (source.limit_documents), into an output of"
+        " its own,"
         " run.output with -try behind it; an earlier trial with other settings makes room",
     )
     add_json(parser)
@@ -67,7 +74,9 @@ def engine_name(ray: RayTable) -> str:
     """What carries the units out, in words."""
     if ray.in_process:
         return f'this process, one unit at a time, without Ray (ray.address = "{ray.address}")'
-    return "a Ray of its own" if ray.address == "local" else f'the Ray cluster at ray.address = "{ray.address}"'
+    return (
+        "a Ray of its own" if ray.address == "local" else f'the Ray cluster at ray.address = "{ray.address}"'
+    )
 
 
 def _checked_trial(options: argparse.Namespace) -> int:

@@ -1,9 +1,11 @@
-"""What other thresholds would have kept, lost and gained, from the ledger of a finished run; no output is made.
+"""What other thresholds would have kept, lost and gained, from the ledger of a finished run; no output is
+made.
 
-The run must have been made with quality.ledger = "all", which keeps what every rule measured. Thresholds of [quality]
-and its no_table, language.keep and min_score, a classifier's threshold and decontaminate.ratio can be judged again;
-another change is refused by name. Open documents were turned down, pass what the ledger has of them, and have steps
-before them that never saw them. Duplicates are not looked at: the figures are of documents that survive the filters.
+The run must have been made with quality.ledger = "all", which keeps what every rule measured. Thresholds of
+[quality] and its no_table, language.keep and min_score, a classifier's threshold and decontaminate.ratio can
+be judged again; another change is refused by name. Open documents were turned down, pass what the ledger has
+of them, and have steps before them that never saw them. Duplicates are not looked at: the figures are of
+documents that survive the filters.
 
   sluice tune --from OUT --set quality.min_words=80                OUT's own recipe, with another threshold
   sluice tune recipes/crawl.toml --from OUT --set quality.min_words=80
@@ -38,7 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--from", dest="out", required=True, metavar="OUT", help="a finished output with the whole ledger"
     )
     add_set(parser, "one key of every recipe, as in --set quality.min_words=80")
-    parser.add_argument("--examples", type=count, default=5, metavar="N", help="documents shown of each outcome (5)")
+    parser.add_argument(
+        "--examples", type=count, default=5, metavar="N", help="documents shown of each outcome (5)"
+    )
     add_json(parser)
 
 
@@ -97,4 +101,7 @@ def _print_answer(answer: Tuned) -> None:
         value = "" if example.value is None else f" {example.value:g}"
         against = "" if example.threshold is None else f" against {example.threshold:g}"
         was = "by" if example.outcome == "lost" else "was turned down by"
-        print(f"  {example.outcome:<6} {example.doc_id} {was} {by}{value}{against}  {visible(example.url or '')}")
+        print(
+            f"  {example.outcome:<6} {example.doc_id} {was} {by}{value}{against} "
+            f" {visible(example.url or '')}"
+        )

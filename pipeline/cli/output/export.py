@@ -1,24 +1,23 @@
 """A corpus for other tools, or a checkpoint for the Llama ecosystem: the folder tells which.
 
-A folder with index.json is the output of a data run: its deduplicated, kept documents are exported, and --format says
-how. A folder with model.json is that of a training run: a checkpoint is exported, as safetensors with config.json and
-the tokenizer.
+A folder with index.json is the output of a data run: its deduplicated, kept documents are exported, and
+--format says how. A folder with model.json is that of a training run: a checkpoint is exported, as
+safetensors with config.json and the tokenizer.
 
 sluice export OUT --format megatron --to DIR              .bin and .idx: `--data-path DIR/web/00000` in Megatron-LM
 sluice export OUT --format hf --to DIR --split train=0.99,test=0.01
 sluice export OUT --format jsonl --to DIR --name texts    DIR may be on disk, s3://, gs:// or az://
 
-The export is recorded in the lineage of OUT (view `exports`): a purge of OUT cleans it too, and sluice verify checks
-it. The same call after a kill continues; after a purge it writes again what the purge changed. The bytes depend on OUT
-and on the options here, not on the number of processors.
+The export is recorded in the lineage of OUT (view `exports`): a purge of OUT cleans it too, and sluice verify
+checks it. The same call after a kill continues; after a purge it writes again what the purge changed. The
+bytes depend on OUT and on the options here, not on the number of processors.
 
 sluice export RUN_OUTPUT --to DIR             the newest checkpoint
 sluice export RUN_OUTPUT --step 200 --to DIR
 sluice export RUN_OUTPUT --tokenizer my.tiktoken --to DIR
 
-A run knows a tokenizer that is a file by its name and hash only: --tokenizer says where the file lies. Without it the
-weights are exported alone.
-"""
+A run knows a tokenizer that is a file by its name and hash only: --tokenizer says where the file lies.
+Without it the weights are exported alone."""
 
 from __future__ import annotations
 
@@ -38,7 +37,18 @@ from pipeline.terminal import visible
 if TYPE_CHECKING:
     from lineage.store.rows import ExportRow
 
-_OF_CORPORA = ("format", "source", "split", "name", "dtype", "tokens", "file_documents", "copy", "num_cpus", "address")
+_OF_CORPORA = (
+    "format",
+    "source",
+    "split",
+    "name",
+    "dtype",
+    "tokens",
+    "file_documents",
+    "copy",
+    "num_cpus",
+    "address",
+)
 _OF_CHECKPOINTS = ("step", "tokenizer")
 
 
@@ -46,9 +56,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     from pipeline.export.formats.names import FORMAT_NAMES
     from pipeline.export.request import DTYPES
 
-    parser.add_argument("out", metavar="OUT|RUN_OUTPUT", help="the output of a data run, or of a training run")
     parser.add_argument(
-        "--to", required=True, metavar="DIR", help="the folder to write; for a corpus also s3://, gs://, az://"
+        "out", metavar="OUT|RUN_OUTPUT", help="the output of a data run, or of a training run"
+    )
+    parser.add_argument(
+        "--to",
+        required=True,
+        metavar="DIR",
+        help="the folder to write; for a corpus also s3://, gs://, az://",
     )
     add_json(parser)
     corpus = parser.add_argument_group("of a corpus")
@@ -87,7 +102,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     corpus.add_argument("--num-cpus", type=count, metavar="N", help="processors to use (all)")
     corpus.add_argument(
-        "--address", help='of a Ray cluster: "auto" or "host:port"; "none": without Ray, in this process (a local Ray)'
+        "--address",
+        help='of a Ray cluster: "auto" or "host:port"; "none": without Ray, in this process (a local Ray)',
     )
     checkpoint = parser.add_argument_group("of a checkpoint")
     checkpoint.add_argument("--step", type=int, metavar="T", help="the checkpoint of T steps (the newest)")
@@ -123,7 +139,9 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
             f" one of {', '.join(FORMAT_NAMES)}"
         )
     if not out.exists(INDEX_FILE) and out.exists("model.json"):
-        raise RecipeError(f"--format: {options.out} is the output of a training run, whose checkpoints have one format")
+        raise RecipeError(
+            f"--format: {options.out} is the output of a training run, whose checkpoints have one format"
+        )
     _refuse(options, _OF_CHECKPOINTS, f"{options.out} is the output of a data run")
     if options.file_documents == 0 or options.num_cpus == 0:
         raise RecipeError("--file-documents and --num-cpus: expected at least 1")
@@ -161,7 +179,8 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
     was = "is there already" if done.was_done else "done"
     print(
         visible(
-            f"Export {row.name} ({row.format}) {was}: {row.num_documents:,} documents{tokens} in {row.num_files:,}"
+            f"Export {row.name} ({row.format}) {was}: {row.num_documents:,} documents{tokens} in"
+            f" {row.num_files:,}"
             f" files, {row.bytes:,} bytes, at {row.place}"
         )
     )
@@ -176,7 +195,8 @@ def how_to_read(row: ExportRow, tokenizer: TokenizerIdentity) -> Iterator[str]:
 
     if row.num_tokens:
         yield (
-            f"Its tokens are those of {tokenizer.name}: {tokenizer.vocab_size:,} ids, of which {tokenizer.eot_id} ends"
+            f"Its tokens are those of {tokenizer.name}: {tokenizer.vocab_size:,} ids, of which"
+            f" {tokenizer.eot_id} ends"
             " a document."
         )
     if to_load := FORMATS[row.format].to_load:
@@ -189,7 +209,8 @@ def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
     check_outside("--to", options.to)
     if not output.exists("model.json"):
         raise RecipeError(
-            f"{options.out} holds neither {INDEX_FILE} (the output of a finished data run; the same `sluice run`"
+            f"{options.out} holds neither {INDEX_FILE} (the output of a finished data run; the same `sluice"
+            f" run`"
             " continues one that is not) nor model.json (the output of a training run)"
         )
     files = tokenizer_files(read_card(output).tokenizer, options.tokenizer)
@@ -206,8 +227,8 @@ def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
 
 
 def tokenizer_files(named: TokenizerIdentity, given: str | None) -> dict[str, bytes]:
-    """The tokenizer's file as it is exported: the one of that name or, if given, the one at `given`; none where the
-    name leads nowhere, or to another tokenizer. RecipeError where `given` is another tokenizer."""
+    """The tokenizer's file as it is exported: the one of that name or, if given, the one at `given`; none
+    where the name leads nowhere, or to another tokenizer. RecipeError where `given` is another tokenizer."""
     from stages.tokens.tokenizer import Tokenizer, load_recorded
 
     tokenizer: Tokenizer | None = None
@@ -219,6 +240,11 @@ def tokenizer_files(named: TokenizerIdentity, given: str | None) -> dict[str, by
     if tokenizer is not None:
         return tokenizer.files()
     if given is not None:
-        raise RecipeError(f"--tokenizer {given}: another tokenizer than {named.name}, with which the data was made")
-    print(f"without the tokenizer: {named.name} is not here; --tokenizer says where its file lies", file=sys.stderr)
+        raise RecipeError(
+            f"--tokenizer {given}: another tokenizer than {named.name}, with which the data was made"
+        )
+    print(
+        f"without the tokenizer: {named.name} is not here; --tokenizer says where its file lies",
+        file=sys.stderr,
+    )
     return {}

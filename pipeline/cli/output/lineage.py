@@ -6,11 +6,10 @@
   sluice lineage OUT --serve                           the page of OUT, as by `sluice page`, which has more to say of it
   sluice lineage OUT --version 1 --serve               as it was then; purges are prepared without --version
 
-views: documents, edits, findings, placements, steps, step_rules, inputs, unreadable, purges, purged, training_runs,
-training_segments, cache_sweeps, exports, reused_steps. `SELECT * FROM documents LIMIT 1` shows a view's columns.
-The columns at, by (of purges, exports, cache_sweeps) and offset (of unreadable) have names that SQL reserves: write
-"at" and so on in double quotes, or the view before the name, as in purges.at.
-"""
+views: documents, edits, findings, placements, steps, step_rules, inputs, unreadable, purges, purged,
+training_runs, training_segments, cache_sweeps, exports, reused_steps. `SELECT * FROM documents LIMIT 1` shows
+a view's columns. The columns at, by (of purges, exports, cache_sweeps) and offset (of unreadable) have names
+that SQL reserves: write "at" and so on in double quotes, or the view before the name, as in purges.at."""
 
 from __future__ import annotations
 
@@ -35,14 +34,20 @@ _SHOWN_ROWS = 200
 _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 _RESERVED: Final = {"at": "purges", "by": "purges", "offset": "unreadable"}
 """Columns whose names DuckDB reserves, each with a view that has it."""
-_BARE: Final = re.compile(rf"(?<![.\w])(?<!order )(?<!group )(?<!partition )({'|'.join(_RESERVED)})(?!\w| ?\d)")
+_BARE: Final = re.compile(
+    rf"(?<![.\w])(?<!order )(?<!group )(?<!partition )({'|'.join(_RESERVED)})(?!\w| ?\d)"
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
     parser.add_argument("sql", metavar="SELECT", nargs="?", help="one SELECT over the views")
-    parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
-    parser.add_argument("--serve", action="store_true", help="serve the page on loopback and print its address")
+    parser.add_argument(
+        "--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)"
+    )
+    parser.add_argument(
+        "--serve", action="store_true", help="serve the page on loopback and print its address"
+    )
     add_serving(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--csv", action="store_true", help="print CSV, its values exact")
@@ -79,8 +84,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _hint(sql: str, error: str) -> str:
-    """What to write in place of a column's name that DuckDB reserves: its message points behind it, and names another
-    word."""
+    """What to write in place of a column's name that DuckDB reserves: its message points behind it, and names
+    another word."""
     found = _BARE.search(" ".join(_QUOTED.sub("", sql).lower().split()))
     if found is None or "syntax error" not in error:
         return ""
@@ -90,11 +95,14 @@ def _hint(sql: str, error: str) -> str:
 
 
 def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]], *, safe: bool) -> None:
-    """In UTF-8 for a file or a pipe, and exact but for what `safe` changes; on a terminal as the terminal may be given
-    it."""
+    """In UTF-8 for a file or a pipe, and exact but for what `safe` changes; on a terminal as the terminal may
+    be given it."""
     if safe:
         columns = tuple(map(without_formula, columns))
-        rows = [tuple(without_formula(value) if isinstance(value, str) else value for value in row) for row in rows]
+        rows = [
+            tuple(without_formula(value) if isinstance(value, str) else value for value in row)
+            for row in rows
+        ]
     if sys.stdout.isatty():
         rows = [tuple(visible(value) if isinstance(value, str) else value for value in row) for row in rows]
     elif isinstance(sys.stdout, io.TextIOWrapper):
@@ -105,7 +113,8 @@ def _print_csv(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]], *, 
 
 
 def _print_table(columns: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> None:
-    """Aligned columns, a row a line: a pipe can cut. On a terminal that is too narrow for that, a field a line."""
+    """Aligned columns, a row a line: a pipe can cut. On a terminal that is too narrow for that, a field a
+    line."""
     shown = [["" if value is None else _one_line(value) for value in row] for row in rows[:_SHOWN_ROWS]]
     numeric = [
         all(isinstance(row[i], (int, float)) or row[i] is None for row in rows[:_SHOWN_ROWS])

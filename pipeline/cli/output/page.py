@@ -1,4 +1,5 @@
-"""The lineage page of one or several outputs, on loopback: read a document, see its way, purge with open eyes.
+"""The lineage page of one or several outputs, on loopback: read a document, see its way, purge with open
+eyes.
 
   sluice page OUT                                    prints an address; Ctrl-C ends it
   sluice page OUT OUT2 OUT3                          several outputs, and what they share; also of runs at work
@@ -7,16 +8,16 @@
   sluice page OUT --read-only                        nothing is purged from here
   sluice page OUT --public-url https://data.example.org/lineage/ --port 8400 --token-file FILE     behind a proxy
 
-It is opened with the token of the printed address, once; then a link to any place of it opens, also one out of a
-ticket. Whoever opens such a link without it is asked for the token. --token-file names a file with the token that only
-its owner may read; it is made where there is none, and the path of the page then hangs on it alone.
+It is opened with the token of the printed address, once; then a link to any place of it opens, also one out
+of a ticket. Whoever opens such a link without it is asked for the token. --token-file names a file with the
+token that only its owner may read; it is made where there is none, and the path of the page then hangs on it
+alone.
 
-Behind a proxy: the page itself stays on loopback. --public-url says where the proxy serves it, path included, and the
-proxy hands that path on as it is. It keeps the Host header, or sends it as X-Forwarded-Host; where it sends
-X-Forwarded-Proto, that is the scheme of the URL. Any other host is refused.
-What the page keeps (basket, saved queries, who looked at personal data) lies in $XDG_STATE_HOME/sluice/page, else in
-~/.local/state/sluice/page, and never in an output.
-"""
+Behind a proxy: the page itself stays on loopback. --public-url says where the proxy serves it, path included,
+and the proxy hands that path on as it is. It keeps the Host header, or sends it as X-Forwarded-Host; where it
+sends X-Forwarded-Proto, that is the scheme of the URL. Any other host is refused. What the page keeps
+(basket, saved queries, who looked at personal data) lies in $XDG_STATE_HOME/sluice/page, else in
+~/.local/state/sluice/page, and never in an output."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("outs", metavar="OUT", nargs="+", help="runs' outputs: folders or s3:// URLs")
     add_serving(parser)
     parser.add_argument(
-        "--address", metavar="URL", help="of a cluster's dashboard, as http://127.0.0.1:8265: its jobs are shown too"
+        "--address",
+        metavar="URL",
+        help="of a cluster's dashboard, as http://127.0.0.1:8265: its jobs are shown too",
     )
     add_json(parser)
 
@@ -45,11 +48,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def add_serving(parser: argparse.ArgumentParser) -> None:
     """How the page is served."""
     parser.add_argument("--port", type=_port, default=0, metavar="N", help="of loopback (any free one)")
-    parser.add_argument("--base", metavar="PATH", help="the path that all pages lie below (one that cannot be guessed)")
+    parser.add_argument(
+        "--base", metavar="PATH", help="the path that all pages lie below (one that cannot be guessed)"
+    )
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="holds the token that opens the page, made where there is none: token and path stay from start to start",
+        help="holds the token that opens the page, made where there is none: token and path stay from start"
+        " to start",
     )
     parser.add_argument("--public-url", metavar="URL", help="where a proxy serves the page, path included")
     parser.add_argument("--read-only", action="store_true", help="nothing is purged from here")
@@ -84,5 +90,7 @@ def run(options: argparse.Namespace) -> int:
         if not is_begun(out):
             check_finished(out)
     if options.address is not None and not options.address.startswith(("http://", "https://")):
-        raise RecipeError(f"--address {options.address}: expected the URL of the dashboard, as http://127.0.0.1:8265")
+        raise RecipeError(
+            f"--address {options.address}: expected the URL of the dashboard, as http://127.0.0.1:8265"
+        )
     return serve(outs, replace(page_options(options), cluster=options.address), as_json=options.json)

@@ -10,15 +10,14 @@
   sluice purge OUT --parsed-texts --reason "tuning is over" --by you --apply  all texts kept after parse, no document
   sluice purge OUT --forget-export NAME --reason "handed over" --by you --apply
 
-With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy that was
-kept; no duplicate is promoted in its place (docs/purging.md says why). With --promote-duplicates only the named copies
-go, and the next run may keep a duplicate of each. Tokens become end-of-text ids, so lengths and the training order
-stay; clean texts become null; old files are deleted; the report is made again; an audit row stays.
-Every export of OUT (sluice export) is cleaned too; one that cannot be reached is named, with exit code 1, until a
-later call reaches it or --forget-export says that it is none of yours any more. Killed at any point, or stopped by a
-full disk, the same call finishes it. What was purged before and is there again, out of a backup, goes again with the
-next purge.
-"""
+With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy
+that was kept; no duplicate is promoted in its place (docs/purging.md says why). With --promote-duplicates
+only the named copies go, and the next run may keep a duplicate of each. Tokens become end-of-text ids, so
+lengths and the training order stay; clean texts become null; old files are deleted; the report is made again;
+an audit row stays. Every export of OUT (sluice export) is cleaned too; one that cannot be reached is named,
+with exit code 1, until a later call reaches it or --forget-export says that it is none of yours any more.
+Killed at any point, or stopped by a full disk, the same call finishes it. What was purged before and is there
+again, out of a backup, goes again with the next purge."""
 
 from __future__ import annotations
 
@@ -64,19 +63,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--doc", nargs="+", metavar="ID", help="document ids: 32 hex digits each")
     way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
-    way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of these hosts, and of no other")
+    way.add_argument(
+        "--host", nargs="+", metavar="HOST", help="all documents of these hosts, and of no other"
+    )
     way.add_argument(
         "--domain",
         nargs="+",
         metavar="DOMAIN",
-        help="all documents of these domains: of the host and of all below it (--domain example.org: www.example.org,"
+        help="all documents of these domains: of the host and of all below it (--domain example.org:"
+        " www.example.org,"
         " a.b.example.org)",
     )
     way.add_argument(
         "--from",
         dest="scan",
         metavar="FILE",
-        help="what `sluice scan` found (.json), or a list of ids or URLs: .txt; .csv or .parquet with a column doc_id"
+        help="what `sluice scan` found (.json), or a list of ids or URLs: .txt; .csv or .parquet with a"
+        " column doc_id"
         " or url (a row without id goes by its url); listed ones that OUT does not hold are reported,"
         " each with the nearest that it holds, and skipped",
     )
@@ -85,15 +88,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way.add_argument(
         "--warc",
         metavar="FILE",
-        help="all documents of an input file: its path or URL, or its name in the column warc_file if one input has it",
+        help="all documents of an input file: its path or URL, or its name in the column warc_file if one"
+        " input has it",
     )
     way.add_argument(
         "--parsed-texts",
         action="store_true",
         help="all that run.keep_text keeps, and no document: tokens and clean texts stay",
     )
-    parser.add_argument("--reason", type=words, required=True, metavar="TEXT", help="why; kept in the audit row")
-    parser.add_argument("--by", type=words, required=True, metavar="NAME", help="who wants it; kept in the audit row")
+    parser.add_argument(
+        "--reason", type=words, required=True, metavar="TEXT", help="why; kept in the audit row"
+    )
+    parser.add_argument(
+        "--by", type=words, required=True, metavar="NAME", help="who wants it; kept in the audit row"
+    )
     parser.add_argument(
         "--forget-export",
         nargs="+",
@@ -104,12 +112,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--promote-duplicates",
         action="store_true",
-        help="only these copies go: their suppressed duplicates stay, and the next run that honours this purge may keep"
+        help="only these copies go: their suppressed duplicates stay, and the next run that honours this"
+        " purge may keep"
         " one of them (without: the text goes with all its copies, and stays out)",
     )
     documents = parser.add_mutually_exclusive_group()
     documents.add_argument(
-        "--csv", metavar="FILE", help="write all documents of the plan there: id, role, status, URL, place, tokens"
+        "--csv",
+        metavar="FILE",
+        help="write all documents of the plan there: id, role, status, URL, place, tokens",
     )
     documents.add_argument(
         "--csv-safe",
@@ -129,7 +140,9 @@ def run(options: argparse.Namespace) -> int:
     if all(getattr(options, way) is None for way in ways) and not options.parsed_texts:
         return _only_exports(out, options)
     if options.promote_duplicates and options.parsed_texts:
-        raise RecipeError("--promote-duplicates: --parsed-texts takes no document, so nothing could be promoted")
+        raise RecipeError(
+            "--promote-duplicates: --parsed-texts takes no document, so nothing could be promoted"
+        )
     hooks = plan_hooks(out)
     targets = _targets(out, options)
     match = replace(targets.match, promote_duplicates=options.promote_duplicates)
@@ -159,7 +172,8 @@ def _only_exports(out: Folder, options: argparse.Namespace) -> int:
 
     if not options.forget_export:
         raise RecipeError(
-            "expected one of --doc, --url, --host, --domain, --from, --where, --source, --warc, --parsed-texts,"
+            "expected one of --doc, --url, --host, --domain, --from, --where, --source, --warc,"
+            " --parsed-texts,"
             " --forget-export"
         )
     if not options.apply:
@@ -180,15 +194,20 @@ def _only_exports(out: Folder, options: argparse.Namespace) -> int:
 
 
 def _planned_exports(out: Folder, options: argparse.Namespace, plan: PurgePlan | None) -> PlannedExports:
-    """What will become of the exports; `plan` is None where no document is named. A purge that did not end is ended
-    first, and changes the corpus too."""
+    """What will become of the exports; `plan` is None where no document is named. A purge that did not end is
+    ended first, and changes the corpus too."""
     purges = plan is not None and (bool(plan.rows) or plan.parsed_texts is not None)
     changes_corpus = purges or unfinished_purge(out) is not None
     return plan_exports(out, read_index(out), options.forget_export, changes_corpus=changes_corpus)
 
 
 def _targets(out: Folder, options: argparse.Namespace) -> PurgeTargets:
-    from pipeline.inspect.purge_targets import PurgeTargets, listed_targets, targets_of_file, targets_of_source
+    from pipeline.inspect.purge_targets import (
+        PurgeTargets,
+        listed_targets,
+        targets_of_file,
+        targets_of_source,
+    )
     from pipeline.inspect.purge_targets import targets_where as where
 
     if options.where is not None:
@@ -239,7 +258,8 @@ def _scanned(path: str) -> list[str]:
     if evidence.get("refused"):
         raise FailedError(
             f"--from {path}: the scan found a share of {evidence['share']:.2%}, above its --max-share"
-            f" {evidence['max_share']:g}. Look at the evidence; if it is right, scan again with a higher --max-share."
+            f" {evidence['max_share']:g}. Look at the evidence; if it is right, scan again with a higher"
+            f" --max-share."
         )
     if not ids:
         raise FailedError(f"--from {path}: the scan found no document, so there is nothing to purge")
@@ -273,12 +293,15 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         _print_exports(exports)
         return
     if plan.returned:
-        was = counted(len(plan.returned), "document was purged before and is", "documents were purged before and are")
+        was = counted(
+            len(plan.returned), "document was purged before and is", "documents were purged before and are"
+        )
         print(f"{was} there again, as out of a backup")
     if plan.parsed_texts is not None:
         texts = plan.parsed_texts
         print(
-            f"the parsed texts of {counted(texts.num_rows, 'document')}, {decimal(texts.num_bytes)} with what goes with"
+            f"the parsed texts of {counted(texts.num_rows, 'document')}, {decimal(texts.num_bytes)} with what"
+            f" goes with"
             " them; no document, clean text or token"
         )
     else:
@@ -289,7 +312,8 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
     for exposure in exposures:
         line = (
             f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
-            f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before: {_checkpoint(exposure)}"
+            f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
+            f" {_checkpoint(exposure)}"
         )
         print(visible(line))
         if exposure["replay"] is not None:
@@ -301,7 +325,9 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
     else:
         print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {visible(shlex.quote(options.out))}")
         for cache in unswept(out, read_index(out)):
-            line = f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
+            line = (
+                f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
+            )
             print(visible(line))
 
 
@@ -315,7 +341,11 @@ def _checkpoint(exposure: dict[str, Any]) -> str:
 def _price(exposure: dict[str, Any]) -> str:
     """What it costs to take the documents out of a run too."""
     price = exposure["replay"]
-    where = f"from checkpoint {price['from_step']}" if price["from_step"] else "from the first weights (--restart)"
+    where = (
+        f"from checkpoint {price['from_step']}"
+        if price["from_step"]
+        else "from the first weights (--restart)"
+    )
     line = f"to take them out of it too: {price['num_steps']:,} steps {where}"
     if price["seconds"] is not None:
         line += f", about {price['seconds']:,.0f} seconds"
@@ -339,7 +369,8 @@ def _print_documents(plan: PurgePlan) -> None:
     roles = Counter({row.doc_id: row.role for row in plan.rows}.values())
     if plan.match.promote_duplicates:
         print(
-            f"{counted(plan.num_documents, 'document')}, and no copy of the texts: suppressed duplicates stay so here,"
+            f"{counted(plan.num_documents, 'document')}, and no copy of the texts: suppressed duplicates stay"
+            f" so here,"
             " and the next run that honours this purge may keep one of each"
         )
     else:
@@ -381,11 +412,15 @@ def _write_csv(out: Folder, plan: PurgePlan, path: str, *, safe: bool) -> None:
     """Every document of the plan; with `safe` no spreadsheet takes a value for a formula."""
     with open(path, "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("doc_id", "role", "status", "source", "url", "warc_file", "shard", "start", "num_tokens"))
+        writer.writerow(
+            ("doc_id", "role", "status", "source", "url", "warc_file", "shard", "start", "num_tokens")
+        )
         for row, url in _listed(out, plan, len(plan.rows)):
             place = (row.warc_file, row.shard, row.start, row.num_tokens)
             values = (row.doc_id.hex(), row.role, row.status, row.source, url, *place)
-            writer.writerow(without_formula(each) if safe and isinstance(each, str) else each for each in values)
+            writer.writerow(
+                without_formula(each) if safe and isinstance(each, str) else each for each in values
+            )
 
 
 def _print_hosts_below(out: Folder, plan: PurgePlan) -> None:
@@ -399,14 +434,19 @@ def _print_hosts_below(out: Folder, plan: PurgePlan) -> None:
         ((num,),) = query(out, f"SELECT count(DISTINCT host) FROM documents WHERE {condition}").rows
         if num:
             call = f"--domain {shlex.quote(ending[1:])}"
-            print(visible(f"{num:,} other hosts end in {ending}, which --host leaves alone: {call} takes them too"))
+            print(
+                visible(
+                    f"{num:,} other hosts end in {ending}, which --host leaves alone: {call} takes them too"
+                )
+            )
 
 
 def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
     """What no host or domain names, so that nobody takes the plan for all there is."""
     if plan.num_without_page:
         print(
-            f"{counted(plan.num_without_page, 'document of OUT is', 'documents of OUT are')} of no page (url empty, or"
+            f"{counted(plan.num_without_page, 'document of OUT is', 'documents of OUT are')} of no page (url"
+            f" empty, or"
             " it names none), so no host or domain takes them: look at them with sluice lineage"
             f" {visible(shlex.quote(options.out))}"
             ' "SELECT doc_id, url FROM documents WHERE host IS NULL", and name them with --doc or --where'
@@ -414,7 +454,8 @@ def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
 
 
 def _print_unfinished(options: argparse.Namespace, applied: Applied | None) -> bool:
-    """Say what became of a purge that an earlier call began and did not end; whether that is what was asked for."""
+    """Say what became of a purge that an earlier call began and did not end; whether that is what was asked
+    for."""
     out = Folder(options.out)
     if applied is None:
         begun = unfinished_purge(out)
@@ -455,15 +496,16 @@ def _print_exports(exports: PlannedExports | CleanedExports) -> None:
         print(visible(f"export {name}: forgotten, and not cleaned"))
     for missed in exports.out_of_reach:
         line = (
-            f"export {missed.name} at {missed.place} is out of reach and may hold purged text: {missed.reason}. Make"
+            f"export {missed.name} at {missed.place} is out of reach and may hold purged text:"
+            f" {missed.reason}. Make"
             f" the same call again when it is there, or add --forget-export {missed.name}"
         )
         print(visible(line))
 
 
 def _exports_json(out: Folder, exports: PlannedExports | CleanedExports) -> dict[str, Any]:
-    """The recorded copies, and what becomes of them: a plan names those `to_clean` and `to_forget`, and none that is
-    `cleaned`, `forgotten` or `out_of_reach`."""
+    """The recorded copies, and what becomes of them: a plan names those `to_clean` and `to_forget`, and none
+    that is `cleaned`, `forgotten` or `out_of_reach`."""
     live = [{"name": row.name, "format": row.format, "place": row.place} for row in live_exports(out)]
     planned, done = PlannedExports(to_clean=(), to_forget=()), CleanedExports()
     if isinstance(exports, PlannedExports):

@@ -4,13 +4,13 @@
   sluice scan OUT --against benchmark.jsonl --to scan.json --runs
   sluice purge OUT --from scan.json --reason "leaked benchmark" --by you
 
-A document is found if its text equals an item, is a near-duplicate of one (MinHash, verified), or shares an n-gram with
-one: 13w, 13 words in lower case without punctuation (GPT-3); 8t, 8-grams of the tokens of such words that cover more
-than half of the item (Tülu 3). n-grams that stand in more than 10 documents are ignored. Items are also looked for as
-the pipeline would have scrubbed them. Above --max-share the evidence is written but marked so that a purge refuses it,
-and the exit is 1. With --runs: the first step of each training run that read an item, how often, and the last
-checkpoint that is clean of it; for each benchmark a table for a model card.
-"""
+A document is found if its text equals an item, is a near-duplicate of one (MinHash, verified), or shares an
+n-gram with one: 13w, 13 words in lower case without punctuation (GPT-3); 8t, 8-grams of the tokens of such
+words that cover more than half of the item (Tülu 3). n-grams that stand in more than 10 documents are
+ignored. Items are also looked for as the pipeline would have scrubbed them. Above --max-share the evidence is
+written but marked so that a purge refuses it, and the exit is 1. With --runs: the first step of each training
+run that read an item, how often, and the last checkpoint that is clean of it; for each benchmark a table for
+a model card."""
 
 from __future__ import annotations
 
@@ -38,21 +38,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE.jsonl",
         help="the texts to look for, one object a line; may be given again",
     )
-    parser.add_argument("--to", required=True, metavar="SCAN.json", help="where to write the evidence (not under OUT)")
+    parser.add_argument(
+        "--to", required=True, metavar="SCAN.json", help="where to write the evidence (not under OUT)"
+    )
     parser.add_argument("--field", default="text", help="the key of the text (text); a.b for b within a")
-    parser.add_argument("--ngram", choices=["13w", "8t"], default="13w", help="13-grams of words, or 8-grams of tokens")
-    parser.add_argument("--control", metavar="FILE.jsonl", help="clean texts: how many would be called contaminated?")
+    parser.add_argument(
+        "--ngram", choices=["13w", "8t"], default="13w", help="13-grams of words, or 8-grams of tokens"
+    )
+    parser.add_argument(
+        "--control", metavar="FILE.jsonl", help="clean texts: how many would be called contaminated?"
+    )
     parser.add_argument(
         "--max-share",
         type=share,
         metavar="X",
-        help="share of documents above which a purge refuses the evidence (0.01, or ten documents where that is more)",
+        help="share of documents above which a purge refuses the evidence (0.01, or ten documents where that"
+        " is more)",
     )
     parser.add_argument(
         "--runs",
         nargs="*",
         metavar="RUN_OUTPUT",
-        help="what training runs read of the items: those that OUT's store has, and those at these training outputs",
+        help="what training runs read of the items: those that OUT's store has, and those at these training"
+        " outputs",
     )
     add_json(parser)
 
@@ -83,7 +91,8 @@ def run(options: argparse.Namespace) -> int:
     if evidence.refused:
         raise FailedError(
             f"{evidence.num_found:,} of {evidence.num_documents:,} documents hold an item, a share of"
-            f" {evidence.share:.2%}, above --max-share {evidence.max_share:g}: a purge will refuse this evidence."
+            f" {evidence.share:.2%}, above --max-share {evidence.max_share:g}: a purge will refuse this"
+            f" evidence."
             " Look at it; if it is right, scan again with a higher --max-share."
         )
     return 0
@@ -91,7 +100,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _print(evidence: ScanEvidence, to: str) -> None:
     found, items = evidence.found_items, evidence.num_items
-    print(f"{len(found)} of {items} items found in {evidence.num_found} of {evidence.num_documents} documents")
+    print(
+        f"{len(found)} of {items} items found in {evidence.num_found} of {evidence.num_documents} documents"
+    )
     control = evidence.control
     if control is not None:
         print(f"control: {control.flagged} of {control.num} clean texts flagged ({control.rate:.2%})")

@@ -22,7 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     train = add_action(actions, "train", "learn the merges from a run's clean texts", __doc__)
     train.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
-    train.add_argument("--vocab", type=int, required=True, metavar="N", help="ids, end-of-text included (at least 257)")
+    train.add_argument(
+        "--vocab", type=int, required=True, metavar="N", help="ids, end-of-text included (at least 257)"
+    )
     train.add_argument("--to", required=True, metavar="FILE", help="the .tiktoken file to write")
     add_json(train)
 

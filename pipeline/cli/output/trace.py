@@ -34,13 +34,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="DIR",
-        help="training outputs whose facts the store lacks; without a direction: list their attempts and checkpoints",
+        help="training outputs whose facts the store lacks; without a direction: list their attempts and"
+        " checkpoints",
     )
-    parser.add_argument("--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)")
+    parser.add_argument(
+        "--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)"
+    )
     parser.add_argument(
         "--limit",
         type=count,
-        help="cut every list to this many entries, and add how many there are (with --json the first and the last too)",
+        help="cut every list to this many entries, and add how many there are (with --json the first and the"
+        " last too)",
     )
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--doc", metavar="ID", help="a document id: 32 hex digits")
@@ -144,7 +148,8 @@ def _check_shard(out: Folder, source: str, shard: int, offset: int) -> None:
         raise UnknownError(f"no shard {source}/{shard} in {out.url}: {there}")
     if offset >= num_tokens[source, shard]:
         raise UnknownError(
-            f"no token {offset} in shard {source}/{shard} of {out.url}: it has {num_tokens[source, shard]}, from 0 on"
+            f"no token {offset} in shard {source}/{shard} of {out.url}: it has {num_tokens[source, shard]},"
+            f" from 0 on"
         )
 
 

@@ -1,18 +1,18 @@
 """Recompute every checksum and balance of a finished output, and list what does not hold.
 
-File and block checksums, the tokens of every document, its texts, the balance of every step as counts and as digests of
-ids, placements against shards, lineage against everything, and for every duplicate its edge to a kept document.
-With --retokenize each text is encoded again: it must give the tokens that its shard holds, and they must give the text.
-A SHARE below 1 takes that share of the documents, by a keyed hash of their ids, so the same ones each time.
+File and block checksums, the tokens of every document, its texts, the balance of every step as counts and as
+digests of ids, placements against shards, lineage against everything, and for every duplicate its edge to a
+kept document. With --retokenize each text is encoded again: it must give the tokens that its shard holds, and
+they must give the text. A SHARE below 1 takes that share of the documents, by a keyed hash of their ids, so
+the same ones each time.
 
   sluice verify OUT --retokenize
   sluice verify OUT --retokenize 0.01
 
-The recipe names the tokenizer; --tokenizer says where its file lies now. Another than the one that made the shards is
-refused (exit 2). Exit 0: all of it holds. Exit 1: something does not; each line names what and where.
-At most 1,000 problems are listed, and the last line says whether there are more.
-A run or purge that is at the output meanwhile is named by a note: verify again when it has ended.
-"""
+The recipe names the tokenizer; --tokenizer says where its file lies now. Another than the one that made the
+shards is refused (exit 2). Exit 0: all of it holds. Exit 1: something does not; each line names what and
+where. At most 1,000 problems are listed, and the last line says whether there are more. A run or purge that
+is at the output meanwhile is named by a note: verify again when it has ended."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="compare texts with tokens, and back: of this share of the documents (1)",
     )
-    parser.add_argument("--tokenizer", metavar="FILE", help="the tokenizer of the shards, where it lies elsewhere now")
+    parser.add_argument(
+        "--tokenizer", metavar="FILE", help="the tokenizer of the shards, where it lies elsewhere now"
+    )
     add_json(parser)
 
 
@@ -55,7 +57,9 @@ def _share(value: str) -> float:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"{value!r} is no share above 0 and up to 1 (OUT stands before --retokenize)")
+        raise argparse.ArgumentTypeError(
+            f"{value!r} is no share above 0 and up to 1 (OUT stands before --retokenize)"
+        )
     return share
 
 
@@ -104,13 +108,18 @@ def run(options: argparse.Namespace) -> int:
     if found.has_more:
         print(f"The first {len(found.problems):,} problems, and there are more: mend these and verify again")
     else:
-        print(f"{len(found.problems):,} problems in {counts}" if found.problems else f"All of it holds: {counts}.")
+        print(
+            f"{len(found.problems):,} problems in {counts}"
+            if found.problems
+            else f"All of it holds: {counts}."
+        )
     _print_proved(_proved(out, found))
     return 1 if found.problems else 0
 
 
 def _held(out: Folder, found: Verification) -> list[Problem]:
-    """A note that another process is at the output, where something does not hold: it may be what that is changing."""
+    """A note that another process is at the output, where something does not hold: it may be what that is
+    changing."""
     from lineage.verify.problems import Problem
 
     if not found.problems or (holder := holder_of(out)) is None:
@@ -123,7 +132,9 @@ def _proved(out: Folder, found: Verification) -> list[PurgeRow]:
     return (
         []
         if found.problems
-        else sorted((row for row in Lookup(out).purges() if row.num_documents), key=lambda row: (row.at, row.purge_id))
+        else sorted(
+            (row for row in Lookup(out).purges() if row.num_documents), key=lambda row: (row.at, row.purge_id)
+        )
     )
 
 
@@ -131,7 +142,10 @@ def _print_proved(purges: Sequence[PurgeRow]) -> None:
     """A paragraph for who asked for the purges, a line each."""
     if not purges:
         return
-    print("\nProved of each purge: all its tokens are end-of-text, and none of its documents has a text here any more.")
+    print(
+        "\nProved of each purge: all its tokens are end-of-text, and none of its documents has a text here"
+        " any more."
+    )
     for row in purges:
         counts = f"{counted(row.num_documents, 'document')}, {counted(row.num_tokens, 'token')}"
         print(visible(f"  {row.at}  {row.purge_id}  {counts}  by {row.by}: {row.reason}"))

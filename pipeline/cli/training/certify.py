@@ -1,4 +1,5 @@
-"""That a model is without what was purged: a certificate, its check, and equality with a run that never read it.
+"""That a model is without what was purged: a certificate, its check, and equality with a run that never read
+it.
 
   sluice certify RUN_OUTPUT --to cert.json                  the newest checkpoint, of all purges of what the run read
   sluice certify RUN_OUTPUT --purge ID --to cert.json       of these purges alone
@@ -6,12 +7,11 @@
   sluice certify --check cert.json RUN_OUTPUT OUT           where the outputs that the run read lie elsewhere now
   sluice certify RUN_OUTPUT --against OTHER_RUN             whether weights and moments equal those of another run
 
-The certificate (and cert.html, which prints) says which documents the purges took, as a digest of their ids; how often
-the run read them, and that none of it is in the weights; the chain of attempts from the first step; a digest of weights
-and moments that does not hang on the layout; and what it does not cover. A checkpoint that holds readings is not
-certified: sluice train RECIPE --forget does the steps since again. Exit code 1 where it cannot be certified, where a
-line does not hold, and where weights differ.
-"""
+The certificate (and cert.html, which prints) says which documents the purges took, as a digest of their ids;
+how often the run read them, and that none of it is in the weights; the chain of attempts from the first step;
+a digest of weights and moments that does not hang on the layout; and what it does not cover. A checkpoint
+that holds readings is not certified: sluice train RECIPE --forget does the steps since again. Exit code 1
+where it cannot be certified, where a line does not hold, and where weights differ."""
 
 from __future__ import annotations
 
@@ -27,8 +27,12 @@ from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)")
-    parser.add_argument("outs", nargs="*", metavar="OUT", help="with --check: where the outputs that it read lie now")
+    parser.add_argument(
+        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
+    )
+    parser.add_argument(
+        "outs", nargs="*", metavar="OUT", help="with --check: where the outputs that it read lie now"
+    )
     parser.add_argument("--purge", nargs="+", default=[], metavar="ID", help="these purges (without: all)")
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--to", metavar="CERT.json", help="write a certificate there, and its page beside it")
@@ -71,7 +75,8 @@ def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
         readings = sum(purge["readings"] for purge in row["purges"])
         line = (
             f"{certified.checkpoint.name} of run {certified.run!r}: {readings:,} readings of what"
-            f" {len(row['purges']):,} purges took, 0 applied. Certificate: {options.to}; page: {folder.at(page)}"
+            f" {len(row['purges']):,} purges took, 0 applied. Certificate: {options.to}; page:"
+            f" {folder.at(page)}"
         )
         print(visible(line))
         for gap in row["not_covered"]:
@@ -90,7 +95,9 @@ def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
     lines = check_certificate(data, options.check, output, options.outs)
     if not options.json:
         for line in lines:
-            print(visible(f"{'yes' if line.holds else 'NO '}  {line.what}{': ' + line.why if line.why else ''}"))
+            print(
+                visible(f"{'yes' if line.holds else 'NO '}  {line.what}{': ' + line.why if line.why else ''}")
+            )
     return {"holds": all(line.holds for line in lines), "lines": [asdict(line) for line in lines]}
 
 

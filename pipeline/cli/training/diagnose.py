@@ -3,13 +3,13 @@
   sluice train diagnose OUTPUT
   sluice train diagnose OUTPUT --to diagnosis.html --timeline timeline.json.gz
 
-Each process keeps its last collectives and messages and the times of its last steps (train.recorder), and publishes
-them with the stacks of its threads when its watchdog acts, on SIGUSR2, where it fails and at its end. From them: who
-never came to which collective, and where that rank is; ranks that came with another collective or another size; who is
-slow, in which phase and by how much; own work and waiting of each rank. The page has the heat map of own time, rank ×
-step; the timeline opens in Perfetto. On the machine that runs the training what is not published yet is read too. Exit
-code 1 where a rank is missing from a collective or brought another one.
-"""
+Each process keeps its last collectives and messages and the times of its last steps (train.recorder), and
+publishes them with the stacks of its threads when its watchdog acts, on SIGUSR2, where it fails and at its
+end. From them: who never came to which collective, and where that rank is; ranks that came with another
+collective or another size; who is slow, in which phase and by how much; own work and waiting of each rank.
+The page has the heat map of own time, rank × step; the timeline opens in Perfetto. On the machine that runs
+the training what is not published yet is read too. Exit code 1 where a rank is missing from a collective or
+brought another one."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ def show(found: FleetSimulation) -> None:
     """The page."""
     out = console()
     out.print(
-        f"{found.num_ranks:,} ranks on {found.num_nodes:,} nodes fail every {found.mtbf_seconds / 3600:,.2f} h; a save"
+        f"{found.num_ranks:,} ranks on {found.num_nodes:,} nodes fail every {found.mtbf_seconds / 3600:,.2f}"
+        f" h; a save"
         f" stops the loop for {found.stall_seconds:,.2f} s; {found.busy:,.1f} nodes are in repair on average;"
         f" {found.best_spares:,} spares are worth their price. {found.days:,.0f} days each.\n",
         markup=False,
@@ -74,12 +75,16 @@ def _storage(found: FleetSimulation) -> Any:
     table.add_row("opens a second, where shards are read in place", f"{asked.opens_per_second:,.2f}")
     table.add_row("read, MB/s", f"{asked.read_bytes_per_second / 1e6:,.2f}")
     table.add_row("a checkpoint, GB", f"{asked.checkpoint_bytes / 1e9:,.1f}")
-    table.add_row("its burst, GB/s for s", f"{asked.burst_bytes_per_second / 1e9:,.1f} for {asked.burst_seconds:,.1f}")
+    table.add_row(
+        "its burst, GB/s for s", f"{asked.burst_bytes_per_second / 1e9:,.1f} for {asked.burst_seconds:,.1f}"
+    )
     table.add_row("names made; changed or removed", f"{asked.names_made:,}; {asked.names_changed:,}")
     table.add_row("names listed, files read by rank 0", f"{asked.names_listed:,}, {asked.files_read:,}")
     table.add_row("reading in a burst's time, of the burst", f"{asked.reading_share_of_burst:.4%}")
     ahead = asked.prefetched_seconds
-    table.add_row("a full cache feeds a node for, h", "read in place" if ahead is None else f"{ahead / 3600:,.1f}")
+    table.add_row(
+        "a full cache feeds a node for, h", "read in place" if ahead is None else f"{ahead / 3600:,.1f}"
+    )
     return table
 
 

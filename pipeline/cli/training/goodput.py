@@ -4,10 +4,9 @@
   sluice train goodput RUN_OUTPUT --to goodput.html       a page that needs nothing else
   sluice train goodput RUN_OUTPUT --json
 
-It reads what the run has left so far (attempts/ and metrics.jsonl), so it may be asked while the run goes on, and
-attempts that were killed count. Time between an end in order (done, or asked to stop) and the next start is told
-apart: nothing was held meanwhile. Exit code 1 where the output holds no attempt of a run.
-"""
+It reads what the run has left so far (attempts/ and metrics.jsonl), so it may be asked while the run goes on,
+and attempts that were killed count. Time between an end in order (done, or asked to stop) and the next start
+is told apart: nothing was held meanwhile. Exit code 1 where the output holds no attempt of a run."""
 
 from __future__ import annotations
 
@@ -23,7 +22,9 @@ from pipeline.terminal import visible
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)")
+    parser.add_argument(
+        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
+    )
     parser.add_argument("--to", metavar="PAGE.html", help="write a page there")
     add_json(parser)
 

@@ -80,13 +80,16 @@ def overrides(candidate: Candidate) -> list[str]:
     if mesh.pp > 1:
         table: PipelineTable = layout.pipeline
         given += [
-            f"train.pipeline.{name}={value}" for name, value in dataclasses.asdict(table).items() if value is not None
+            f"train.pipeline.{name}={value}"
+            for name, value in dataclasses.asdict(table).items()
+            if value is not None
         ]
     return given
 
 
 def why(one: Candidate, other: Candidate) -> str:
-    """What a layout saves beside the next: the part of a step that differs most, or what decides between equals."""
+    """What a layout saves beside the next: the part of a step that differs most, or what decides between
+    equals."""
     parts = [
         {
             "less to compute": candidate.throughput.compute_seconds,
@@ -97,7 +100,9 @@ def why(one: Candidate, other: Candidate) -> str:
         for candidate in (one, other)
     ]
     slower = other.throughput.step_seconds / one.throughput.step_seconds - 1
-    name, saved = max(((name, parts[1][name] - parts[0][name]) for name in parts[0]), key=lambda part: part[1])
+    name, saved = max(
+        ((name, parts[1][name] - parts[0][name]) for name in parts[0]), key=lambda part: part[1]
+    )
     if slower < EVEN or saved <= 0:
         return f"as fast to {EVEN:.1%}; fewer axes, plainer schedule or less memory"
     return f"{slower:.1%} faster: {name} ({saved:,.3g} s)"
@@ -167,7 +172,9 @@ def _ranking(found: SearchResult) -> Any:
 
 def _axes(found: SearchResult) -> Any:
     best = found.ranked[0].throughput.step_seconds
-    table = _columns("The fastest with each size of one axis", "axis", "mesh", "GB", "seconds", "to the fastest")
+    table = _columns(
+        "The fastest with each size of one axis", "axis", "mesh", "GB", "seconds", "to the fastest"
+    )
     for axis in _AXES:
         if len(found.by_axis[axis]) < 2:
             continue
@@ -190,7 +197,8 @@ def _reasons(found: SearchResult) -> Any:
     counts = Counter(refused.reason for refused in found.refused)
     for reason, number in counts.most_common():
         nearest = min(
-            (refused for refused in found.refused if refused.reason == reason), key=lambda refused: refused.excess_bytes
+            (refused for refused in found.refused if refused.reason == reason),
+            key=lambda refused: refused.excess_bytes,
         )
         choice = nearest.choice
         sizes = f"pp {choice.pp} × cp {choice.cp} × tp {choice.tp} × dp {choice.dp}"

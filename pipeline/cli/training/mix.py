@@ -46,10 +46,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if name == "run":
             action.add_argument("--parallel", type=int, metavar="N", help="proxy runs at once (all that fit)")
     _configure_fit(add_action(actions, "fit", "how well a model ranks mixtures it has not seen", __doc__))
-    for name, what in (("optimize", "the mixture to train on, with its regret"), ("report", "one page on all of it")):
+    for name, what in (
+        ("optimize", "the mixture to train on, with its regret"),
+        ("report", "one page on all of it"),
+    ):
         action = add_action(actions, name, what, __doc__)
         add_recipe(action, "a training run, with [mix]")
-        action.add_argument("--model", default="log_linear", metavar="NAME", help="log_linear, quadratic, lightgbm, …")
+        action.add_argument(
+            "--model", default="log_linear", metavar="NAME", help="log_linear, quadratic, lightgbm, …"
+        )
         add_json(action)
     for name, what in (
         ("dsir", "choose documents like a target"),
@@ -57,26 +62,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ):
         action = add_action(actions, name, what, __doc__)
         add_recipe(action, "a training run, whose train.data is compared")
-        action.add_argument("--against", required=True, metavar="FILE.jsonl", help="the target, a text a line")
+        action.add_argument(
+            "--against", required=True, metavar="FILE.jsonl", help="the target, a text a line"
+        )
         action.add_argument("--field", default="text", help="the key of the text (text)")
         if name == "dsir":
             action.add_argument("--keep", type=int, required=True, metavar="K", help="documents to choose")
-            action.add_argument("--to", required=True, metavar="FILE.jsonl", help="where to write the chosen ones' ids")
+            action.add_argument(
+                "--to", required=True, metavar="FILE.jsonl", help="where to write the chosen ones' ids"
+            )
             action.add_argument("--seed", type=int, default=0, help="of the choice (0)")
         add_json(action)
 
 
 def _configure_fit(fit: argparse.ArgumentParser) -> None:
     fit.add_argument(
-        "recipe", nargs="?", metavar="RECIPE", help="whose ablation to fit; without it, --weights and --losses"
+        "recipe",
+        nargs="?",
+        metavar="RECIPE",
+        help="whose ablation to fit; without it, --weights and --losses",
     )
     add_set(fit, "one key")
     fit.add_argument("--weights", metavar="W.csv", help="a published table: a column a source, a row a run")
     fit.add_argument("--losses", metavar="L.csv", help="its losses: a column a target, the same runs")
-    fit.add_argument("--test-weights", metavar="W2.csv", help="runs to score on; else those held out, or folds in turn")
+    fit.add_argument(
+        "--test-weights", metavar="W2.csv", help="runs to score on; else those held out, or folds in turn"
+    )
     fit.add_argument("--test-losses", metavar="L2.csv", help="and their losses")
-    fit.add_argument("--target", required=True, metavar="COLUMN", help="a column of the losses, or a part of its name")
-    fit.add_argument("--model", required=True, metavar="NAME", help="log_linear, lightgbm, … (a wrong name lists all)")
+    fit.add_argument(
+        "--target", required=True, metavar="COLUMN", help="a column of the losses, or a part of its name"
+    )
+    fit.add_argument(
+        "--model", required=True, metavar="NAME", help="log_linear, lightgbm, … (a wrong name lists all)"
+    )
     fit.add_argument("--force", action="store_true", help="also with fewer runs than the model should have")
     add_json(fit)
 
@@ -104,7 +122,8 @@ def _open(options: argparse.Namespace) -> Ablation:
 
 
 def _launch(ablation: Ablation, num_parallel: int | None = None) -> AblationLaunch:
-    """How the ablation's runs are started. A cluster is joined once a run is due: what is finished needs none."""
+    """How the ablation's runs are started. A cluster is joined once a run is due: what is finished needs
+    none."""
     from pipeline.cluster.session import ray_session
     from pipeline.phases.progress import ProgressReporter
     from trainer.mix.ablation import AblationLaunch
@@ -126,15 +145,24 @@ def _design(options: argparse.Namespace) -> None:
         with hold(ablation.folder, "sluice mix design"):
             write_design(ablation)
     if options.json:
-        payload = {"file": ablation.folder.at("design.json"), "runs": [asdict(point) for point in ablation.points]}
-        cost = {"validation_tokens_per_run": ablation.validation_tokens, "flops_per_run": ablation.flops_per_run}
+        payload = {
+            "file": ablation.folder.at("design.json"),
+            "runs": [asdict(point) for point in ablation.points],
+        }
+        cost = {
+            "validation_tokens_per_run": ablation.validation_tokens,
+            "flops_per_run": ablation.flops_per_run,
+        }
         print_json(payload | {"tokens_per_run": ablation.tokens} | cost)
         return
     for point in ablation.points:
         shares = "  ".join(f"{source} {share:.3f}" for source, share in point.weights.items())
         print(f"{point.name:<16} seed {point.seed:<6} {shares}")
     print(_cost(ablation))
-    print(f"{len(ablation.points)} runs of {ablation.tokens:,} tokens; next: sluice mix run {quoted_recipe(options)}")
+    print(
+        f"{len(ablation.points)} runs of {ablation.tokens:,} tokens; next: sluice mix run"
+        f" {quoted_recipe(options)}"
+    )
 
 
 def _cost(ablation: Ablation) -> str:
@@ -142,8 +170,10 @@ def _cost(ablation: Ablation) -> str:
     num, flops = len(ablation.points), ablation.flops_per_run
     share = 1 - ablation.flops_per_token * ablation.tokens / flops
     return (
-        f"A run trains on {ablation.tokens:,} tokens and is judged on {ablation.validation_tokens:,} held-out ones:"
-        f" {flops:.2g} floating-point operations, {share:.0%} of them for validation (mix.proxy.validation_tokens);"
+        f"A run trains on {ablation.tokens:,} tokens and is judged on {ablation.validation_tokens:,} held-out"
+        f" ones:"
+        f" {flops:.2g} floating-point operations, {share:.0%} of them for validation"
+        f" (mix.proxy.validation_tokens);"
         f" the {num} runs {num * flops:.2g}.{_seconds(ablation)}"
     )
 
@@ -169,7 +199,9 @@ def _run(options: argparse.Namespace) -> None:
     if options.json:
         print_json({"runs": [asdict(result) for result in results(ablation)], "noise_floor": floor})
     else:
-        print(f"Done: {len(ablation.points)} runs, tables in {ablation.folder.url}; noise floor {_nats(floor)}")
+        print(
+            f"Done: {len(ablation.points)} runs, tables in {ablation.folder.url}; noise floor {_nats(floor)}"
+        )
 
 
 def _nats(value: float | None) -> str:
@@ -222,8 +254,12 @@ def _fit_json(fit: Fit) -> dict[str, object]:
 def _print_fit(fit: Fit) -> None:
     from rich.table import Table
 
-    table = Table("", "Spearman", "95 %", "mean error (nats)", title=f"{fit.target}, {fit.num_runs} runs", box=None)
-    for name, score in ({fit.model: fit.score} | {f"baseline {n}": s for n, s in fit.baselines.items()}).items():
+    table = Table(
+        "", "Spearman", "95 %", "mean error (nats)", title=f"{fit.target}, {fit.num_runs} runs", box=None
+    )
+    for name, score in (
+        {fit.model: fit.score} | {f"baseline {n}": s for n, s in fit.baselines.items()}
+    ).items():
         table.add_row(name, *_cells(score))
     console().print(table)
 
@@ -261,7 +297,9 @@ def _print_choice(choice: Choice, floor: float | None) -> None:
     mean, high = choice.regret
     print(f"# regret that the runs allow: {mean:.4f} on average, {high:.4f} at the 95th percentile")
     for source, epochs in choice.epochs.items():
-        print(f"# {source}: {epochs:.2f} epochs, a token is worth {choice.token_value[source]:.3f} of a new one")
+        print(
+            f"# {source}: {epochs:.2f} epochs, a token is worth {choice.token_value[source]:.3f} of a new one"
+        )
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -315,7 +353,8 @@ def _dsir(options: argparse.Namespace) -> None:
         return
     effect = "none" if summary.length_effect is None else f"{summary.length_effect:.3f}"
     print(
-        f"{summary.num_chosen} of {summary.num_documents} documents, listed in {options.to}; effective sample size"
+        f"{summary.num_chosen} of {summary.num_documents} documents, listed in {options.to}; effective sample"
+        f" size"
         f" {summary.effective_sample_size:.1f}; correlation of weight and length {effect}"
     )
     for source, num in summary.by_source.items():

@@ -1,5 +1,5 @@
-"""What a training recipe needs of the machines that its [plan] names: memory, communication, bubble, MFU, checkpoint
-cadence, days and cost.
+"""What a training recipe needs of the machines that its [plan] names: memory, communication, bubble, MFU,
+checkpoint cadence, days and cost.
 
   sluice plan recipes/train.toml
   sluice plan recipes/train.toml --set train.model=8B --set train.workers=64 --set train.parallel.dp_shard=64 \\
@@ -11,24 +11,25 @@ cadence, days and cost.
   sluice plan recipes/train.toml --measure --to device.json  this device; then --set plan.measured=FILE
   sluice plan --measure --to device.json           the same for a model of 125 million parameters
 
-Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that of the
-model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula and source stand in
-trainer/planning. The exit is 0 also where the model does not fit, and 1 where --search finds no layout that does.
+Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that
+of the model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula
+and source stand in trainer/planning. The exit is 0 also where the model does not fit, and 1 where --search
+finds no layout that does.
 
---search keeps the model, seq_len, global_batch, dtype, [train.context] and the number of processes, and tries every
-mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO level. What does not fit, leaves a node
-with tensor parallel or cannot be carried out is counted by reason, with how much is lacking; --json lists each. The
-first layout is printed as --set takes it.
+--search keeps the model, seq_len, global_batch, dtype, [train.context] and the number of processes, and tries
+every mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO level. What does not fit,
+leaves a node with tensor parallel or cannot be carried out is counted by reason, with how much is lacking;
+--json lists each. The first layout is printed as --set takes it.
 
---roofline shows the operations a byte of each product beside the ridge of its dtype, from how many experts on an
-all-to-all takes longer than tensor parallel's all-reduce, the tokens that a scaling law finds best for a model of this
-size with the loss that it forecasts (a forecast: of other data and another tokenizer), and what the loader must read.
+--roofline shows the operations a byte of each product beside the ridge of its dtype, from how many experts on
+an all-to-all takes longer than tensor parallel's all-reduce, the tokens that a scaling law finds best for a
+model of this size with the loss that it forecasts (a forecast: of other data and another tokenizer), and what
+the loader must read.
 
---simulate draws 200 runs over the fleet that the recipe's processes make (any number: --set train.workers): failures at
-the rate of [plan], by Llama 3's published causes, with the cadence that is best, restarts or recovery in place, spares
-and repair; the spread of goodput stands beside the closed form. Below it: requests, bytes and names that all nodes
-together ask of storage, and what tiers bear.
-"""
+--simulate draws 200 runs over the fleet that the recipe's processes make (any number: --set train.workers):
+failures at the rate of [plan], by Llama 3's published causes, with the cadence that is best, restarts or
+recovery in place, spares and repair; the spread of goodput stands beside the closed form. Below it: requests,
+bytes and names that all nodes together ask of storage, and what tiers bear. """
 
 from __future__ import annotations
 
@@ -64,20 +65,29 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "a training run; --measure alone needs none", is_optional=True)
     add_json(parser)
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--roofline", action="store_true", help="what bounds the products, experts, tokens and reading")
     what.add_argument(
-        "--search", action="store_true", help="rank all layouts for as many processes, and say why others are refused"
+        "--roofline", action="store_true", help="what bounds the products, experts, tokens and reading"
     )
     what.add_argument(
-        "--simulate", action="store_true", help="failures over the fleet: goodput, spares worth their price, storage"
+        "--search",
+        action="store_true",
+        help="rank all layouts for as many processes, and say why others are refused",
+    )
+    what.add_argument(
+        "--simulate",
+        action="store_true",
+        help="failures over the fleet: goodput, spares worth their price, storage",
     )
     what.add_argument(
         "--measure",
         action="store_true",
-        help="time the model's own kernels, a copy and a collective on this device, for plan.measured to name",
+        help="time the model's own kernels, a copy and a collective on this device, for plan.measured to"
+        " name",
     )
     parser.add_argument("--to", type=Path, metavar="FILE", help="where --measure writes what it found")
-    parser.add_argument("--limit", type=count, default=20, metavar="N", help="layouts that --search ranks (20)")
+    parser.add_argument(
+        "--limit", type=count, default=20, metavar="N", help="layouts that --search ranks (20)"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -109,7 +119,9 @@ def run(options: argparse.Namespace) -> int:
         from trainer.planning.measure import measure
 
         options.to.write_text(json.dumps(measure(recipe), indent=1) + "\n", encoding="utf-8")
-        console().print(f"Measured: {options.to}; plans read it with --set plan.measured={options.to}", markup=False)
+        console().print(
+            f"Measured: {options.to}; plans read it with --set plan.measured={options.to}", markup=False
+        )
         return 0
     if options.roofline:
         from trainer.planning.roofline import roofline
@@ -196,12 +208,14 @@ def _print(plan: TrainingPlan) -> None:
     out.print(
         f"{layout.mesh.num_workers:,} × {plan.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
         f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"
-        f" {layout.num_micro_batches} micro-batch{'es' * (layout.num_micro_batches > 1)} of {layout.micro_batch}"
+        f" {layout.num_micro_batches} micro-batch{'es' * (layout.num_micro_batches > 1)} of"
+        f" {layout.micro_batch}"
         " a rank\n"
     )
     if layout.mesh.pp > 1:
         out.print(
-            f"schedule {layout.pipeline.schedule}, {layout.pipeline.num_virtual} stages a rank, layers of each stage "
+            f"schedule {layout.pipeline.schedule}, {layout.pipeline.num_virtual} stages a rank, layers of"
+            f" each stage "
             f"{_counted([part.num_layers for part in layout.stages])}\n",
             markup=False,
         )
@@ -246,7 +260,14 @@ def _memory_table(plan: TrainingPlan) -> Table:
 
 def _traffic_table(plan: TrainingPlan) -> Table:
     table = titled_table(
-        "Communication of a GPU in a step", "axis", "what", "GPUs", "link", "Gb/s of it", "GB a step", "seconds a step"
+        "Communication of a GPU in a step",
+        "axis",
+        "what",
+        "GPUs",
+        "link",
+        "Gb/s of it",
+        "GB a step",
+        "seconds a step",
     )
     for kind in plan.traffic:
         table.add_row(
@@ -277,7 +298,8 @@ def _step_table(plan: TrainingPlan) -> Table:
     table.add_row("speed of kernels", plan.speed_origin)
     table.add_row("MFU, HFU", f"{speed.mfu:.1%}, {speed.hfu:.1%}")
     table.add_row(
-        "tokens a second, and of a GPU", f"{speed.tokens_per_second:,.0f}, {speed.tokens_per_second_per_gpu:,.0f}"
+        "tokens a second, and of a GPU",
+        f"{speed.tokens_per_second:,.0f}, {speed.tokens_per_second_per_gpu:,.0f}",
     )
     return table
 
@@ -287,7 +309,9 @@ def _checkpoint_table(plan: TrainingPlan) -> Table:
     table = titled_table("Checkpoints")
     table.add_row("size, time to save", f"{saved.num_bytes / 1e9:,.2f} GB, {saved.save_seconds:,.1f} s")
     table.add_row("every (Young)", f"{saved.young_seconds:,.0f} s = {saved.young_steps:,} steps")
-    table.add_row("every (availability)", f"{saved.availability_seconds:,.0f} s = {saved.availability_steps:,} steps")
+    table.add_row(
+        "every (availability)", f"{saved.availability_seconds:,.0f} s = {saved.availability_steps:,} steps"
+    )
     table.add_row("every (this recipe)", f"{saved.every_seconds:,.0f} s = {saved.every_steps:,} steps")
     table.add_row("saving and lost steps, restarts", f"{saved.overhead:.2%}, {saved.restart_overhead:.2%}")
     return table

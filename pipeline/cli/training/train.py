@@ -1,25 +1,25 @@
-"""The training run of a recipe, on Ray Train; resumable: the same call again continues from the newest checkpoint.
+"""The training run of a recipe, on Ray Train; resumable: the same call again continues from the newest
+checkpoint.
 
   sluice train recipes/train.toml
   sluice train recipes/train.toml --set train.steps=200
   sluice train recipes/train.toml --from-step 100        back to the checkpoint of 100 steps, and on from there
   sluice train recipes/train.toml --forget all            without what was purged since it was read
 
---forget goes back to the newest checkpoint before the run first read what these purges (or all) took, does the steps
-since again on the purged shards, in the same order, and ends with a certificate (sluice certify): what comes out is
-what a run gives that never read it. Where the run read none of it there is nothing to do; where no checkpoint is early
-enough, --restart begins again from the first weights.
+--forget goes back to the newest checkpoint before the run first read what these purges (or all) took, does
+the steps since again on the purged shards, in the same order, and ends with a certificate (sluice certify):
+what comes out is what a run gives that never read it. Where the run read none of it there is nothing to do;
+where no checkpoint is early enough, --restart begins again from the first weights.
 
-Newer checkpoints are set aside (into set-aside, where the others lie; sluice trace OUT --runs RUN_OUTPUT lists them)
-until the run has done their steps again, and what those steps read is listed as not applied. Killed at any point, the
-same call goes on, as does one without these options: it never goes back twice.
+Newer checkpoints are set aside (into set-aside, where the others lie; sluice trace OUT --runs RUN_OUTPUT
+lists them) until the run has done their steps again, and what those steps read is listed as not applied.
+Killed at any point, the same call goes on, as does one without these options: it never goes back twice.
 
-With [train.recovery] mode = "in_place" and spares = 1 or more a lost process costs seconds: the others go on with what
-they hold, and one that waits takes its place (docs/training.md).
+With [train.recovery] mode = "in_place" and spares = 1 or more a lost process costs seconds: the others go on
+with what they hold, and one that waits takes its place (docs/training.md).
 
-Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`, one that recovers in
-place as `python -m trainer recipes/train.toml`.
-"""
+Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`, one that
+recovers in place as `python -m trainer recipes/train.toml`."""
 
 from __future__ import annotations
 
@@ -74,14 +74,20 @@ def run(options: argparse.Namespace) -> int:
     result = finished(recipe) or _trained(recipe, reporter)
     certificate = _certificate(recipe, replay.purges) if replay.purges and result.finished else None
     if options.json:
-        more = {"replayed": True, "purges": list(replay.purges), "certificate": certificate} if replay.purges else {}
+        more = (
+            {"replayed": True, "purges": list(replay.purges), "certificate": certificate}
+            if replay.purges
+            else {}
+        )
         print_json(asdict(result) | more)
     elif result.finished:
         print(visible_lines(done_lines(recipe, result)))
         if certificate is not None:
             print(f"Certificate: {visible_lines(certificate)}")
     else:
-        print(f"Stopped after step {result.step}; the same call continues from checkpoint {result.checkpoint}.")
+        print(
+            f"Stopped after step {result.step}; the same call continues from checkpoint {result.checkpoint}."
+        )
     return 0
 
 
@@ -125,7 +131,9 @@ def done_lines(recipe: TrainRecipe, result: TrainingResult) -> str:
             f"Checkpoint {result.checkpoint} and metrics.jsonl lie in {train.output}.",
             "",
             "Next:",
-            f"  sluice trace {shlex.quote(out)} --run {shlex.quote(recipe.run.name)} --step {max(result.step - 1, 0)}",
-            f"  sluice export {shlex.quote(train.output)} --to {shlex.quote(train.output.rstrip('/') + '-model')}",
+            f"  sluice trace {shlex.quote(out)} --run {shlex.quote(recipe.run.name)} --step"
+            f" {max(result.step - 1, 0)}",
+            f"  sluice export {shlex.quote(train.output)} --to"
+            f" {shlex.quote(train.output.rstrip('/') + '-model')}",
         ]
     )

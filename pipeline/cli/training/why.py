@@ -3,13 +3,12 @@
   sluice train why RUN_OUTPUT --step 1200
   sluice train why RUN_OUTPUT --step 1200 --to why.html        a page that needs nothing else
 
-The steps since the checkpoint before it are done again on the run's own layout (on Ray, as sluice train does), and
-nothing of the run is changed. What comes out is the loss of each row and each document of the step, documents ranked by
-what they add beyond their source's usual loss, the gradients' norms by layer, and a verdict. Data: the replay gives the
-recorded numbers again, to the bit. Hardware: it does not, and nothing else has changed; transient where a second replay
-agrees with the first, persistent where it does not; with train.record_losses = true the ranks whose rows differ are
-named. Exit code 1 where it is hardware.
-"""
+The steps since the checkpoint before it are done again on the run's own layout (on Ray, as sluice train
+does), and nothing of the run is changed. What comes out is the loss of each row and each document of the
+step, documents ranked by what they add beyond their source's usual loss, the gradients' norms by layer, and a
+verdict. Data: the replay gives the recorded numbers again, to the bit. Hardware: it does not, and nothing
+else has changed; transient where a second replay agrees with the first, persistent where it does not; with
+train.record_losses = true the ranks whose rows differ are named. Exit code 1 where it is hardware."""
 
 from __future__ import annotations
 
@@ -34,7 +33,9 @@ _SHOWN: Final = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)")
+    parser.add_argument(
+        "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
+    )
     parser.add_argument("--step", type=count, required=True, metavar="T", help="the step, counted from 0")
     parser.add_argument("--to", metavar="WHY.html", help="write a page there")
     parser.add_argument(
@@ -42,7 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the address that `sluice page OUT` prints: documents become links to it",
     )
-    parser.add_argument("--recipe", metavar="RECIPE", help="the run's recipe, where an earlier release recorded none")
+    parser.add_argument(
+        "--recipe", metavar="RECIPE", help="the run's recipe, where an earlier release recorded none"
+    )
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="with --recipe"
     )
@@ -65,7 +68,9 @@ def run(options: argparse.Namespace) -> int:
     reporter = ProgressReporter()
     since = "the first weights" if asked.checkpoint is None else f"checkpoint {asked.checkpoint.name}"
     first = 0 if asked.checkpoint is None else asked.checkpoint.step
-    reporter.say(f"Replay of steps {first} to {options.step} from {since}: {what_starts(asked.recipe.ray.address)} …")
+    reporter.say(
+        f"Replay of steps {first} to {options.step} from {since}: {what_starts(asked.recipe.ray.address)} …"
+    )
 
     from pipeline.cli.training.workers import check_workers
     from trainer.launch import observe_on_ray

@@ -1,5 +1,5 @@
-"""Samples packed into files of bounded size, as Streaming and LitData do: a count, the places of the samples, and the
-samples one behind another."""
+"""Samples packed into files of bounded size, as Streaming and LitData do: a count, the places of the samples,
+and the samples one behind another."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ CHUNK_BYTES: Final = 1 << 26
 
 
 def encode_chunk(samples: list[bytes], between: bytes = b"") -> bytes:
-    """uint32 number of samples, uint32 places in bytes from the file's beginning (one more than samples), `between`,
-    the samples."""
+    """uint32 number of samples, uint32 places in bytes from the file's beginning (one more than samples),
+    `between`, the samples."""
     sizes = np.array([0, *map(len, samples)], dtype=np.uint64)
     places = np.cumsum(sizes) + np.uint64(4 + 4 * len(sizes) + len(between))
     head: bytes = struct.pack("<I", len(samples))
@@ -27,8 +27,8 @@ def encode_chunk(samples: list[bytes], between: bytes = b"") -> bytes:
 
 
 class Chunks:
-    """The chunks of one unit in one split, numbered from 0. `put` takes a chunk's number, its bytes, documents and
-    tokens."""
+    """The chunks of one unit in one split, numbered from 0. `put` takes a chunk's number, its bytes,
+    documents and tokens."""
 
     def __init__(self, put: Callable[[int, bytes, int, int], None], between: bytes, limit: int) -> None:
         self._put, self._between, self._limit = put, between, limit
@@ -56,7 +56,13 @@ class Chunks:
 
 @contextmanager
 def chunks(
-    sink: ExportSink, unit: ExportUnit, split: str, *, extension: str, between: bytes = b"", limit: int = CHUNK_BYTES
+    sink: ExportSink,
+    unit: ExportUnit,
+    split: str,
+    *,
+    extension: str,
+    between: bytes = b"",
+    limit: int = CHUNK_BYTES,
 ) -> Iterator[Chunks]:
     """Chunks <split>/<source>-NNNNN-KKK<extension>; the last one is written when the block ends."""
 

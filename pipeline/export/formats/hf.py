@@ -1,5 +1,5 @@
-"""hf: a dataset repository for the Hugging Face Hub: FineWeb's columns as Parquet, and a README.md that says where each
-configuration and split lies (https://huggingface.co/docs/hub/datasets-manual-configuration)."""
+"""hf: a dataset repository for the Hugging Face Hub: FineWeb's columns as Parquet, and a README.md that says
+where each configuration and split lies (https://huggingface.co/docs/hub/datasets-manual-configuration)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,23 @@ _ONLY_SPLIT = "train"
 _OF_ALL = "default"
 _NAMES = {"source": "dump"}
 """FineWeb names the crawl of a document so."""
-_ORDER = ("text", "id", "dump", "url", "date", "file_path", "offset", "language", "language_score", "metadata")
+_ORDER = (
+    "text",
+    "id",
+    "dump",
+    "url",
+    "date",
+    "file_path",
+    "offset",
+    "language",
+    "language_score",
+    "metadata",
+)
 _ADDED = ("record_id",)
 """Behind FineWeb's columns."""
-_SCHEMA = pa.schema([(name, COLUMNS.field("source" if name == "dump" else name).type) for name in (*_ORDER, *_ADDED)])
+_SCHEMA = pa.schema(
+    [(name, COLUMNS.field("source" if name == "dump" else name).type) for name in (*_ORDER, *_ADDED)]
+)
 
 
 def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
@@ -43,11 +56,18 @@ def _columns(row: TextRow) -> dict[str, Any]:
 
 
 def index_files(_job: ExportJob, files: Sequence[ExportedFile]) -> dict[str, bytes]:
-    """README.md: its first lines are YAML that `datasets` and the Hub read. One configuration of all sources, and one
-    of each where there are several. That of a source named as the one of all is `_default`, which names no source."""
+    """README.md: its first lines are YAML that `datasets` and the Hub read. One configuration of all sources,
+    and one of each where there are several. That of a source named as the one of all is `_default`, which
+    names no source."""
     sources = sorted({file.file.split("/")[1] for file in files})
-    splits = sorted({file.split or _ONLY_SPLIT for file in files}, key=lambda name: (name != _ONLY_SPLIT, name))
-    own = {"_default" if source == _OF_ALL else source: source for source in sources} if len(sources) > 1 else {}
+    splits = sorted(
+        {file.split or _ONLY_SPLIT for file in files}, key=lambda name: (name != _ONLY_SPLIT, name)
+    )
+    own = (
+        {"_default" if source == _OF_ALL else source: source for source in sources}
+        if len(sources) > 1
+        else {}
+    )
     configs = {_OF_ALL: "*"} | own
     lines = ["---", "configs:"]
     for config, folder in configs.items():
@@ -58,6 +78,9 @@ def index_files(_job: ExportJob, files: Sequence[ExportedFile]) -> dict[str, byt
                 lines += [f"  - split: {json.dumps(split)}", f"    path: {path}"]
     num = sum(file.num_documents for file in files)
     lines += ["---", "", f"{num:,} documents, deduplicated, from {', '.join(sources) or 'no source'}.", ""]
-    lines += ["`id` names a document in the lineage of the corpus; `file_path` and `offset` say where in the crawl its"]
+    lines += [
+        "`id` names a document in the lineage of the corpus; `file_path` and `offset` say where in the crawl"
+        " its"
+    ]
     lines += ["record begins, `record_id` what the crawl calls it.", ""]
     return {"README.md": "\n".join(lines).encode()}

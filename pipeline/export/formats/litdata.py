@@ -48,6 +48,8 @@ def index_files(job: ExportJob, files: Sequence[ExportedFile]) -> dict[str, byte
         "item_loader": "TokensLoader",
     }
     return {
-        f"{split}/index.json".lstrip("/"): json.dumps({"chunks": here, "config": config}, sort_keys=True).encode()
+        f"{split}/index.json".lstrip("/"): json.dumps(
+            {"chunks": here, "config": config}, sort_keys=True
+        ).encode()
         for split, here in sorted(by_split.items())
     }

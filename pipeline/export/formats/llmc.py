@@ -18,13 +18,14 @@ _KINDS: Final = {2: (20240520, 1), 4: (20240801, 7)}
 
 
 def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
-    """<source>-<split->NNNNN.bin and .documents.parquet. RecipeError where a shard has more tokens than the header
-    holds."""
+    """<source>-<split->NNNNN.bin and .documents.parquet. RecipeError where a shard has more tokens than the
+    header holds."""
     for split, documents in kept_documents(job, unit).items():
         num_tokens = documents.num_tokens
         if num_tokens >= 1 << 31:
             raise RecipeError(
-                f"shard {unit.key} has {num_tokens:,} tokens, and a file of llm.c holds fewer than 2^31: run with a"
+                f"shard {unit.key} has {num_tokens:,} tokens, and a file of llm.c holds fewer than 2^31: run"
+                f" with a"
                 " smaller tokenize.shard_tokens"
             )
         header = np.zeros(_HEADER, dtype="<i4")

@@ -22,8 +22,8 @@ _TEXT: Final = {
     "date": "str", "file_path": "str", "id": "str", "language": "str", "language_score": "float64", "metadata": "str",
     "offset": "int", "record_id": "str", "source": "str", "text": "str", "url": "str",
 }  # fmt: skip
-"""Columns in order of name, as the format wants them. Absent texts are empty, absent numbers NaN and -1: the format has
-no null."""
+"""Columns in order of name, as the format wants them. Absent texts are empty, absent numbers NaN and -1: the
+format has no null."""
 _SIZES: Final = {"int": 8, "float64": 8}
 
 
@@ -36,7 +36,11 @@ def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     for split, documents in kept_documents(job, unit).items():
         with chunks(sink, unit, split, extension=".mds", between=_config_bytes(columns)) as packed:
             for doc_id, tokens in documents.each():
-                values = {"id": doc_id, "source": unit.source, "tokens": tokens.astype(f"<u{job.token_bytes}")}
+                values = {
+                    "id": doc_id,
+                    "source": unit.source,
+                    "tokens": tokens.astype(f"<u{job.token_bytes}"),
+                }
                 packed.add(encode_sample(columns, values), len(tokens))
 
 
@@ -59,9 +63,12 @@ def _token_columns(job: ExportJob) -> dict[str, str]:
 
 
 def encode_sample(columns: Mapping[str, str], values: Mapping[str, Any]) -> bytes:
-    """A sample: uint32 sizes of the columns that have no fixed size, then the values, columns in order of name."""
+    """A sample: uint32 sizes of the columns that have no fixed size, then the values, columns in order of
+    name."""
     data = [_encode(encoding, values[name]) for name, encoding in columns.items()]
-    sizes = [len(datum) for datum, encoding in zip(data, columns.values(), strict=True) if encoding not in _SIZES]
+    sizes = [
+        len(datum) for datum, encoding in zip(data, columns.values(), strict=True) if encoding not in _SIZES
+    ]
     return np.array(sizes, dtype="<u4").tobytes() + b"".join(data)
 
 
@@ -76,8 +83,8 @@ def _encode(encoding: str, value: Any) -> bytes:
 
 
 def _encode_array(values: npt.NDArray[Any]) -> bytes:
-    """An array of known type and unknown shape: a byte (number of axes · 4 + the kind of what follows), the lengths of
-    the axes as the smallest of uint8, uint16, uint32 and uint64 that holds them, the values."""
+    """An array of known type and unknown shape: a byte (number of axes · 4 + the kind of what follows), the
+    lengths of the axes as the smallest of uint8, uint16, uint32 and uint64 that holds them, the values."""
     kind = next(kind for kind in range(4) if len(values) < 1 << 8 * (1 << kind))
     return bytes([1 << 2 | kind]) + len(values).to_bytes(1 << kind, "little") + values.tobytes()
 
@@ -105,7 +112,9 @@ def index_files(job: ExportJob, files: Sequence[ExportedFile]) -> dict[str, byte
     by_split: dict[str, list[ExportedFile]] = defaultdict(list)
     for file in files:
         by_split[file.split].append(file)
-    return {f"{split}/index.json".lstrip("/"): _index(columns, here) for split, here in sorted(by_split.items())}
+    return {
+        f"{split}/index.json".lstrip("/"): _index(columns, here) for split, here in sorted(by_split.items())
+    }
 
 
 def _index(columns: Mapping[str, str], files: Sequence[ExportedFile]) -> bytes:

@@ -1,5 +1,6 @@
 """megatron: Megatron-LM's indexed dataset, a .bin and an .idx file a shard
-(megatron/core/datasets/indexed_dataset.py). A shard's own file is a valid .bin of int32: ids are below 2^31."""
+(megatron/core/datasets/indexed_dataset.py). A shard's own file is a valid .bin of int32: ids are below
+2^31."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
 
 
 def encode_index(documents: ShardDocuments, token_bytes: int) -> bytes:
-    """The .idx file: each document is one sequence, its end-of-text id included. Lengths are int32, places int64 in
-    bytes, and the document index names the first sequence of each document and their number."""
+    """The .idx file: each document is one sequence, its end-of-text id included. Lengths are int32, places
+    int64 in bytes, and the document index names the first sequence of each document and their number."""
     lengths, num = documents.lengths, len(documents.rows)
     head = _MAGIC + struct.pack("<QBQQ", _VERSION, _DTYPE_CODES[token_bytes], num, num + 1)
     places = documents.starts * token_bytes

@@ -1,4 +1,5 @@
-"""The names of the formats, without what it takes to write them: the help of the command is printed at once."""
+"""The names of the formats, without what it takes to write them: the help of the command is printed at
+once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""nanochat: Parquet files with a column `text`, read in order of name; the last file is the validation set."""
+"""nanochat: Parquet files with a column `text`, read in order of name; the last file is the validation
+set."""
 
 from __future__ import annotations
 
@@ -21,12 +22,14 @@ _KEY: Final = blake3(b"sluice export nanochat validation").digest()
 
 
 def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
-    """shard-<source>-NNNNN.parquet, and of the last unit also validation-<source>-NNNNN.parquet, whose name is the last
-    in order: every twentieth of its documents by a keyed hash of the id, and always the one of the least hash, so that
-    it is never empty."""
+    """shard-<source>-NNNNN.parquet, and of the last unit also validation-<source>-NNNNN.parquet, whose name
+    is the last in order: every twentieth of its documents by a keyed hash of the id, and always the one of
+    the least hash, so that it is never empty."""
     with ExitStack() as stack:
         files: dict[str, TextRows] = {}
-        least = min((_drawn(row.doc_id) for row in kept_texts(job, unit)), default=b"") if unit.is_last else b""
+        least = (
+            min((_drawn(row.doc_id) for row in kept_texts(job, unit)), default=b"") if unit.is_last else b""
+        )
         for row in kept_texts(job, unit):
             drawn = _drawn(row.doc_id)
             held_out = unit.is_last and (drawn == least or int.from_bytes(drawn, "big") % _SHARE == 0)

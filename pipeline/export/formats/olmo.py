@@ -1,5 +1,5 @@
-"""olmo: OLMo-core's and Dolma's token files: a .npy that is a raw array without a header, and beside it a .csv.gz with
-a row a document: start, end, id, src, loc."""
+"""olmo: OLMo-core's and Dolma's token files: a .npy that is a raw array without a header, and beside it a
+.csv.gz with a row a document: start, end, id, src, loc."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
 
 
 def encode_documents(documents: ShardDocuments) -> bytes:
-    """The .csv.gz file: `start` and `end` in tokens of the .npy, `src` the shard that a document lies in, and `loc`
-    where it starts there."""
+    """The .csv.gz file: `start` and `end` in tokens of the .npy, `src` the shard that a document lies in, and
+    `loc` where it starts there."""
     shard, starts = documents.shard, documents.starts.tolist()
     rows = zip(starts, documents.lengths.tolist(), documents.rows.to_pylist(), strict=True)
     lines = [

@@ -38,7 +38,11 @@ class TextRows:
 
 @contextmanager
 def text_rows(
-    sink: ExportSink, name: str, split: str, schema: pa.Schema, columns: Callable[[TextRow], Mapping[str, Any]]
+    sink: ExportSink,
+    name: str,
+    split: str,
+    schema: pa.Schema,
+    columns: Callable[[TextRow], Mapping[str, Any]],
 ) -> Iterator[TextRows]:
     """A Parquet file of `schema`; it becomes `name` when the block ends."""
     with RowWriter(sink.folder, name, schema) as writer:

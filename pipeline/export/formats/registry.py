@@ -25,10 +25,11 @@ def _any(_out: Folder, _request: ExportRequest) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """`write` writes a unit's files; `index_files` gives what is written once at the end, by name, from all files in
-    order of name. `check` raises before anything is written where an OUT cannot be exported so. `reads`: "texts",
-    "tokens" or, where the request says which, "either". `has_splits`: whether it takes --split. `to_load`: how whoever
-    reads the copy, at `{place}`, names it, a line that is printed; empty where any reader of such files does."""
+    """`write` writes a unit's files; `index_files` gives what is written once at the end, by name, from all
+    files in order of name. `check` raises before anything is written where an OUT cannot be exported so.
+    `reads`: "texts", "tokens" or, where the request says which, "either". `has_splits`: whether it takes
+    --split. `to_load`: how whoever reads the copy, at `{place}`, names it, a line that is printed; empty
+    where any reader of such files does."""
 
     reads: str
     write: Callable[[ExportJob, ExportUnit, ExportSink], None]
@@ -79,10 +80,15 @@ def check_request(request: ExportRequest, vocab_size: int) -> None:
     if request.split and not wanted.has_splits:
         raise RecipeError(f"--split: {request.format} has a split of its own: leave the option out")
     if request.tokens and wanted.reads == "texts":
-        raise RecipeError(f"--tokens: {request.format} holds texts only: use mds, megatron, olmo, llmc or litdata")
+        raise RecipeError(
+            f"--tokens: {request.format} holds texts only: use mds, megatron, olmo, llmc or litdata"
+        )
     if request.dtype != "auto" and not reads_tokens(request):
-        raise RecipeError(f"--dtype: {request.format} holds texts here, which have none: leave the option out")
+        raise RecipeError(
+            f"--dtype: {request.format} holds texts here, which have none: leave the option out"
+        )
     if request.dtype == "uint16" and vocab_size > 1 << 16:
         raise RecipeError(
-            f"--dtype uint16: the tokenizer has {vocab_size:,} ids, and uint16 holds 65,536: use --dtype uint32"
+            f"--dtype uint16: the tokenizer has {vocab_size:,} ids, and uint16 holds 65,536: use --dtype"
+            f" uint32"
         )

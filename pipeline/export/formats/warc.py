@@ -52,8 +52,8 @@ class _Records:
 def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
     """<source>/<split->NNNNN.warc.gz and .documents.parquet.
 
-    RecipeError where a source was not read from WARC files, StorageError where a file of the crawl is gone or holds
-    another record now."""
+    RecipeError where a source was not read from WARC files, StorageError where a file of the crawl is gone or
+    holds another record now."""
     places = _places(Folder(job.out), unit.source)
     files: dict[str, _Records] = {}
     with ExitStack() as stack:
@@ -94,21 +94,23 @@ def _opened(source: str, file_path: str | None, places: list[str]) -> Iterator[t
         stream: BinaryIO = Folder(url).open("")
     except FileNotFoundError as error:
         raise StorageError(
-            f"{url} is not there any more: --format warc reads the records again from the crawl. Put it back, or choose"
+            f"{url} is not there any more: --format warc reads the records again from the crawl. Put it back,"
+            f" or choose"
             " another format"
         ) from error
     with stream:
         if detect_format(stream, _options(source, url)) not in ("warc", "wacz"):
             raise RecipeError(
-                f"--format warc: source {source!r} was read from {url}, which is no WARC file: name the others with"
+                f"--format warc: source {source!r} was read from {url}, which is no WARC file: name the"
+                f" others with"
                 " --source"
             )
         yield url, content_stream(stream, MAX_WINDOW_BYTES)
 
 
 def _options(source: str, file: str) -> ReadOptions:
-    """Bounds above those of any run, and every type, since a recipe may have named more: what it read is read here
-    too."""
+    """Bounds above those of any run, and every type, since a recipe may have named more: what it read is read
+    here too."""
     return ReadOptions(
         source=source, file=file, max_document_bytes=1 << 31, max_window_bytes=MAX_WINDOW_BYTES, mime=("*/*",)
     )
@@ -122,11 +124,13 @@ def _copy(url: str, stream: BinaryIO, row: TextRow, records: _Records) -> None:
     if document.doc_id != row.doc_id:
         if read_one(stream, row.offset, options, row.doc_id).doc_id == row.doc_id:
             raise StorageError(
-                f"{url} at offset {row.offset}: document {row.id} lies behind other records in one compressed member,"
+                f"{url} at offset {row.offset}: document {row.id} lies behind other records in one compressed"
+                f" member,"
                 " of which --format warc finds the first alone: choose another format"
             )
         raise StorageError(
-            f"{url} at offset {row.offset} holds another record than document {row.id} came from: put the crawl file"
+            f"{url} at offset {row.offset} holds another record than document {row.id} came from: put the"
+            f" crawl file"
             " back as it was"
         )
     with stream_of_records(stream, row.offset, options) as records_of_file:
@@ -135,7 +139,9 @@ def _copy(url: str, stream: BinaryIO, row: TextRow, records: _Records) -> None:
             record = next(iter(ArchiveIterator(records_of_file, no_record_parse=True, arc2warc=True)))
             _set_block(record, document)
         except (ArchiveLoadFailed, StopIteration) as error:
-            raise StorageError(f"{url} at offset {row.offset}: warcio cannot read the record: {error}") from error
+            raise StorageError(
+                f"{url} at offset {row.offset}: warcio cannot read the record: {error}"
+            ) from error
     place = {"offset": records.file.num_bytes, "file_path": row.file_path, "offset_in_file_path": row.offset}
     records.writer.write_record(record)
     records.rows.append({"doc_id": row.id, "url": row.url, **place})
@@ -143,8 +149,8 @@ def _copy(url: str, stream: BinaryIO, row: TextRow, records: _Records) -> None:
 
 
 def _set_block(record: Any, document: Document) -> None:
-    """Give a record that is to be written its whole block, whatever its Content-Length says; and one that has no id, as
-    all of ARC files, one that hangs on nothing but the document."""
+    """Give a record that is to be written its whole block, whatever its Content-Length says; and one that has
+    no id, as all of ARC files, one that hangs on nothing but the document."""
     block = record.raw_stream.read()
     if not block.endswith(document.payload):
         head = END_OF_HEADERS.search(block) if block.startswith(b"HTTP/") else None

@@ -48,7 +48,9 @@ class _Corpus:
 
     async def front(self, request: web.Request) -> web.Response:
         site = self._site
-        return site.show(request, "front", **await aside(lambda: read_front(site.out, site.index(), site.version)))
+        return site.show(
+            request, "front", **await aside(lambda: read_front(site.out, site.index(), site.version))
+        )
 
     async def shape(self, request: web.Request) -> web.Response:
         """What the corpus is made of: it reads whole columns, so a page asks for it once it stands."""
@@ -57,7 +59,9 @@ class _Corpus:
         return site.piece(request, "_shape", "What the corpus is made of", distributions=found)
 
     async def thresholds(self, request: web.Request) -> web.Response:
-        return self._site.show(request, "thresholds", has_ledger=recipe_of(self._site.out).quality.ledger == "all")
+        return self._site.show(
+            request, "thresholds", has_ledger=recipe_of(self._site.out).quality.ledger == "all"
+        )
 
     async def threshold_bars(self, request: web.Request) -> web.Response:
         """Every rule's values; from the ledger, so a page asks for them once it stands."""
@@ -74,7 +78,15 @@ class _Corpus:
             file.write(recipe)
             file.flush()
             answers = await site.commands.ask(
-                "tune", file.name, "--from", site.out.url, "--set", setting, "--examples", "10", seconds=_TUNE_SECONDS
+                "tune",
+                file.name,
+                "--from",
+                site.out.url,
+                "--set",
+                setting,
+                "--examples",
+                "10",
+                seconds=_TUNE_SECONDS,
             )
         tune_call, run_call = calls_of(site.out, setting)
         found = answers[0]
@@ -106,7 +118,13 @@ class _Corpus:
             key = self._site.lists.put(f"SQL: {asked[:80]}", request.rel_url.path_qs, ids) if ids else ""
             values = {"found": found, "plot": plot_of(found), "key": key}
         return self._site.show(
-            request, "sql", asked=asked, most=_MOST_ROWS, views=VIEWS, saved=self._site.notes.queries(), **values
+            request,
+            "sql",
+            asked=asked,
+            most=_MOST_ROWS,
+            views=VIEWS,
+            saved=self._site.notes.queries(),
+            **values,
         )
 
     async def csv(self, request: web.Request) -> web.Response:

@@ -1,4 +1,5 @@
-"""document/ID: a document's page, and what is worked out on demand: its rules, its record, its tokens, what differs."""
+"""document/ID: a document's page, and what is worked out on demand: its rules, its record, its tokens, what
+differs."""
 
 from __future__ import annotations
 
@@ -75,8 +76,12 @@ class _Documents:
     async def explain(self, request: web.Request) -> web.Response:
         """Every step and rule, measured again in a process of its own."""
         doc_id = request.match_info["doc_id"].lower()
-        found = await self._site.commands.ask("explain", self._site.out.url, "--doc", doc_id, seconds=_EXPLAIN_SECONDS)
-        return self._site.piece(request, "_explained", "Every step, measured again", found=found, doc_id=doc_id)
+        found = await self._site.commands.ask(
+            "explain", self._site.out.url, "--doc", doc_id, seconds=_EXPLAIN_SECONDS
+        )
+        return self._site.piece(
+            request, "_explained", "Every step, measured again", found=found, doc_id=doc_id
+        )
 
     async def record(self, request: web.Request) -> web.Response:
         """The crawl record, read again from the input, and the text that the extractor takes of it."""
@@ -98,12 +103,22 @@ class _Documents:
 
     async def tokens(self, request: web.Request) -> web.Response:
         """Some of the document's tokens with their ids."""
-        doc_id, first = request.match_info["doc_id"].lower(), whole_number(request.query.get("from", "0")) or 0
+        doc_id, first = (
+            request.match_info["doc_id"].lower(),
+            whole_number(request.query.get("from", "0")) or 0,
+        )
         row = (await aside(self._site.tracer().by_id, parse_id(doc_id))).row
         site = self._site
         found = await aside(lambda: tokens_of(site.out, site.index(), row, first, site.tokenizer()))
         return site.piece(
-            request, "_tokens", "Tokens", tokens=found, row=row, doc_id=doc_id, first=first, a_page=TOKENS_A_PAGE
+            request,
+            "_tokens",
+            "Tokens",
+            tokens=found,
+            row=row,
+            doc_id=doc_id,
+            first=first,
+            a_page=TOKENS_A_PAGE,
         )
 
     async def diff(self, request: web.Request) -> web.Response:

@@ -1,4 +1,5 @@
-"""jobs: what runs on a cluster, by the address of its dashboard, and what each job has printed of its progress."""
+"""jobs: what runs on a cluster, by the address of its dashboard, and what each job has printed of its
+progress."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ _LAST_LINES: Final = 200
 
 
 def routes(site: Site, address: str) -> Iterable[web.RouteDef]:
-    """What answers below jobs; `site` shows it. A job's output that is one of the page's leads to its pages."""
+    """What answers below jobs; `site` shows it. A job's output that is one of the page's leads to its
+    pages."""
 
     async def list_all(request: web.Request) -> web.Response:
         jobs = await site.commands.ask("jobs", "--address", address, seconds=_SECONDS)
@@ -29,6 +31,8 @@ def routes(site: Site, address: str) -> Iterable[web.RouteDef]:
             raise ValueError(f"the cluster at {address} has no job {job_id!r}")
         printed = await site.commands.ask("jobs", "--address", address, "--logs", job_id, seconds=_SECONDS)
         lines = printed["logs"].splitlines()
-        return site.piece(request, "_job", f"Job {job_id}", job=job, lines=lines[-_LAST_LINES:], num_lines=len(lines))
+        return site.piece(
+            request, "_job", f"Job {job_id}", job=job, lines=lines[-_LAST_LINES:], num_lines=len(lines)
+        )
 
     return [web.get(f"{site.home}jobs", list_all), web.get(f"{site.home}jobs/{{job_id}}", show)]

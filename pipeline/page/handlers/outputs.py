@@ -20,8 +20,8 @@ from pipeline.recipe import recipe_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedOutput:
-    """An output of the list: what it holds, or how far its run is, or why it cannot be read. `against` and `honours`
-    name the outputs that its recipe does, `runs` the training runs that read it."""
+    """An output of the list: what it holds, or how far its run is, or why it cannot be read. `against` and
+    `honours` name the outputs that its recipe does, `runs` the training runs that read it."""
 
     name: str
     base: str
@@ -83,7 +83,8 @@ def _listed(site: Site) -> ListedOutput:
 
 
 async def show_unfinished(site: Site, request: web.Request) -> web.Response:
-    """How far a run has come; asked for again while it is at work, and led to the front page when it has ended."""
+    """How far a run has come; asked for again while it is at work, and led to the front page when it has
+    ended."""
     if not await aside(is_begun, site.out):
         raise RecipeError(f"{site.out.url} holds no run: it has neither an index nor a plan")
     found = await aside(progress_of, site.out, site.read_so_far, time.time())

@@ -1,7 +1,7 @@
 """basket and purges: what is to be purged is put together, planned, carried out once, and proved.
 
-Nothing changes by a GET, a reload or a second click: every act is a POST with the form's secret, is answered by a
-redirect, and a plan is carried out by the first call alone."""
+Nothing changes by a GET, a reload or a second click: every act is a POST with the form's secret, is answered
+by a redirect, and a plan is carried out by the first call alone."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ class _Purges:
         if kind == "list":
             listed = self._site.lists.get(value)
             if listed is None:
-                raise RecipeError("that list is not kept here any more: show it again, then put it into the basket")
+                raise RecipeError(
+                    "that list is not kept here any more: show it again, then put it into the basket"
+                )
             return [BasketItem(kind="doc", value=doc_id.hex()) for doc_id in listed.doc_ids]
         if kind == "lines":
             lines = [line.strip() for line in value.splitlines() if line.strip()]
@@ -166,7 +168,12 @@ class _Purges:
                 job.say(f"{match.kind}: {len(match.values):,} named")
                 order = PurgeRequest(match=match, by=by, reason=reason)
                 applied: Applied = await aside(
-                    apply, site.out, order, plan_hooks(site.out), apply_hooks(job.say), wait_seconds=_HOLD_SECONDS
+                    apply,
+                    site.out,
+                    order,
+                    plan_hooks(site.out),
+                    apply_hooks(job.say),
+                    wait_seconds=_HOLD_SECONDS,
                 )
                 if applied.finished:
                     job.say(f"finished purge {applied.finished}, which an earlier call had begun")
@@ -208,7 +215,8 @@ class _Purges:
         return self._working(request, job, f"{self._site.base}purges/work/{job.name}")
 
     def _working(self, request: web.Request, job: Job, place: str) -> web.Response:
-        """How far a job has come: a piece that asks for itself again until it is over, and leads to what came of it."""
+        """How far a job has come: a piece that asks for itself again until it is over, and leads to what came
+        of it."""
         ends = place
         if job.state == "done" and isinstance(job.result, list):
             ends = f"{self._site.base}purges/{job.result[0]}" if len(job.result) == 1 else place

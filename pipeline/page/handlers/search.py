@@ -38,7 +38,9 @@ class _Search:
             place = f"{self._site.base}document/{found.rows[0].doc_id.hex()}"
             raise web.HTTPFound(place + (f"?list={key}" if found.note else ""), headers=HEADERS)
         status = 200 if found.rows else 404
-        return self._site.show(request, "found", status=status, wanted=wanted, found=found, most=MOST_FOUND, key=key)
+        return self._site.show(
+            request, "found", status=status, wanted=wanted, found=found, most=MOST_FOUND, key=key
+        )
 
     def _find(self, wanted: str) -> NamedDocuments | None:
         tracer = self._site.tracer()
@@ -49,15 +51,25 @@ class _Search:
         part, group = (whole_number(request.query.get(name, "0")) or 0 for name in ("part", "group"))
         site = self._site
         searched, rows = await aside(self._look, words, part, group)
-        key = site.lists.put(f"words {wanted}", request.rel_url.path_qs, [find.doc_id for find in searched.finds])
+        key = site.lists.put(
+            f"words {wanted}", request.rel_url.path_qs, [find.doc_id for find in searched.finds]
+        )
         more = None
         if searched.next_part is not None:
             place = {"q": wanted, "part": searched.next_part, "group": searched.next_group}
             more = f"{site.base}search?{urlencode(place)}"
-        values: dict[str, Any] = {"wanted": wanted, "searched": searched, "rows": rows, "key": key, "more": more}
+        values: dict[str, Any] = {
+            "wanted": wanted,
+            "searched": searched,
+            "rows": rows,
+            "key": key,
+            "more": more,
+        }
         return site.show(request, "words", **values)
 
-    def _look(self, words: tuple[str, ...], part: int, group: int) -> tuple[WordSearch, dict[bytes, DocumentRow]]:
+    def _look(
+        self, words: tuple[str, ...], part: int, group: int
+    ) -> tuple[WordSearch, dict[bytes, DocumentRow]]:
         site = self._site
         searched = find_words(site.out, site.index(), words, part, group)
         return searched, _by_id(site.lookup().documents([find.doc_id for find in searched.finds]))

@@ -1,1 +1,2 @@
-"""What the pages show, gathered from an output: pure functions of it, without the web. Read `document` first."""
+"""What the pages show, gathered from an output: pure functions of it, without the web. Read `document`
+first."""

@@ -1,5 +1,5 @@
-"""The corpus as a whole: its funnel as a flow, its rules, purges and training runs, what it is made of. Each figure
-leads to the documents behind it."""
+"""The corpus as a whole: its funnel as a flow, its rules, purges and training runs, what it is made of. Each
+figure leads to the documents behind it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _SCORE_BARS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A stage of a source in a flow: what came in, was rejected and let out, where it lies (in units of the drawing),
-    and the SELECTs of the documents behind both."""
+    """A stage of a source in a flow: what came in, was rejected and let out, where it lies (in units of the
+    drawing), and the SELECTs of the documents behind both."""
 
     stage: str
     num_in: int
@@ -50,8 +50,8 @@ class Flow:
 
 
 def read_front(out: Folder, index: Index, version: int | None = None) -> dict[str, Any]:
-    """The funnel, the rules, the purges and the training runs, as of a version of the corpus or now: of small tables
-    alone, at any size of the corpus."""
+    """The funnel, the rules, the purges and the training runs, as of a version of the corpus or now: of small
+    tables alone, at any size of the corpus."""
     purges = read_table(out, "purges") if version is None else read_purges(out, version)
     purged = read_table(out, "purged")
     counted = purged.filter(pc.is_in(purged["purge_id"], purges["purge_id"]))
@@ -114,8 +114,8 @@ def listing(where: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueCount:
-    """Documents with one value: how many, how many of them kept, both as shares of the largest group's, and the SELECT
-    of them."""
+    """Documents with one value: how many, how many of them kept, both as shares of the largest group's, and
+    the SELECT of them."""
 
     name: str
     num: int
@@ -135,8 +135,8 @@ class Distribution:
 
 
 def shape_of(out: Folder, version: int | None) -> list[Distribution]:
-    """What the corpus is made of: languages, domains, hosts, lengths, language scores. It reads whole columns, in a
-    process of its own."""
+    """What the corpus is made of: languages, domains, hosts, lengths, language scores. It reads whole
+    columns, in a process of its own."""
     counted = "count(*)::BIGINT AS num, count(*) FILTER (status = 'kept')::BIGINT AS num_kept"
 
     def by_value(column: str) -> str:
@@ -149,7 +149,8 @@ def shape_of(out: Folder, version: int | None) -> list[Distribution]:
     length = "floor(log2(num_chars))::BIGINT"
     score = f"floor(least(language_score, 0.999999) * {_SCORE_BARS})::BIGINT"
     ranges = [
-        f"SELECT {range_} AS name, {counted}, 0::BIGINT AS whole FROM documents WHERE {holds} GROUP BY 1 ORDER BY 1"
+        f"SELECT {range_} AS name, {counted}, 0::BIGINT AS whole FROM documents WHERE {holds} GROUP BY 1"
+        f" ORDER BY 1"
         for range_, holds in ((length, "num_chars > 0"), (score, "language_score IS NOT NULL"))
     ]
     found = answers(out, [*map(by_value, ("language", "domain", "host")), *ranges], version)
@@ -168,7 +169,9 @@ def shape_of(out: Folder, version: int | None) -> list[Distribution]:
             "Language scores",
             scores,
             lambda bar: f"{bar / _SCORE_BARS:.2f} to {(bar + 1) / _SCORE_BARS:.2f}",
-            lambda bar: f"language_score >= {bar / _SCORE_BARS} AND language_score < {(bar + 1) / _SCORE_BARS + 1e-9}",
+            lambda bar: (
+                f"language_score >= {bar / _SCORE_BARS} AND language_score < {(bar + 1) / _SCORE_BARS + 1e-9}"
+            ),
         ),
     ]
 

@@ -31,7 +31,8 @@ _MOST_METRICS: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleBar:
-    """A decision. Where it measured something against a threshold: both as places on one scale, from 0 to 1."""
+    """A decision. Where it measured something against a threshold: both as places on one scale, from 0 to
+    1."""
 
     decision: StageDecision
     value_at: float | None
@@ -40,8 +41,8 @@ class RuleBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Texts:
-    """The clean text, and the text after parse, as far as there is each: of both, what only one has is marked. `edits`
-    are the kinds of change with their number."""
+    """The clean text, and the text after parse, as far as there is each: of both, what only one has is
+    marked. `edits` are the kinds of change with their number."""
 
     clean: ShownText | None
     parsed: ShownText | None
@@ -58,8 +59,8 @@ class ClusterMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingShown:
-    """A time that a run read the document, the loss of its step where the run's metrics have it, and that of its row
-    where the run recorded it (train.record_losses)."""
+    """A time that a run read the document, the loss of its step where the run's metrics have it, and that of
+    its row where the run recorded it (train.record_losses)."""
 
     exposure: Exposure
     loss: float | None
@@ -68,8 +69,9 @@ class ReadingShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
-    """A run on a line of its steps: where the document was read, its checkpoints, of which `before` is the last before
-    the first reading and `after` the first behind the last. `unknown`: why its checkpoints are."""
+    """A run on a line of its steps: where the document was read, its checkpoints, of which `before` is the
+    last before the first reading and `after` the first behind the last. `unknown`: why its checkpoints
+    are."""
 
     run: str
     output: str
@@ -120,7 +122,8 @@ def _bar(decision: StageDecision) -> RuleBar:
 
 
 def cluster_of(lookup: Lookup, row: DocumentRow) -> tuple[list[ClusterMember], int]:
-    """The first members of the document's cluster with what is recorded of each, kept ones first; how many it has."""
+    """The first members of the document's cluster with what is recorded of each, kept ones first; how many it
+    has."""
     if row.cluster_id is None:
         return [], 0
     members = lookup.members([row.cluster_id])
@@ -168,7 +171,8 @@ def _line(run: TrainingRun, exposures: Sequence[Exposure]) -> RunLine:
 
 
 def _losses(output: str, steps: set[int], attempts: set[int]) -> dict[tuple[int, int], float]:
-    """The loss of these steps, by step and attempt, where the run's metrics can be read and are not too many."""
+    """The loss of these steps, by step and attempt, where the run's metrics can be read and are not too
+    many."""
     try:
         folder = Folder(output)
         if metrics_size(folder) > _MOST_METRICS:

@@ -1,5 +1,5 @@
-"""The plan of a purge of what lies in the basket, and a purge as it is recorded: what a person decides by, and the
-proof."""
+"""The plan of a purge of what lies in the basket, and a purge as it is recorded: what a person decides by,
+and the proof."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ _MOST_NEAREST: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedDocument:
-    """A document that would go: what is recorded of it, and the beginning of its text without personal data."""
+    """A document that would go: what is recorded of it, and the beginning of its text without personal
+    data."""
 
     planned: PlannedRow
     row: DocumentRow | None
@@ -47,9 +48,9 @@ class PlannedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasketPlan:
-    """What a purge of the basket would take: `matches` are carried out one after the other, each a purge of its own.
-    `documents` are the first of `num_documents`; `by_role` counts all. `refused` are what nothing is known by, and
-    why."""
+    """What a purge of the basket would take: `matches` are carried out one after the other, each a purge of
+    its own. `documents` are the first of `num_documents`; `by_role` counts all. `refused` are what nothing is
+    known by, and why."""
 
     matches: tuple[PurgeMatch, ...]
     items: tuple[BasketItem, ...]
@@ -67,8 +68,8 @@ class BasketPlan:
 
 
 def matches_of(out: Folder, items: Sequence[BasketItem]) -> list[PurgeMatch]:
-    """The items as purges ask for them: ids together, URLs, hosts and domains too, and each condition alone, so that
-    each is honoured by later runs for what it is."""
+    """The items as purges ask for them: ids together, URLs, hosts and domains too, and each condition alone,
+    so that each is honoured by later runs for what it is."""
     matches = []
     for kind in ("doc", "url", "host", "domain"):
         values = tuple(item.value for item in items if item.kind == kind)
@@ -112,9 +113,12 @@ def plan_basket(out: Folder, index: Index, items: Sequence[BasketItem]) -> Baske
 
 
 def _known(out: Folder, items: Sequence[BasketItem]) -> tuple[list[BasketItem], list[str]]:
-    """The items that name documents, and for each other one why not. (A plan refuses all for one unknown name.)"""
+    """The items that name documents, and for each other one why not. (A plan refuses all for one unknown
+    name.)"""
     lookup = Lookup(out)
-    there = {row.doc_id.hex() for row in lookup.documents([parse_id(i.value) for i in items if i.kind == "doc"])}
+    there = {
+        row.doc_id.hex() for row in lookup.documents([parse_id(i.value) for i in items if i.kind == "doc"])
+    }
     of_urls = lookup.of_urls([item.value for item in items if item.kind == "url"])
     known, refused = [], []
     for item in items:
@@ -125,7 +129,11 @@ def _known(out: Folder, items: Sequence[BasketItem]) -> tuple[list[BasketItem], 
             elif item.kind == "host":
                 is_known = name is not None and bool(lookup.host(name, 1))
             elif item.kind == "domain":
-                is_known = name is not None and registered_domain(name) is not None and bool(lookup.ids_of_domain(name))
+                is_known = (
+                    name is not None
+                    and registered_domain(name) is not None
+                    and bool(lookup.ids_of_domain(name))
+                )
             else:
                 is_known = item.value in there if item.kind == "doc" else bool(of_urls[item.value])
         except (RecipeError, UnknownError) as error:
@@ -134,7 +142,11 @@ def _known(out: Folder, items: Sequence[BasketItem]) -> tuple[list[BasketItem], 
         if is_known:
             known.append(item)
         else:
-            near = nearest(lookup, item.value) if item.kind in ("doc", "url") and len(refused) < _MOST_NEAREST else []
+            near = (
+                nearest(lookup, item.value)
+                if item.kind in ("doc", "url") and len(refused) < _MOST_NEAREST
+                else []
+            )
             what = {"doc": "id", "url": "URL"}.get(item.kind, item.kind)
             refused.append(
                 f"no document has the {what} {item.value}" + (f"; nearest: {', '.join(near)}" if near else "")
@@ -145,7 +157,9 @@ def _known(out: Folder, items: Sequence[BasketItem]) -> tuple[list[BasketItem], 
 def _described(out: Folder, index: Index, planned: Sequence[PlannedRow]) -> list[PlannedDocument]:
     rows = {row.doc_id: row for row in Lookup(out).documents(sorted({row.doc_id for row in planned}))}
     return [
-        PlannedDocument(planned=row, row=rows.get(row.doc_id), beginning=_beginning(out, index, rows.get(row.doc_id)))
+        PlannedDocument(
+            planned=row, row=rows.get(row.doc_id), beginning=_beginning(out, index, rows.get(row.doc_id))
+        )
         for row in planned
     ]
 
@@ -157,7 +171,8 @@ def _beginning(out: Folder, index: Index, row: DocumentRow | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """A certificate that a training run's output holds: that the weights of a checkpoint are without these purges."""
+    """A certificate that a training run's output holds: that the weights of a checkpoint are without these
+    purges."""
 
     run: str
     place: str
@@ -195,7 +210,9 @@ def recorded_purge(out: Folder, index: Index, purge_id: str) -> RecordedPurge:
     purged = read_table(out, "purged")
     own = purged.filter(pc.equal(purged["purge_id"], purge_id)).sort_by("doc_id")
     some = own.slice(0, MOST_SHOWN).to_pylist()
-    urls = {row.doc_id: row.url or "" for row in Lookup(out).documents(sorted({row["doc_id"] for row in some}))}
+    urls = {
+        row.doc_id: row.url or "" for row in Lookup(out).documents(sorted({row["doc_id"] for row in some}))
+    }
     return RecordedPurge(
         row=row,
         match=json.loads(row.match),
@@ -208,7 +225,8 @@ def recorded_purge(out: Folder, index: Index, purge_id: str) -> RecordedPurge:
 
 
 def training_on_purged(out: Folder, purge_id: str) -> TrainingOnPurged:
-    """By inverting the order of every run for every document of the purge: of a large one it takes its time."""
+    """By inverting the order of every run for every document of the purge: of a large one it takes its
+    time."""
     purged = read_table(out, "purged")
     own = purged.filter(pc.and_(pc.equal(purged["purge_id"], purge_id), pc.is_valid(purged["shard"])))
     placed = sorted(set(own["doc_id"].to_pylist()))
@@ -232,7 +250,9 @@ def certificates_of(run: TrainingRun) -> list[Certificate]:
             purge_ids = tuple(purge["purge_id"] for purge in row["purges"])
             step = row["checkpoint"].get("step")
             found.append(
-                Certificate(run=run.run, place=folder.at(name), at=row.get("at", ""), step=step, purge_ids=purge_ids)
+                Certificate(
+                    run=run.run, place=folder.at(name), at=row.get("at", ""), step=step, purge_ids=purge_ids
+                )
             )
     except UNREADABLE:
         return found

@@ -1,5 +1,5 @@
-"""A training run: its curves, what each source gave to it, skipped steps, its checkpoints, and what it read of every
-purge."""
+"""A training run: its curves, what each source gave to it, skipped steps, its checkpoints, and what it read
+of every purge."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ class SourceShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metrics:
-    """A run's reports as curves of at most MOST_POINTS steps: of `steps` the loss, learning rate, gradient norm and
-    seconds (None where there is none), and the tokens of each source; the last attempt's where a step was done
-    twice. `sources` are over all steps that were read, `num_read` of them; `is_cut`: only the end of the file was."""
+    """A run's reports as curves of at most MOST_POINTS steps: of `steps` the loss, learning rate, gradient
+    norm and seconds (None where there is none), and the tokens of each source; the last attempt's where a
+    step was done twice. `sources` are over all steps that were read, `num_read` of them; `is_cut`: only the
+    end of the file was."""
 
     steps: tuple[int, ...]
     loss: tuple[float | None, ...]
@@ -126,7 +127,10 @@ def metrics_of(output: str) -> Metrics:
         lr=tuple(report.lr for report in chosen),
         gradient_norm=tuple(report.gradient_norm for report in chosen),
         seconds=tuple(report.seconds for report in chosen),
-        tokens={share.source: tuple(r.tokens_by_source.get(share.source, 0) for r in chosen) for share in sources[:8]},
+        tokens={
+            share.source: tuple(r.tokens_by_source.get(share.source, 0) for r in chosen)
+            for share in sources[:8]
+        },
         sources=sources,
         num_read=num_read,
         is_cut=is_cut,
@@ -178,6 +182,8 @@ def purges_of_run(out: Folder, lookup: Lookup, name: str, purged: dict[str, list
         placed = sorted(set(purged.get(purge.purge_id, [])))
         seen = [each for each in exposures_of(out.url, placed, purge.purge_id) if each["run"] == name]
         found.append(
-            PurgeOfRun(purge_id=purge.purge_id, at=purge.at, reason=purge.reason, seen=seen[0] if seen else None)
+            PurgeOfRun(
+                purge_id=purge.purge_id, at=purge.at, reason=purge.reason, seen=seen[0] if seen else None
+            )
         )
     return found

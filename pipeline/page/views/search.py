@@ -1,5 +1,5 @@
-"""What a person looks for, by any of its names: an id, a hash, a URL, a host, a domain, a place in a crawl file, a
-token of a shard, a row of a training step; else words of the clean texts (`words`)."""
+"""What a person looks for, by any of its names: an id, a hash, a URL, a host, a domain, a place in a crawl
+file, a token of a shard, a row of a training step; else words of the clean texts (`words`)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _KEY: Final = re.compile(r"(?P<kind>host|domain|url|words):\s*(?P<value>.+)", re
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
-    """Documents under the name `what`, in order: the first of `num`. `note` says how the name was understood, where it
-    was not as it was spelt. `near` are recorded URLs that are most like one that is not."""
+    """Documents under the name `what`, in order: the first of `num`. `note` says how the name was understood,
+    where it was not as it was spelt. `near` are recorded URLs that are most like one that is not."""
 
     what: str
     rows: tuple[DocumentRow, ...]
@@ -36,8 +36,8 @@ class NamedDocuments:
 
 
 def find(lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
-    """The documents of a name; None where it is none of a kind that we know, so that its words are looked for.
-    UnknownError where nothing has it."""
+    """The documents of a name; None where it is none of a kind that we know, so that its words are looked
+    for. UnknownError where nothing has it."""
     key = _KEY.fullmatch(wanted)
     if key is not None:
         value = key["value"].strip()
@@ -65,7 +65,9 @@ def _of_digest(lookup: Lookup, tracer: Tracer, digest: bytes) -> NamedDocuments:
     rows = _distinct(lookup.by_hashes([digest]))
     if not rows:
         near = ", ".join(known.hex() for known in lookup.ids_beside(digest, 3))
-        raise UnknownError(f"no document has the id or hash {digest.hex()}{f'; nearest: {near}' if near else ''}")
+        raise UnknownError(
+            f"no document has the id or hash {digest.hex()}{f'; nearest: {near}' if near else ''}"
+        )
     return _found(f"hash {digest.hex()}", rows)
 
 
@@ -123,7 +125,9 @@ def _of_host(lookup: Lookup, name: str) -> NamedDocuments:
         raise UnknownError(f"no document of host {host!r}")
     rows = {row.doc_id: row for row in _distinct(lookup.documents(ids))}
     num = len(ids) if len(ids) < MOST_FOUND else lookup.num_of_host(host)
-    return NamedDocuments(what=f"host {host}", rows=tuple(rows[doc_id] for doc_id in ids if doc_id in rows), num=num)
+    return NamedDocuments(
+        what=f"host {host}", rows=tuple(rows[doc_id] for doc_id in ids if doc_id in rows), num=num
+    )
 
 
 def _of_domain(lookup: Lookup, name: str) -> NamedDocuments:
@@ -132,7 +136,9 @@ def _of_domain(lookup: Lookup, name: str) -> NamedDocuments:
     if not ids:
         raise UnknownError(f"no document of domain {host!r}")
     return NamedDocuments(
-        what=f"domain {host}", rows=tuple(_distinct(lookup.documents(sorted(ids)[:MOST_FOUND]))), num=len(set(ids))
+        what=f"domain {host}",
+        rows=tuple(_distinct(lookup.documents(sorted(ids)[:MOST_FOUND]))),
+        num=len(set(ids)),
     )
 
 
@@ -169,7 +175,8 @@ def _of_place(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | 
     rows = _distinct(lookup.by_place(place["file"], int(place["offset"])))
     if not rows and "@" in wanted:
         raise UnknownError(
-            f"no document at {place['offset']} of {place['file']!r} (file names are relative, as in column warc_file)"
+            f"no document at {place['offset']} of {place['file']!r} (file names are relative, as in column"
+            f" warc_file)"
         )
     return _found(f"{place['offset']} of {place['file']}", rows) if rows else None
 

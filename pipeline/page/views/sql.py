@@ -23,8 +23,8 @@ _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotBar:
-    """A row of a plot: what it is of, its figure and where that lies from the least of 0 and all figures to the
-    highest, 0 to 1."""
+    """A row of a plot: what it is of, its figure and where that lies from the least of 0 and all figures to
+    the highest, 0 to 1."""
 
     label: str
     value: float
@@ -47,7 +47,9 @@ def plot_of(found: QueryResult) -> Plot | None:
     figures = [
         number
         for number in range(len(found.columns))
-        if found.rows and all(_is_figure(row[number]) for row in found.rows) and any(row[number] for row in found.rows)
+        if found.rows
+        and all(_is_figure(row[number]) for row in found.rows)
+        and any(row[number] for row in found.rows)
     ]
     if len(found.columns) < 2 or not figures:
         return None
@@ -67,7 +69,10 @@ def plot_of(found: QueryResult) -> Plot | None:
         for row, value in zip(rows, values, strict=True)
     )
     return Plot(
-        label=found.columns[label], figure=found.columns[figure], bars=bars, num_left_out=len(found.rows) - len(rows)
+        label=found.columns[label],
+        figure=found.columns[figure],
+        bars=bars,
+        num_left_out=len(found.rows) - len(rows),
     )
 
 
@@ -85,9 +90,12 @@ def doc_ids_of(found: QueryResult) -> list[bytes]:
 
 
 def csv_of(columns: Sequence[str], rows: Sequence[Sequence[Json]]) -> bytes:
-    """The answer for a spreadsheet: an apostrophe stands before each text that it would take for a formula."""
+    """The answer for a spreadsheet: an apostrophe stands before each text that it would take for a
+    formula."""
     sink = io.StringIO()
     writer = csv.writer(sink)
     writer.writerow([without_formula(name) for name in columns])
-    writer.writerows([without_formula(value) if isinstance(value, str) else value for value in row] for row in rows)
+    writer.writerows(
+        [without_formula(value) if isinstance(value, str) else value for value in row] for row in rows
+    )
     return sink.getvalue().encode("utf-8", "replace")

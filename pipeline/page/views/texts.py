@@ -33,8 +33,8 @@ _PLACEHOLDER: Final = re.compile("|".join(re.escape(mark.decode()) for mark in s
 
 
 class Stretch(NamedTuple):
-    """A stretch of a text and how it is marked: `gone` from the other text, `new` in this one, or personal data that
-    is `masked`."""
+    """A stretch of a text and how it is marked: `gone` from the other text, `new` in this one, or personal
+    data that is `masked`."""
 
     text: str
     mark: Mark
@@ -53,7 +53,9 @@ def clean_text(out: Folder, index: Index, row: DocumentRow) -> str | None:
     """The clean text of a document that survived the filters; None where there is none, or it was purged."""
     if row.part is None or row.part_row is None:
         return None
-    part = next((part for part in index.documents if (part.source, part.part) == (row.source, row.part)), None)
+    part = next(
+        (part for part in index.documents if (part.source, part.part) == (row.source, row.part)), None
+    )
     return None if part is None else read_texts(out, part.file, [row.part_row]).get(row.part_row)
 
 
@@ -69,7 +71,8 @@ def parsed_text(out: Folder, row: DocumentRow) -> str | None:
 
 
 def _text_of(out: Folder, file: str, doc_id: bytes) -> str | None:
-    """The text of a document in a file of parsed texts: ids are read first, and texts of one row group alone."""
+    """The text of a document in a file of parsed texts: ids are read first, and texts of one row group
+    alone."""
     with opened(out, file) as parts:
         for group in range(parts.num_row_groups):
             ids = parts.read_row_group(group, columns=["doc_id"])["doc_id"]
@@ -94,7 +97,9 @@ def shown(text: str, num_chars: int) -> ShownText:
     """A text alone: what is masked in it is marked."""
     beginning = cut(text, num_chars)
     return ShownText(
-        pieces=tuple(_with_placeholders([Stretch(beginning, "")])), num_chars=len(text), num_shown=len(beginning)
+        pieces=tuple(_with_placeholders([Stretch(beginning, "")])),
+        num_chars=len(text),
+        num_shown=len(beginning),
     )
 
 
@@ -103,16 +108,21 @@ def side_by_side(old: str, new: str, num_chars: int) -> tuple[ShownText, ShownTe
     lefts, rights = differing(cut(old, num_chars), cut(new, num_chars))
     return (
         ShownText(
-            pieces=tuple(_with_placeholders(lefts)), num_chars=len(old), num_shown=sum(len(p.text) for p in lefts)
+            pieces=tuple(_with_placeholders(lefts)),
+            num_chars=len(old),
+            num_shown=sum(len(p.text) for p in lefts),
         ),
         ShownText(
-            pieces=tuple(_with_placeholders(rights)), num_chars=len(new), num_shown=sum(len(p.text) for p in rights)
+            pieces=tuple(_with_placeholders(rights)),
+            num_chars=len(new),
+            num_shown=sum(len(p.text) for p in rights),
         ),
     )
 
 
 def differing(old: str, new: str) -> tuple[list[Stretch], list[Stretch]]:
-    """The pieces of both texts. Words are compared, up to a bound; behind it the rest counts as it is, unmarked."""
+    """The pieces of both texts. Words are compared, up to a bound; behind it the rest counts as it is,
+    unmarked."""
     left, right = _WORDS.findall(old), _WORDS.findall(new)
     begin = _num_equal(left, right)
     end = _num_equal(left[begin:][::-1], right[begin:][::-1])
@@ -135,8 +145,8 @@ def _num_equal(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def _with_placeholders(pieces: Sequence[Stretch]) -> Iterator[Stretch]:
-    """The same pieces, with every placeholder of personal data as one of its own. (A word that differs may be a part of
-    one: `EMAIL` between two signs that do not.)"""
+    """The same pieces, with every placeholder of personal data as one of its own. (A word that differs may be
+    a part of one: `EMAIL` between two signs that do not.)"""
     whole = "".join(piece.text for piece in pieces)
     spans = [found.span() for found in _PLACEHOLDER.finditer(whole)]
     position, number = 0, 0

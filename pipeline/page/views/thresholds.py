@@ -1,4 +1,5 @@
-"""The values of every rule with the thresholds that one can drag, and what another one would change (`sluice tune`)."""
+"""The values of every rule with the thresholds that one can drag, and what another one would change (`sluice
+tune`)."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ _ALL: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraggableRule:
-    """A rule's values as bars, and every threshold between two of them. `options` is JSON for the page: of each
-    threshold its words, how many documents the rule then turns down, how many are kept and the change. `chosen` is the
-    one that is set, and stands before bar `line`; those from `first` to `last` stand at the bars. `key` is the key of
-    the recipe that sets it."""
+    """A rule's values as bars, and every threshold between two of them. `options` is JSON for the page: of
+    each threshold its words, how many documents the rule then turns down, how many are kept and the change.
+    `chosen` is the one that is set, and stands before bar `line`; those from `first` to `last` stand at the
+    bars. `key` is the key of the recipe that sets it."""
 
     rule: str
     key: str
@@ -51,7 +52,9 @@ def draggable_rules(out: Folder, version: int | None) -> list[DraggableRule]:
         if not each.bars or name not in known or not known[name].keys:
             continue
         chosen = next(number for number, option in enumerate(each.options) if option.is_set)
-        begin = chosen + 1 - each.line  # of the bars between all thresholds, those that hold documents are shown
+        begin = (
+            chosen + 1 - each.line
+        )  # of the bars between all thresholds, those that hold documents are shown
         options = [[o.threshold, o.num_rejected, o.num_kept, o.change] for o in each.options]
         found.append(
             DraggableRule(

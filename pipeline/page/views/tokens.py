@@ -19,16 +19,21 @@ TOKENS_A_PAGE: Final = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownToken:
-    """A token's id, and what it stands for: as text, or as hex digits where its bytes are no text by themselves."""
+    """A token's id, and what it stands for: as text, or as hex digits where its bytes are no text by
+    themselves."""
 
     id: int
     text: str
     is_bytes: bool
 
 
-def tokens_of(out: Folder, index: Index, row: DocumentRow, first: int, tokenizer: Tokenizer | None) -> list[ShownToken]:
+def tokens_of(
+    out: Folder, index: Index, row: DocumentRow, first: int, tokenizer: Tokenizer | None
+) -> list[ShownToken]:
     """Some tokens of a placed document from its token `first` on. RecipeError for one that has none."""
-    shard = next((each for each in index.shards if (each.source, each.shard) == (row.shard_source, row.shard)), None)
+    shard = next(
+        (each for each in index.shards if (each.source, each.shard) == (row.shard_source, row.shard)), None
+    )
     if shard is None or row.start is None or row.num_tokens is None:
         raise RecipeError("this document lies in no shard")
     num = max(0, min(TOKENS_A_PAGE, row.num_tokens - first))

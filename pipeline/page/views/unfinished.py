@@ -1,4 +1,5 @@
-"""A run that has not ended: how far each phase has come, how fast, how much is left, and what could not be read."""
+"""A run that has not ended: how far each phase has come, how fast, how much is left, and what could not be
+read."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _MOST_ERRORS: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseOfRun:
-    """Units of a phase that are done, of how many (None: not known yet), and seconds for the rest by the rate so far
-    (None where no rate is known)."""
+    """Units of a phase that are done, of how many (None: not known yet), and seconds for the rest by the rate
+    so far (None where no rate is known)."""
 
     name: str
     num_done: int
@@ -29,8 +30,9 @@ class PhaseOfRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedRun:
-    """A run at work, or one that stopped: `name` by its recipe; documents and bytes that were read so far, a rate of
-    bytes a second (None: not known), and unreadable stretches with their places, the first of them."""
+    """A run at work, or one that stopped: `name` by its recipe; documents and bytes that were read so far, a
+    rate of bytes a second (None: not known), and unreadable stretches with their places, the first of
+    them."""
 
     name: str
     phases: tuple[PhaseOfRun, ...]
@@ -74,7 +76,8 @@ def is_begun(out: Folder) -> bool:
 
 
 def progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
-    """How far the run has come; `so_far` is filled with what was not seen before. `now`: seconds since 1970."""
+    """How far the run has come; `so_far` is filled with what was not seen before. `now`: seconds since
+    1970."""
     plan: dict[str, Any] = json.loads(out.read(PLAN))
     num_files = len(plan["inputs"])
     names = out.names("work")
@@ -92,7 +95,9 @@ def progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
             num=num_files,
             seconds_left=None if rate is None else (num_files - len(units)) / rate,
         ),
-        _phase("compare", [name for name in names if name.startswith("work/dedup/")], "/done.json", NUM_STEPS),
+        _phase(
+            "compare", [name for name in names if name.startswith("work/dedup/")], "/done.json", NUM_STEPS
+        ),
         _phase("tokenize", names, "/run.json", num_files),
         _phase("shard", [name for name in names if "/shard-" in name], ".json", None),
         _phase("join", names, "/final.json", num_files),

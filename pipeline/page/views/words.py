@@ -1,5 +1,5 @@
-"""Words in the clean texts: read from the parts one after the other, up to a number of finds or some seconds; what was
-looked at is told, and the search goes on from there."""
+"""Words in the clean texts: read from the parts one after the other, up to a number of finds or some seconds;
+what was looked at is told, and the search goes on from there."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class WordFind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordSearch:
-    """What was found from one place of the parts to another. `next_part` and `next_group`: where to go on, None at the
-    end. `num_looked`: the documents that were looked at this time, `share`: of all texts, how far the search has come
-    (0 to 1)."""
+    """What was found from one place of the parts to another. `next_part` and `next_group`: where to go on,
+    None at the end. `num_looked`: the documents that were looked at this time, `share`: of all texts, how far
+    the search has come (0 to 1)."""
 
     words: tuple[str, ...]
     finds: tuple[WordFind, ...]
@@ -51,20 +51,28 @@ class WordSearch:
 
 
 def words_of(wanted: str) -> tuple[str, ...]:
-    """The words and "quoted passages" that a text must hold, each. RecipeError for too many or too long ones."""
+    """The words and "quoted passages" that a text must hold, each. RecipeError for too many or too long
+    ones."""
     words = tuple(dict.fromkeys(quoted or word for quoted, word in _QUOTED.findall(wanted)))
     if not words or len(words) > _MOST_WORDS or sum(map(len, words)) > _MOST_CHARS:
         raise RecipeError(
-            f'expected 1 to {_MOST_WORDS} words or "passages in quotes", of up to {_MOST_CHARS} characters together'
+            f'expected 1 to {_MOST_WORDS} words or "passages in quotes", of up to {_MOST_CHARS} characters'
+            f" together"
         )
     return words
 
 
 def find_words(
-    out: Folder, index: Index, words: tuple[str, ...], part: int = 0, group: int = 0, *, seconds: float = SECONDS
+    out: Folder,
+    index: Index,
+    words: tuple[str, ...],
+    part: int = 0,
+    group: int = 0,
+    *,
+    seconds: float = SECONDS,
 ) -> WordSearch:
-    """The documents whose clean texts hold all of these, without regard to case, from row group `group` of part number
-    `part` (of those that the index lists) on."""
+    """The documents whose clean texts hold all of these, without regard to case, from row group `group` of
+    part number `part` (of those that the index lists) on."""
     finds: list[WordFind] = []
     parts, num_looked, started = index.documents, 0, time.monotonic()
     seen = sum(each.num_rows for each in parts[:part])
@@ -94,7 +102,10 @@ def find_words(
 def _finds(rows: pa.Table, words: tuple[str, ...]) -> list[WordFind]:
     for word in words:
         rows = rows.filter(pc.fill_null(pc.match_substring(rows["text"], word, ignore_case=True), False))
-    return [WordFind(doc_id=row["doc_id"], passages=tuple(_passages(row["text"], words))) for row in rows.to_pylist()]
+    return [
+        WordFind(doc_id=row["doc_id"], passages=tuple(_passages(row["text"], words)))
+        for row in rows.to_pylist()
+    ]
 
 
 def _passages(text: str, words: tuple[str, ...]) -> list[tuple[Stretch, ...]]:

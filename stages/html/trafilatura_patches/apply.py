@@ -1,10 +1,10 @@
-"""Applies the patches of trafilatura 2.3.1: texts are equal to the last character, in three fifths of the time where it
-favours precision.
+"""Applies the patches of trafilatura 2.3.1: texts are equal to the last character, in three fifths of the
+time where it favours precision.
 
-No decision of trafilatura changes: a page is loaded more directly (`loading`), the XPath expressions do less work for
-each element (`xpaths`), readability, its second extractor, runs only where its result can matter (`readability`), and
-in linear time elements are deleted (`deleting`), its third extractor judges paragraphs (`paragraphs`), and its text is
-composed (`composing`)."""
+No decision of trafilatura changes: a page is loaded more directly (`loading`), the XPath expressions do less
+work for each element (`xpaths`), readability, its second extractor, runs only where its result can matter
+(`readability`), and in linear time elements are deleted (`deleting`), its third extractor judges paragraphs
+(`paragraphs`), and its text is composed (`composing`)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def check_version(installed: str) -> None:
 
 @functools.cache
 def apply_patches() -> None:
-    """Patch this process's trafilatura, for all of its callers. WrongVersionError if it is another release."""
+    """Patch this process's trafilatura, for all of its callers. WrongVersionError if it is another
+    release."""
     check_version(importlib.metadata.version("trafilatura"))
     from stages.html.trafilatura_patches import composing, deleting, loading, paragraphs, readability, xpaths
 

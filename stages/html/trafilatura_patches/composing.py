@@ -1,5 +1,5 @@
-"""Patch of how trafilatura 2.3.1 composes its text (NFC): to the same characters, but in linear time also where many
-combining marks are out of order."""
+"""Patch of how trafilatura 2.3.1 composes its text (NFC): to the same characters, but in linear time also
+where many combining marks are out of order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Patch of how trafilatura 2.3.1 deletes elements: to the same tree, but in time linear in the text that stays.
+"""Patch of how trafilatura 2.3.1 deletes elements: to the same tree, but in time linear in the text that
+stays.
 
-What stands behind an element that it deletes joins the text before it, so of 15,000 that stand side by side each would
-copy all text so far. Here the pieces of a row of such elements are joined once."""
+What stands behind an element that it deletes joins the text before it, so of 15,000 that stand side by side
+each would copy all text so far. Here the pieces of a row of such elements are joined once."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ _IN_ROWS: Final[dict[str, tuple[str, ...]]] = {
     "delete_by_link_density": (),
     "convert_tags": ("strip_tags",),
 }
-"""Functions of trafilatura.htmlprocessing that delete elements one by one, and look at no text behind one of them
-before they end or call these."""
+"""Functions of trafilatura.htmlprocessing that delete elements one by one, and look at no text behind one of
+them before they end or call these."""
 
 
 def patch_deleting() -> None:
@@ -46,7 +47,8 @@ def patch_deleting() -> None:
 
 
 def _replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
-    """Put a function in the place of the module's, also where other modules of trafilatura have imported it."""
+    """Put a function in the place of the module's, also where other modules of trafilatura have imported
+    it."""
     theirs = getattr(module, name)
     for other in [found for known, found in sys.modules.items() if known.partition(".")[0] == "trafilatura"]:
         if getattr(other, name, None) is theirs:
@@ -54,13 +56,16 @@ def _replace(module: ModuleType, name: str, function: Callable[..., Any]) -> Non
 
 
 def _in_rows(function: Any, before: tuple[str, ...]) -> Callable[..., Any]:
-    """trafilatura's function, whose deletions are those of a `Deletions`; they end before it calls one of `before`."""
+    """trafilatura's function, whose deletions are those of a `Deletions`; they end before it calls one of
+    `before`."""
 
     def with_deletions(*arguments: Any, **named: Any) -> Any:
         deletions, known = Deletions(), function.__globals__
         own = {name: deletions.ended_before(known[name]) for name in before}
         scope = {**known, **own, "delete_element": deletions.delete}
-        copied = FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+        copied = FunctionType(
+            function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
+        )
         try:
             return copied(*arguments, **named)
         finally:
@@ -70,8 +75,8 @@ def _in_rows(function: Any, before: tuple[str, ...]) -> Callable[..., Any]:
 
 
 class Deletions:
-    """Deletes elements as trafilatura's `delete_element` does. The text behind the last ones is in the tree after
-    `end`."""
+    """Deletes elements as trafilatura's `delete_element` does. The text behind the last ones is in the tree
+    after `end`."""
 
     def __init__(self) -> None:
         self._before: Any = None

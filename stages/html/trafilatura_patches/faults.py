@@ -1,4 +1,5 @@
-"""Keeps a patch's own fault apart from a page's: trafilatura and its callers take most exceptions for odd pages."""
+"""Keeps a patch's own fault apart from a page's: trafilatura and its callers take most exceptions for odd
+pages."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ class PatchFault(BaseException):
 
 
 def own_fault(function: Callable[P, T]) -> Callable[P, T]:
-    """`function`, a patch or our call of what is patched, whose own exceptions are a PatchFault. Those of the libraries
-    that it calls stay as they are, and so do those of a page that is too large or too deep for the process."""
+    """`function`, a patch or our call of what is patched, whose own exceptions are a PatchFault. Those of the
+    libraries that it calls stay as they are, and so do those of a page that is too large or too deep for the
+    process."""
 
     @functools.wraps(function)
     def guarded(*args: P.args, **kwargs: P.kwargs) -> T:

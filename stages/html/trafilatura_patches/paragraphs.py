@@ -1,6 +1,6 @@
-"""Patch of how justext, the third extractor of trafilatura 2.3.1, judges short paragraphs by those around them: to the
-same classes, but in time linear in the number of paragraphs. It looks from each short one for the next that is not, so
-a list of 30,000 items took minutes."""
+"""Patch of how justext, the third extractor of trafilatura 2.3.1, judges short paragraphs by those around
+them: to the same classes, but in time linear in the number of paragraphs. It looks from each short one for
+the next that is not, so a list of 30,000 items took minutes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def revise_classes(paragraphs: Sequence[Any], max_heading_distance: int) -> None
 
 
 def _is_near_good(place: int, paragraphs: Sequence[Any], most: int) -> bool:
-    """Whether a good paragraph begins within so many characters behind the one at `place`. Each has a character."""
+    """Whether a good paragraph begins within so many characters behind the one at `place`. Each has a
+    character."""
     distance = 0
     for behind in range(place + 1, len(paragraphs)):
         if distance > most:

@@ -1,9 +1,9 @@
-"""Patch of how trafilatura 2.3.1 compares its text with readability's: left out where the outcome is known. Texts are
-equal, in a seventh less time.
+"""Patch of how trafilatura 2.3.1 compares its text with readability's: left out where the outcome is known.
+Texts are equal, in a seventh less time.
 
-trafilatura runs readability, its second extractor, on every page, and takes the result on one page in twenty: mostly
-where it is more than twice as long as its own text. But readability only ever removes parts of a page. Where not even
-the text of the whole page would be taken, no part of it is, and readability need not run."""
+trafilatura runs readability, its second extractor, on every page, and takes the result on one page in twenty:
+mostly where it is more than twice as long as its own text. But readability only ever removes parts of a page.
+Where not even the text of the whole page would be taken, no part of it is, and readability need not run."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def patch_readability() -> None:
 
 
 def longest_text(page: Any) -> int:
-    """The most characters that readability's text of a page can have: those of all text that it may see, with white
-    space as trafilatura leaves it. Of `page`, scripts and styles go; nothing else of it changes."""
+    """The most characters that readability's text of a page can have: those of all text that it may see, with
+    white space as trafilatura leaves it. Of `page`, scripts and styles go; nothing else of it changes."""
     from trafilatura.utils import trim
 
     num_videos = 0
@@ -45,9 +45,9 @@ def longest_text(page: Any) -> int:
 def may_be_taken(body: Any, num_chars: int, longest: int, options: Any) -> bool:
     """Whether a text of at most `longest` characters may be preferred to the `num_chars` of `body`.
 
-    trafilatura's own rule decides, on the text that it would most likely prefer. Longer texts are preferred, and one of
-    equal length counts as the same text: so the length is `longest`, and at least one character more than the body's.
-    The article has a heading, since the rule prefers one that has."""
+    trafilatura's own rule decides, on the text that it would most likely prefer. Longer texts are preferred,
+    and one of equal length counts as the same text: so the length is `longest`, and at least one character
+    more than the body's. The article has a heading, since the rule prefers one that has."""
     from lxml.html import Element
     from trafilatura.external import _prefer_readability
 

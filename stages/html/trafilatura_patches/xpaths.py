@@ -1,10 +1,10 @@
-"""Patch of trafilatura 2.3.1's XPath expressions, compiled so that they do less work. Texts are equal, in a third less
-time.
+"""Patch of trafilatura 2.3.1's XPath expressions, compiled so that they do less work. Texts are equal, in a
+third less time.
 
-Most of what they cost goes into names ("is it a div, or a section, or …", asked of every element) and into tests of
-attributes by regular expressions. lxml answers those in Python, one by one, also for elements without the attribute,
-and makes a "smart string" of each value, with a Python object of its element. None of this decides what is found, and
-a page names its classes again and again, as a crawl does."""
+Most of what they cost goes into names ("is it a div, or a section, or …", asked of every element) and into
+tests of attributes by regular expressions. lxml answers those in Python, one by one, also for elements
+without the attribute, and makes a "smart string" of each value, with a Python object of its element. None of
+this decides what is found, and a page names its classes again and again, as a crawl does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from typing import Any, Final
 from stages.html.trafilatura_patches.faults import own_fault
 
 _REMEMBERED: Final = 4096
-"""Results kept of each run of tests: of the thousand look-ups that a page makes, six hundred are found then."""
+"""Results kept of each run of tests: of the thousand look-ups that a page makes, six hundred are found
+then."""
 _SHORT: Final = 256
 """Values of more characters are not kept: a page may have megabytes of them."""
 _NAMESPACE: Final = "urn:sluice:tests"
@@ -38,7 +39,8 @@ def patch_xpaths() -> None:
 
 
 def compiled(path: str) -> Any:
-    """An lxml XPath that finds the elements that `path` finds; `re:test` in it is EXSLT's, with no flag but `i`."""
+    """An lxml XPath that finds the elements that `path` finds; `re:test` in it is EXSLT's, with no flag but
+    `i`."""
     from lxml import etree
 
     functions: dict[tuple[str, str], Callable[..., bool]] = {}
@@ -61,9 +63,12 @@ def compiled(path: str) -> Any:
 
 
 def _any_of(tests: str) -> tuple[list[str], Callable[..., bool]]:
-    """Tests joined by `or` as one: the paths of the values that they look at, and a function of XPath's context and
-    those values."""
-    found = [(test[1].strip(), re.compile(test[2], re.IGNORECASE if test[3] else 0)) for test in _TEST.finditer(tests)]
+    """Tests joined by `or` as one: the paths of the values that they look at, and a function of XPath's
+    context and those values."""
+    found = [
+        (test[1].strip(), re.compile(test[2], re.IGNORECASE if test[3] else 0))
+        for test in _TEST.finditer(tests)
+    ]
     values = list(dict.fromkeys(value for value, _ in found))
     searches = [(values.index(value), pattern.search) for value, pattern in found]
     answers: dict[tuple[str, ...], bool] = {}
@@ -85,8 +90,9 @@ def _any_of(tests: str) -> tuple[list[str], Callable[..., bool]]:
 
 
 def _by_name(path: str) -> str:
-    """`.//*[self::a or self::b][…]` as `descendant::a[…]|descendant::b[…]`: what has another name is passed over by
-    the walk itself. Any other path stays as it is, and one in which an element's position among others counts."""
+    """`.//*[self::a or self::b][…]` as `descendant::a[…]|descendant::b[…]`: what has another name is passed
+    over by the walk itself. Any other path stays as it is, and one in which an element's position among
+    others counts."""
     one_of = _ONE_OF.fullmatch(path)
     if one_of is None:
         return path

@@ -1,1 +1,2 @@
-"""Source code: extensions (a file's language by its name), generated (what a program wrote), licenses, notebooks."""
+"""Source code: extensions (a file's language by its name), generated (what a program wrote), licenses,
+notebooks."""

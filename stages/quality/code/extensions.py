@@ -1,8 +1,9 @@
-"""Which language a source file is in, by its name: the extension, or for files such as Makefile the whole name.
+"""Which language a source file is in, by its name: the extension, or for files such as Makefile the whole
+name.
 
-Names of languages are those of GitHub's Linguist in lower case, with a hyphen for a space; C++, C#, F# and Standard ML
-are cpp, csharp, fsharp and sml. An extension that several languages share names the one that most files are in (`.h`:
-c)."""
+Names of languages are those of GitHub's Linguist in lower case, with a hyphen for a space; C++, C#, F# and
+Standard ML are cpp, csharp, fsharp and sml. An extension that several languages share names the one that most
+files are in (`.h`: c)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Files that a program wrote: by what stands in their first lines, as The Stack v2 looks for it, and by marks and names
-of known tools, as GitHub's Linguist and go-enry do (Linguist, lib/linguist/generated.rb).
+"""Files that a program wrote: by what stands in their first lines, as The Stack v2 looks for it, and by marks
+and names of known tools, as GitHub's Linguist and go-enry do (Linguist, lib/linguist/generated.rb).
 
 Lozhkov et al. 2024 (StarCoder 2 and The Stack v2), section 3.1: the five phrases in the first five lines."""
 

@@ -1,5 +1,5 @@
-"""The licence of a source file as names of SPDX: in its head, in a LICENSE file's text, or what a row says of the
-repository."""
+"""The licence of a source file as names of SPDX: in its head, in a LICENSE file's text, or what a row says of
+the repository."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 _HEAD_CHARS: Final = 8_192
-"""What is looked at of a file's beginning. The longest text that a licence is known by stands well within it."""
+"""What is looked at of a file's beginning. The longest text that a licence is known by stands well within
+it."""
 
 _IDENTIFIER: Final = re.compile(
     r"SPDX-License-Identifier:[ \t]*"
@@ -50,7 +51,8 @@ _KNOWN: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("ISC", ("permission to use, copy, modify, and distribute this software for any purpose with or without fee is"
              " hereby granted, provided",)),
 )  # fmt: skip
-"""SPDX's name, and what a head or a licence's own text holds of it: in order, since one text may hold another's."""
+"""SPDX's name, and what a head or a licence's own text holds of it: in order, since one text may hold
+another's."""
 
 _FIELDS: Final = (
     "license", "licenses", "max_stars_repo_licenses", "detected_licenses", "gha_license_id", "license_type",
@@ -59,8 +61,8 @@ _FIELDS: Final = (
 
 
 def license_of(text: str, metadata: str | None) -> str | None:
-    """The licence of a file: what its head says, else what `metadata` (the other fields of its row, as JSON) says of
-    its repository, several joined by a comma; None where nobody says."""
+    """The licence of a file: what its head says, else what `metadata` (the other fields of its row, as JSON)
+    says of its repository, several joined by a comma; None where nobody says."""
     return _in_head(text[:_HEAD_CHARS]) or _in_row(metadata)
 
 

@@ -1,7 +1,9 @@
-"""Jupyter notebooks as their cells: a script in the percent format of Jupytext, which StarCoder's scripts come from.
+"""Jupyter notebooks as their cells: a script in the percent format of Jupytext, which StarCoder's scripts
+come from.
 
-`# %%` stands before each cell; a cell of Markdown or raw text is commented out behind `# %% [markdown]`. Outputs and
-metadata go: they are pictures and tables in base64 and HTML. Li et al. 2023 (StarCoder), section 3.2."""
+`# %%` stands before each cell; a cell of Markdown or raw text is commented out behind `# %% [markdown]`.
+Outputs and metadata go: they are pictures and tables in base64 and HTML. Li et al. 2023 (StarCoder), section
+3.2."""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ class NoNotebookError(ValueError):
 
 
 def cells(text: str) -> tuple[str, int]:
-    """The notebook's cells as one script, and how many they are; NoNotebookError for another text. Empty cells go."""
+    """The notebook's cells as one script, and how many they are; NoNotebookError for another text. Empty
+    cells go."""
     try:
         notebook: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -29,7 +32,9 @@ def _cells(notebook: Any) -> Iterator[str]:
         raise NoNotebookError("no object")
     # Version 3 of the format has the cells of each worksheet apart, and their code under `input`.
     sheets = notebook.get("worksheets", [])
-    lists = [notebook.get("cells")] if "cells" in notebook else [_of(sheet, "cells") for sheet in _list(sheets)]
+    lists = (
+        [notebook.get("cells")] if "cells" in notebook else [_of(sheet, "cells") for sheet in _list(sheets)]
+    )
     if not lists:
         raise NoNotebookError("no cells")
     for cell in (cell for each in lists for cell in _list(each)):

@@ -1,7 +1,7 @@
 """FineWeb-2's configuration of each language: thresholds, stop words, whose words its texts are split into.
 
-`SOURCE.txt` beside this says where the table comes from. A value of 0 switches a rule off in datatrove's filters, and
-is no threshold of 0: such a rule is left out here."""
+`SOURCE.txt` beside this says where the table comes from. A value of 0 switches a rule off in datatrove's
+filters, and is no threshold of 0: such a rule is left out here."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from stages.quality.languages import language_code
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """A language. `label` is GlotLID's (deu_Latn); `words` whose word tokenizer splits its texts, as
-    `stages.quality.splitters` names them; `language_score` the least score of a text; `thresholds` are by the keys of
-    [quality]."""
+    `stages.quality.splitters` names them; `language_score` the least score of a text; `thresholds` are by the
+    keys of [quality]."""
 
     label: str
     words: str
@@ -38,8 +38,8 @@ def configurations() -> Mapping[str, Configuration]:
 
 
 def configuration_of(language: str) -> Configuration | None:
-    """That of the language which a label names. A label without a script (abk) names the one configuration that its
-    language has; None where there is none, or several."""
+    """That of the language which a label names. A label without a script (abk) names the one configuration
+    that its language has; None where there is none, or several."""
     code = language_code(language)
     if code in configurations():
         return configurations()[code]
@@ -72,7 +72,20 @@ BY_LANGUAGE: Final = (
 
 
 def _configuration(row: list[Any]) -> Configuration:
-    label, words, score, lines, top, duplicate, punctuation, newlines, shortest, longest, letters, stop_words = row
+    (
+        label,
+        words,
+        score,
+        lines,
+        top,
+        duplicate,
+        punctuation,
+        newlines,
+        shortest,
+        longest,
+        letters,
+        stop_words,
+    ) = row
     values = (lines, *top, *duplicate, punctuation, newlines, shortest, longest, letters)
     thresholds = dict(zip(BY_LANGUAGE, map(float, values), strict=True))
     if not lines:

@@ -1,19 +1,20 @@
-"""C4's line and page rules (Raffel et al. 2020, section 2.2), in four variants. The one rule set that edits a text.
+"""C4's line and page rules (Raffel et al. 2020, section 2.2), in four variants. The one rule set that edits a
+text.
 
-- `datatrove`: datatrove 0.10.1, filters/c4_filters.py (C4QualityFilter). Lines of fewer than 3 words, counted before
-  citations go, are removed; at least 5 sentences (spaCy's sentencizer) remain; ' ends a line too. FineWeb turns the
-  rule of terminal punctuation off.
-- `paper`: TensorFlow Datasets, text/c4_utils.py (clean_page): 5 words, counted after citations went; 3 sentences. Its
-  sentences are NLTK's, ours spaCy's; its word list of bad words is left to the url and classifier steps.
-- `dclm`: mlfoundations/dclm, baselines_configs/c4.yaml, which is `paper`, and the rule of its RefinedWeb pipeline that
-  a page goes when line removal took more than 5% of its words (word_removal_ratio_filter; DCLM tests it after other
-  line rules than these).
-- `dolma`: allenai/dolma, python/dolma/taggers/c4.py: 3 words; the word "javascript", lorem ipsum or a curly bracket on
-  any line, kept or not, rejects the page; no citations, policies, sentence counts or word lengths.
+- `datatrove`: datatrove 0.10.1, filters/c4_filters.py (C4QualityFilter). Lines of fewer than 3 words, counted
+  before citations go, are removed; at least 5 sentences (spaCy's sentencizer) remain; ' ends a line too.
+  FineWeb turns the rule of terminal punctuation off.
+- `paper`: TensorFlow Datasets, text/c4_utils.py (clean_page): 5 words, counted after citations went; 3
+  sentences. Its sentences are NLTK's, ours spaCy's; its word list of bad words is left to the url and
+  classifier steps.
+- `dclm`: mlfoundations/dclm, baselines_configs/c4.yaml, which is `paper`, and the rule of its RefinedWeb
+  pipeline that a page goes when line removal took more than 5% of its words (word_removal_ratio_filter; DCLM
+  tests it after other line rules than these).
+- `dolma`: allenai/dolma, python/dolma/taggers/c4.py: 3 words; the word "javascript", lorem ipsum or a curly
+  bracket on any line, kept or not, rejects the page; no citations, policies, sentence counts or word lengths.
 
-A line is removed for: a word too long, no terminal punctuation (or an ellipsis), too few words, javascript, a policy
-phrase. A page is rejected for: lorem ipsum, a curly bracket, too few sentences left.
-"""
+A line is removed for: a word too long, no terminal punctuation (or an ellipsis), too few words, javascript, a
+policy phrase. A page is rejected for: lorem ipsum, a curly bracket, too few sentences left."""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ _ENDS: Final[dict[Variant, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
-    """What the line rules leave of a page: lines, how many lines with text went, how many citations went from those
-    left. `fault` is the first reason on the way to reject the page whole."""
+    """What the line rules leave of a page: lines, how many lines with text went, how many citations went from
+    those left. `fault` is the first reason on the way to reject the page whole."""
 
     lines: list[str]
     num_removed: int = 0
@@ -86,7 +87,9 @@ class Cleaner:
                 continue
             kept.append(text)
             num_citations += 0 if text is line else len(_CITATION.findall(line))
-        return Cleaned(lines=kept, num_removed=_num_written(lines) - _num_written(kept), num_citations=num_citations)
+        return Cleaned(
+            lines=kept, num_removed=_num_written(lines) - _num_written(kept), num_citations=num_citations
+        )
 
     def _passing(self, line: str) -> str | None:
         """The line without citations, or None where its words or its end remove it."""
@@ -122,7 +125,8 @@ def _num_written(lines: list[str]) -> int:
 
 
 def _suspects(text: str) -> frozenset[str]:
-    """The phrases that the text may hold once citations are gone, so that lines need not look for the others."""
+    """The phrases that the text may hold once citations are gone, so that lines need not look for the
+    others."""
     lowered = (_CITATION.sub("", text) if "[" in text else text).lower()
     return frozenset(phrase for phrase in (_LOREM, "javascript", "{", *_POLICIES) if phrase in lowered)
 

@@ -1,14 +1,15 @@
-"""Rules for source files: those of The Stack, StarCoder and The Stack v2, with thresholds by programming language.
+"""Rules for source files: those of The Stack, StarCoder and The Stack v2, with thresholds by programming
+language.
 
-- Lines, letters and digits: Lozhkov et al. 2024 (StarCoder 2 and The Stack v2), section 3.1, which refines Kocetkov
-  et al. 2022 (The Stack) and bigcode-project/bigcode-dataset, preprocessing/filtering.py: the longest and the mean
-  line, the number of lines, the shares of alphabetic and alphanumeric characters.
-- Encoded data: the same, by its three expressions: base64 of 64 characters or more, 8 hexadecimal bytes or more in a
-  row, 8 escapes of Unicode or more.
+- Lines, letters and digits: Lozhkov et al. 2024 (StarCoder 2 and The Stack v2), section 3.1, which refines
+  Kocetkov et al. 2022 (The Stack) and bigcode-project/bigcode-dataset, preprocessing/filtering.py: the
+  longest and the mean line, the number of lines, the shares of alphabetic and alphanumeric characters.
+- Encoded data: the same, by its three expressions: base64 of 64 characters or more, 8 hexadecimal bytes or
+  more in a row, 8 escapes of Unicode or more.
 - Generated files: `stages/quality/code/generated.py`.
-- XML behind another extension, and the visible share of HTML: StarCoder's filters (Li et al. 2023, section 3.3;
-  filter_xml and filter_html of filtering.py). What is visible is what stands outside of tags, comments, scripts and
-  styles; BeautifulSoup, which they ask, agrees but for damaged markup.
+- XML behind another extension, and the visible share of HTML: StarCoder's filters (Li et al. 2023, section
+  3.3; filter_xml and filter_html of filtering.py). What is visible is what stands outside of tags, comments,
+  scripts and styles; BeautifulSoup, which they ask, agrees but for damaged markup.
 - Text files: only those that document something by their name.
 
 `notebooks` is an edit: a notebook becomes its cells.
@@ -40,7 +41,9 @@ _ENCODED: Final = (
 _XML_HEAD_CHARS: Final = 100
 _OF_XML: Final = frozenset({"xml", "xslt", "svg", "owl"})
 _DOCUMENTS: Final = frozenset({"readme", "notes", "todo", "description", "cmakelists"})
-_HIDDEN: Final = re.compile(r"<(?:(?P<comment>!--)|(?P<element>script|style)(?=[\s/>])|[a-zA-Z/!?])", re.IGNORECASE)
+_HIDDEN: Final = re.compile(
+    r"<(?:(?P<comment>!--)|(?P<element>script|style)(?=[\s/>])|[a-zA-Z/!?])", re.IGNORECASE
+)
 
 
 def _num_lines(view: TextView) -> float:
@@ -101,12 +104,16 @@ def _is_no_document(view: TextView, *, language: str) -> float:
     if language != "text" or not view.path:
         return False
     name = posixpath.basename(view.path.replace("\\", "/")).lower()
-    return "requirement" not in name and name.partition(".")[0] not in _DOCUMENTS | {"license", "licence", "copying"}
+    return "requirement" not in name and name.partition(".")[0] not in _DOCUMENTS | {
+        "license",
+        "licence",
+        "copying",
+    }
 
 
 def visible_text(html: str) -> str:
-    """What of a page stands outside of tags, comments, scripts and styles. Whatever has no end goes to the text's end,
-    as browsers have it: so each character is looked at a bounded number of times."""
+    """What of a page stands outside of tags, comments, scripts and styles. Whatever has no end goes to the
+    text's end, as browsers have it: so each character is looked at a bounded number of times."""
     kept: list[str] = []
     lower = html.lower() if len(html.lower()) == len(html) else html
     at = 0
@@ -253,4 +260,7 @@ def _with_cells(view: TextView) -> _EditedText:
     if not _is_notebook(view):
         return view.text, ()
     text, num_cells = view.once(_cells)
-    return text, (("notebooks.cells", num_cells), ("notebooks.chars_removed", max(0, len(view.text) - len(text))))
+    return text, (
+        ("notebooks.cells", num_cells),
+        ("notebooks.chars_removed", max(0, len(view.text) - len(text))),
+    )

@@ -1,10 +1,9 @@
 """FineWeb's rules (Penedo et al. 2024, "The FineWeb Datasets", section 3.6 and Table 2).
 
-`datatrove` is datatrove 0.10.1, filters/fineweb_quality_filter.py: strict bounds and a fourth rule, line feeds for each
-word. The paper prints inclusive bounds and has three rules (its text says both .1 and .01 for duplicate lines; its
-Table 2 and the code say .01). DCLM and dolma have no variant of their own and get datatrove's. FineWeb-2 has no rule of
-short lines.
-"""
+`datatrove` is datatrove 0.10.1, filters/fineweb_quality_filter.py: strict bounds and a fourth rule, line
+feeds for each word. The paper prints inclusive bounds and has three rules (its text says both .1 and .01 for
+duplicate lines; its Table 2 and the code say .01). DCLM and dolma have no variant of their own and get
+datatrove's. FineWeb-2 has no rule of short lines."""
 
 from __future__ import annotations
 
@@ -15,7 +14,15 @@ from stages.quality.characters import TERMINAL_PUNCTUATION
 from stages.quality.offending import lines_that, repeated_lines
 from stages.quality.options import Variant
 from stages.quality.rules import Limits, RuleSet, RuleSpec
-from stages.quality.text_view import TextView, counts, feed_lines, repeats, share, whitespace_words, written_lines
+from stages.quality.text_view import (
+    TextView,
+    counts,
+    feed_lines,
+    repeats,
+    share,
+    whitespace_words,
+    written_lines,
+)
 from stages.rules import Lines
 
 
@@ -55,7 +62,9 @@ def _in_all(measure: Callable[..., float]) -> dict[Variant, Callable[..., float]
 
 
 ROWS: Final = (
-    RuleSpec(name="fineweb.empty", help="a text without a line", measures=_in_all(_is_empty), datatrove="empty"),
+    RuleSpec(
+        name="fineweb.empty", help="a text without a line", measures=_in_all(_is_empty), datatrove="empty"
+    ),
     RuleSpec(
         name="fineweb.too_little_line_punctuation",
         side="below",
@@ -102,5 +111,7 @@ ROWS: Final = (
 def rule_set(variant: Variant, limits: Limits) -> RuleSet:
     """The variant's rules."""
     chars = {"fineweb.too_many_short_lines": {"chars": limits.get("fineweb_short_line_chars", 0.0)}}
-    rules = (row.rule(variant, limits, **chars.get(row.name, {})) for row in ROWS if row.is_in(variant, limits))
+    rules = (
+        row.rule(variant, limits, **chars.get(row.name, {})) for row in ROWS if row.is_in(variant, limits)
+    )
     return RuleSet(name="fineweb", rules=tuple(rules))

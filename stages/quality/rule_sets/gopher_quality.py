@@ -1,17 +1,19 @@
 """Gopher's quality rules (Rae et al. 2021, "Scaling Language Models", section A1.1), in four variants.
 
-- `datatrove`: datatrove 0.10.1, filters/gopher_quality_filter.py. Words are spaCy's tokens; the word count and the mean
-  length leave out tokens of punctuation alone, the ratios count them. "..." and the one-character ellipsis; bullets
-  • and -; different stop words, by exact case. A share that equals its bound passes.
-- `paper`: what the paper says and no more: words stand between white space, bullets are • * -, different stop words in
-  any case, lines are those with text on them.
+- `datatrove`: datatrove 0.10.1, filters/gopher_quality_filter.py. Words are spaCy's tokens; the word count
+  and the mean length leave out tokens of punctuation alone, the ratios count them. "..." and the
+  one-character ellipsis; bullets • and -; different stop words, by exact case. A share that equals its bound
+  passes.
+- `paper`: what the paper says and no more: words stand between white space, bullets are • * -, different stop
+  words in any case, lines are those with text on them.
 - `dclm`: mlfoundations/dclm, baselines/mappers/filters/content_filters.py in the order of
-  baselines_configs/dclm_baseline_refinedweb.yaml, at commit 361714b. Words for the count are fastText's (between ASCII
-  white space) that begin with a letter or digit, elsewhere those between any white space; one rule for "#" and
-  ellipses together, ". . ." is an ellipsis too; bullets ● • * -; every occurrence of a stop word counts, in any case.
-- `dolma`: allenai/dolma, python/dolma/taggers/gopher.py. Words stand between white space; the median length; words that
-  hold "#" or the one-character ellipsis; bullets * and - at the very start of a line, empty lines count; every
-  occurrence of a stop word counts, by exact case. Thresholds as in the tagger's README.
+  baselines_configs/dclm_baseline_refinedweb.yaml, at commit 361714b. Words for the count are fastText's
+  (between ASCII white space) that begin with a letter or digit, elsewhere those between any white space; one
+  rule for "#" and ellipses together, ". . ." is an ellipsis too; bullets ● • * -; every occurrence of a stop
+  word counts, in any case.
+- `dolma`: allenai/dolma, python/dolma/taggers/gopher.py. Words stand between white space; the median length;
+  words that hold "#" or the one-character ellipsis; bullets * and - at the very start of a line, empty lines
+  count; every occurrence of a stop word counts, by exact case. Thresholds as in the tagger's README.
 """
 
 from __future__ import annotations
@@ -129,11 +131,15 @@ def _symbols_per_whitespace_word(view: TextView) -> float:
 
 
 def _whitespace_words_with_symbols(view: TextView) -> float:
-    return share(sum("#" in word or "…" in word for word in view.once(whitespace_words)), _num_whitespace_words(view))
+    return share(
+        sum("#" in word or "…" in word for word in view.once(whitespace_words)), _num_whitespace_words(view)
+    )
 
 
 def _alphabetic_whitespace_words(view: TextView) -> float:
-    return share(sum(any(map(str.isalpha, word)) for word in view.once(whitespace_words)), _num_whitespace_words(view))
+    return share(
+        sum(any(map(str.isalpha, word)) for word in view.once(whitespace_words)), _num_whitespace_words(view)
+    )
 
 
 def _num_fasttext_words(view: TextView) -> float:
@@ -161,7 +167,9 @@ def _all_stop_words(view: TextView, *, stop_words: frozenset[str], lower: bool) 
 
 def _mark_bullets(variant: Variant) -> Lines:
     # Dolma looks for bullets at the very start of a line.
-    return lines_that(lambda line: (line if variant == "dolma" else line.lstrip()).startswith(_BULLETS[variant]))
+    return lines_that(
+        lambda line: (line if variant == "dolma" else line.lstrip()).startswith(_BULLETS[variant])
+    )
 
 
 def _mark_last_ellipses(variant: Variant) -> Lines:

@@ -1,18 +1,21 @@
-"""Gopher's repetition rules (Rae et al. 2021, "Scaling Language Models", Table A1, bounds strict), in four variants.
+"""Gopher's repetition rules (Rae et al. 2021, "Scaling Language Models", Table A1, bounds strict), in four
+variants.
 
-- `datatrove`: datatrove 0.10.1, filters/gopher_repetition_filter.py. Paragraphs before lines; a repeat counts after its
-  first occurrence; characters over all of the text's, white space included. The most common n-gram is spelled with
-  spaces, the first seen of equals, and counts even if it occurs once (so a short text can fail by it); duplicate
-  n-grams are spelled without spaces and taken greedily from the left without overlap.
-- `paper`: lines before paragraphs, as in Table A1; a line or paragraph is a duplicate if an earlier one equals it; all
-  occurrences of an n-gram that occurs twice count, each character once; words stand between white space, and their
-  characters are the whole. The most common n-gram is the longest of equals and occurs twice at least.
-- `dclm`: mlfoundations/dclm, baselines/mappers/filters/content_filters.py (massive_web_repetition_filters). All
-  occurrences of a repeated line or paragraph count, also the first; a text of one line or paragraph passes that rule;
-  lines and paragraphs are stripped, empty ones left out. N-grams of UAX #29 words, otherwise as `paper`.
-- `dolma`: allenai/dolma, python/dolma/taggers/gopher.py. No paragraph rules; all occurrences of a repeated line count,
-  empty lines too; the most common n-gram is the first seen of equals and counts even if it occurs once; duplicate
-  n-grams: the share of the characters of all n-grams, overlaps and all.
+- `datatrove`: datatrove 0.10.1, filters/gopher_repetition_filter.py. Paragraphs before lines; a repeat counts
+  after its first occurrence; characters over all of the text's, white space included. The most common n-gram
+  is spelled with spaces, the first seen of equals, and counts even if it occurs once (so a short text can
+  fail by it); duplicate n-grams are spelled without spaces and taken greedily from the left without overlap.
+- `paper`: lines before paragraphs, as in Table A1; a line or paragraph is a duplicate if an earlier one
+  equals it; all occurrences of an n-gram that occurs twice count, each character once; words stand between
+  white space, and their characters are the whole. The most common n-gram is the longest of equals and occurs
+  twice at least.
+- `dclm`: mlfoundations/dclm, baselines/mappers/filters/content_filters.py (massive_web_repetition_filters).
+  All occurrences of a repeated line or paragraph count, also the first; a text of one line or paragraph
+  passes that rule; lines and paragraphs are stripped, empty ones left out. N-grams of UAX #29 words,
+  otherwise as `paper`.
+- `dolma`: allenai/dolma, python/dolma/taggers/gopher.py. No paragraph rules; all occurrences of a repeated
+  line count, empty lines too; the most common n-gram is the first seen of equals and counts even if it occurs
+  once; duplicate n-grams: the share of the characters of all n-grams, overlaps and all.
 """
 
 from __future__ import annotations
@@ -154,7 +157,8 @@ def _dolma_line_chars(view: TextView) -> float:
 
 
 def _longest_top_gram(view: TextView, *, n: int, grams: Reader[Windows]) -> float:
-    """Characters of the most common n-gram in all its places, the longest of equals; 0 if none comes twice."""
+    """Characters of the most common n-gram in all its places, the longest of equals; 0 if none comes
+    twice."""
     found = view.once(grams)
     counts, sizes = _counts_and_sizes(found, n)
     most = int(counts.max(initial=0))

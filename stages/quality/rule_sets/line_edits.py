@@ -1,17 +1,16 @@
 """RefinedWeb's line edits (Penedo et al. 2023, appendix G.2), as DCLM and Dolma 3 carry them out.
 
-- `dclm`: mlfoundations/dclm, baselines/mappers/modifiers.py in the order of dclm_baseline_refinedweb.yaml. Words stand
-  between white space, lengths are characters, phrases count in any case.
-- `dolma3`: allenai/datamap-rs, src/map_fxn.rs in the order of configs/all_dressed/all_dressed_config.yaml, at commit
-  f771794. Words are those of UAX #29, lengths are bytes of UTF-8, digits are ASCII's, phrases count as they are spelt
-  ("items in cart" leaves a space). Its configuration bounds the lines that phrases are cut from to 10 words, by a name
-  that the code does not know: the bound is kept here (`line_edits_max_words`).
+- `dclm`: mlfoundations/dclm, baselines/mappers/modifiers.py in the order of dclm_baseline_refinedweb.yaml.
+  Words stand between white space, lengths are characters, phrases count in any case.
+- `dolma3`: allenai/datamap-rs, src/map_fxn.rs in the order of configs/all_dressed/all_dressed_config.yaml, at
+  commit f771794. Words are those of UAX #29, lengths are bytes of UTF-8, digits are ASCII's, phrases count as
+  they are spelt ("items in cart" leaves a space). Its configuration bounds the lines that phrases are cut
+  from to 10 words, by a name that the code does not know: the bound is kept here (`line_edits_max_words`).
 
-In order: a line goes for upper-case letters, for digits, as a counter ("3 likes"), for too few words; then "items in
-cart" is cut out, "Read more..." from ends, "Sign-in" from beginnings, and a line of which nothing is left goes. In
-"Read more..." the dots stand for any characters, as in both sources. A page goes that has nothing left, or from which
-more than a share of the words went.
-"""
+In order: a line goes for upper-case letters, for digits, as a counter ("3 likes"), for too few words; then
+"items in cart" is cut out, "Read more..." from ends, "Sign-in" from beginnings, and a line of which nothing
+is left goes. In "Read more..." the dots stand for any characters, as in both sources. A page goes that has
+nothing left, or from which more than a share of the words went."""
 
 from __future__ import annotations
 
@@ -130,7 +129,8 @@ def _stripped(lines: list[str]) -> list[str]:
 
 
 def _as_rust_reads(lines: list[str]) -> list[str]:
-    """Rust's `lines`: a carriage return at a line's end belongs to the break, and a break ends the last line."""
+    """Rust's `lines`: a carriage return at a line's end belongs to the break, and a break ends the last
+    line."""
     lines = [line.removesuffix("\r") for line in lines]
     return lines[:-1] if lines[-1:] == [""] else lines
 

@@ -1,11 +1,10 @@
 """Two of MADLAD-400's rules of sentences (Kudugunta et al. 2023, section 2.3), as Dolma 3 applies them.
 
 allenai/datamap-rs, src/map_fxn.rs (Madlad400SentenceAnnotator, Madlad400RuleFilter) as
-configs/all_dressed/all_dressed_config.yaml calls them, at commit f771794. A sentence ends behind `.`, `!` or `?` and
-white space. It is suspect by rule 2, where more than half of its words, of 12 at least, begin with a capital; or by
-rule 5, where it holds one of the paper's "cursed" phrases. 28 of these are looked for letter by letter, among them some
-that were meant as expressions; the last four are expressions.
-"""
+configs/all_dressed/all_dressed_config.yaml calls them, at commit f771794. A sentence ends behind `.`, `!` or
+`?` and white space. It is suspect by rule 2, where more than half of its words, of 12 at least, begin with a
+capital; or by rule 5, where it holds one of the paper's "cursed" phrases. 28 of these are looked for letter
+by letter, among them some that were meant as expressions; the last four are expressions."""
 
 from __future__ import annotations
 

@@ -17,7 +17,9 @@ from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, write_r
 def test_a_plain_pool_of_processes_gives_the_bytes_of_a_run_on_ray(tmp_path: Path) -> None:
     sources = make_tiny_crawl(tmp_path)
     run(tmp_path / "ray", recipe(str(tmp_path / "ray" / "out"), sources, ray=ON_RAY))
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "plain"), sources, dedup={"engine": "local"}))
+    path = write_recipe(
+        tmp_path / "recipe.toml", recipe(str(tmp_path / "plain"), sources, dedup={"engine": "local"})
+    )
     command = [sys.executable, "-m", "benchmarks.peers.plain", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr[-2000:]

@@ -32,7 +32,9 @@ def test_the_search_of_every_byte_finds_what_is_there(template: SmallOut) -> Non
 
 
 def test_a_purged_document_is_nowhere_and_all_else_is_as_it_was(template: SmallOut, out: Folder) -> None:
-    victim = next(record for record in template.records if record.status == "kept" and record.cluster_id is None)
+    victim = next(
+        record for record in template.records if record.status == "kept" and record.cluster_id is None
+    )
     before = read_index(out)
     texts = {shard.file: out.read(shard.file) for shard in before.shards}
     applied = purge(out, by_doc(victim))
@@ -76,7 +78,9 @@ def test_duplicates_by_text_go_with_the_document_that_they_repeat(template: Smal
     assert roles(template.folder, by_doc(template.named["original"])) == roles_of(template)
 
 
-def test_the_kept_copy_of_a_suppressed_duplicate_goes_with_it_and_so_do_its_others(template: SmallOut) -> None:
+def test_the_kept_copy_of_a_suppressed_duplicate_goes_with_it_and_so_do_its_others(
+    template: SmallOut,
+) -> None:
     named = template.named
     assert roles(template.folder, by_doc(named["near"])) == {
         named["near"].doc_id: "target",
@@ -94,7 +98,9 @@ def test_a_duplicate_by_url_alone_goes_only_when_the_url_is_named(template: Smal
     assert roles(template.folder, by_url) == {original.doc_id: "target", same_url.doc_id: "target"}
 
 
-def test_what_has_the_very_text_goes_too_though_it_was_dropped_for_its_url(template: SmallOut, out: Folder) -> None:
+def test_what_has_the_very_text_goes_too_though_it_was_dropped_for_its_url(
+    template: SmallOut, out: Folder
+) -> None:
     kept, dropped = template.named["text_original"], template.named["same_text"]
     assert roles(out, by_doc(kept)) == {kept.doc_id: "target", dropped.doc_id: "twin"}
     assert roles(out, by_doc(dropped)) == {dropped.doc_id: "target", kept.doc_id: "kept_copy"}
@@ -160,7 +166,9 @@ def test_purges_after_one_another_leave_a_whole_out(template: SmallOut, out: Fol
     (PurgeMatch(kind="url", values=("http://nowhere.example/",)), "has no url"),
     (PurgeMatch(kind="host", values=("nowhere.example",)), "has no host"),
 ])  # fmt: skip
-def test_what_nobody_knows_is_refused_before_anything_changes(out: Folder, match: PurgeMatch, why: str) -> None:
+def test_what_nobody_knows_is_refused_before_anything_changes(
+    out: Folder, match: PurgeMatch, why: str
+) -> None:
     before = out.names()
     with pytest.raises(ValueError, match=why):
         purge(out, match)
@@ -186,7 +194,9 @@ def test_a_copy_in_an_earlier_output_is_named(tmp_path: Path) -> None:
 def test_an_earlier_output_that_is_gone_is_named_and_stops_no_purge(tmp_path: Path) -> None:
     near, gone = make_records()[1]["near"], str(tmp_path / "gone")
     small = make_small_out(str(tmp_path / "out"), tamper=of_an_earlier_output(near))
-    (entry,) = plan_purge(small.folder, by_doc(near), replace(plan_hooks(), find_elsewhere=find_in([gone]))).elsewhere
+    (entry,) = plan_purge(
+        small.folder, by_doc(near), replace(plan_hooks(), find_elsewhere=find_in([gone]))
+    ).elsewhere
     assert (entry.doc_id, entry.out, entry.not_opened) == (b"7" * 16, None, (gone,))
 
 

@@ -58,7 +58,9 @@ def victims_of(small: SmallOut) -> tuple[Record, ...]:
     return tuple(small.named[name] for name in ("original", "exact", "near"))
 
 
-@pytest.mark.parametrize("what", [(*DATA, "index.json"), ("documents", "shards", "dedup"), ("documents",), ("shards",)])
+@pytest.mark.parametrize(
+    "what", [(*DATA, "index.json"), ("documents", "shards", "dedup"), ("documents",), ("shards",)]
+)
 def test_what_a_backup_brought_back_is_named_and_purged_again(
     template: SmallOut, out: Folder, tmp_path: Path, what: tuple[str, ...]
 ) -> None:
@@ -111,14 +113,21 @@ def test_a_backup_from_between_two_purges_undoes_only_the_second(
     assert read_index(out).version == 4
 
 
-def test_one_old_file_under_its_new_name_brings_nobody_back(template: SmallOut, out: Folder, tmp_path: Path) -> None:
+def test_one_old_file_under_its_new_name_brings_nobody_back(
+    template: SmallOut, out: Folder, tmp_path: Path
+) -> None:
     """Damage of one file: whoever else was purged from it must not be covered by the next generation."""
     alone = [record for record in template.records if record.status == "kept" and record.cluster_id is None]
     (row,) = purge(out, by_doc(alone[0])).plan.rows
-    places = {found.doc_id: (found.source, found.shard) for found in Lookup(out).documents([r.doc_id for r in alone])}
+    places = {
+        found.doc_id: (found.source, found.shard)
+        for found in Lookup(out).documents([r.doc_id for r in alone])
+    }
     beside = next(record for record in alone[1:] if places[record.doc_id] == (row.source, row.shard))
     purge(out, by_doc(beside))
-    shard = next(shard for shard in read_index(out).shards if (shard.source, shard.shard) == (row.source, row.shard))
+    shard = next(
+        shard for shard in read_index(out).shards if (shard.source, shard.shard) == (row.source, row.shard)
+    )
     old = Path(template.folder.at(f"shards/{row.source}/{row.shard:05d}.bin"))
     shutil.copy(old, out.at(shard.file))
     assert set(purge(out, by_doc(alone[0])).plan.returned) == {alone[0].doc_id, beside.doc_id}
@@ -126,7 +135,9 @@ def test_one_old_file_under_its_new_name_brings_nobody_back(template: SmallOut, 
     assert_whole(out)
 
 
-def test_trace_knows_the_last_purge_of_what_was_purged_twice(template: SmallOut, out: Folder, tmp_path: Path) -> None:
+def test_trace_knows_the_last_purge_of_what_was_purged_twice(
+    template: SmallOut, out: Folder, tmp_path: Path
+) -> None:
     backup, match = backed_up(out, tmp_path / "backup"), by_doc(template.named["original"])
     first = purge(out, match)
     lay_over(backup, out, *DATA, "index.json")
@@ -227,7 +238,9 @@ def test_a_purge_that_met_a_full_disk_is_finished_by_the_same_call_and_says_so(
     assert_whole(out)
 
 
-@pytest.mark.parametrize("name", ["documents/web/part-00000.parquet", "shards/web/00000.bin", "excerpts.parquet"])
+@pytest.mark.parametrize(
+    "name", ["documents/web/part-00000.parquet", "shards/web/00000.bin", "excerpts.parquet"]
+)
 def test_nobody_concludes_that_nothing_came_back_from_a_store_that_does_not_answer(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,7 +252,9 @@ def test_nobody_concludes_that_nothing_came_back_from_a_store_that_does_not_answ
         list(find_returned(Folder("s3://plain/out"), 0, purged, [name]))
 
 
-def test_a_single_copy_that_went_is_purged_again_where_its_text_is_to_go(template: SmallOut, out: Folder) -> None:
+def test_a_single_copy_that_went_is_purged_again_where_its_text_is_to_go(
+    template: SmallOut, out: Folder
+) -> None:
     victim = template.named["original"]
     match = by_doc(victim)
     assert purge(out, replace(match, promote_duplicates=True)).purge_id is not None

@@ -1,5 +1,5 @@
-"""Purges by URL, host and domain reach every document of a page, in whatever its URL is wrapped, also in an output of
-an earlier release, and leave nothing of it behind."""
+"""Purges by URL, host and domain reach every document of a page, in whatever its URL is wrapped, also in an
+output of an earlier release, and leave nothing of it behind."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ def as_earlier(table: str, rows: pa.Table) -> pa.Table:
         return rows
     changed = with_urls(table, rows.append_column("domain", pa.nulls(rows.num_rows, pa.string()))).to_pylist()
     for row in changed:
-        row["host"] = row["host"] if row["url"] and row["url"].startswith("http") and "://" in row["url"] else None
+        row["host"] = (
+            row["host"] if row["url"] and row["url"].startswith("http") and "://" in row["url"] else None
+        )
     return pa.Table.from_pylist(changed, schema=rows.schema)
 
 
@@ -74,7 +76,9 @@ def small(request: pytest.FixtureRequest, tmp_path: Path) -> SmallOut:
         lacking = pa.schema([field for field in tables.SCHEMAS["documents"] if field.name != "domain"])
         patch.setitem(tables.SCHEMAS, "documents", lacking)
         patch.delitem(tables.SCHEMAS, "domain_index")
-        patch.setattr(write, "WRITTEN_ONCE", tuple(name for name in tables.WRITTEN_ONCE if name != "domain_index"))
+        patch.setattr(
+            write, "WRITTEN_ONCE", tuple(name for name in tables.WRITTEN_ONCE if name != "domain_index")
+        )
         made = make_small_out(str(tmp_path / "out"), tamper=as_earlier)
     assert not made.folder.exists("lineage/domain_index")
     return made
@@ -90,7 +94,9 @@ def taken(small: SmallOut, kind: str, *values: str) -> set[str]:
 
 def test_an_output_is_whole_and_shows_the_column(small: SmallOut) -> None:
     assert_whole(small.folder)
-    rows = query(small.folder, "SELECT DISTINCT domain FROM documents WHERE url = 'https://notgone.example.org/6'").rows
+    rows = query(
+        small.folder, "SELECT DISTINCT domain FROM documents WHERE url = 'https://notgone.example.org/6'"
+    ).rows
     assert rows in ([("example.org",)], [(None,)])
 
 
@@ -151,7 +157,11 @@ def test_a_domain_is_purged_whole_and_stays_out(small: SmallOut) -> None:
     assert_gone(small, of_folder(small.folder), *respelt()[:5])
     sets = read_purged_sets([small.folder.url])
     assert sets.domains == {"gone.example.org"} and not sets.hosts
-    for url in ("new.gone.example.org/a", "urn:text:http://gone.example.org", "https://a.b.gone.example.org:8/"):
+    for url in (
+        "new.gone.example.org/a",
+        "urn:text:http://gone.example.org",
+        "https://a.b.gone.example.org:8/",
+    ):
         assert origin_in(sets, a_document(url))
     for url in ("https://notgone.example.org/a", "https://example.org/", "urn:uuid:9", None):
         assert not origin_in(sets, a_document(url))
@@ -189,7 +199,9 @@ FRAGMENTS = ("forum.example.net/t#1", "https://forum.example.net/t#2", "https://
 
 
 @pytest.mark.parametrize("kept_apart", [True, False])
-def test_a_fragment_names_its_document_where_the_source_keeps_fragments(tmp_path: Path, kept_apart: bool) -> None:
+def test_a_fragment_names_its_document_where_the_source_keeps_fragments(
+    tmp_path: Path, kept_apart: bool
+) -> None:
     records = respelt()[: len(FRAGMENTS)]
     urls = {record.doc_id: url for record, url in zip(records, FRAGMENTS, strict=True)}
 
@@ -201,7 +213,9 @@ def test_a_fragment_names_its_document_where_the_source_keeps_fragments(tmp_path
 
     out = make_small_out(str(tmp_path / "out"), tamper=tamper).folder
     names = sorted({record.source for record in records})
-    sources = "".join(f'[[source]]\nname = "{name}"\nfragments = {str(kept_apart).lower()}\n' for name in names)
+    sources = "".join(
+        f'[[source]]\nname = "{name}"\nfragments = {str(kept_apart).lower()}\n' for name in names
+    )
     out.publish("recipe.toml", sources.encode())
     ids = [record.doc_id for record in records]
     of_fragment = {row.doc_id for row in Lookup(out).of_url("https://forum.example.net/t#2")}

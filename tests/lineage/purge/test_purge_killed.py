@@ -67,7 +67,9 @@ def assert_ends_whole(template: SmallOut, out: Folder) -> None:
     assert read_index(out).version == 2
 
 
-def test_a_purge_killed_in_the_middle_is_finished_by_the_same_call(template: SmallOut, tmp_path: Path) -> None:
+def test_a_purge_killed_in_the_middle_is_finished_by_the_same_call(
+    template: SmallOut, tmp_path: Path
+) -> None:
     acts = num_acts(template, tmp_path / "count")
     assert acts > 40
     for act in (acts // 3, acts * 2 // 3):
@@ -85,7 +87,9 @@ def test_a_purge_killed_at_any_act_is_finished_by_the_same_call(template: SmallO
 
 
 @pytest.mark.slow
-def test_a_purge_killed_at_random_moments_is_finished_by_the_same_call(template: SmallOut, tmp_path: Path) -> None:
+def test_a_purge_killed_at_random_moments_is_finished_by_the_same_call(
+    template: SmallOut, tmp_path: Path
+) -> None:
     rng = random.Random(5)
     for attempt in range(20):
         out = Folder(str(tmp_path / f"random-{attempt}"))

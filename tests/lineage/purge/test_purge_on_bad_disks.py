@@ -1,4 +1,5 @@
-"""A purge on a disk that fails at one call, or loses its power after one: it says so, and the same call ends it."""
+"""A purge on a disk that fails at one call, or loses its power after one: it says so, and the same call ends
+it."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory, template: SmallOut, purge
 
 
 def assert_as(recorded: Recorded, template: SmallOut, out: Folder) -> None:
-    """The output is what the purge that ended well left: the same names and, where no time of day is in them, bytes."""
+    """The output is what the purge that ended well left: the same names and, where no time of day is in them,
+    bytes."""
     assert_whole(out)
     assert_gone(template, of_folder(out), *(template.named[name] for name in ("original", "exact", "near")))
     assert store.read_table(out, "purges").num_rows == 1
@@ -98,7 +100,12 @@ def assert_ends_after_fault(
     out = folder / f"fault-{number}-{error}"
     shutil.copytree(template.folder.url, out)
     noted = folder / f"failed-{number}-{error}"
-    env = {"DISK_UNDER": str(out), "DISK_FAIL_AT": str(number), "DISK_ERRNO": str(error), "DISK_FAILED": str(noted)}
+    env = {
+        "DISK_UNDER": str(out),
+        "DISK_FAIL_AT": str(number),
+        "DISK_ERRNO": str(error),
+        "DISK_FAILED": str(noted),
+    }
     if error != errno.EIO:  # a full disk stays full, and one that went read-only stays so
         env["DISK_LASTING"] = "1"
     failed = purges.purge(str(out), env)
@@ -147,7 +154,8 @@ def test_a_purge_whose_deletion_fails_does_not_say_purged(
     shutil.copytree(template.folder.url, out)
     rows = f"{out}/work/purge/rows.parquet"
     failed = purges.purge(
-        str(out), {"DISK_UNDER": rows, "DISK_FAIL_AT": "0", "DISK_ERRNO": str(errno.EIO), "DISK_FAILED": str(noted)}
+        str(out),
+        {"DISK_UNDER": rows, "DISK_FAIL_AT": "0", "DISK_ERRNO": str(errno.EIO), "DISK_FAILED": str(noted)},
     )
     assert read_record(noted) == [Act("unlink", rows, "")]
     assert failed.code == 1 and "Purged" not in failed.said, failed.said
@@ -174,12 +182,20 @@ def test_a_purge_beside_another_says_who_holds_the_output(
     with pausing(tmp_path / "pause", meet):
         first = purges.purge(str(out), {"DISK_UNDER": str(out), "DISK_PAUSE": str(tmp_path / "pause")})
     assert first.code == 0, first.said
-    assert len(told) == 1 and re.search(r"is held by another process \(\d+ on .+forked_commands\)", told[0]), told
+    assert len(told) == 1 and re.search(
+        r"is held by another process \(\d+ on .+forked_commands\)", told[0]
+    ), told
     assert_as(recorded, template, Folder(str(out)))
 
 
 def assert_ends_after_cut(
-    recorded: Recorded, template: SmallOut, purges: Purges, disk: ModelDisk, target: Path, *, keeps_names: bool
+    recorded: Recorded,
+    template: SmallOut,
+    purges: Purges,
+    disk: ModelDisk,
+    target: Path,
+    *,
+    keeps_names: bool,
 ) -> None:
     """What a power cut leaves is ended by the same call."""
     disk.cut(target, keeps_names=keeps_names)

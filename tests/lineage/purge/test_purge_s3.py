@@ -75,7 +75,9 @@ def test_a_bucket_that_keeps_what_is_deleted_is_refused_before_the_purge_begins(
 
 
 @pytest.mark.parametrize("url", ["s3://versioned", "s3://versioned/runs/out"])
-def test_old_versions_are_listed_and_deleted_wherever_in_a_bucket_an_output_lies(served: None, url: str) -> None:
+def test_old_versions_are_listed_and_deleted_wherever_in_a_bucket_an_output_lies(
+    served: None, url: str
+) -> None:
     out = Folder(url)
     for content in (b"old", b"new"):
         out.publish("shards/web/00000.bin", content)
@@ -110,7 +112,9 @@ def test_every_upload_that_never_ended_is_aborted_however_many_pages_list_them(
             return dict(real(url, operation, **arguments))
         after = (arguments.pop("KeyMarker", ""), arguments.pop("UploadIdMarker", ""))
         uploads = real(url, operation, **arguments).get("Uploads", [])
-        later = sorted((each["Key"], each["UploadId"]) for each in uploads if (each["Key"], each["UploadId"]) > after)
+        later = sorted(
+            (each["Key"], each["UploadId"]) for each in uploads if (each["Key"], each["UploadId"]) > after
+        )
         page = [{"Key": name, "UploadId": upload} for name, upload in later[:1]]
         markers = {f"Next{kind}Marker": page[0][kind] for kind in ("Key", "UploadId")} if page else {}
         return {"Uploads": page, "IsTruncated": len(later) > 1, **markers}

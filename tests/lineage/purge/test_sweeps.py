@@ -106,10 +106,17 @@ def test_a_purge_that_ended_about_a_sweep_is_finished_with_one_row_and_true_chec
     assert_whole(out)
 
 
-def test_of_two_cleanings_in_one_second_that_of_the_content_there_is_now_counts(out: Folder, tmp_path: Path) -> None:
+def test_of_two_cleanings_in_one_second_that_of_the_content_there_is_now_counts(
+    out: Folder, tmp_path: Path
+) -> None:
     record_sweeps(out, ("elsewhere", tmp_path))
     now = read_table(out, "cache_sweeps").to_pylist()[0]
     for number, fingerprint in enumerate(("before", now["content_fingerprint"], "between")):
         row = now | {"content_fingerprint": fingerprint, "at": "2026-01-02T00:00:00Z"}
-        append(out, "cache_sweeps", pa.Table.from_pylist([row], tables.SCHEMAS["cache_sweeps"]), f"again {number}")
+        append(
+            out,
+            "cache_sweeps",
+            pa.Table.from_pylist([row], tables.SCHEMAS["cache_sweeps"]),
+            f"again {number}",
+        )
     assert left(out) == []

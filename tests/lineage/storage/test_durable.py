@@ -1,4 +1,5 @@
-"""What is published is on the disk, with its folders, before what vouches for it; a failed deletion is an error."""
+"""What is published is on the disk, with its folders, before what vouches for it; a failed deletion is an
+error."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ def test_a_file_and_every_new_folder_above_it_are_synced_up_to_the_entry_of_the_
     }  # fmt: skip
 
 
-def test_what_was_written_before_is_synced_before_what_is_published_names_it(acts: Acts, tmp_path: Path) -> None:
+def test_what_was_written_before_is_synced_before_what_is_published_names_it(
+    acts: Acts, tmp_path: Path
+) -> None:
     out = Folder(str(tmp_path / "out"))
     for number in range(100):
         with out.writing(f"parts/{number}") as file:
@@ -133,7 +136,9 @@ def test_a_deletion_that_fails_is_an_error_that_names_the_path(
     out.remove_tree("work")
 
 
-def test_a_write_that_fails_names_the_file_it_was_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_fails_names_the_file_it_was_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = Folder(str(tmp_path / "out"))
     monkeypatch.setattr(os, "fsync", _fails)
     with pytest.raises(OSError, match=f"Input/output error: '{out.at('a')}'"):

@@ -26,9 +26,12 @@ def test_what_to_do_about_a_disk_is_said_by_its_reason(error: int, advice: str |
 
 
 @pytest.mark.parametrize(
-    ("filename", "named"), [(None, "/disk/file"), ("/disk/other", "/disk/other"), (b"/disk/bytes", "/disk/bytes")]
+    ("filename", "named"),
+    [(None, "/disk/file"), ("/disk/other", "/disk/other"), (b"/disk/bytes", "/disk/bytes")],
 )
-def test_an_error_of_the_disk_names_a_path_as_a_person_would(filename: str | bytes | None, named: str) -> None:
+def test_an_error_of_the_disk_names_a_path_as_a_person_would(
+    filename: str | bytes | None, named: str
+) -> None:
     with pytest.raises(OSError, match=f"Input/output error: '{named}'"), naming_path("/disk/file"):
         raise OSError(errno.EIO, "Input/output error", *([filename] if filename else []))
 

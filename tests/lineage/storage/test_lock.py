@@ -67,7 +67,9 @@ def test_a_second_holder_is_refused_and_told_what_to_do(tmp_path: Path) -> None:
         pass
 
 
-def test_a_file_system_without_locks_is_named_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_named_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(descriptor: int, operation: int) -> None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -114,7 +116,10 @@ def test_a_web_folder_cannot_be_held() -> None:
 def test_a_lease_is_exclusive_and_goes_when_it_is_given_back(bucket: Folder) -> None:
     with hold(bucket, "one") as held:
         held.check()
-        with pytest.raises(HeldError, match=r"held by one on .* \(process \d+, since \d{4}-"), hold(bucket, "two"):
+        with (
+            pytest.raises(HeldError, match=r"held by one on .* \(process \d+, since \d{4}-"),
+            hold(bucket, "two"),
+        ):
             pass
     assert bucket.names() == []
     with hold(bucket, "three"):
@@ -145,7 +150,11 @@ def test_a_clock_that_is_hours_off_neither_keeps_a_lease_nor_loses_it(
     """Neither that of the holder nor that of the taker."""
     environment = wrong_clock(tmp_path / "clock", hours)
     seen = subprocess.run(
-        [sys.executable, "-c", "import time, datetime; print(time.time(), datetime.datetime.now().timestamp())"],
+        [
+            sys.executable,
+            "-c",
+            "import time, datetime; print(time.time(), datetime.datetime.now().timestamp())",
+        ],
         env=environment,
         capture_output=True,
         text=True,
@@ -231,7 +240,8 @@ def test_the_renewals_of_a_holder_find_that_its_lease_was_taken(bucket: Folder) 
 
 @contextmanager
 def through_a_failing_store(first: tuple[str, ...], notes: Path) -> Iterator[None]:
-    """Within the block, what is asked of S3 goes through a proxy that treats the first requests as `first` says."""
+    """Within the block, what is asked of S3 goes through a proxy that treats the first requests as `first`
+    says."""
     with (
         failing_store(os.environ["AWS_ENDPOINT_URL"], FaultPlan(seed=0, first=first), notes) as endpoint,
         pytest.MonkeyPatch.context() as patched,
@@ -247,8 +257,11 @@ def through_a_failing_store(first: tuple[str, ...], notes: Path) -> Iterator[Non
             storage._filesystem.cache_clear()
 
 
-def test_a_lease_is_taken_and_renewed_though_the_store_s_answers_are_lost(bucket: Folder, tmp_path: Path) -> None:
-    # Taken: a put of a new object. Renewed: a put over it. Each is done and its answer lost, so the client tries again.
+def test_a_lease_is_taken_and_renewed_though_the_store_s_answers_are_lost(
+    bucket: Folder, tmp_path: Path
+) -> None:
+    # Taken: a put of a new object. Renewed: a put over it. Each is done and its answer lost, so the client
+    # tries again.
     notes = tmp_path / "notes"
     with (
         through_a_failing_store(("lost",), notes),

@@ -1,5 +1,5 @@
-"""What a store that cannot be used says: one sentence that names the object, the reason and what to do; no traceback,
-no secret; and never the answer that a file is not there."""
+"""What a store that cannot be used says: one sentence that names the object, the reason and what to do; no
+traceback, no secret; and never the answer that a file is not there."""
 
 from __future__ import annotations
 
@@ -134,13 +134,22 @@ def test_a_command_says_it_in_one_line(
         "run, output": ["run", str(crawl)],
         "run, input": ["run", str(crawl)],
         "explain": ["explain", str(crawl), "--warc", "s3://bucket/in/a.warc.gz", "--offset", "0"],
-        "scan": ["scan", "s3://bucket/out", "--against", str(tmp_path / "posts.jsonl"), "--to", str(tmp_path / "s")],
+        "scan": [
+            "scan",
+            "s3://bucket/out",
+            "--against",
+            str(tmp_path / "posts.jsonl"),
+            "--to",
+            str(tmp_path / "s"),
+        ],
     }
     code = main(calls[command])
     told = capsys.readouterr().err
     assert code in (1, 2)
     *before, error = told.splitlines()
-    assert "s3://bucket/" in error and len(before) <= command.startswith(("run", "train")), told  # what they check
+    assert "s3://bucket/" in error and len(before) <= command.startswith(("run", "train")), (
+        told
+    )  # what they check
     assert "Traceback" not in told and SECRET not in told and "X-Amz" not in told
     if fault != "no bucket" or not command.startswith(("run, input", "explain")):
         assert SAYS[fault] in told

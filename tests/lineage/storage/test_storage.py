@@ -156,7 +156,9 @@ with Folder(sys.argv[1]).writing("unit/documents.parquet") as file:
 
 def half_a_file(folder: Folder) -> subprocess.Popen[str]:
     """A process that is in the middle of writing."""
-    child = subprocess.Popen([sys.executable, "-c", _HALF, folder.url], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    child = subprocess.Popen(
+        [sys.executable, "-c", _HALF, folder.url], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    )
     assert child.stdout is not None and child.stdout.readline() == "half\n"
     return child
 
@@ -195,7 +197,9 @@ def test_what_dead_writers_left_anywhere_below_is_removed_and_a_live_one_s_stays
     try:
         folder.drop_all_dead()
         assert len(files_with(b"half of a text", tmp_path)) == 1
-        assert not files_with(b"half", tmp_path / "unit" / "deeper") and not (tmp_path / ".tmp-metrics").exists()
+        assert (
+            not files_with(b"half", tmp_path / "unit" / "deeper") and not (tmp_path / ".tmp-metrics").exists()
+        )
         assert sorted(os.listdir(tmp_path / "unit")) == [".tmp-documents.parquet", "00001.json", "deeper"]
     finally:
         alive.kill()
@@ -221,7 +225,9 @@ def test_writers_of_one_name_at_once_never_take_each_other_for_dead(tmp_path: Pa
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
-def test_a_killed_put_leaves_no_spool_behind(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_put_leaves_no_spool_behind(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     child = half_a_file(Folder(f"{bucket}/killed"))
     child.kill()
@@ -251,10 +257,17 @@ def test_a_disk_that_refuses_says_so_and_keeps_what_was_there(tmp_path: Path) ->
 
 def test_urls_and_paths_name_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Folder("out").url == Folder("./out/").url == Folder(f"file://{tmp_path}/out").url == str(tmp_path / "out")
+    assert (
+        Folder("out").url
+        == Folder("./out/").url
+        == Folder(f"file://{tmp_path}/out").url
+        == str(tmp_path / "out")
+    )
     assert local_path("a/../b") == str(tmp_path / "b")
     assert join("s3://bucket/a/", "/b/", "c") == "s3://bucket/a/b/c"
-    assert [is_remote(url) for url in ("s3://b/a", "https://a.b/c", "http://a", "/a", "a:b", "file:///a")] == [
+    assert [
+        is_remote(url) for url in ("s3://b/a", "https://a.b/c", "http://a", "/a", "a:b", "file:///a")
+    ] == [
         True,
         True,
         True,

@@ -43,7 +43,9 @@ def test_a_document_is_looked_up_without_them(old: SmallOut) -> None:
 @pytest.mark.parametrize("name", LATER)
 def test_views_show_null_for_columns_that_came_later(old: SmallOut, name: str) -> None:
     later = sorted(tables.TABLES[name].columns_since)
-    rows = query(old.folder, f"SELECT count(*), {', '.join(f'count({column})' for column in later)} FROM {name}").rows
+    rows = query(
+        old.folder, f"SELECT count(*), {', '.join(f'count({column})' for column in later)} FROM {name}"
+    ).rows
     assert rows[0][0] > 0
     assert tuple(rows[0][1:]) == (0,) * len(later)
 
@@ -55,7 +57,9 @@ def test_what_is_asked_of_an_output_is_answered_without_them(old: SmallOut) -> N
 
 def test_a_column_that_lacks_for_another_reason_is_asked_for() -> None:
     assert tables.stored("documents", ["doc_id"]) == [
-        column for column in tables.SCHEMAS["documents"].names if column not in tables.TABLES["documents"].columns_since
+        column
+        for column in tables.SCHEMAS["documents"].names
+        if column not in tables.TABLES["documents"].columns_since
     ]
 
 

@@ -1,4 +1,5 @@
-"""One flipped bit anywhere in a finished output: every answer is the right one, or an error that names the file."""
+"""One flipped bit anywhere in a finished output: every answer is the right one, or an error that names the
+file."""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ def make_questions(out: Folder) -> dict[str, Ask]:
 
 @pytest.fixture(scope="module", params=[16_384, 8], ids=["one row group", "many row groups"])
 def asked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    """An output whose files have one row group, which are checked whole, or several, which have side files."""
+    """An output whose files have one row group, which are checked whole, or several, which have side
+    files."""
     url = str(tmp_path_factory.mktemp("flipped") / "out")
     with pytest.MonkeyPatch.context() as patch:
         for module in (checked, write):
@@ -207,8 +209,11 @@ def flipped(file: Path, rng: random.Random, times: int) -> Iterator[bytes]:
         file.write_bytes(whole)
 
 
-def test_pages_that_a_run_writes_carry_checksums_and_a_point_read_of_a_text_checks_them(tmp_path: Path) -> None:
-    """Reading one row group of a large part, nobody hashes the whole of it: every flip within its pages is found."""
+def test_pages_that_a_run_writes_carry_checksums_and_a_point_read_of_a_text_checks_them(
+    tmp_path: Path,
+) -> None:
+    """Reading one row group of a large part, nobody hashes the whole of it: every flip within its pages is
+    found."""
     folder = Folder(str(tmp_path))
     texts = [f"text number {number}" for number in range(500)]
     with RowWriter(folder, "part.parquet", PART) as writer:

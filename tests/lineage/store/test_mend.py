@@ -46,7 +46,9 @@ def test_every_first_commit_is_made_again(template: SmallOut, out: Folder, lose:
     assert mend_tables(out) == ()
 
 
-def test_a_commit_that_was_staged_and_never_came_is_no_part_of_an_output(template: SmallOut, out: Folder) -> None:
+def test_a_commit_that_was_staged_and_never_came_is_no_part_of_an_output(
+    template: SmallOut, out: Folder
+) -> None:
     """deltalake leaves what it staged where the disk failed under it."""
     staged = f"{commit_name('cache_sweeps', 1)}#1"
     out.write(staged, b"")
@@ -96,7 +98,9 @@ def test_several_purges_are_made_again_in_their_order(template: SmallOut, out: F
     assert_whole(out)
 
 
-def test_a_commit_whose_file_was_lost_too_is_refused_naming_the_table(template: SmallOut, out: Folder) -> None:
+def test_a_commit_whose_file_was_lost_too_is_refused_naming_the_table(
+    template: SmallOut, out: Folder
+) -> None:
     match = by_doc(template.named["original"])
     purge(out, match)
     empty(out.at(commit_name("purges", 1)))
@@ -171,5 +175,10 @@ def _sweep(number: int) -> pa.Table:
 
 
 def _export(number: int) -> pa.Table:
-    row = {name: 0 if SCHEMAS["exports"].field(name).type == pa.int64() else "" for name in SCHEMAS["exports"].names}
-    return pa.Table.from_pylist([{**row, "name": "one", "state": "begun", "fact": number}], SCHEMAS["exports"])
+    row = {
+        name: 0 if SCHEMAS["exports"].field(name).type == pa.int64() else ""
+        for name in SCHEMAS["exports"].names
+    }
+    return pa.Table.from_pylist(
+        [{**row, "name": "one", "state": "begun", "fact": number}], SCHEMAS["exports"]
+    )

@@ -1,4 +1,5 @@
-"""The shuffle: a bucket's rows come back whole and in order, from memory, from spilled files and from many shares."""
+"""The shuffle: a bucket's rows come back whole and in order, from memory, from spilled files and from many
+shares."""
 
 from __future__ import annotations
 
@@ -58,7 +59,10 @@ def test_a_bucket_has_its_rows_in_the_order_in_which_they_were_added_spilled_or_
             assert shuffle.read("met", bucket, NONE)["value"].to_pylist() == expected(added, bucket)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**63 - 1), st.text("abc", max_size=9))), st.sampled_from([1, 20, 1 << 20]))
+@given(
+    st.lists(st.tuples(st.integers(0, 2**63 - 1), st.text("abc", max_size=9))),
+    st.sampled_from([1, 20, 1 << 20]),
+)
 def test_rows_sorted_slice_by_slice_come_to_the_same_buckets_in_the_same_order(
     added: list[tuple[int, str]], sorted_bytes: int
 ) -> None:
@@ -76,7 +80,9 @@ def test_spilling_makes_one_file_however_many_buckets_have_rows(tmp_path: Path) 
         for bucket in range(1000):
             shuffle.add("met", pa.table({"value": pa.array([bucket], pa.int64())}), bucket)
         assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 1
-        assert [rows["value"].to_pylist() for _, _, rows in shuffle.filled()] == [[number] for number in range(1000)]
+        assert [rows["value"].to_pylist() for _, _, rows in shuffle.filled()] == [
+            [number] for number in range(1000)
+        ]
 
 
 @given(st.lists(ADDED, max_size=4))

@@ -60,7 +60,9 @@ def test_ids_are_hex_and_purges_are_an_overlay(out: Folder) -> None:
     rows = query(out, "SELECT doc_id, purged, status FROM documents").objects()
     assert {row["doc_id"] for row in rows} == {doc_id(n).hex() for n in range(NUM)} and len(rows) == NUM
     assert {row["doc_id"] for row in rows if row["purged"] == "p1"} == {doc_id(n).hex() for n in (1, 2)}
-    assert query(out, "SELECT count(purged), count(*) FROM placements").rows == [(2, sum(map(is_kept, range(NUM))))]
+    assert query(out, "SELECT count(purged), count(*) FROM placements").rows == [
+        (2, sum(map(is_kept, range(NUM))))
+    ]
 
 
 def test_a_document_purged_by_two_purges_stays_one_row(tmp_path: Path) -> None:
@@ -81,8 +83,12 @@ def test_versions_show_the_purges_of_their_time(out: Folder) -> None:
 
 def test_training_facts_are_folded(out: Folder) -> None:
     assert query(out, "SELECT run, attempt, last_step FROM training_segments").rows == [("first", 0, 9)]
-    append_run(out, table_of("training_runs", [{"run": "b", "output": "/b", "plan_fingerprint": "1", "plan": "{}"}]))
-    append_run(out, table_of("training_runs", [{"run": "b", "output": "/b", "plan_fingerprint": "2", "plan": "{}"}]))
+    append_run(
+        out, table_of("training_runs", [{"run": "b", "output": "/b", "plan_fingerprint": "1", "plan": "{}"}])
+    )
+    append_run(
+        out, table_of("training_runs", [{"run": "b", "output": "/b", "plan_fingerprint": "2", "plan": "{}"}])
+    )
     assert query(out, "SELECT plan_fingerprint FROM training_runs WHERE run = 'b'").rows == [("2",)]
 
 
@@ -93,7 +99,9 @@ def test_questions_about_one_state_are_answered_after_a_wrong_one_too(out: Folde
             ask("SELECT * FROM nothing_of_that_name")
         with pytest.raises(WrongQueryError):
             ask("DROP VIEW documents")
-        assert ask("SELECT count(*) FROM documents") == query(out, "SELECT count(*) FROM documents", version=1)
+        assert ask("SELECT count(*) FROM documents") == query(
+            out, "SELECT count(*) FROM documents", version=1
+        )
 
 
 def test_nan_is_null_and_every_answer_is_json(tmp_path: Path) -> None:
@@ -102,9 +110,11 @@ def test_nan_is_null_and_every_answer_is_json(tmp_path: Path) -> None:
     assert query(out, "SELECT count(value) FROM documents").rows == [(0,)]
     asked = query(
         out,
-        "SELECT TIMESTAMPTZ '2026-01-02 03:04:05+01' AS a, TIMESTAMP '2026-01-02 03:04:05' AS b, 'nan'::DOUBLE AS c, "
+        "SELECT TIMESTAMPTZ '2026-01-02 03:04:05+01' AS a, TIMESTAMP '2026-01-02 03:04:05' AS b,"
+        " 'nan'::DOUBLE AS c, "
         "'\\xAB'::BLOB AS d, [1, 'inf'::DOUBLE] AS e, {'x': DATE '2026-01-02'} AS f, 1.5::DECIMAL(5,2) AS g, "
-        "INTERVAL 1 DAY AS h, uuid() AS i, map {1: 2} AS j, 170141183460469231731687303715884105727::HUGEINT AS k",
+        "INTERVAL 1 DAY AS h, uuid() AS i, map {1: 2} AS j, 170141183460469231731687303715884105727::HUGEINT"
+        " AS k",
     ).objects()[0]
     assert {name: asked[name] for name in "abcdefghj"} == {
         "a": "2026-01-02T02:04:05Z",
@@ -233,7 +243,8 @@ def test_a_question_that_takes_too_long_is_stopped(out: Folder) -> None:
 
 @pytest.mark.slow
 def test_a_long_question_draws_no_progress_bar_where_the_answer_goes(out: Folder) -> None:
-    """DuckDB draws one on stdout after two seconds, in a process that looks interactive, such as `python -c`."""
+    """DuckDB draws one on stdout after two seconds, in a process that looks interactive, such as `python
+    -c`."""
     asked = (
         "from lineage.store.sql import *\n"
         "from lineage.storage.folder import Folder\n"
@@ -259,11 +270,15 @@ def test_one_value_cannot_pass_the_limit_on_memory(out: Folder, sql: str) -> Non
         "from lineage.storage.folder import Folder\n"
         f"try: query(Folder({out.url!r}), {sql!r}, limits=Limits(memory_gib=0.25))\n"
         "except QueryError as error: print(error)\n"
-        "print(max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))"
+        "print(max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF,"
+        " resource.RUSAGE_CHILDREN)))"
     )
-    # getrusage counts what this process held when it was forked, and its children with it: a shell in between is small.
+    # getrusage counts what this process held when it was forked, and its children with it: a shell in between
+    # is small.
     command = shlex.join([sys.executable, "-c", asked])
-    done = subprocess.run(["/bin/sh", "-c", f"{command}; exit $?"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{command}; exit $?"], capture_output=True, text=True, check=True
+    )
     *refusal, peak_kib = done.stdout.splitlines()
     assert refusal == ["the query needs more than 0.25 GiB of memory: narrow it"]
     assert int(peak_kib) < 3 << 20, "over the limit by more than what is allocated between two looks"
@@ -271,7 +286,11 @@ def test_one_value_cannot_pass_the_limit_on_memory(out: Folder, sql: str) -> Non
 
 def test_one_value_cannot_pass_the_limit_on_time(out: Folder) -> None:
     with pytest.raises(QueryError, match=r"more than 0\.5 s"):
-        query(out, "SELECT list_sum(list_transform(range(100000000), lambda x: x % 7))", limits=Limits(seconds=0.5))
+        query(
+            out,
+            "SELECT list_sum(list_transform(range(100000000), lambda x: x % 7))",
+            limits=Limits(seconds=0.5),
+        )
 
 
 def test_the_process_that_answers_ends_with_the_one_that_asks(out: Folder) -> None:
@@ -304,7 +323,8 @@ def is_alive(pid: int) -> bool:
 
 
 def test_what_serves_a_question_in_its_own_right_is_still_answered(out: Folder) -> None:
-    """The list of what may be named is not narrower than the views, WITH, and functions that make rows of values."""
+    """The list of what may be named is not narrower than the views, WITH, and functions that make rows of
+    values."""
     asked = {
         "WITH a AS (SELECT status FROM documents) SELECT count(*) FROM a": NUM,
         "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT max(n) FROM r": 5,
@@ -344,7 +364,8 @@ def test_a_damaged_file_is_our_damage_and_not_the_users_mistake(tmp_path: Path) 
 
 @pytest.mark.parametrize("column", ["doc_id", "source", "url", "host", "status", "rule", "shard", "purged"])
 def test_a_filter_on_any_column_finds_what_grouping_finds(out: Folder, column: str) -> None:
-    """Files are pruned by what the log says of their columns: a column of which it says nothing must prune none."""
+    """Files are pruned by what the log says of their columns: a column of which it says nothing must prune
+    none."""
     values = query(out, f"SELECT {column}, count(*) FROM documents GROUP BY 1 ORDER BY 1").rows
     for value, num in values[:: max(1, len(values) // 12)]:  # a question is a process of its own
         literal = f"'{value}'" if isinstance(value, str) else value
@@ -357,7 +378,10 @@ def test_another_engine_reads_the_same_files(out: Folder) -> None:
     expected = query(out, "SELECT status, count(*) FROM documents GROUP BY 1 ORDER BY 1").rows
     table = DeltaTable(out.at("lineage/documents"))
     asked = (
-        QueryBuilder().register("d", table).execute("SELECT status, count(*) FROM d GROUP BY 1 ORDER BY 1").read_all()
+        QueryBuilder()
+        .register("d", table)
+        .execute("SELECT status, count(*) FROM d GROUP BY 1 ORDER BY 1")
+        .read_all()
     )
     assert [(s.as_py(), n.as_py()) for s, n in zip(*asked.columns, strict=True)] == expected
     counted = table.to_pyarrow_table()["status"].value_counts().to_pylist()

@@ -1,4 +1,5 @@
-"""The store in an object store, behind a local server that speaks S3: the same facts, exactly once, traced alike."""
+"""The store in an object store, behind a local server that speaks S3: the same facts, exactly once, traced
+alike."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def test_a_store_on_s3_says_what_the_same_store_on_disk_says(
         assert told[0] == told[1]
     for version in (None, 1, 2):
         counts = [
-            query(out, "SELECT count(*), count(purged) FROM documents", version=version).rows for out in (bucket, disk)
+            query(out, "SELECT count(*), count(purged) FROM documents", version=version).rows
+            for out in (bucket, disk)
         ]
         assert counts[0] == counts[1]
 
@@ -68,9 +70,17 @@ def test_writers_at_once_on_s3_append_each_fact_once(bucket: Folder) -> None:
     def write(writer: int) -> None:
         barrier.wait()
         for number in range(5):
-            row = {"run": "r", "host": f"{writer}", "folder": "/c", "content_fingerprint": "f", "at": f"{number}"}
+            row = {
+                "run": "r",
+                "host": f"{writer}",
+                "folder": "/c",
+                "content_fingerprint": "f",
+                "at": f"{number}",
+            }
             append(bucket, "cache_sweeps", table_of("cache_sweeps", [row]), f"own {writer} {number}")
-            append(bucket, "cache_sweeps", table_of("cache_sweeps", [row | {"host": "any"}]), f"shared {number}")
+            append(
+                bucket, "cache_sweeps", table_of("cache_sweeps", [row | {"host": "any"}]), f"shared {number}"
+            )
 
     writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
     for writer in writers:

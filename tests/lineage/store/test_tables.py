@@ -62,7 +62,9 @@ HERE = Path(__file__).parent
 
 
 def sweep(host: str) -> pa.Table:
-    return table_of("cache_sweeps", [{"run": "r", "host": host, "folder": "/c", "content_fingerprint": "f", "at": "t"}])
+    return table_of(
+        "cache_sweeps", [{"run": "r", "host": host, "folder": "/c", "content_fingerprint": "f", "at": "t"}]
+    )
 
 
 def data_files(out: Folder) -> dict[str, bytes]:
@@ -78,7 +80,10 @@ def test_files_depend_on_the_rows_alone_and_not_on_their_order_batches_or_spilli
     order = list(range(NUM))
     shuffled.shuffle(order)
     written = []
-    for out, numbers, size, buffer_bytes in ((straight, list(range(NUM)), NUM, 10**8), (mixed, order, batch, buffered)):
+    for out, numbers, size, buffer_bytes in (
+        (straight, list(range(NUM)), NUM, 10**8),
+        (mixed, order, batch, buffered),
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(write, "ROWS_PER_BUCKET", 16)
             with Shuffle(table_buckets({"documents": NUM}), buffer_bytes=buffer_bytes) as shuffle:
@@ -92,7 +97,11 @@ def test_files_depend_on_the_rows_alone_and_not_on_their_order_batches_or_spilli
 @settings(max_examples=20, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 30), st.integers(1, 5), st.integers(1, 100_000))
 def test_rows_shuffled_by_many_and_gathered_bucket_by_bucket_give_the_files_of_one_process(
-    tmp_path_factory: pytest.TempPathFactory, shuffled: random.Random, batch: int, num_shares: int, buffered: int
+    tmp_path_factory: pytest.TempPathFactory,
+    shuffled: random.Random,
+    batch: int,
+    num_shares: int,
+    buffered: int,
 ) -> None:
     one, many, scratch = (Folder(str(tmp_path_factory.mktemp("out"))) for _ in range(3))
     order = list(range(NUM))
@@ -118,7 +127,9 @@ def test_rows_shuffled_by_many_and_gathered_bucket_by_bucket_give_the_files_of_o
             name: [
                 file
                 for bucket in range(buckets[name])
-                for file in write_bucket(many, name, bucket, gather(scratch, name, keys, bucket, SCHEMAS[name]))
+                for file in write_bucket(
+                    many, name, bucket, gather(scratch, name, keys, bucket, SCHEMAS[name])
+                )
             ]
             for name, keys in shares.items()
         }
@@ -132,7 +143,10 @@ def test_the_width_of_offsets_in_memory_changes_no_byte(tmp_path: Path, name: st
     rows = write.conform(documents_table(), schema)
     kept = pa.table({field.name: column_of(field, rows) for field in schema}, schema=schema)
     (file,) = write_bucket(Folder(str(tmp_path)), name, 0, kept)
-    keys = [*TABLES[name].sorted_by, *(column for column in schema.names if column not in TABLES[name].sorted_by)]
+    keys = [
+        *TABLES[name].sorted_by,
+        *(column for column in schema.names if column not in TABLES[name].sorted_by),
+    ]
     narrow = kept.sort_by([(key, "ascending") for key in keys]).combine_chunks()
     assert file.path == f"00000-{content_hash(write.encode(narrow)).hex()}.parquet"
 
@@ -143,7 +157,11 @@ def column_of(field: pa.Field, rows: pa.Table) -> pa.ChunkedArray:
     if made.null_count < len(made):
         return made
     numbers = pa.array(np.arange(len(made)) % 7)
-    return numbers.cast(pa.string()).cast(field.type) if pa.types.is_binary(field.type) else numbers.cast(field.type)
+    return (
+        numbers.cast(pa.string()).cast(field.type)
+        if pa.types.is_binary(field.type)
+        else numbers.cast(field.type)
+    )
 
 
 @pytest.mark.slow
@@ -151,7 +169,9 @@ def test_a_host_whose_urls_are_more_than_two_gigabytes_is_written(tmp_path: Path
     """They are null and have bytes all the same, so that only memory is needed: 2 GiB."""
     num, size = 1024, 1 << 16
     buffers = [pa.py_buffer(bytes(num // 8)), pa.py_buffer(np.arange(num + 1, dtype="<i4") * size)]
-    urls = pa.Array.from_buffers(pa.string(), num, [*buffers, pa.py_buffer(bytes(num * size))], null_count=num)
+    urls = pa.Array.from_buffers(
+        pa.string(), num, [*buffers, pa.py_buffer(bytes(num * size))], null_count=num
+    )
     columns = {"k": np.zeros(33 * num, np.int64), "url": pa.chunked_array([urls] * 33)}
     files = write_bucket(Folder(str(tmp_path)), "url_index", 0, pa.table(columns))
     assert [file.num_rows for file in files] == [33 * num]
@@ -192,7 +212,9 @@ def test_the_number_of_buckets_grows_with_the_rows(rows: int, buckets: int) -> N
     assert num_buckets(rows) == buckets
 
 
-def test_a_key_that_overfills_its_bucket_gets_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_overfills_its_bucket_gets_several_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(write, "ROWS_PER_BUCKET", 5)
     out = Folder(str(tmp_path))
     rows = table_of("hash_index", [{"k": 7, "doc_k": number} for number in range(23)])
@@ -209,7 +231,13 @@ def test_a_bucket_of_placements_holds_whole_shards(monkeypatch: pytest.MonkeyPat
 def test_the_empty_text_is_not_indexed_and_equal_hashes_of_a_document_once() -> None:
     from lineage.ids import text_hash
 
-    row = {"k": 5, "doc_id": doc_id(0), "text_hash": text_hash(""), "raw_hash": doc_id(1), "clean_hash": doc_id(1)}
+    row = {
+        "k": 5,
+        "doc_id": doc_id(0),
+        "text_hash": text_hash(""),
+        "raw_hash": doc_id(1),
+        "clean_hash": doc_id(1),
+    }
     derived = index_rows(table_of("documents", [row]))
     assert derived["hash_index"].to_pylist() == [{"k": sort_key(doc_id(1)), "doc_k": 5}]
     assert [derived[name].num_rows for name in ("url_index", "warc_index", "cluster_index")] == [0, 0, 0]
@@ -242,7 +270,9 @@ def test_each_table_has_its_columns_once_and_is_sorted_by_its_own() -> None:
     for name, table in TABLES.items():
         columns = SCHEMAS[name].names
         assert len(set(columns)) == len(columns)
-        assert {*table.sorted_by, *table.pruned_by, *table.hidden, *table.newest_of, *table.places} <= set(columns)
+        assert {*table.sorted_by, *table.pruned_by, *table.hidden, *table.newest_of, *table.places} <= set(
+            columns
+        )
         assert bool(table.sorted_by) == (name in WRITTEN_ONCE)
 
 
@@ -315,7 +345,9 @@ def test_a_fact_is_appended_once_however_often_it_is_told(tmp_path: Path) -> Non
     assert len(Folder(out.at("lineage/cache_sweeps")).names()) == 3 + 2
 
 
-def test_what_failed_tries_left_of_a_fact_goes_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_failed_tries_left_of_a_fact_goes_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, table = Folder(str(tmp_path)), tmp_path / "lineage" / "cache_sweeps"
     make_store(out)
 
@@ -340,14 +372,17 @@ def test_what_failed_tries_left_of_a_fact_goes_with_it(tmp_path: Path, monkeypat
 
 
 def test_a_stale_handle_cannot_repeat_a_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two writers opened the table before either committed: the second must look again, and leave no file behind."""
+    """Two writers opened the table before either committed: the second must look again, and leave no file
+    behind."""
     out = Folder(str(tmp_path))
     make_store(out)
     stale = open_table(out, "cache_sweeps")
     append(out, "cache_sweeps", sweep("first"), "same")
     handed_out = iter([stale, stale])
     real = store.open_table
-    monkeypatch.setattr(store, "open_table", lambda *asked, **more: next(handed_out, None) or real(*asked, **more))
+    monkeypatch.setattr(
+        store, "open_table", lambda *asked, **more: next(handed_out, None) or real(*asked, **more)
+    )
     assert append(out, "cache_sweeps", sweep("second"), "same") is False
     monkeypatch.undo()
     assert read_table(out, "cache_sweeps")["host"].to_pylist() == ["first"]
@@ -368,7 +403,9 @@ def test_many_small_files_of_facts_become_one_without_losing_a_row_or_a_transact
     assert len(read_table(out, "cache_sweeps", 3)) == 3
 
 
-def test_of_two_rewriters_at_once_one_wins_and_no_row_doubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_rewriters_at_once_one_wins_and_no_row_doubles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = Folder(str(tmp_path))
     make_store(out)
     for number in range(6):
@@ -378,7 +415,9 @@ def test_of_two_rewriters_at_once_one_wins_and_no_row_doubles(tmp_path: Path, mo
     store._gather(out, "cache_sweeps")
     real = store.open_table
     handed_out = iter([stale])
-    monkeypatch.setattr(store, "open_table", lambda *asked, **more: next(handed_out, None) or real(*asked, **more))
+    monkeypatch.setattr(
+        store, "open_table", lambda *asked, **more: next(handed_out, None) or real(*asked, **more)
+    )
     store._gather(out, "cache_sweeps")
     assert sorted(read_table(out, "cache_sweeps")["host"].to_pylist()) == sorted(map(str, range(6)))
     assert len([f for f in Folder(out.at("lineage/cache_sweeps")).names() if f.endswith(".parquet")]) == 7
@@ -418,7 +457,9 @@ def _append_many(url: str, writer: int, together: Barrier) -> None:
 
 
 def _segment(writer: int, number: int) -> pa.Table:
-    return table_of("training_segments", [{"run": f"run {writer}", "attempt": 0, "first_step": number, "fact": 0}])
+    return table_of(
+        "training_segments", [{"run": f"run {writer}", "attempt": 0, "first_step": number, "fact": 0}]
+    )
 
 
 @pytest.mark.slow
@@ -438,7 +479,9 @@ def test_four_writers_at_once_lose_nothing_and_double_nothing_while_readers_read
         assert isinstance(count, int) and count >= seen
         seen = count
     assert [writer.exitcode for writer in writers] == [0] * 4
-    assert sorted(read_table(out, "cache_sweeps")["host"].to_pylist()) == sorted(f"shared {n}" for n in range(20))
+    assert sorted(read_table(out, "cache_sweeps")["host"].to_pylist()) == sorted(
+        f"shared {n}" for n in range(20)
+    )
     told = [(row["run"], row["first_step"]) for row in read_table(out, "training_segments").to_pylist()]
     assert sorted(told) == [(f"run {writer}", number) for writer in range(4) for number in range(20)]
     assert query(out, "SELECT count(*), count(DISTINCT purge_id) FROM purged").rows == [(16, 16)]
@@ -487,7 +530,9 @@ def test_a_writer_killed_at_any_moment_and_started_again_appends_each_fact_once(
     make_store(out)
     moments = random.Random(1)
     for _ in range(8):
-        writer = subprocess.Popen([sys.executable, "-c", _KILLED, out.url, str(HERE)], stdout=subprocess.PIPE, cwd=ROOT)
+        writer = subprocess.Popen(
+            [sys.executable, "-c", _KILLED, out.url, str(HERE)], stdout=subprocess.PIPE, cwd=ROOT
+        )
         assert writer.stdout is not None and writer.stdout.readline() == b"ready\n"
         time.sleep(moments.uniform(0, 0.15))
         os.kill(writer.pid, signal.SIGKILL)

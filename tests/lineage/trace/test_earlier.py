@@ -36,7 +36,12 @@ def test_an_output_that_is_not_there_is_named_where_no_other_kept_the_document(t
 
 def sweep(out: Folder, host: str, fingerprint: str, at: str) -> None:
     row = {"run": "r", "host": host, "folder": "/nvme", "content_fingerprint": fingerprint, "at": at}
-    append(out, "cache_sweeps", pa.Table.from_pylist([row], schema=tables.SCHEMAS["cache_sweeps"]), f"{host} {at}")
+    append(
+        out,
+        "cache_sweeps",
+        pa.Table.from_pylist([row], schema=tables.SCHEMAS["cache_sweeps"]),
+        f"{host} {at}",
+    )
 
 
 def test_caches_cleaned_for_other_content_are_listed(tmp_path: Path) -> None:

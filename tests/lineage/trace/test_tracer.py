@@ -143,7 +143,9 @@ def test_every_direction_leads_to_the_same_story(out: Folder, number: int) -> No
             assert ask.by_token("web", made["shard"], token) == [history]  # type: ignore[arg-type]
 
 
-def test_a_token_far_behind_the_start_of_its_document_leads_to_it(out: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_far_behind_the_start_of_its_document_leads_to_it(
+    out: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = query(out, "SELECT doc_id, source, shard, start, num_tokens FROM placements").rows
     monkeypatch.setattr(lookup, "_REACHES", (2, 3, 1 << 62))
     ask = tracer(out)
@@ -191,10 +193,14 @@ def test_a_limit_cuts_decisions_on_a_terminal_too(out: Folder) -> None:
 
 def test_the_call_that_explains_is_given_with_its_output_and_id(out: Folder) -> None:
     found = tracer(out).by_id(doc_id(1))
-    decisions = tuple(replace(decision, rule=None) for decision in found.decisions if decision.verdict == "keep")
+    decisions = tuple(
+        replace(decision, rule=None) for decision in found.decisions if decision.verdict == "keep"
+    )
     written = io.StringIO()
     print_history(Console(file=written, width=40), "an out", replace(found, decisions=decisions))
-    assert f"  sluice explain 'an out' --doc {doc_id(1).hex()} measures every rule again\n" in written.getvalue()
+    assert (
+        f"  sluice explain 'an out' --doc {doc_id(1).hex()} measures every rule again\n" in written.getvalue()
+    )
 
 
 @pytest.mark.parametrize("ask", [
@@ -220,9 +226,16 @@ def test_a_folder_without_a_store_is_an_error_that_says_what_to_give(tmp_path: P
         tracer(Folder(str(tmp_path))).by_id(doc_id(1))
 
 
-def test_of_rows_with_one_id_the_first_record_is_told_and_its_repetition_counts_as_duplicate(tmp_path: Path) -> None:
+def test_of_rows_with_one_id_the_first_record_is_told_and_its_repetition_counts_as_duplicate(
+    tmp_path: Path,
+) -> None:
     out = Folder(str(tmp_path))
-    again = document(1) | {"status": "duplicate", "stage": "identity", "warc_file": "later.warc", "shard": None}
+    again = document(1) | {
+        "status": "duplicate",
+        "stage": "identity",
+        "warc_file": "later.warc",
+        "shard": None,
+    }
     rows = [again, *(document(n) for n in range(NUM))]
     make_store(out, table_of("documents", rows))
     assert tracer(out).by_id(doc_id(1)).row.warc_file == "crawl-1.warc.gz"
@@ -300,7 +313,9 @@ def test_training_steps_lead_to_documents_and_documents_to_steps(own: Folder) ->
         ask.by_step("first", 0, 4)
 
 
-def test_steps_after_a_dead_attempts_checkpoint_count_once_and_only_where_they_were_applied(own: Folder) -> None:
+def test_steps_after_a_dead_attempts_checkpoint_count_once_and_only_where_they_were_applied(
+    own: Folder,
+) -> None:
     train(
         own,
         segment_row(0, 0, 7, last_checkpoint=4),
@@ -363,7 +378,9 @@ def test_a_version_before_a_purge_claims_no_step_that_met_only_end_of_text(own: 
     assert asked.by_step("first", 40, 0) == []
 
 
-def test_what_a_dead_attempt_read_before_a_purge_is_told_though_the_next_one_met_nothing_there(own: Folder) -> None:
+def test_what_a_dead_attempt_read_before_a_purge_is_told_though_the_next_one_met_nothing_there(
+    own: Folder,
+) -> None:
     train(
         own,
         segment_row(0, 0, 39, content_fingerprint="f0", last_checkpoint=19),
@@ -379,7 +396,9 @@ def test_what_a_dead_attempt_read_before_a_purge_is_told_though_the_next_one_met
 def test_a_version_shows_only_the_purges_before_it(own: Folder) -> None:
     purge(own, "p1", [2], "f0", "f1")
     purge(own, "p2", [1], "f1", "f2")
-    seen = {v: [tracer(own, version=v).by_id(doc_id(n)).purged is not None for n in (1, 2)] for v in (1, 2, 3)}
+    seen = {
+        v: [tracer(own, version=v).by_id(doc_id(n)).purged is not None for n in (1, 2)] for v in (1, 2, 3)
+    }
     assert seen == {1: [False, False], 2: [False, True], 3: [True, True]}
     with pytest.raises(StoreError, match="versions 1 to 3"):
         tracer(own, version=4)
@@ -393,11 +412,17 @@ def test_contents_since_a_purge_follow_the_chain_of_purges(own: Folder) -> None:
     every = list(purges.values())
     assert erased_from(purges["p1"], every) == {"f1", "f2"}
     assert erased_from(purges["p2"], every) == {"f2"}
-    assert erased_from(purges["p3"], every) == {"f2"}  # it took files beside the index: that content held nothing
+    assert erased_from(purges["p3"], every) == {
+        "f2"
+    }  # it took files beside the index: that content held nothing
 
 
 def test_a_purge_of_files_beside_the_index_hides_no_purge_before_it(own: Folder) -> None:
-    train(own, segment_row(0, 0, 19), *(segment_row(0, s, s + 19, content_fingerprint=f"f{s // 20}") for s in (20, 40)))
+    train(
+        own,
+        segment_row(0, 0, 19),
+        *(segment_row(0, s, s + 19, content_fingerprint=f"f{s // 20}") for s in (20, 40)),
+    )
     purge(own, "p1", [2], "f0", "f1")
     purge(own, "p2", [3], "f1", "f1")
     purge(own, "p3", [1], "f1", "f2")
@@ -417,14 +442,21 @@ def test_two_purges_of_one_content_as_after_a_backup_both_count(own: Folder) -> 
 def test_a_step_lists_no_document_that_was_purged_before_it_ran(own: Folder) -> None:
     train(own, segment_row(0, 0, 19), segment_row(0, 20, 59, content_fingerprint="f1"))
     purge(own, "p1", [1], "f0", "f1")
-    listed = {step: doc_id(1) in {h.doc_id for h in tracer(own).by_step("first", step)} for step in (0, 20, 40)}
+    listed = {
+        step: doc_id(1) in {h.doc_id for h in tracer(own).by_step("first", step)} for step in (0, 20, 40)
+    }
     assert listed == {0: True, 20: False, 40: False}
     assert doc_id(1) not in {h.doc_id for h in tracer(own).by_step("first", 20, 0)}
 
 
 def test_a_host_lists_documents_and_not_records(tmp_path: Path) -> None:
     out = Folder(str(tmp_path))
-    again = document(1) | {"status": "duplicate", "stage": "identity", "warc_file": "later.warc", "shard": None}
+    again = document(1) | {
+        "status": "duplicate",
+        "stage": "identity",
+        "warc_file": "later.warc",
+        "shard": None,
+    }
     make_store(out, table_of("documents", [again, *(document(n) for n in range(NUM))]))
     urls = sorted(f"https://host1.example/page/{n}" for n in range(NUM) if n % 4 == 1)
     assert urls[0] == document(1)["url"], "the record that came twice is cut within"
@@ -442,7 +474,9 @@ def test_runs_of_two_outputs_with_one_name_are_refused(own: Folder) -> None:
 
 def test_the_terminal_shows_the_story_without_obeying_what_the_web_wrote(out: Folder) -> None:
     history = tracer(out).by_id(doc_id(10))
-    hostile = replace(history, row=replace(history.row, url="https://x.example/\x1b[31m[bold]red[/bold]\u202e"))
+    hostile = replace(
+        history, row=replace(history.row, url="https://x.example/\x1b[31m[bold]red[/bold]\u202e")
+    )
     page = io.StringIO()
     console = Console(file=page, width=200, force_terminal=True)
     print_history(console, "out", hostile)

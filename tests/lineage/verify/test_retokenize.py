@@ -24,7 +24,9 @@ from tests.support.outputs.small_out.output import SmallOut, change_where, defau
 
 def retokenize(share: float = 1.0) -> Retokenize:
     tokenizer = default_tokenizer()
-    return Retokenize(encode_batch=tokenizer.encode_batch, decode=tokenizer.decode, keeps=tokenizer.keeps, share=share)
+    return Retokenize(
+        encode_batch=tokenizer.encode_batch, decode=tokenizer.decode, keeps=tokenizer.keeps, share=share
+    )
 
 
 def named(problems: Sequence[Problem], doc_id: bytes) -> list[Problem]:
@@ -101,10 +103,17 @@ def test_purged_documents_are_passed_over(out: Folder, template: SmallOut) -> No
 
 
 def test_tokens_of_a_text_that_was_changed_afterwards_are_named(tmp_path: Path, template: SmallOut) -> None:
-    kept = next(record for record in template.records if record.status == "kept" and record.cluster_id is None)
-    made = make_small_out(str(tmp_path / "out"), tamper=change_where("parts", kept.doc_id, "text", "Another text."))
+    kept = next(
+        record for record in template.records if record.status == "kept" and record.cluster_id is None
+    )
+    made = make_small_out(
+        str(tmp_path / "out"), tamper=change_where("parts", kept.doc_id, "text", "Another text.")
+    )
     found = verify(made.folder, verify_hooks(), retokenize=retokenize()).problems
-    assert {problem.check for problem in named(found, kept.doc_id)} == {"documents.clean_hash", "retokenize.tokens"}
+    assert {problem.check for problem in named(found, kept.doc_id)} == {
+        "documents.clean_hash",
+        "retokenize.tokens",
+    }
 
 
 def test_a_tokenizer_that_loses_text_is_named_where_it_says_that_it_keeps_it(template: SmallOut) -> None:

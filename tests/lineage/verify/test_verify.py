@@ -1,4 +1,5 @@
-"""Verify: an OUT as the writers leave it holds; whatever is damaged, dropped or repeated is found and named."""
+"""Verify: an OUT as the writers leave it holds; whatever is damaged, dropped or repeated is found and
+named."""
 
 from __future__ import annotations
 
@@ -48,7 +49,9 @@ def test_what_the_writers_leave_holds(template: SmallOut) -> None:
     assert len(template.index.shards) > 4
 
 
-def assert_every_flip_is_found(template: SmallOut, tmp_path: Path, names: list[str], shares: tuple[float, ...]) -> None:
+def assert_every_flip_is_found(
+    template: SmallOut, tmp_path: Path, names: list[str], shares: tuple[float, ...]
+) -> None:
     for name in names:
         for share in shares:
             shutil.copytree(template.folder.url, tmp_path / "out", dirs_exist_ok=True)
@@ -59,12 +62,16 @@ def assert_every_flip_is_found(template: SmallOut, tmp_path: Path, names: list[s
 
 def test_a_flipped_byte_is_found_in_each_kind_of_file_and_named(template: SmallOut, tmp_path: Path) -> None:
     names = {re.sub(r"[0-9a-f]{5,}|web|books", "", name): name for name in template.folder.names()}
-    assert_every_flip_is_found(template, tmp_path, [name for name in names.values() if "findings" not in name], (0.5,))
+    assert_every_flip_is_found(
+        template, tmp_path, [name for name in names.values() if "findings" not in name], (0.5,)
+    )
 
 
 @pytest.mark.slow
 def test_a_flipped_byte_is_found_in_every_file_wherever_it_lies(template: SmallOut, tmp_path: Path) -> None:
-    assert_every_flip_is_found(template, tmp_path, template.folder.names(), (0.0, 0.02, 0.3, 0.5, 0.8, 0.98, 1.0))
+    assert_every_flip_is_found(
+        template, tmp_path, template.folder.names(), (0.0, 0.02, 0.3, 0.5, 0.8, 0.98, 1.0)
+    )
 
 
 def test_a_removed_and_an_added_file_are_named(out: Folder) -> None:
@@ -120,7 +127,9 @@ def test_a_row_dropped_or_repeated_by_a_commit_is_found(
     out: Folder, name: str, change: Callable[[pa.Table], pa.Table]
 ) -> None:
     rewrite(out, name, change)
-    assert ("table.changed", f"lineage/{name}") in {(problem.check, problem.where) for problem in problems(out)}
+    assert ("table.changed", f"lineage/{name}") in {
+        (problem.check, problem.where) for problem in problems(out)
+    }
 
 
 TIED = ("documents", "placements", "steps", "step_rules", "inputs", "url_index", "warc_index", "cluster_index", "dedup",
@@ -146,7 +155,9 @@ def test_a_row_that_the_writers_lost_or_doubled_is_found_by_what_else_knows_it(
     small = make_small_out(str(tmp_path / "out"), tamper=tamper)
     found = problems(small.folder)
     assert changed and found
-    assert not any(problem.check.startswith("file.") for problem in found), "the checksums were taken after the loss"
+    assert not any(problem.check.startswith("file.") for problem in found), (
+        "the checksums were taken after the loss"
+    )
 
 
 def test_a_repeated_row_of_edits_is_found(tmp_path: Path) -> None:
@@ -164,7 +175,9 @@ def facts(name: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("name", ["training_runs", "training_segments", "cache_sweeps"])
-def test_facts_newer_than_their_checksums_hold_and_a_dropped_or_repeated_one_does_not(out: Folder, name: str) -> None:
+def test_facts_newer_than_their_checksums_hold_and_a_dropped_or_repeated_one_does_not(
+    out: Folder, name: str
+) -> None:
     store.append(out, name, facts(name), "first")
     assert problems(out) == ()
     update_table_checksums(out, [name])
@@ -194,7 +207,14 @@ def wrong_facts() -> Iterator[tuple[str, str, str, str, object, str]]:
     yield "a place that is not", "original", "documents", "start", 10**6, "documents.place"
     yield "a similarity below the threshold", "near", "documents", "similarity", 0.5, "duplicates.edge"
     yield "a similarity that was not measured", "near", "documents", "similarity", 0.999, "duplicates.edge"
-    yield "a text that does not resemble", "near", "parts", "text", "nothing in common at all here", "duplicates.edge"
+    yield (
+        "a text that does not resemble",
+        "near",
+        "parts",
+        "text",
+        "nothing in common at all here",
+        "duplicates.edge",
+    )
     yield (
         "a duplicate of what was not kept",
         "exact",
@@ -204,13 +224,27 @@ def wrong_facts() -> Iterator[tuple[str, str, str, str, object, str]]:
         "duplicates.edge",
     )
     yield "a duplicate of nothing", "exact", "documents", "duplicate_of", None, "duplicates.edge"
-    yield "an exact duplicate of another text", "exact", "documents", "clean_hash", b"1" * 16, "duplicates.edge"
+    yield (
+        "an exact duplicate of another text",
+        "exact",
+        "documents",
+        "clean_hash",
+        b"1" * 16,
+        "duplicates.edge",
+    )
     yield "another URL", "same_url", "documents", "url", "http://elsewhere.example/", "duplicates.edge"
     yield "a rejection without a rule", "near", "documents", "rule", None, "documents.status"
     yield "another rule", "near", "documents", "rule", "dedup.other", "steps.documents"
     yield "a status that is none", "near", "documents", "status", "lost", "documents.status"
     yield "a key that lookups miss", "original", "documents", "k", 5, "documents.k"
-    yield "a cluster not named by its least", "original", "documents", "cluster_id", b"\xff" * 16, "documents.cluster"
+    yield (
+        "a cluster not named by its least",
+        "original",
+        "documents",
+        "cluster_id",
+        b"\xff" * 16,
+        "documents.cluster",
+    )
     yield (
         "a cluster that its kept document is not in",
         "near",
@@ -232,8 +266,11 @@ def test_a_wrong_fact_is_found(tmp_path: Path, case: tuple[str, str, str, str, o
     assert check in {problem.check for problem in found}, found
 
 
-def test_tokens_that_are_sealed_but_wrong_are_found_in_their_document(tmp_path: Path, template: SmallOut) -> None:
-    """Somebody changes a token and makes every checksum right again: the document's tokens_hash still tells."""
+def test_tokens_that_are_sealed_but_wrong_are_found_in_their_document(
+    tmp_path: Path, template: SmallOut
+) -> None:
+    """Somebody changes a token and makes every checksum right again: the document's tokens_hash still
+    tells."""
     from lineage.ids import content_hash
     from lineage.index.blocks import ShardHasher
 
@@ -259,7 +296,9 @@ def test_a_near_duplicate_by_bands_alone_has_no_threshold_and_shares_a_band(tmp_
     by_bands = replace(verify_hooks(), share_band=lambda left, right: True)
     assert verify(small.folder, by_bands).problems == ()
     messages = [problem.message for problem in problems(small.folder)]
-    assert len(messages) == 1 and "its threshold None" in messages[0], "the run took a threshold, by its recipe"
+    assert len(messages) == 1 and "its threshold None" in messages[0], (
+        "the run took a threshold, by its recipe"
+    )
     apart = replace(by_bands, share_band=lambda left, right: False)
     (problem,) = verify(small.folder, apart).problems
     assert problem.check == "duplicates.edge" and "shares no band" in problem.message
@@ -310,7 +349,9 @@ def test_an_earlier_output_that_is_gone_is_a_problem_beside_those_of_other_dupli
     wrong = change_where("documents", named["same_url"].doc_id, "url", "http://elsewhere.example/")
     small = make_small_out(str(tmp_path / "out"), tamper=lambda name, rows: wrong(name, in_gone(name, rows)))
     find = find_in([gone])
-    found = verify(small.folder, replace(verify_hooks(), known_elsewhere=lambda doc_id: find(doc_id) is not None))
+    found = verify(
+        small.folder, replace(verify_hooks(), known_elsewhere=lambda doc_id: find(doc_id) is not None)
+    )
     (problem,) = [problem for problem in found.problems if problem.check == "duplicates.earlier"]
     assert problem.where == gone and "cannot be opened, so 1 duplicates" in problem.message
     assert "duplicates.edge" in {problem.check for problem in found.problems}
@@ -320,7 +361,9 @@ def test_many_small_buckets_on_disk_say_what_one_in_memory_says(
     template: SmallOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doc_id = template.named["near"].doc_id
-    wrong = make_small_out(str(tmp_path / "out"), tamper=change_where("documents", doc_id, "similarity", 0.999)).folder
+    wrong = make_small_out(
+        str(tmp_path / "out"), tamper=change_where("documents", doc_id, "similarity", 0.999)
+    ).folder
     found = problems(wrong)
     monkeypatch.setattr("lineage.verify.output.num_buckets", lambda _num_rows: 16)
     monkeypatch.setattr("lineage.verify.output.Shuffle", functools.partial(Shuffle, buffer_bytes=1000))

@@ -85,7 +85,9 @@ def test_verify_says_that_there_are_more_problems_than_it_lists(
 
 
 @pytest.mark.parametrize("options", [["--json"], ["--csv"], ["--version", "1"], ["--version", "1", "--json"]])
-def test_options_may_stand_before_the_select(out: str, options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_may_stand_before_the_select(
+    out: str, options: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     sql = "SELECT count(*) AS num FROM documents"
     assert main(["lineage", out, *options, sql]) == 0
     before = capsys.readouterr().out
@@ -154,7 +156,14 @@ def test_a_training_does_not_write_into_a_finished_output(
         ("cache.dir", f"{out}/cache"),
     ):
         path = tmp_path / "train.toml"
-        train = {"data": out, "output": elsewhere, "model": "debug", "seq_len": 64, "global_batch": 2, "steps": 1}
+        train = {
+            "data": out,
+            "output": elsewhere,
+            "model": "debug",
+            "seq_len": 64,
+            "global_batch": 2,
+            "steps": 1,
+        }
         path.write_text(tomli_w.dumps({"run": {"name": "t"}, "train": train, "mix": {}}))
         for call in (["train"], ["mix", "run"]) if key == "output" else (["train"],):
             code, told = answered([*call, str(path), "--set", f"train.{key}={place}"], capsys)
@@ -174,7 +183,10 @@ def test_a_training_does_not_write_into_a_finished_output(
     ({"tokenize": {"encoding": "/no/such.json"}}, ("tokenize.encoding", "/no/such.json")),
 ])  # fmt: skip
 def test_a_wrong_recipe_ends_with_2_and_names_the_key(
-    tmp_path: Path, table: dict[str, dict[str, object]], words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    table: dict[str, dict[str, object]],
+    words: tuple[str, ...],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     sources = write_posts(tmp_path / "posts.jsonl", posts(2, 2))
     path = write_recipe(tmp_path / "r.toml", recipe(str(tmp_path / "out"), sources, **table))
@@ -185,7 +197,9 @@ def test_a_wrong_recipe_ends_with_2_and_names_the_key(
 
 def test_a_stage_that_no_source_names_does_not_compare(tmp_path: Path) -> None:
     rows = posts(2, 3)
-    plain = recipe(str(tmp_path / "out"), write_posts(tmp_path / "posts.jsonl", [*rows, rows[0] | {"id": "again"}]))
+    plain = recipe(
+        str(tmp_path / "out"), write_posts(tmp_path / "posts.jsonl", [*rows, rows[0] | {"id": "again"}])
+    )
     plain["source"][0]["steps"] = ["parse", "identity", "dedup.url"]
     run(tmp_path, plain)
     folder = Folder(str(tmp_path / "out"))
@@ -202,18 +216,27 @@ def test_a_purge_names_the_earlier_output_that_holds_the_same_record(
 ) -> None:
     sources = write_posts(tmp_path / "posts.jsonl", posts(2, 4))
     run(tmp_path / "a", recipe(str(tmp_path / "first"), sources))
-    run(tmp_path / "b", recipe(str(tmp_path / "second"), sources, dedup={"against": [str(tmp_path / "first")]}))
-    ((doc_id,), *_) = query(Folder(str(tmp_path / "second")), "SELECT doc_id FROM documents ORDER BY doc_id").rows
+    run(
+        tmp_path / "b",
+        recipe(str(tmp_path / "second"), sources, dedup={"against": [str(tmp_path / "first")]}),
+    )
+    ((doc_id,), *_) = query(
+        Folder(str(tmp_path / "second")), "SELECT doc_id FROM documents ORDER BY doc_id"
+    ).rows
     call = ["purge", str(tmp_path / "second"), "--doc", str(doc_id), "--by", "me", "--reason", "takedown"]
     assert main([*call, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["elsewhere"] == [{"doc_id": doc_id, "out": str(tmp_path / "first")}]
+    assert json.loads(capsys.readouterr().out)["elsewhere"] == [
+        {"doc_id": doc_id, "out": str(tmp_path / "first")}
+    ]
     assert main([*call, "--apply"]) == 0
     capsys.readouterr()
     assert main(call) == 0
     assert f"sluice purge {tmp_path / 'first'} --doc {doc_id}" in capsys.readouterr().out
     (tmp_path / "first").rename(tmp_path / "moved")
     assert main(call) == 0
-    assert f"an earlier output (maybe in what cannot be opened: {tmp_path / 'first'})" in capsys.readouterr().out
+    assert (
+        f"an earlier output (maybe in what cannot be opened: {tmp_path / 'first'})" in capsys.readouterr().out
+    )
     assert main([*call, "--json"]) == 0
     place = {"doc_id": doc_id, "out": None, "not_opened": [str(tmp_path / "first")]}
     assert json.loads(capsys.readouterr().out)["elsewhere"] == [place]
@@ -221,7 +244,9 @@ def test_a_purge_names_the_earlier_output_that_holds_the_same_record(
     assert f"duplicates.earlier: {tmp_path / 'first'}: cannot be opened" in capsys.readouterr().out
 
 
-def test_a_document_that_nothing_repeats_is_a_cluster_of_its_own(out: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_document_that_nothing_repeats_is_a_cluster_of_its_own(
+    out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     ((doc_id,), *_) = query(Folder(out), "SELECT doc_id FROM documents WHERE cluster_id IS NULL").rows
     assert main(["trace", out, "--doc", str(doc_id), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["cluster"] == {

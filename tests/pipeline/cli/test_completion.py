@@ -33,7 +33,9 @@ class Shell:
             command, cwd=folder, env=plain, stdin=inner, stdout=inner, stderr=inner, start_new_session=True
         )
         os.close(inner)
-        (folder / ".start").write_text(start + "\nsluice() { printf '<%s>' \"$@\" '.'; echo; }\necho 'is ready'\n")
+        (folder / ".start").write_text(
+            start + "\nsluice() { printf '<%s>' \"$@\" '.'; echo; }\necho 'is ready'\n"
+        )
         self._read(". ./.start\r", r"is ready\r")
 
     def words(self, typed: str) -> list[str]:
@@ -89,7 +91,10 @@ def shell(request: pytest.FixtureRequest, folder: Path) -> Iterator[Shell]:
         ("sluice run --str\t", ["run", "--strict"]),
         ("sluice run c\t", ["run", "crawl.toml"]),
         ("sluice verify f\t", ["verify", "finished"]),
-        ("sluice run crawl.toml --set quality.min_words\t80", ["run", "crawl.toml", "--set", "quality.min_words=80"]),
+        (
+            "sluice run crawl.toml --set quality.min_words\t80",
+            ["run", "crawl.toml", "--set", "quality.min_words=80"],
+        ),
         ("sluice train t.toml --set train.seq\t64", ["train", "t.toml", "--set", "train.seq_len=64"]),
         ("sluice recipe keys dedup.thr\t", ["recipe", "keys", "dedup.threshold"]),
         ("sluice completion z\t", ["completion", "zsh"]),
@@ -143,4 +148,7 @@ def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["completion", "bash"]) == 0
     printed = capsys.readouterr().out
     assert printed == script("bash")
-    assert subprocess.run([shutil.which("bash") or "", "-n"], input=printed, text=True, check=False).returncode == 0
+    assert (
+        subprocess.run([shutil.which("bash") or "", "-n"], input=printed, text=True, check=False).returncode
+        == 0
+    )

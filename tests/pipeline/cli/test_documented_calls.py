@@ -1,8 +1,7 @@
 """Every call of `sluice` that README, docs, recipes and --help print: it parses, and it works as printed.
 
-The documents' names (OUT, recipes/crawl.toml, ID, …) stand for a small world of files below a temporary folder, in
-which each call runs as it is printed.
-"""
+The documents' names (OUT, recipes/crawl.toml, ID, …) stand for a small world of files below a temporary
+folder, in which each call runs as it is printed."""
 
 from __future__ import annotations
 
@@ -220,7 +219,8 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A finished run over two sources at the place that the recipes name, a training on it, and files to look for."""
+    """A finished run over two sources at the place that the recipes name, a training on it, and files to look
+    for."""
     folder = tmp_path_factory.mktemp("world")
     _write_recipes(folder)
     for call in (["run", "recipes/crawl.toml"], ["train", "recipes/train.toml"]):
@@ -230,11 +230,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         "SELECT doc_id, url, host, clean_hash, warc_file, warc_offset FROM documents"
         " WHERE status = 'kept' AND source = 'web' ORDER BY warc_file, warc_offset LIMIT 1",
     ).rows[0]
-    page = dict(zip(("doc_id", "url", "host", "clean_hash", "warc_file", "offset"), map(str, row), strict=True))
+    page = dict(
+        zip(("doc_id", "url", "host", "clean_hash", "warc_file", "offset"), map(str, row), strict=True)
+    )
     _write_texts(folder, page)
     _write_tables(folder)
     _write_model(folder)
-    _carry_out(folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"])
+    _carry_out(
+        folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"]
+    )
     _carry_out(folder, ["export", "out/crawl", "--format", "jsonl", "--to", "lent"])
     return World(folder=folder, names=_names_of(page))
 
@@ -290,7 +294,9 @@ def _write_model(folder: Path) -> None:
 
     labels = [("toxic", "idiot moron scum"), ("fine", "river garden bread")] * 20
     (folder / "labels.txt").write_text("".join(f"__label__{label} {text}\n" for label, text in labels))
-    train_supervised(str(folder / "labels.txt"), dim=4, thread=1, verbose=0).save_model(str(folder / "toxic.bin"))
+    train_supervised(str(folder / "labels.txt"), dim=4, thread=1, verbose=0).save_model(
+        str(folder / "toxic.bin")
+    )
     rows = [{"text": text, "label": label} for label, text in labels]
     (folder / "labelled.jsonl").write_text("\n".join(map(json.dumps, rows)))
     rows = [{"comment": text, "is_toxic": label == "toxic"} for label, text in labels]
@@ -353,7 +359,9 @@ def _write_later_crawl(folder: Path) -> None:
     rng = random.Random(folder.name)
     texts = [write_article("en", rng) for _ in range(4)]
     pages = [
-        DemoPage(url=f"https://{folder.name}.example.com/{number}", html=render_page(text, "example.com", rng))
+        DemoPage(
+            url=f"https://{folder.name}.example.com/{number}", html=render_page(text, "example.com", rng)
+        )
         for number, text in enumerate(texts)
     ]
     write_source(folder, "later", pages, 1, rng)

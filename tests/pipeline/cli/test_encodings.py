@@ -33,7 +33,9 @@ def test_a_file_in_another_encoding_is_to_be_saved_as_utf_8(what: str, tmp_path:
     name, read = READERS[what]
     path = tmp_path / name
     path.write_bytes(TEXT.replace("Künstler", "Artist").encode("cp1252"))
-    with pytest.raises(RecipeError, match=r"is not UTF-8 \(byte 0xfc in line 2\).*: save it as UTF-8") as refused:
+    with pytest.raises(
+        RecipeError, match=r"is not UTF-8 \(byte 0xfc in line 2\).*: save it as UTF-8"
+    ) as refused:
         read(str(path))
     assert str(path) in str(refused.value)
     path.write_bytes(TEXT.encode("utf-16"))

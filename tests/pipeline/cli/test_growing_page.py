@@ -33,8 +33,8 @@ GONE = "https://one.example.com/7"
 
 @dataclass(slots=True)
 class Grown:
-    """The folder in which the page's commands were run, what each printed, and what the outputs held before the last
-    purges."""
+    """The folder in which the page's commands were run, what each printed, and what the outputs held before
+    the last purges."""
 
     folder: Path
     articles: list[Article]
@@ -94,7 +94,8 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grown]:
 
 
 def _write_crawls(folder: Path, articles: list[Article], rng: random.Random) -> None:
-    """40 pages; then 10 of these anew: some with their URL, some under another, one nearly; and 8 of neither."""
+    """40 pages; then 10 of these anew: some with their URL, some under another, one nearly; and 8 of
+    neither."""
     near = replace(articles[5], paragraphs=drop_words(articles[5].paragraphs, rng, 3))
     one = [(f"https://one.example.com/{number}", article) for number, article in enumerate(articles[:40])]
     two = [
@@ -116,7 +117,9 @@ def _write_crawls(folder: Path, articles: list[Article], rng: random.Random) -> 
     for name, pages in (("crawl", one), ("crawl-2", two), ("crawl-3", three)):
         at = folder / "data" / name
         at.mkdir(parents=True)
-        rendered = [DemoPage(url=url, html=render_page(article, "example.com", rng)) for url, article in pages]
+        rendered = [
+            DemoPage(url=url, html=render_page(article, "example.com", rng)) for url, article in pages
+        ]
         write_source(at, name, rendered, 2, rng)
 
 
@@ -124,7 +127,14 @@ def _write_recipes(folder: Path) -> None:
     (folder / "recipes").mkdir()
     plain = recipe("out", {"cc": (str(folder / "data" / "crawl" / "*.warc.gz"),)})
     write_recipe(folder / "recipes" / "crawl.toml", plain)
-    train = {"data": "out", "output": "trained", "model": "debug", "seq_len": 64, "global_batch": 2, "steps": 2}
+    train = {
+        "data": "out",
+        "output": "trained",
+        "model": "debug",
+        "seq_len": 64,
+        "global_batch": 2,
+        "steps": 2,
+    }
     (folder / "recipes" / "train.toml").write_text(tomli_w.dumps({"run": {"name": "one"}, "train": train}))
 
 

@@ -1,4 +1,5 @@
-"""Paths of a recipe and of a call are those that a shell would make of them; what names nothing is refused by name."""
+"""Paths of a recipe and of a call are those that a shell would make of them; what names nothing is refused by
+name."""
 
 from __future__ import annotations
 
@@ -106,7 +107,11 @@ def test_every_key_of_a_training_recipe_that_is_a_path_is_expanded(tmp_path: Pat
     recipe = load_recipe(tmp_path / "t.toml", TrainRecipe)
     train = recipe.train
     assert [entry.out for entry in train.outs] == ["/home/me/out"]
-    assert (train.output, train.model, train.init_from) == ("/home/me/run", "/scratch/me/m.json", "/home/me/w")
+    assert (train.output, train.model, train.init_from) == (
+        "/home/me/run",
+        "/scratch/me/m.json",
+        "/home/me/w",
+    )
     assert (train.checkpoint.path, train.cache.dir) == ("/home/me/c", "/scratch/me/cache")
     assert recipe.mix is not None and recipe.mix.proxy.model == "/home/me/p.json"
     assert recipe.run.name == "$NOT_SET", "a name is no path"

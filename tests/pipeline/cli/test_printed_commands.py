@@ -1,4 +1,5 @@
-"""Every command that Sluice prints for the next step can be pasted into a shell, whatever the paths in it hold."""
+"""Every command that Sluice prints for the next step can be pasted into a shell, whatever the paths in it
+hold."""
 
 from __future__ import annotations
 
@@ -81,7 +82,9 @@ def test_the_search_finds_what_it_is_for(
 
 def calls(text: str) -> list[list[str]]:
     """The commands of a text, one a line, as a shell reads them."""
-    return [shlex.split(line, comments=True)[1:] for line in text.splitlines() if line.startswith("  sluice ")]
+    return [
+        shlex.split(line, comments=True)[1:] for line in text.splitlines() if line.startswith("  sluice ")
+    ]
 
 
 def test_the_commands_behind_a_run_name_its_output_as_it_is_called() -> None:
@@ -105,7 +108,9 @@ def test_the_commands_behind_a_run_name_its_output_as_it_is_called() -> None:
     assert [parse_command(call[0], call[1:]).out for call in found] == [ODD] * 3
 
 
-def test_the_commands_behind_a_new_recipe_name_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_behind_a_new_recipe_name_its_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = str(tmp_path / "o'brien (1).toml")
     assert main(["recipe", "new", "text", "--to", path]) == 0
     words = shlex.split(capsys.readouterr().out.partition("Next: ")[2].replace(", then", " ; "))

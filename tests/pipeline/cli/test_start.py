@@ -100,7 +100,9 @@ def test_a_taken_run_name_is_found_before_torch_and_ray_are_loaded(tmp_path: Pat
     assert "another run.name" in told
 
 
-def test_an_output_of_another_run_is_found_before_torch_and_ray_are_loaded(corpus: str, tmp_path: Path) -> None:
+def test_an_output_of_another_run_is_found_before_torch_and_ray_are_loaded(
+    corpus: str, tmp_path: Path
+) -> None:
     claim_output("theirs", Folder(str(tmp_path / "run")))
     code, told, loaded = answer("train", str(train_recipe(tmp_path, corpus)))
     assert (code, loaded) == (2, "loaded:")
@@ -113,7 +115,9 @@ def test_a_field_that_no_row_has_is_named_before_ray_is_loaded_and_leaves_no_out
     plain = outputs_of(str(tmp_path / "out"), {"posts": (str(tmp_path / "*.jsonl"),)}, ray=ON_RAY)
     code, told, loaded = answer("run", str(write_recipe(tmp_path / "r.toml", plain)))
     assert (code, loaded) == (2, "loaded:")
-    assert f"sluice run: source 'posts': {tmp_path}/a.jsonl: there is no field 'text', only body: name" in told
+    assert (
+        f"sluice run: source 'posts': {tmp_path}/a.jsonl: there is no field 'text', only body: name" in told
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -141,7 +145,10 @@ def with_checkpoint(path: Path, step: int) -> None:
     [
         ({"seq_len": 128}, "train.seq_len is 128 now and was 64. "),
         ({"seed": 7}, "train.seed is 7 now and was 0. "),
-        ({"global_batch": 4, "seq_len": 32}, "train.seq_len is 32 now and was 64; train.global_batch is 4 now and was"),
+        (
+            {"global_batch": 4, "seq_len": 32},
+            "train.seq_len is 32 now and was 64; train.global_batch is 4 now and was",
+        ),
         ({"validation": 0.25}, "train.validation is 0.25 now and was "),
     ],
 )
@@ -182,7 +189,10 @@ def test_a_disk_without_room_for_a_checkpoint_is_told_before_torch_and_ray_are_l
         code, told, loaded = answer("train", str(train_recipe(tmp_path, corpus, output=str(disk / "run"))))
     assert (code, loaded) == (1, "loaded:")
     config = model_config("debug", open_corpus([DataTable(out=corpus)]).tokenizer.vocab_size)
-    assert f"102,400 bytes free, and a checkpoint of this model needs {12 * config.num_parameters:,}: free some" in told
+    assert (
+        f"102,400 bytes free, and a checkpoint of this model needs {12 * config.num_parameters:,}: free some"
+        in told
+    )
 
 
 def test_an_export_of_what_is_no_training_is_refused_before_torch_is_loaded(tmp_path: Path) -> None:
@@ -218,7 +228,11 @@ def test_a_finished_training_says_what_it_came_to_and_what_to_try(tmp_path: Path
     result = TrainingResult(step=1200, attempt=0, loss=3.14159265, finished=True, checkpoint="step-1200")
     told = done_lines(recipe, result)
     assert "1,200 steps of 2 sequences of 64 tokens (153,600 in all), loss 3.1416." in told
-    calls = [line.strip().removeprefix("sluice ") for line in told.partition("Next:")[2].splitlines() if line.strip()]
+    calls = [
+        line.strip().removeprefix("sluice ")
+        for line in told.partition("Next:")[2].splitlines()
+        if line.strip()
+    ]
     assert [parse_command(call.split()[0], shlex.split(call)[1:]) for call in calls]
     assert calls[0] == f"trace {corpus} --run mine --step 1199"
 
@@ -242,7 +256,12 @@ def test_a_wrong_step_or_threshold_is_found_before_ray_is_loaded(tmp_path: Path)
 def test_a_recipe_of_the_other_kind_is_named_in_one_sentence(
     command: str, file: str, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    call = [command, str(ROOT / "recipes" / file), "--set", "train.data=out" if command != "run" else "run.seed=1"]
+    call = [
+        command,
+        str(ROOT / "recipes" / file),
+        "--set",
+        "train.data=out" if command != "run" else "run.seed=1",
+    ]
     assert main(call) == 2
     told = capsys.readouterr().err.strip().splitlines()[-1]
     assert not [word for word in words if word not in told]
@@ -288,10 +307,14 @@ def test_workers_beyond_the_processors_are_warned_of_or_refused(corpus: str, tmp
     assert not [line for line in check_recipe(insisted) if "turns" in line]
 
 
-def test_weights_to_begin_from_that_are_not_there_are_told_before_ray_starts(corpus: str, tmp_path: Path) -> None:
+def test_weights_to_begin_from_that_are_not_there_are_told_before_ray_starts(
+    corpus: str, tmp_path: Path
+) -> None:
     path = train_recipe(tmp_path, corpus)
     absent = load_recipe(path, TrainRecipe, [f'train.init_from="{tmp_path}/step-00000200.attempt-1"'])
-    with pytest.raises(RecipeError, match=r"step-00000200.attempt-1': expected a checkpoint \(with complete\.json\)"):
+    with pytest.raises(
+        RecipeError, match=r"step-00000200.attempt-1': expected a checkpoint \(with complete\.json\)"
+    ):
         check_recipe(absent)
     (Path(absent.train.output) / "attempts").mkdir(parents=True)
     begun = {"first_step": 0, "parent": 0}

@@ -1,4 +1,5 @@
-"""The calls of the tutorials: their recipes are made and right, and every other call is one that its command takes."""
+"""The calls of the tutorials: their recipes are made and right, and every other call is one that its command
+takes."""
 
 from __future__ import annotations
 
@@ -41,6 +42,11 @@ def test_the_recipes_of_a_tutorial_are_made_and_right(
             assert main(words) == 0
     # An input or a tokenizer that is not here is no matter of the recipe's keys.
     made = sorted(path.name for path in tmp_path.glob("*.toml"))
-    assert made == {"tutorial.md": ["crawl.toml", "train.toml"], "tutorial-ablation.md": ["mix.toml", "two.toml"]}[name]
+    assert (
+        made
+        == {"tutorial.md": ["crawl.toml", "train.toml"], "tutorial-ablation.md": ["mix.toml", "two.toml"]}[
+            name
+        ]
+    )
     for file in made:
         assert main(["recipe", "check", file]) == 0

@@ -38,7 +38,14 @@ def place(tmp_path: Path) -> Path:
     tokenize = {"encoding": tiny_tokenizer(tmp_path)}
     plain = recipe("out", sources, tokenize=tokenize, quality={"ledger": "all"})
     write_recipe(tmp_path / "crawl.toml", plain)
-    train = {"data": "out", "output": "trained", "model": "debug", "seq_len": 64, "global_batch": 2, "steps": 2}
+    train = {
+        "data": "out",
+        "output": "trained",
+        "model": "debug",
+        "seq_len": 64,
+        "global_batch": 2,
+        "steps": 2,
+    }
     (tmp_path / "train.toml").write_text(tomli_w.dumps({"run": {"name": "one"}, "train": train}))
     return tmp_path
 

@@ -62,8 +62,15 @@ def test_on_a_cluster_without_nodes_nothing_fits() -> None:
         check_capacity(wanted({"CPU": 1.0}), [])
 
 
-@given(st.lists(st.integers(0, 12), min_size=1, max_size=5), st.integers(1, 20), st.integers(1, 4), st.integers(1, 3))
-def test_it_fits_exactly_where_groups_can_be_dealt_to_nodes(cpus: list[int], groups: int, tp: int, each: int) -> None:
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=5),
+    st.integers(1, 20),
+    st.integers(1, 4),
+    st.integers(1, 3),
+)
+def test_it_fits_exactly_where_groups_can_be_dealt_to_nodes(
+    cpus: list[int], groups: int, tp: int, each: int
+) -> None:
     ask = wanted({"CPU": float(each)}, num=groups * tp, together=tp)
     cluster = [Nodes(resources={"CPU": float(cpu)}) for cpu in cpus]
     for cpu in cpus:
@@ -112,7 +119,9 @@ def test_what_a_stage_asks_for_and_no_node_has_ends_the_run_before_it_begins(
     stages: dict[str, Any], said: str, tmp_path: Path, small_ray: None
 ) -> None:
     (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
-    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray=ON_RAY | {"stages": stages})
+    plain = recipe(
+        str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray=ON_RAY | {"stages": stages}
+    )
     with pytest.raises(ResourceError, match=said):
         run(tmp_path, plain)
     assert not (tmp_path / "out" / "documents").exists()

@@ -1,4 +1,5 @@
-"""The work on a Ray cluster of two nodes: the bytes and batches of one machine, whatever is killed meanwhile."""
+"""The work on a Ray cluster of two nodes: the bytes and batches of one machine, whatever is killed
+meanwhile."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ STEPS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """An object store with a crawl and what one machine made of it; `data` and `training` are recipes for the rest."""
+    """An object store with a crawl and what one machine made of it; `data` and `training` are recipes for the
+    rest."""
 
     folder: Path
     tokenizer: str
@@ -49,8 +51,12 @@ class World:
 
 
 def data_recipe(name: str, tokenizer: str) -> dict[str, Any]:
-    sources = {source: (f"{BUCKET}/in/{Path(pattern).name}",) for source, (pattern,) in inputs_of(Path()).items()}
-    return recipe(f"{BUCKET}/{name}", sources, tokenize={"shard_tokens": 8_000, "encoding": tokenizer}, ray=ON_RAY)
+    sources = {
+        source: (f"{BUCKET}/in/{Path(pattern).name}",) for source, (pattern,) in inputs_of(Path()).items()
+    }
+    return recipe(
+        f"{BUCKET}/{name}", sources, tokenize={"shard_tokens": 8_000, "encoding": tokenizer}, ray=ON_RAY
+    )
 
 
 def training_recipe(name: str, **resources: Any) -> dict[str, Any]:
@@ -82,7 +88,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         run(folder / "here", data_recipe("here", tokenizer))
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone"]
         path = write_recipe(folder / "trained-here.toml", training_recipe("trained-here"))
-        subprocess.run([*torchrun, "-m", "trainer", str(path)], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        subprocess.run(
+            [*torchrun, "-m", "trainer", str(path)], check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
         yield World(
             folder=folder,
             tokenizer=tokenizer,
@@ -116,7 +124,9 @@ def batches(name: str) -> list[tuple[Any, ...]]:
     for row in rows:
         newest[row["step"]] = max(newest.get(row["step"], 0), row["attempt"])
     columns = ("step", "row", "epoch", "sequence", "source", "shard", "start", "num_tokens", "tokens_hash")
-    return sorted(tuple(row[name] for name in columns) for row in rows if row["attempt"] == newest[row["step"]])
+    return sorted(
+        tuple(row[name] for name in columns) for row in rows if row["attempt"] == newest[row["step"]]
+    )
 
 
 def losses(name: str) -> dict[int, float]:
@@ -127,7 +137,9 @@ def losses(name: str) -> dict[int, float]:
 
 def checkpoints(name: str) -> int:
     """How many checkpoints stand."""
-    return sum(1 for file in Folder(f"{BUCKET}/{name}").names("checkpoints") if file.endswith("/complete.json"))
+    return sum(
+        1 for file in Folder(f"{BUCKET}/{name}").names("checkpoints") if file.endswith("/complete.json")
+    )
 
 
 def submitted(process: subprocess.Popen[str]) -> str:
@@ -189,7 +201,9 @@ def test_verify_looks_again_when_it_is_submitted_again(cluster: RayCluster, worl
         damaged = cluster.sluice(*verify)
     finally:
         here.remove("documents/stray.parquet")
-    assert (damaged.returncode, "file.extra: documents/stray.parquet" in damaged.stdout) == (1, True), damaged.stdout
+    assert (damaged.returncode, "file.extra: documents/stray.parquet" in damaged.stdout) == (1, True), (
+        damaged.stdout
+    )
     assert cluster.told(*verify)["id"] == f"{before['id']}-3"
 
 
@@ -217,7 +231,10 @@ def test_a_model_on_the_other_node_judges_as_it_does_on_one_machine(
     run(tmp_path / "here", judged("judged-here"))
     assert 0 < sum(part.num_rows for part in read_index(f"{BUCKET}/judged-here").documents) < 1200
     there = judged("judged-there", resources={"data": 0.5}, num_cpus=0.0, actors=[2, 2])
-    assert cluster.told("submit", "run", str(write_recipe(tmp_path / "there.toml", there)))["status"] == "SUCCEEDED"
+    assert (
+        cluster.told("submit", "run", str(write_recipe(tmp_path / "there.toml", there)))["status"]
+        == "SUCCEEDED"
+    )
     assert fingerprint(f"{BUCKET}/judged-there") == fingerprint(f"{BUCKET}/judged-here")
     summary = json.loads(Folder(f"{BUCKET}/judged-there").read("run.json"))
     assert any("MapBatches(classifier.edu)" in line for of in summary["datasets"] for line in of["lines"])
@@ -232,14 +249,18 @@ def test_a_training_on_two_nodes_outlives_its_submitter_and_is_fed_the_same_batc
     first.send_signal(signal.SIGKILL)
     first.wait()
     nodes = (worker, cluster.head)
-    wait_until(lambda: all(node.works_at("RayTrainWorker") for node in nodes), "each node has a worker of the run")
+    wait_until(
+        lambda: all(node.works_at("RayTrainWorker") for node in nodes), "each node has a worker of the run"
+    )
     again = cluster.told(*submit)
     assert (again["id"], again["status"], again["attached"]) == (job, "SUCCEEDED", True)
     assert batches("trained-there") == world.batches
     assert losses("trained-there") == world.losses
 
 
-def test_a_run_whose_node_is_killed_ends_with_the_same_bytes(cluster: RayCluster, worker: Node, world: World) -> None:
+def test_a_run_whose_node_is_killed_ends_with_the_same_bytes(
+    cluster: RayCluster, worker: Node, world: World
+) -> None:
     submit = ("submit", "run", world.data("killed"), "--set", "ray.max_in_flight=4")
     process = cluster.start_sluice(*submit)
     wait_until(lambda: worker.works_at("MapBatches("), "a unit is under way on the second node")
@@ -272,9 +293,21 @@ def test_a_training_whose_node_is_killed_goes_on_from_its_checkpoint_to_the_same
             "ray.unit_resource=gpu_node",
             "no node has CPU 1, gpu_node 0.001, which a unit of kind read needs; the cluster",
         ),
-        ("train", "train.resources.cpus=64", "no node has CPU 64, which a training worker needs; the cluster has"),
-        ("train", "train.resources.gpus=1", "no node has CPU 1, GPU 1, which a training worker needs; the cluster has"),
-        ("train", "train.resources.placement=STRICT_SPREAD", "there is room for 1 training workers of CPU 1, and 2"),
+        (
+            "train",
+            "train.resources.cpus=64",
+            "no node has CPU 64, which a training worker needs; the cluster has",
+        ),
+        (
+            "train",
+            "train.resources.gpus=1",
+            "no node has CPU 1, GPU 1, which a training worker needs; the cluster has",
+        ),
+        (
+            "train",
+            "train.resources.placement=STRICT_SPREAD",
+            "there is room for 1 training workers of CPU 1, and 2",
+        ),
     ],
 )
 def test_what_no_node_has_is_an_error_at_once(

@@ -105,7 +105,14 @@ def with_a_gpu(folder: Path) -> dict[str, str]:
     folder.mkdir()
     library = folder / "libnvidia-ml.so.1"
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-o", str(library), str(ROOT / "tests" / "support" / "processes" / "nvml.c")],
+        [
+            "cc",
+            "-shared",
+            "-fPIC",
+            "-o",
+            str(library),
+            str(ROOT / "tests" / "support" / "processes" / "nvml.c"),
+        ],
         check=True,
     )
     return {"LD_LIBRARY_PATH": str(folder)}
@@ -130,7 +137,9 @@ def training_recipe() -> dict[str, Any]:
     return {"run": {"name": "watched"}, "train": table}
 
 
-def test_every_metric_of_the_dashboards_is_scraped_from_a_real_run_and_every_query_holds(tmp_path: Path) -> None:
+def test_every_metric_of_the_dashboards_is_scraped_from_a_real_run_and_every_query_holds(
+    tmp_path: Path,
+) -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("no prometheus here: install Debian's package of that name to run this")
     with (
@@ -150,9 +159,13 @@ def test_every_metric_of_the_dashboards_is_scraped_from_a_real_run_and_every_que
             Folder("s3://bucket/in").publish(path.name, path.read_bytes())
         sources = {name: (f"s3://bucket/in/{Path(p).name}",) for name, (p,) in inputs_of(Path()).items()}
         encoding = {"encoding": tiny_tokenizer(tmp_path / "crawl")}
-        data = write_recipe(tmp_path / "data.toml", recipe("s3://bucket/out", sources, tokenize=encoding, ray=ON_RAY))
+        data = write_recipe(
+            tmp_path / "data.toml", recipe("s3://bucket/out", sources, tokenize=encoding, ray=ON_RAY)
+        )
         cluster.told("submit", "run", str(data))
-        job = cluster.told("submit", "train", str(write_recipe(tmp_path / "t.toml", training_recipe())), "--detach")
+        job = cluster.told(
+            "submit", "train", str(write_recipe(tmp_path / "t.toml", training_recipe())), "--detach"
+        )
         wanted = metrics_named()
 
         def all_seen() -> bool:
@@ -164,7 +177,8 @@ def test_every_metric_of_the_dashboards_is_scraped_from_a_real_run_and_every_que
         for query in expressions():
             server.ask(query)  # HTTPError where a query is wrong
         told = {
-            (row["metric"]["run"], row["metric"].get("phase")) for row in server.ask("ray_sluice_train_phase_seconds")
+            (row["metric"]["run"], row["metric"].get("phase"))
+            for row in server.ask("ray_sluice_train_phase_seconds")
         }
         assert ("watched", "forward") in told
         gpus = server.ask("last_over_time(ray_node_gpus_utilization[1h])")
@@ -174,14 +188,17 @@ def test_every_metric_of_the_dashboards_is_scraped_from_a_real_run_and_every_que
 
 
 def units_done(cluster: RayCluster) -> Counter[str]:
-    """By operator, as docs/engine.md calls it: the tasks that Ray Data counted and the nodes' metrics ports tell of."""
+    """By operator, as docs/engine.md calls it: the tasks that Ray Data counted and the nodes' metrics ports
+    tell of."""
     files = json.loads((cluster.temp / "prom_metrics_service_discovery.json").read_text())
     found: Counter[str] = Counter()
     for place in {target for file in files for target in file["targets"]}:
         try:
             with urllib.request.urlopen(f"http://{place}/metrics", timeout=30) as response:
                 families = list(text_string_to_metric_families(response.read().decode()))
-        except urllib.error.URLError:  # the list names ports of parts of Ray that do not run here, as of an autoscaler
+        except (
+            urllib.error.URLError
+        ):  # the list names ports of parts of Ray that do not run here, as of an autoscaler
             continue
         for sample in (sample for family in families for sample in family.samples):
             # A histogram's: Ray's gauges are gone from the port soon after their Dataset has ended.
@@ -192,7 +209,9 @@ def units_done(cluster: RayCluster) -> Counter[str]:
     return found
 
 
-def test_the_operators_of_a_run_have_metrics_under_their_names_that_count_no_unit_twice(tmp_path: Path) -> None:
+def test_the_operators_of_a_run_have_metrics_under_their_names_that_count_no_unit_twice(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "crawl").mkdir()
     sources = make_tiny_crawl(tmp_path / "crawl")
     tokenize, dedup = {"encoding": tiny_tokenizer(tmp_path / "crawl")}, {"engine": "ray_data"}
@@ -200,7 +219,9 @@ def test_the_operators_of_a_run_have_metrics_under_their_names_that_count_no_uni
     with ray_cluster(tmp_path, OMP_NUM_THREADS="1", RAY_metrics_report_interval_ms="500") as cluster:
         told: Counter[str] = Counter()
         with ThreadPoolExecutor(1) as pool:
-            over = pool.submit(cluster.told, "submit", "run", str(write_recipe(tmp_path / "recipe.toml", asked)))
+            over = pool.submit(
+                cluster.told, "submit", "run", str(write_recipe(tmp_path / "recipe.toml", asked))
+            )
             while not over.done():  # what a run told is gone from the port soon after it
                 # A Dataset of a moment may end before Ray tells of its last units, so counts may lack some.
                 told.update(units_done(cluster) - told)

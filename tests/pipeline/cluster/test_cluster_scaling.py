@@ -1,4 +1,5 @@
-"""A cluster that scales from zero: nodes come when a run asks for them, may be lost, and go when it is done."""
+"""A cluster that scales from zero: nodes come when a run asks for them, may be lost, and go when it is
+done."""
 
 from __future__ import annotations
 
@@ -32,7 +33,10 @@ def wait(document):
 def test_nodes_come_for_a_run_and_for_a_training_and_go_when_they_are_done(tmp_path: Path) -> None:
     (tmp_path / "crawl").mkdir()
     sources = make_tiny_crawl(tmp_path / "crawl")
-    encoding, ray = {"encoding": tiny_tokenizer(tmp_path / "crawl")}, {"unit_resource": "data", "max_in_flight": 4}
+    encoding, ray = (
+        {"encoding": tiny_tokenizer(tmp_path / "crawl")},
+        {"unit_resource": "data", "max_in_flight": 4},
+    )
     there = recipe(str(tmp_path / "there"), sources, tokenize=encoding, ray=ON_RAY | ray)
     path = str(write_recipe(tmp_path / "recipe.toml", there))
     table = {
@@ -66,7 +70,9 @@ def test_all_units_ask_for_their_processors_at_once_and_nodes_that_come_and_are_
 ) -> None:
     (tmp_path / "texts").mkdir()
     for number in range(NUM_UNITS):
-        rows = [{"text": f"text {row} of file {number} says {'some words ' * (number + row)}"} for row in range(3)]
+        rows = [
+            {"text": f"text {row} of file {number} says {'some words ' * (number + row)}"} for row in range(3)
+        ]
         (tmp_path / "texts" / f"{number:03d}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     plain = recipe(str(tmp_path / "there"), {"texts": (f"{tmp_path}/texts/*.jsonl",)}, ray=ON_RAY)
     plain["source"][0]["steps"] = ["parse", "waiting:wait", "identity"]

@@ -1,4 +1,5 @@
-"""Units of work as Ray Data Datasets: operators with the stages' names, nothing on the terminal, no limit but ours."""
+"""Units of work as Ray Data Datasets: operators with the stages' names, nothing on the terminal, no limit but
+ours."""
 
 from __future__ import annotations
 
@@ -66,7 +67,10 @@ def test_the_operators_of_a_run_stand_in_ray_datas_own_log_under_the_names_of_th
 def test_both_engines_of_comparing_give_the_same_run_and_either_continues_the_other(tmp_path: Path) -> None:
     sources = make_tiny_crawl(tmp_path)
     summaries = [
-        run(tmp_path / engine, recipe(str(tmp_path / engine / "out"), sources, dedup={"engine": engine}, ray=ON_RAY))
+        run(
+            tmp_path / engine,
+            recipe(str(tmp_path / engine / "out"), sources, dedup={"engine": engine}, ray=ON_RAY),
+        )
         for engine in ("local", "ray_data")
     ]
     for same in ("content_fingerprint", "order_fingerprint", "dedup", "rejected"):
@@ -77,7 +81,9 @@ def test_both_engines_of_comparing_give_the_same_run_and_either_continues_the_ot
     assert run(tmp_path / "again", continued) == summaries[0]
 
 
-def test_a_long_plan_goes_as_several_datasets_in_the_order_of_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_plan_goes_as_several_datasets_in_the_order_of_the_units(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(dataset, "_FEWEST_ROWS", 3)
     monkeypatch.setattr(dataset, "_ROWS_PER_CPU", 0)
     ended: list[DatasetStats] = []
@@ -134,7 +140,9 @@ def test_leaving_early_ends_what_is_under_way(tmp_path: Path) -> None:
     units = run_units(begin, str(tmp_path), range(20), TaskResources(), operator="begin")
     assert next(units) == (0, 0)
     units.close()  # type: ignore[attr-defined]
-    [(_, found)] = run_units(double, 2, [4], TaskResources(cpus=4.0), operator="double")  # all processors are free
+    [(_, found)] = run_units(
+        double, 2, [4], TaskResources(cpus=4.0), operator="double"
+    )  # all processors are free
     assert found == 8
     assert len(list(tmp_path.iterdir())) < 20
 
@@ -152,12 +160,16 @@ def waiting_units() -> int:
     return sum(shape.count for demand in demands for shape in demand.bundles_by_count)
 
 
-def test_units_wait_in_rays_own_queue_where_a_freed_processor_and_an_autoscaler_find_them(tmp_path: Path) -> None:
+def test_units_wait_in_rays_own_queue_where_a_freed_processor_and_an_autoscaler_find_them(
+    tmp_path: Path,
+) -> None:
     units = run_units(run_until_told, str(tmp_path), range(7), TaskResources(), operator="run_until_told")
     with ThreadPoolExecutor(1) as pool:
         found = pool.submit(lambda: sorted(item for item, _ in units))
         try:
-            wait_until(lambda: len(list(tmp_path.iterdir())) == 4 and waiting_units() == 3, "4 units run, 3 wait")
+            wait_until(
+                lambda: len(list(tmp_path.iterdir())) == 4 and waiting_units() == 3, "4 units run, 3 wait"
+            )
         finally:
             (tmp_path / "go").touch()
         assert found.result() == list(range(7))

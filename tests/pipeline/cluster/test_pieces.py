@@ -20,7 +20,9 @@ Pieces = Callable[[str, int], Iterator[int | Ended]]
 
 
 def reader(pieces: Pieces = dying_pieces.three) -> PieceReader[str, int, int, str]:
-    return PieceReader(name="read", pieces=pieces, num_pieces=dying_pieces.num_pieces, isolate=lambda job: job)
+    return PieceReader(
+        name="read", pieces=pieces, num_pieces=dying_pieces.num_pieces, isolate=lambda job: job
+    )
 
 
 def operator(name: str, work: Callable[[str, int], int], most: int = 0) -> PieceOperator[str, int]:
@@ -29,14 +31,18 @@ def operator(name: str, work: Callable[[str, int], int], most: int = 0) -> Piece
     return PieceOperator(name=name, work=work, num_deaths=dying_pieces.num_deaths, actors=actors)
 
 
-def run(folder: Path, pieces: Pieces, *operators: PieceOperator[str, int], **more: Any) -> list[tuple[int, Any]]:
+def run(
+    folder: Path, pieces: Pieces, *operators: PieceOperator[str, int], **more: Any
+) -> list[tuple[int, Any]]:
     """All that comes of three units, sorted."""
     found = run_pieces(reader(pieces), operators, str(folder), range(3), TaskResources(retries=2), **more)
     return sorted(found, key=repr)
 
 
 def whole(change: int) -> list[tuple[int, Any]]:
-    pieces: list[tuple[int, Any]] = [(unit, 10 * unit + number + change) for unit in range(3) for number in range(3)]
+    pieces: list[tuple[int, Any]] = [
+        (unit, 10 * unit + number + change) for unit in range(3) for number in range(3)
+    ]
     return sorted([*pieces, *((unit, Ended("whole")) for unit in range(3))], key=repr)
 
 
@@ -47,7 +53,8 @@ def test_each_piece_goes_through_every_operator_and_each_unit_ends(tmp_path: Pat
     assert run(tmp_path, dying_pieces.three, *operators, ended=ended.append) == whole(3)
     [stats] = ended
     assert (stats.operator, stats.num_units) == ("read->one->two->three", 3)
-    # Ray Data would put tasks into the actors behind them that ask for the same: reading would wait for the model.
+    # Ray Data would put tasks into the actors behind them that ask for the same: reading would wait for the
+    # model.
     names = re.findall(r"Operator \d+ .*?MapBatches\((\w+)\)", "\n".join(stats.lines))
     assert names == ["read", "one", "two", "three"]
 

@@ -19,7 +19,13 @@ from lineage.recipe import load_recipe
 from pipeline.cli.main import main
 from pipeline.cluster.address import check_answers
 from pipeline.cluster.capacity import ResourceError
-from pipeline.cluster.session import RayStartError, _private_folder, folder_for_sockets, ray_session, token_without_home
+from pipeline.cluster.session import (
+    RayStartError,
+    _private_folder,
+    folder_for_sockets,
+    ray_session,
+    token_without_home,
+)
 from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.shared_ray import SHARED
@@ -78,7 +84,9 @@ def test_no_other_user_can_enter_the_folders_of_a_local_ray(taken: bool) -> None
             os.chmod(Path(short) / f"ray-{os.getuid()}", 0o777)
         assert others_can_enter(Path(short))
         run = [sys.executable, "-c", START + FOLDERS]
-        ended = subprocess.run(run, capture_output=True, text=True, check=False, env=os.environ | {"RAY_TMPDIR": short})
+        ended = subprocess.run(
+            run, capture_output=True, text=True, check=False, env=os.environ | {"RAY_TMPDIR": short}
+        )
         assert ended.returncode == 0, ended.stderr[-2000:]
         session = Path(json.loads(ended.stdout))
         assert session.is_relative_to(short) and session.is_dir()
@@ -142,7 +150,9 @@ def test_a_command_sets_rays_variables_before_anything_imports_ray(command: str,
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray brings jemalloc for Linux alone")
 def test_the_workers_of_a_local_ray_allocate_by_jemalloc() -> None:
-    look = "import ray\nwith around: print(ray.get(ray.remote(lambda: open('/proc/self/maps').read()).remote()))"
+    look = (
+        "import ray\nwith around: print(ray.get(ray.remote(lambda: open('/proc/self/maps').read()).remote()))"
+    )
     ended = subprocess.run([sys.executable, "-c", START + look], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert "/libjemalloc.so" in ended.stdout
@@ -183,7 +193,10 @@ def training_recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_a_training_says_as_a_run_does_that_no_cluster_answers(nobodys_address, training_recipe, capsys):
     assert main(["train", training_recipe, "--set", f"ray.address={nobodys_address}"]) == 1
-    assert f"sluice train: ray.address = '{nobodys_address}': no Ray cluster answers there" in capsys.readouterr().err
+    assert (
+        f"sluice train: ray.address = '{nobodys_address}': no Ray cluster answers there"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_local_ray_with_fewer_processors_than_the_workers_need_is_refused(training_recipe, capsys):
@@ -219,7 +232,9 @@ def test_another_process_can_join_a_ray_that_listens_on_loopback_alone(small_ray
 
     address = ray.get_runtime_context().gcs_address
     assert address.startswith("127.0.0.1:")
-    ended = subprocess.run([sys.executable, "-c", JOINS, address], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", JOINS, address], capture_output=True, text=True, check=False
+    )
     assert (ended.returncode, ended.stdout) == (0, "42\n"), ended.stderr[-2000:]
 
 
@@ -263,7 +278,8 @@ def test_a_ray_that_does_not_come_up_is_started_once_more(tmp_path: Path) -> Non
 def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) -> None:
     (tmp_path / "posts.jsonl").write_text(json.dumps({"text": "Some words."}) + "\n")
     path = write_recipe(
-        tmp_path / "r.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "posts.jsonl"),)}, ray=ON_RAY)
+        tmp_path / "r.toml",
+        recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "posts.jsonl"),)}, ray=ON_RAY),
     )
     ended = subprocess.run(
         [sys.executable, "-c", FAILS + COMMAND, str(tmp_path), "9", str(path)],
@@ -281,8 +297,8 @@ def test_a_ray_that_does_not_come_up_twice_is_told_in_two_lines(tmp_path: Path) 
 
 
 LONGEST = 37 - max(len(f"/ray-{os.getuid()}"), len("/ray-abcdefgh"))
-"""Bytes of a folder in which a socket below Ray's own folder of this user still has a path that fits, also where the
-usual name of that folder is somebody else's."""
+"""Bytes of a folder in which a socket below Ray's own folder of this user still has a path that fits, also
+where the usual name of that folder is somebody else's."""
 
 
 @pytest.fixture
@@ -357,7 +373,8 @@ def test_what_is_no_host_and_port_is_left_to_ray():
 
 
 @pytest.mark.parametrize(
-    ("home", "own", "is_made"), [("/proc", None, True), (None, None, False), ("/proc", "a token of mine", False)]
+    ("home", "own", "is_made"),
+    [("/proc", None, True), (None, None, False), ("/proc", "a token of mine", False)],
 )
 def test_a_local_ray_has_a_token_where_the_home_keeps_none(
     home: str | None, own: str | None, is_made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

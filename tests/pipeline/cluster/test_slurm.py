@@ -1,4 +1,5 @@
-"""The Slurm script under a real Slurm of one node, started for the test as ordinary processes of this machine."""
+"""The Slurm script under a real Slurm of one node, started for the test as ordinary processes of this
+machine."""
 
 from __future__ import annotations
 
@@ -64,7 +65,9 @@ def daemon(folder: Path, *command: str) -> Iterator[None]:
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Slurm with one node of two processors, named by SLURM_CONF; its folder."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("munged", "slurmctld", "slurmd", "sbatch"))):
-        pytest.skip("no Slurm to start here: as root, install Debian's packages slurm-wlm and munge to run this")
+        pytest.skip(
+            "no Slurm to start here: as root, install Debian's packages slurm-wlm and munge to run this"
+        )
     folder = tmp_path / "slurm"
     (folder / "state").mkdir(parents=True)
     (folder / "spool").mkdir()

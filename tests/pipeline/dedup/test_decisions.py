@@ -90,12 +90,17 @@ def partition(members: Sequence[Member], edges: Sequence[NearEdge]) -> pa.Table:
             "label": m.component,
             "b": -1,
             "similarity": 0.0,
-            **{name: getattr(m, name) for name in ("doc_id", "clean_hash", "url_key", "num_chars", "captured_at")},
+            **{
+                name: getattr(m, name)
+                for name in ("doc_id", "clean_hash", "url_key", "num_chars", "captured_at")
+            },
             "has_words": m.has_words,
         }
         for m in members
     ]
-    near = [{"node": node[e.a], "label": label[e.a], "b": node[e.b], "similarity": e.similarity} for e in edges]
+    near = [
+        {"node": node[e.a], "label": label[e.a], "b": node[e.b], "similarity": e.similarity} for e in edges
+    ]
     return pa.Table.from_pylist([*documents, *near], schema=PARTITION)
 
 
@@ -115,10 +120,14 @@ def near(a: int, b: int, similarity: float = 0.9) -> NearEdge:
     return NearEdge(a=a, b=b, similarity=similarity)
 
 
-def outcome(members: list[Member], edges: list[NearEdge], **options: Any) -> dict[int, tuple[str, int] | None]:
+def outcome(
+    members: list[Member], edges: list[NearEdge], **options: Any
+) -> dict[int, tuple[str, int] | None]:
     """For each document None if it is kept, else the stage that drops it and whom it repeats."""
     return {
-        decision.number: None if decision.stage is None else (decision.stage, (decision.duplicate_of or b"?")[0])
+        decision.number: None
+        if decision.stage is None
+        else (decision.stage, (decision.duplicate_of or b"?")[0])
         for decision in decide(members, edges, DedupTable(**options))
     }
 
@@ -135,7 +144,11 @@ def test_the_longest_stays_then_the_least_id() -> None:
 
 
 def test_the_earliest_stays_and_one_without_date_comes_last() -> None:
-    members = [member(1), member(2, captured_at="2024-05-01T00:00:00Z"), member(3, captured_at="2023-05-01T00:00:00Z")]
+    members = [
+        member(1),
+        member(2, captured_at="2024-05-01T00:00:00Z"),
+        member(3, captured_at="2023-05-01T00:00:00Z"),
+    ]
     edges = [near(1, 2), near(1, 3), near(2, 3)]
     expected = {3: None, 2: ("dedup.near", 3), 1: ("dedup.near", 3)}
     assert outcome(members, edges, keep="earliest") == expected
@@ -154,7 +167,10 @@ def test_the_newest_stays_then_the_least_id_and_one_without_date_comes_last() ->
 
 
 def test_fractions_of_a_second_are_told_apart() -> None:
-    members = [member(1, captured_at="2024-05-01T00:00:00.500000Z"), member(2, captured_at="2024-05-01T00:00:00Z")]
+    members = [
+        member(1, captured_at="2024-05-01T00:00:00.500000Z"),
+        member(2, captured_at="2024-05-01T00:00:00Z"),
+    ]
     assert outcome(members, [near(1, 2)], keep="newest") == {1: None, 2: ("dedup.near", 1)}
     assert outcome(members, [near(1, 2)], keep="earliest") == {2: None, 1: ("dedup.near", 2)}
 
@@ -165,7 +181,10 @@ def test_documents_of_earlier_runs_stay_and_get_no_decision() -> None:
 
 
 def test_of_several_earlier_documents_the_first_in_order_is_named() -> None:
-    earlier = [member(n, text=7, url="u", earlier=True, num_chars=chars) for n, chars in ((3, 100), (2, 100), (4, 200))]
+    earlier = [
+        member(n, text=7, url="u", earlier=True, num_chars=chars)
+        for n, chars in ((3, 100), (2, 100), (4, 200))
+    ]
     assert outcome([member(1, url="u"), *earlier], []) == {1: ("dedup.url", 4)}
     assert outcome([member(1, text=7), *earlier], []) == {1: ("dedup.exact", 4)}
     assert outcome([member(1), *earlier], [near(1, 2)]) == {1: ("dedup.near", 4)}
@@ -183,7 +202,11 @@ def test_a_copy_of_a_dropped_text_is_dropped_for_what_that_text_resembles() -> N
 
 def test_a_document_dropped_by_url_does_not_speak_for_its_text() -> None:
     """2 falls by URL to 1; 3 has the text of 2, but 2 is not kept, and the text of 1 is another."""
-    members = [member(1, url="u", num_chars=300), member(2, url="u", text=7, num_chars=200), member(3, text=7)]
+    members = [
+        member(1, url="u", num_chars=300),
+        member(2, url="u", text=7, num_chars=200),
+        member(3, text=7),
+    ]
     assert outcome(members, []) == {1: None, 2: ("dedup.url", 1), 3: None}
 
 
@@ -199,7 +222,11 @@ def test_values_say_how_similar_and_against_what() -> None:
     members = [member(4, url="u"), member(5, url="u"), member(6, text=4), member(7)]
     found = {d.number: d for d in decide(members, [near(4, 7, 0.85)], DedupTable())}
     assert found[4] == Decision(number=4, doc_id=bytes([4]) * 16, cluster_id=bytes([4]) * 16)
-    assert [(found[n].similarity, found[n].threshold) for n in (5, 6, 7)] == [(None, None), (1.0, 1.0), (0.85, 0.8)]
+    assert [(found[n].similarity, found[n].threshold) for n in (5, 6, 7)] == [
+        (None, None),
+        (1.0, 1.0),
+        (0.85, 0.8),
+    ]
     assert {d.cluster_id for d in found.values()} == {bytes([4]) * 16}
 
 
@@ -248,11 +275,17 @@ def textbook(members: Sequence[Member], edges: Sequence[NearEdge], table: DedupT
     kept: list[Member] = []
     made: list[Decision] = []
     for taken in sorted(members, key=lambda m: place_of(m, table.keep)):
-        found = [(edge, other) for other in kept for edge in edges_between(taken, other, members, edges, table)]
-        decision = Decision(number=taken.number, doc_id=taken.doc_id, cluster_id=min(m.doc_id for m in members))
+        found = [
+            (edge, other) for other in kept for edge in edges_between(taken, other, members, edges, table)
+        ]
+        decision = Decision(
+            number=taken.number, doc_id=taken.doc_id, cluster_id=min(m.doc_id for m in members)
+        )
         if found and not taken.earlier:
             # Of the first stage, and there of the first document.
-            (stage, similarity, threshold), other = min(found, key=lambda pair: DEDUP_STAGES.index(pair[0][0]))
+            (stage, similarity, threshold), other = min(
+                found, key=lambda pair: DEDUP_STAGES.index(pair[0][0])
+            )
             decision = replace(
                 decision, stage=stage, duplicate_of=other.doc_id, similarity=similarity, threshold=threshold
             )
@@ -292,7 +325,9 @@ def test_every_component_of_a_partition_is_decided_as_a_textbook_does(
     one: tuple[Any, ...], another: tuple[Any, ...]
 ) -> None:
     (first, first_edges, table), (second, second_edges, _) = _component(one), _component(another)
-    second = [replace(m, number=m.number + 100, doc_id=bytes([200 - m.number]) * 16, component=1) for m in second]
+    second = [
+        replace(m, number=m.number + 100, doc_id=bytes([200 - m.number]) * 16, component=1) for m in second
+    ]
     second_edges = [replace(edge, a=edge.a + 100, b=edge.b + 100) for edge in second_edges]
     expected = textbook(first, first_edges, table) + textbook(second, second_edges, table)
     assert decide([*second, *first], [*second_edges, *first_edges], table) == expected

@@ -50,7 +50,9 @@ def chain(num_windows: int, *, step: int = 8) -> list[str]:
 def outcome(verdicts: Sequence[Verdict]) -> dict[bytes, tuple[Any, ...]]:
     """What was said of each document, wherever its file lies."""
     names = ("status", "stage", "rule", "value", "threshold", "cluster_id", "duplicate_of", "similarity")
-    return {row["doc_id"]: tuple(row[name] for name in names) for row in verdicts if row["stage"] != "identity"}
+    return {
+        row["doc_id"]: tuple(row[name] for name in names) for row in verdicts if row["stage"] != "identity"
+    }
 
 
 def dropped(verdicts: Sequence[Verdict]) -> list[Verdict]:
@@ -64,10 +66,18 @@ def by_row(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
 def test_texts_of_one_page_that_are_unlike_are_counted_by_source(tmp_path: Path) -> None:
     table = DedupTable()
     left, right = pair_at(0.9, "page")
-    posts = [Doc(text=" ".join(random_words(f"post {number}", 60 + number)), url="thread") for number in range(4)]
-    states = [Doc(text=left + " and some more", url="page"), Doc(text=right, url="page"), Doc(text="", url="page")]
+    posts = [
+        Doc(text=" ".join(random_words(f"post {number}", 60 + number)), url="thread") for number in range(4)
+    ]
+    states = [
+        Doc(text=left + " and some more", url="page"),
+        Doc(text=right, url="page"),
+        Doc(text="", url="page"),
+    ]
     (tmp_path / "earlier").mkdir()
-    known = write_earlier(tmp_path / "earlier", [Doc(text=" ".join(random_words("known", 60)), url="old")], table)
+    known = write_earlier(
+        tmp_path / "earlier", [Doc(text=" ".join(random_words("known", 60)), url="old")], table
+    )
     other = [Doc(text=" ".join(random_words("new", 60)), url="old")]
     corpus = Corpus(files={(0, 0): states, (1, 0): posts, (2, 0): other}, earlier=(known,))
     counts = deduplicate(corpus.job(tmp_path / "one")).counts
@@ -95,7 +105,9 @@ def test_each_kind_of_repetition_is_named_by_its_stage(tmp_path: Path) -> None:
     assert (kept["status"], kept["stage"], kept["duplicate_of"]) == ("kept", None, None)
     assert {row["cluster_id"] for row in rows.values()} == {min(row["doc_id"] for row in rows.values())}
     assert {row["duplicate_of"] for row in (by_url, near, again, other)} == {docs[0].doc_id}
-    assert (by_url["stage"], by_url["rule"], by_url["value"], by_url["threshold"]) == ("dedup.url",) * 2 + (None,) * 2
+    assert (by_url["stage"], by_url["rule"], by_url["value"], by_url["threshold"]) == ("dedup.url",) * 2 + (
+        None,
+    ) * 2
     for row in (near, again, other):
         similarity = similar(docs[0].text, docs[row["part_row"]].text)
         assert (row["stage"], row["rule"], row["threshold"]) == ("dedup.near", "dedup.near", 0.8)
@@ -140,10 +152,14 @@ def test_a_chain_of_shifted_windows_does_not_collapse(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scheme", ["fast", "datasketch"])
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 0.9])
-def test_whatever_is_dropped_as_near_resembles_what_it_repeats(tmp_path: Path, scheme: str, threshold: float) -> None:
+def test_whatever_is_dropped_as_near_resembles_what_it_repeats(
+    tmp_path: Path, scheme: str, threshold: float
+) -> None:
     table = DedupTable(scheme=scheme, threshold=threshold)  # type: ignore[arg-type]
     levels = [0.4, 0.5, 0.6, 0.7, 0.78, 0.8, 0.82, 0.88, 0.9, 0.92, 0.97]
-    docs = [Doc(text=text) for level in levels for seed in range(6) for text in pair_at(level, (seed, level), 150)]
+    docs = [
+        Doc(text=text) for level in levels for seed in range(6) for text in pair_at(level, (seed, level), 150)
+    ]
     corpus = one_file(docs, table=table)
     texts, rows = corpus.texts(), corpus.verdicts(tmp_path)
     kept = {doc.doc_id for doc in docs} - {row["doc_id"] for row in rows if row["status"] == "duplicate"}
@@ -179,10 +195,21 @@ def test_what_is_turned_off_is_not_looked_for(tmp_path: Path) -> None:
 
 def test_each_group_of_files_has_one_sorted_file_also_without_rows(tmp_path: Path) -> None:
     same = [Doc(text="same text", url=url) for url in "abcdefgh"]
-    files = {(0, 0): same[:2], (0, 5): same[2:4], (1, 0): [Doc(text="other")], (1, 9): same[4:6], (1, 2): same[6:]}
+    files = {
+        (0, 0): same[:2],
+        (0, 5): same[2:4],
+        (1, 0): [Doc(text="other")],
+        (1, 9): same[4:6],
+        (1, 2): same[6:],
+    }
     job = Corpus(files=files, group_files=3).job(tmp_path)
     result = deduplicate(job)
-    assert [(group.source_index, group.group) for group in result.verdicts] == [(0, 0), (0, 1), (1, 0), (1, 3)]
+    assert [(group.source_index, group.group) for group in result.verdicts] == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (1, 3),
+    ]
     found = []
     for group in result.verdicts:
         table = pq.read_table(job.work.at(group.name))
@@ -197,7 +224,9 @@ def test_each_group_of_files_has_one_sorted_file_also_without_rows(tmp_path: Pat
 
 def test_files_without_documents_are_no_trouble(tmp_path: Path) -> None:
     assert Corpus(files={(0, 0): [], (0, 1): []}).verdicts(tmp_path / "empty") == []
-    rows = Corpus(files={(0, 0): [], (0, 1): [Doc(text="a b"), Doc(text="a b", url="u")]}).verdicts(tmp_path / "one")
+    rows = Corpus(files={(0, 0): [], (0, 1): [Doc(text="a b"), Doc(text="a b", url="u")]}).verdicts(
+        tmp_path / "one"
+    )
     assert [row["status"] for row in rows].count("kept") == 1
     assert Corpus(files={}).verdicts(tmp_path / "none") == []
 
@@ -222,7 +251,11 @@ def test_a_bucket_of_many_texts_of_one_file_is_moved_as_two_rows(tmp_path: Path)
     job = one_file(docs).job(tmp_path)
     deduplicate(job)
     context = Context(
-        table=job.table, folder=job.work.folder("dedup"), num_partitions=1, slice_starts=(0,), group_starts=(0,)
+        table=job.table,
+        folder=job.work.folder("dedup"),
+        num_partitions=1,
+        slice_starts=(0,),
+        group_starts=(0,),
     )
     keys = bucket_rows(context, FileSlice(0, None))["key"].to_pylist()
     assert max(Counter(keys).values()) == 2
@@ -266,9 +299,13 @@ def test_what_only_earlier_documents_share_does_not_widen_a_cluster(tmp_path: Pa
     new, near = Doc(text=right), Doc(text=left, url="u", name="near")
     names = (f"far {number}" for number in range(100))
     far = next(
-        doc for name in names if (doc := Doc(text="z", url="u", name=name)).doc_id < min(new.doc_id, near.doc_id)
+        doc
+        for name in names
+        if (doc := Doc(text="z", url="u", name=name)).doc_id < min(new.doc_id, near.doc_id)
     )
-    earlier = tuple(write_earlier(tmp_path / doc.name, [doc], DedupTable()) for doc in (near, far) if doc.name)
+    earlier = tuple(
+        write_earlier(tmp_path / doc.name, [doc], DedupTable()) for doc in (near, far) if doc.name
+    )
     (row,) = one_file([new], earlier=earlier).verdicts(tmp_path / "now")
     assert (row["duplicate_of"], row["cluster_id"]) == (near.doc_id, min(new.doc_id, near.doc_id))
 
@@ -281,7 +318,9 @@ def boilerplate(number: int | None = None) -> str:
     return " ".join(found)
 
 
-def test_what_resembles_an_earlier_text_goes_also_where_the_new_crawl_holds_that_text_again(tmp_path: Path) -> None:
+def test_what_resembles_an_earlier_text_goes_also_where_the_new_crawl_holds_that_text_again(
+    tmp_path: Path,
+) -> None:
     old = Doc(text=boilerplate(), name="old")
     docs = [Doc(text=boilerplate(number)) for number in range(400)]
     for name, new in (("without", docs), ("with", [*docs, replace(old, name="again")])):
@@ -297,8 +336,12 @@ def test_the_kept_text_drops_all_that_resembles_it_however_many_copies_of_it_the
 ) -> None:
     kept, others = ("2020", "2024") if keep == "earliest" else ("2024", "2020")
     docs = [
-        Doc(text=boilerplate(number), captured_at=f"2021-01-01T00:00:{number % 60:02}Z") for number in range(400)
-    ] + [Doc(text=boilerplate(), captured_at=f"{others}-01-01T00:00:00Z", name=f"copy {copy}") for copy in range(30)]
+        Doc(text=boilerplate(number), captured_at=f"2021-01-01T00:00:{number % 60:02}Z")
+        for number in range(400)
+    ] + [
+        Doc(text=boilerplate(), captured_at=f"{others}-01-01T00:00:00Z", name=f"copy {copy}")
+        for copy in range(30)
+    ]
     docs.append(Doc(text=boilerplate(), captured_at=f"{kept}-01-01T00:00:00Z", name="kept"))
     rows = one_file(docs, table=DedupTable(keep=keep)).verdicts(tmp_path)
     assert [row["doc_id"] for row in rows if row["status"] == "kept"] == [docs[-1].doc_id]
@@ -308,7 +351,10 @@ def test_the_kept_text_drops_all_that_resembles_it_however_many_copies_of_it_the
 @pytest.mark.parametrize("keep", ["earliest", "newest"])
 def test_the_kept_text_drops_all_that_resembles_it_within_one_second_too(tmp_path: Path, keep: Any) -> None:
     first, last = "2021-01-01T00:00:00Z", "2021-01-01T00:00:00.999999Z"
-    docs = [Doc(text=boilerplate(number), captured_at=f"2021-01-01T00:00:00.{number + 1:06}Z") for number in range(400)]
+    docs = [
+        Doc(text=boilerplate(number), captured_at=f"2021-01-01T00:00:00.{number + 1:06}Z")
+        for number in range(400)
+    ]
     docs.append(Doc(text=boilerplate(), captured_at=first if keep == "earliest" else last))
     rows = one_file(docs, table=DedupTable(keep=keep)).verdicts(tmp_path)
     assert [row["doc_id"] for row in rows if row["status"] == "kept"] == [docs[-1].doc_id]
@@ -318,7 +364,9 @@ def test_the_kept_text_drops_all_that_resembles_it_within_one_second_too(tmp_pat
 def test_a_text_purged_since_drops_nothing_that_only_resembles_it(tmp_path: Path) -> None:
     left, right = pair_at(0.95, "purged")
     for purged, expected in (([], ["dedup.near"]), ([0], [])):
-        before = write_earlier(tmp_path / f"before-{len(purged)}", [Doc(text=left)], DedupTable(), purged=purged)
+        before = write_earlier(
+            tmp_path / f"before-{len(purged)}", [Doc(text=left)], DedupTable(), purged=purged
+        )
         rows = one_file([Doc(text=right)], earlier=(before,)).verdicts(tmp_path / f"now-{len(purged)}")
         assert [row["stage"] for row in rows] == expected
 
@@ -340,7 +388,9 @@ def test_without_verification_a_shared_band_is_enough_and_the_jaccard_is_recorde
         assert row["similarity"] == similar(texts[row["doc_id"]], texts[row["duplicate_of"]]) < 0.8
 
 
-def test_without_verification_too_nothing_is_dropped_without_a_band_in_common_with_a_kept_text(tmp_path: Path) -> None:
+def test_without_verification_too_nothing_is_dropped_without_a_band_in_common_with_a_kept_text(
+    tmp_path: Path,
+) -> None:
     # A chain of windows: each shares bands with its neighbours, the ends with nobody else.
     whole = random_words("chain", 4000)
     docs = [Doc(text=" ".join(whole[start : start + 600])) for start in range(0, 3400, 100)]
@@ -359,7 +409,9 @@ def test_a_text_purged_since_drops_nothing_by_its_bands_alone(tmp_path: Path) ->
     table = DedupTable(verify=False)
     for purged, expected in (([], ["dedup.near"]), ([0], [])):
         before = write_earlier(tmp_path / f"before-{len(purged)}", [Doc(text=left)], table, purged=purged)
-        rows = one_file([Doc(text=right)], table=table, earlier=(before,)).verdicts(tmp_path / f"now-{len(purged)}")
+        rows = one_file([Doc(text=right)], table=table, earlier=(before,)).verdicts(
+            tmp_path / f"now-{len(purged)}"
+        )
         assert [row["stage"] for row in rows] == expected
 
 
@@ -412,14 +464,18 @@ def test_arrival_order_never_matters(
     random.shuffle(docs)
     for doc in docs:
         files[random.choice(list(files))].append(doc)
-    shuffled = Corpus(files=files, table=table).verdicts(tmp_path_factory.mktemp("other"), rows_per_partition=3)
+    shuffled = Corpus(files=files, table=table).verdicts(
+        tmp_path_factory.mktemp("other"), rows_per_partition=3
+    )
     assert outcome(shuffled) == expected
 
 
 def varied_corpus() -> Corpus:
     """Documents of every kind in seven files of two sources."""
     docs = [Doc(text=text, url=f"w{number % 17}") for number, text in enumerate(chain(40))]
-    docs += [Doc(text=text, url=f"p{seed}{seed % 3}") for seed in range(40) for text in pair_at(0.85, seed, 80)]
+    docs += [
+        Doc(text=text, url=f"p{seed}{seed % 3}") for seed in range(40) for text in pair_at(0.85, seed, 80)
+    ]
     docs += [Doc(text="copied text", url=f"c{number}") for number in range(90)]
     docs += [Doc(text=" ".join(random_words(number, 20))) for number in range(40)] + docs[:7]
     random.Random(1).shuffle(docs)
@@ -432,7 +488,9 @@ def published(root: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(folder.glob("*.parquet"))}
 
 
-@pytest.mark.parametrize("options", [{"rows_per_partition": 30}, {"rows_per_partition": 5}, {"in_process_rows": 10**6}])
+@pytest.mark.parametrize(
+    "options", [{"rows_per_partition": 30}, {"rows_per_partition": 5}, {"in_process_rows": 10**6}]
+)
 def test_however_the_work_is_cut_the_bytes_are_the_same(tmp_path: Path, options: dict[str, int]) -> None:
     corpus = varied_corpus()
     corpus.verdicts(tmp_path / "whole")
@@ -561,5 +619,7 @@ def test_an_object_store_gives_the_same_bytes(tmp_path: Path) -> None:
         for name in local.names():
             remote.publish(name, local.read(name))
         job = replace(job, work=remote.folder("work"), out=remote)
-        found = {group.name.rsplit("/", 1)[-1]: job.work.read(group.name) for group in deduplicate(job).verdicts}
+        found = {
+            group.name.rsplit("/", 1)[-1]: job.work.read(group.name) for group in deduplicate(job).verdicts
+        }
     assert found == published(tmp_path / "disk")

@@ -80,7 +80,9 @@ TASKS = st.lists(st.lists(st.tuples(st.integers(0, 4), st.sampled_from("abc")), 
 
 
 @given(TASKS)
-def test_rows_meet_by_partition_in_one_process(tmp_path_factory: pytest.TempPathFactory, tasks: list[Task]) -> None:
+def test_rows_meet_by_partition_in_one_process(
+    tmp_path_factory: pytest.TempPathFactory, tasks: list[Task]
+) -> None:
     assert met(InProcess(), tasks, 5, tmp_path_factory.mktemp("met")) == expected(tasks)
 
 
@@ -92,16 +94,22 @@ def test_a_single_partition_needs_no_files(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(-3, 3) | st.sampled_from([255, 256, 65_532, 65_533, 1 << 40]), max_size=20))
 def test_splitting_loses_and_doubles_nothing(numbers: list[int]) -> None:
-    table = pa.table({PARTITION: pa.array(numbers, pa.int64()), "row": pa.array(range(len(numbers)), pa.int64())})
+    table = pa.table(
+        {PARTITION: pa.array(numbers, pa.int64()), "row": pa.array(range(len(numbers)), pa.int64())}
+    )
     parts = split(table)
-    assert all(part.column_names == ["row"] for _, part in parts), "every row of a part would have the same number"
+    assert all(part.column_names == ["row"] for _, part in parts), (
+        "every row of a part would have the same number"
+    )
     assert [number for number, _ in parts] == sorted(set(numbers))
     rows = sorted((row, number) for number, part in parts for row in part["row"].to_pylist())
     assert rows == list(enumerate(numbers))
 
 
 @given(st.lists(st.integers(), max_size=40), st.integers(1, 12))
-def test_tasks_share_files_in_their_order_and_no_more_files_than_the_bound(tasks: list[int], most: int) -> None:
+def test_tasks_share_files_in_their_order_and_no_more_files_than_the_bound(
+    tasks: list[int], most: int
+) -> None:
     shares = into_shares(tasks, most)
     assert [task for share in shares for task in share.tasks] == tasks
     assert len(shares) <= most and all(share.tasks for share in shares)
@@ -143,7 +151,9 @@ def ray_with_this_module(small_ray: None) -> None:
 
 @pytest.mark.usefixtures("ray_with_this_module")
 def test_ray_data_brings_the_same_rows_together(tmp_path: Path) -> None:
-    tasks: list[Task] = [[(number * task % 7, f"{task}-{number}") for number in range(task * 3)] for task in range(9)]
+    tasks: list[Task] = [
+        [(number * task % 7, f"{task}-{number}") for number in range(task * 3)] for task in range(9)
+    ]
     for number, (of_case, partitions) in enumerate([(tasks, 7), ([[], []], 3), ([], 3)]):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -215,7 +225,12 @@ def test_an_exchange_that_was_broken_off_repeats_no_finished_piece(tmp_path: Pat
     times = Counter((tmp_path / "notes.txt").read_text().splitlines())
     # Piece 3 may have begun before the end of piece 2 was known.
     assert times.pop("reduce 3") in (1, 2)
-    assert times == {**{f"read {number}": 1 for number in range(4)}, "reduce 0": 1, "reduce 1": 1, "reduce 2": 2}
+    assert times == {
+        **{f"read {number}": 1 for number in range(4)},
+        "reduce 0": 1,
+        "reduce 1": 1,
+        "reduce 2": 2,
+    }
     one_at_a_time.clear(broken)
     assert not broken.folder.names()
 
@@ -224,5 +239,8 @@ def test_an_exchange_that_was_broken_off_repeats_no_finished_piece(tmp_path: Pat
 def test_the_operators_of_an_exchange_are_called_after_it(tmp_path: Path) -> None:
     run = run_in(tmp_path)
     InPhases(run).run(exchange(tmp_path, [[(0, "a")], [(1, "b")]], 3))
-    assert [(stats.operator, stats.num_units) for stats in run.datasets] == [("dedup.met.rows", 2), ("dedup.met", 3)]
+    assert [(stats.operator, stats.num_units) for stats in run.datasets] == [
+        ("dedup.met.rows", 2),
+        ("dedup.met", 3),
+    ]
     assert [phase.name for phase in run.phases] == ["dedup.met.rows", "dedup.met"]

@@ -1,4 +1,5 @@
-"""Reading keys and texts for deduplication: each document gets its own text, from several parts and purged ones too."""
+"""Reading keys and texts for deduplication: each document gets its own text, from several parts and purged
+ones too."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def earlier_output(root: Path, places: list[tuple[int, int]], texts: dict[int, l
     rows = [{"doc_id": bytes(16), "source": "web", "part": part, "part_row": row} for part, row in places]
     pq.write_table(pa.Table.from_pylist(rows, schema=DEDUP), root / "dedup.parquet")
     for part, column in texts.items():
-        pq.write_table(pa.table({"text": pa.array(column, pa.string())}), root / f"{part}.r1.parquet", row_group_size=2)
+        pq.write_table(
+            pa.table({"text": pa.array(column, pa.string())}), root / f"{part}.r1.parquet", row_group_size=2
+        )
     names = tuple((part, f"{part}.r1.parquet") for part in texts)
     return earlier_file(EarlierFile(out=str(root), dedup="dedup.parquet", parts=names), 5)
 
@@ -60,7 +63,10 @@ def test_nodes_say_where_their_documents_lie(tmp_path: Path) -> None:
 def test_the_last_file_of_the_last_source_has_numbers_of_its_own() -> None:
     last = DedupUnit(source_index=MAX_SOURCES - 1, file_index=MAX_FILES - 1, keys="k", part="p")
     file = unit_file(last, Folder("work"), Folder("out"))
-    assert not file.earlier and earlier_file(EarlierFile(out="o", dedup="d", parts=()), 0).ordinal == file.ordinal + 1
+    assert (
+        not file.earlier
+        and earlier_file(EarlierFile(out="o", dedup="d", parts=()), 0).ordinal == file.ordinal + 1
+    )
 
 
 def test_keys_and_texts_of_two_runs_are_refused(tmp_path: Path) -> None:

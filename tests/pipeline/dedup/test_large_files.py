@@ -23,8 +23,8 @@ FAR = [5, ROWS_OF_CHUNK + 6, ROWS - 1]
 
 
 def keys() -> pa.Table:
-    """Rows whose chunks of signatures share one buffer of 64 MiB: together 2.06 GiB. The first value of each is its
-    place in its chunk."""
+    """Rows whose chunks of signatures share one buffer of 64 MiB: together 2.06 GiB. The first value of each
+    is its place in its chunk."""
     values = np.zeros((ROWS_OF_CHUNK, VALUES), "<u4")
     values[:, 0] = np.arange(ROWS_OF_CHUNK)
     offsets = np.arange(ROWS_OF_CHUNK + 1, dtype=np.int32) * 4 * VALUES
@@ -48,7 +48,9 @@ def keys() -> pa.Table:
 def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     """That of a job of one such file."""
     table = keys()
-    file = unit_file(DedupUnit(source_index=0, file_index=0, keys="k", part="p"), Folder("work"), Folder("out"))
+    file = unit_file(
+        DedupUnit(source_index=0, file_index=0, keys="k", part="p"), Folder("work"), Folder("out")
+    )
 
     def read_keys(_file: KeysFile, columns: Sequence[str]) -> pa.Table:
         return table.select(["node", *columns])
@@ -56,9 +58,13 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
     for module in (near, verdicts):
         monkeypatch.setattr(module, "read_keys", read_keys)
         monkeypatch.setattr(module, "open_slice", lambda _folder, _number: [file])
-    monkeypatch.setattr(near, "first_documents", lambda _c, _f, columns: iter([(file, read_keys(file, columns))]))
+    monkeypatch.setattr(
+        near, "first_documents", lambda _c, _f, columns: iter([(file, read_keys(file, columns))])
+    )
     options = DedupTable(num_perm=VALUES, bands=1, rows=1)
-    return Context(table=options, folder=Folder(str(tmp_path)), num_partitions=1, slice_starts=(0,), group_starts=(0,))
+    return Context(
+        table=options, folder=Folder(str(tmp_path)), num_partitions=1, slice_starts=(0,), group_starts=(0,)
+    )
 
 
 def test_signatures_are_fetched(context: Context) -> None:

@@ -11,7 +11,8 @@ from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 from pipeline.demo.warcs import DemoPage, write_source
 
 PAGES = [
-    DemoPage(url=f"https://a.example/{n}?q=ü", html=f"<p>Seite {n} über \x00 nichts</p>".encode()) for n in range(5)
+    DemoPage(url=f"https://a.example/{n}?q=ü", html=f"<p>Seite {n} über \x00 nichts</p>".encode())
+    for n in range(5)
 ]
 
 

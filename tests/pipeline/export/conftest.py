@@ -59,7 +59,9 @@ class Corpus:
         """What `sluice export` would ask for; small files."""
         links = bool(options.pop("links", True))
         request = ExportRequest(format=format_name, **{"file_documents": 30, **options})  # type: ignore[arg-type]
-        return CorpusExport(out=Folder(str(self.out)), to=Folder(str(to)), name=to.name, request=request, links=links)
+        return CorpusExport(
+            out=Folder(str(self.out)), to=Folder(str(to)), name=to.name, request=request, links=links
+        )
 
 
 @pytest.fixture(scope="session")
@@ -84,5 +86,7 @@ def corpus(made_corpus: Corpus, tmp_path: Path) -> Corpus:
 def everywhere() -> Callable[[Path], dict[str, bytes]]:
     """Every file below a folder, hidden ones too."""
     return lambda folder: {
-        str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
     }

@@ -119,12 +119,15 @@ def test_after_a_purge_of_five_documents_no_export_holds_a_byte_of_them(
     wanted = {trace for doc_id in gone for trace in traces_of(corpus, before[doc_id])}
     tokens = np.concatenate([np.asarray(of_text, "<u4") for of_text in corpus.tokens().values()])
     kept = ("\n".join(left.values()).encode(), tokens.tobytes(), tokens.astype("<u2").tobytes())
-    wanted = {trace for trace in wanted if not any(trace in data for data in kept)}  # sentences that others have too
+    wanted = {
+        trace for trace in wanted if not any(trace in data for data in kept)
+    }  # sentences that others have too
     assert len(wanted) > 100
     for path, data in unpacked(exports):
         if "warc" not in path.relative_to(exports).parts:
             assert not [trace for trace in wanted if trace in data], path
-    # Pages have more words than their clean texts: of these, the records that are left must be those of what is left.
+    # Pages have more words than their clean texts: of these, the records that are left must be those of what
+    # is left.
     assert readers.read_warc(exports / "warc").keys() == record_ids(corpus, left.keys())
     assert dict(readers.read_jsonl(exports / "jsonl")) == left
     assert dict(readers.read_megatron(exports / "megatron")) == corpus.tokens()
@@ -150,7 +153,10 @@ def test_an_export_made_after_a_purge_equals_one_that_the_purge_cleaned(
     assert purge(corpus, "--doc", *sorted(corpus.texts())[:5]) == 0
     for name in ("megatron", "mds"):
         corpus.export(tmp_path / "fresh" / f"{name}-2", name, **FORMATS[name])
-        cleaned, fresh = everywhere(tmp_path / "cleaned" / f"{name}-1"), everywhere(tmp_path / "fresh" / f"{name}-2")
+        cleaned, fresh = (
+            everywhere(tmp_path / "cleaned" / f"{name}-1"),
+            everywhere(tmp_path / "fresh" / f"{name}-2"),
+        )
         del cleaned[MANIFEST], fresh[MANIFEST]
         assert cleaned == fresh
 
@@ -174,14 +180,18 @@ def test_a_document_stays_in_its_split_when_a_purge_writes_its_unit_again(
 
 
 @pytest.mark.parametrize("name", ["mds", "litdata"])
-def test_a_split_of_which_every_document_was_purged_has_no_index(corpus: Corpus, tmp_path: Path, name: str) -> None:
+def test_a_split_of_which_every_document_was_purged_has_no_index(
+    corpus: Corpus, tmp_path: Path, name: str
+) -> None:
     split = (("train", 0.97), ("test", 0.03))
     request = corpus.asked(tmp_path / "copy", name, split=split).request
     doc_ids = [doc_id for doc_id in corpus.texts() if request.split_of(bytes.fromhex(doc_id)) == "test"]
     corpus.export(tmp_path / "copy", name, split=split)
     assert doc_ids and (tmp_path / "copy" / "test" / "index.json").exists()
     assert purge(corpus, "--doc", *doc_ids) == 0
-    files = {str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    files = {
+        str(path.relative_to(tmp_path / "copy")) for path in (tmp_path / "copy").rglob("*") if path.is_file()
+    }
     assert not [file for file in files if file.startswith("test/")] and "train/index.json" in files
     assert problems(corpus) == []
 
@@ -190,8 +200,12 @@ def test_nanochat_validates_with_the_last_unit_that_has_a_text(
     corpus: Corpus, tmp_path: Path, everywhere: Callable[[Path], dict[str, bytes]]
 ) -> None:
     corpus.export(tmp_path / "cleaned", "nanochat")
-    last = sorted(path.name for path in (tmp_path / "cleaned").glob("*.parquet"))[-1].removeprefix("validation-")
-    of_last = [pq.read_table(tmp_path / "cleaned" / f"{split}-{last}")["id"] for split in ("shard", "validation")]
+    last = sorted(path.name for path in (tmp_path / "cleaned").glob("*.parquet"))[-1].removeprefix(
+        "validation-"
+    )
+    of_last = [
+        pq.read_table(tmp_path / "cleaned" / f"{split}-{last}")["id"] for split in ("shard", "validation")
+    ]
     assert purge(corpus, "--doc", *(doc_id for ids in of_last for doc_id in ids.to_pylist())) == 0
     corpus.export(tmp_path / "fresh", "nanochat")
     cleaned, fresh = everywhere(tmp_path / "cleaned"), everywhere(tmp_path / "fresh")
@@ -205,7 +219,8 @@ def test_nanochat_validates_with_the_last_unit_that_has_a_text(
 
 
 def texts_only(corpus: Corpus, to: Path, threshold: float, num_dropped: int) -> Corpus:
-    """The corpus as a run without tokens leaves it whose dedup.threshold keeps fewer documents of its first part."""
+    """The corpus as a run without tokens leaves it whose dedup.threshold keeps fewer documents of its first
+    part."""
     shutil.copytree(corpus.out, to)
     out, index = Folder(str(to)), read_index(str(to))
     first, *others = index.dedup
@@ -233,7 +248,9 @@ def test_an_export_of_texts_is_that_of_one_output(corpus: Corpus, tmp_path: Path
     assert len(dict(readers.read_jsonl(tmp_path / "copy"))) == len(corpus.texts()) - 10
 
 
-def test_an_export_of_a_copied_output_is_not_taken_over_unless_it_is_recorded(corpus: Corpus, tmp_path: Path) -> None:
+def test_an_export_of_a_copied_output_is_not_taken_over_unless_it_is_recorded(
+    corpus: Corpus, tmp_path: Path
+) -> None:
     shutil.copytree(corpus.out, tmp_path / "another")
     corpus.export(tmp_path / "copy", "jsonl")
     with pytest.raises(ValueError, match=r"holds another export .*of another output"):
@@ -287,7 +304,9 @@ def test_an_export_is_recorded_before_its_first_byte_and_a_purge_removes_what_ne
     assert dict(readers.read_jsonl(tmp_path / "copy")) == corpus.texts()
 
 
-def test_an_export_that_a_purge_overtakes_ends_without_what_was_purged(corpus: Corpus, tmp_path: Path) -> None:
+def test_an_export_that_a_purge_overtakes_ends_without_what_was_purged(
+    corpus: Corpus, tmp_path: Path
+) -> None:
     doc_id = sorted(corpus.texts())[0]
 
     def purged_meanwhile(job: ExportJob, pieces: Any) -> Any:
@@ -302,7 +321,15 @@ def test_an_export_that_a_purge_overtakes_ends_without_what_was_purged(corpus: C
 
 
 def child(corpus: Corpus, to: Path, name: str, act: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tests.support.processes.export_child", str(corpus.out), str(to), name, str(act)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.processes.export_child",
+        str(corpus.out),
+        str(to),
+        name,
+        str(act),
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
@@ -444,7 +471,9 @@ def test_a_forgotten_copy_that_is_begun_again_is_stale_until_it_is_of_this_versi
     assert problems(corpus) == [] and doc_id not in dict(readers.read_jsonl(tmp_path / "copy"))
 
 
-def test_a_copy_that_came_back_from_a_backup_is_cleaned_by_the_same_export(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_copy_that_came_back_from_a_backup_is_cleaned_by_the_same_export(
+    corpus: Corpus, tmp_path: Path
+) -> None:
     corpus.export(tmp_path / "copy", "jsonl")
     shutil.copytree(tmp_path / "copy", tmp_path / "backup")
     doc_id = sorted(corpus.texts())[0]
@@ -464,7 +493,9 @@ def test_sql_shows_each_export_once_and_checksums_cover_its_facts(corpus: Corpus
     assert done.row.manifest_hash == hash_file(Folder(str(tmp_path / "copy")), MANIFEST)
 
 
-def test_an_output_of_an_earlier_release_gains_the_table_with_its_first_export(corpus: Corpus, tmp_path: Path) -> None:
+def test_an_output_of_an_earlier_release_gains_the_table_with_its_first_export(
+    corpus: Corpus, tmp_path: Path
+) -> None:
     from lineage.store.checksum_update import cover_output
 
     shutil.rmtree(corpus.out / "lineage" / "exports")
@@ -485,7 +516,9 @@ def test_two_exports_into_one_folder_exclude_each_other(corpus: Corpus, tmp_path
 def test_no_claim_and_no_marker_is_left(corpus: Corpus, tmp_path: Path) -> None:
     corpus.export(tmp_path / "copy", "jsonl")
     assert not (tmp_path / "copy" / CLAIM).exists() and not (tmp_path / "copy" / "work").exists()
-    assert not [name for _, folders, _ in os.walk(tmp_path / "copy") for name in folders if name.startswith(".tmp-")]
+    assert not [
+        name for _, folders, _ in os.walk(tmp_path / "copy") for name in folders if name.startswith(".tmp-")
+    ]
 
 
 def test_an_export_in_a_bucket_has_the_same_bytes_and_a_purge_leaves_no_old_version_of_it(
@@ -496,7 +529,9 @@ def test_an_export_in_a_bucket_has_the_same_bytes_and_a_purge_leaves_no_old_vers
         export(replace(corpus.asked(tmp_path / "far", "jsonl"), to=there), in_process)
         corpus.export(tmp_path / "near", "jsonl")
         near = everywhere(tmp_path / "near")
-        assert near.pop(MANIFEST) and near == {name: there.read(name) for name in there.names() if name != MANIFEST}
+        assert near.pop(MANIFEST) and near == {
+            name: there.read(name) for name in there.names() if name != MANIFEST
+        }
         doc_id, _ = next(readers.read_jsonl(tmp_path / "near" / "web"))
         assert purge(corpus, "--doc", doc_id) == 0
         held = [version for version in versions(there, "") if not version.is_latest or version.is_marker]

@@ -70,7 +70,9 @@ def test_a_token_format_holds_the_tokens_of_each_kept_document_and_no_other(
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
-def test_litdata_and_mds_hold_the_tokens_document_by_document(corpus: Corpus, tmp_path: Path, dtype: str) -> None:
+def test_litdata_and_mds_hold_the_tokens_document_by_document(
+    corpus: Corpus, tmp_path: Path, dtype: str
+) -> None:
     wanted = corpus.tokens()
     corpus.export(tmp_path / "litdata", "litdata", dtype=dtype)
     assert sorted(readers.read_litdata(tmp_path / "litdata")) == sorted(wanted.values())
@@ -83,7 +85,9 @@ def test_tokens_take_two_bytes_where_the_vocabulary_fits(corpus: Corpus, tmp_pat
     assert sum(path.stat().st_size for path in (tmp_path / "olmo").rglob("*.npy")) == 2 * done.row.num_tokens
 
 
-def test_a_whole_shard_is_another_name_of_the_same_file_unless_a_copy_is_wanted(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_whole_shard_is_another_name_of_the_same_file_unless_a_copy_is_wanted(
+    corpus: Corpus, tmp_path: Path
+) -> None:
     corpus.export(tmp_path / "linked", "megatron", dtype="uint32")
     corpus.export(tmp_path / "copied", "megatron", dtype="uint32", links=False)
     for shard in read_index(str(corpus.out)).shards:
@@ -93,7 +97,9 @@ def test_a_whole_shard_is_another_name_of_the_same_file_unless_a_copy_is_wanted(
         assert (tmp_path / "copied" / name).read_bytes() == own.read_bytes()
 
 
-def test_nanochat_finds_a_column_of_texts_and_a_last_file_to_validate_with(corpus: Corpus, tmp_path: Path) -> None:
+def test_nanochat_finds_a_column_of_texts_and_a_last_file_to_validate_with(
+    corpus: Corpus, tmp_path: Path
+) -> None:
     corpus.export(tmp_path / "nanochat", "nanochat")
     training, validation = readers.read_nanochat(tmp_path / "nanochat")
     assert sorted(training + validation) == sorted(corpus.texts().values())
@@ -102,7 +108,11 @@ def test_nanochat_finds_a_column_of_texts_and_a_last_file_to_validate_with(corpu
 
 def test_warc_holds_the_records_that_the_texts_came_from_as_they_were(corpus: Corpus, tmp_path: Path) -> None:
     corpus.export(tmp_path / "warc", "warc", sources=("web",))
-    crawled = {key: data for path in corpus.crawl.glob("*.warc.gz") for key, data in readers.warc_records(path).items()}
+    crawled = {
+        key: data
+        for path in corpus.crawl.glob("*.warc.gz")
+        for key, data in readers.warc_records(path).items()
+    }
     kept = {
         row["record_id"]
         for row in read_table(Folder(str(corpus.out)), "documents").to_pylist()
@@ -112,7 +122,9 @@ def test_warc_holds_the_records_that_the_texts_came_from_as_they_were(corpus: Co
     assert exported == {key: data for key, data in crawled.items() if key in kept} != {}
 
 
-def test_warcio_and_fastwarc_read_what_is_exported_and_their_digests_hold(corpus: Corpus, tmp_path: Path) -> None:
+def test_warcio_and_fastwarc_read_what_is_exported_and_their_digests_hold(
+    corpus: Corpus, tmp_path: Path
+) -> None:
     corpus.export(tmp_path / "warc", "warc", sources=("web",))
     for path in (tmp_path / "warc").rglob("*.warc.gz"):
         with path.open("rb") as stream:
@@ -182,7 +194,14 @@ def test_rows_say_where_each_text_was_found(corpus: Corpus, tmp_path: Path) -> N
     known = {row["doc_id"].hex(): row for row in read_table(Folder(str(corpus.out)), "documents").to_pylist()}
     for doc_id, row in rows.items():
         record = known[doc_id]
-        assert (row["dump"], row["url"], row["file_path"], row["offset"], row["record_id"], row["language"]) == (
+        assert (
+            row["dump"],
+            row["url"],
+            row["file_path"],
+            row["offset"],
+            row["record_id"],
+            row["language"],
+        ) == (
             record["source"],
             record["url"],
             record["warc_file"],
@@ -191,7 +210,9 @@ def test_rows_say_where_each_text_was_found(corpus: Corpus, tmp_path: Path) -> N
             record["language"],
         )
     assert None not in {row["record_id"] for row in rows.values()}
-    configs = readers.read_hf(tmp_path / "hf", "web")["train"] + readers.read_hf(tmp_path / "hf", "posts")["train"]
+    configs = (
+        readers.read_hf(tmp_path / "hf", "web")["train"] + readers.read_hf(tmp_path / "hf", "posts")["train"]
+    )
     assert {row["id"] for row in configs} == rows.keys()
 
 
@@ -206,7 +227,9 @@ def test_splits_share_the_documents_out_and_alike_in_every_format(corpus: Corpus
     assert 0.6 < len(found["train"]) / len(corpus.texts()) < 0.95
     for name in ("train", "test"):
         prefixes = (tmp_path / "megatron").rglob(f"{name}-*.documents.parquet")
-        of_tokens = {doc_id for path in prefixes for doc_id in pa.parquet.read_table(path)["doc_id"].to_pylist()}
+        of_tokens = {
+            doc_id for path in prefixes for doc_id in pa.parquet.read_table(path)["doc_id"].to_pylist()
+        }
         assert of_tokens == found[name]
         assert {sample["id"] for sample in readers.read_mds(tmp_path / "mds" / name)} == found[name]
     assert dict(readers.read_megatron(tmp_path / "megatron")) == corpus.tokens()
@@ -215,7 +238,12 @@ def test_splits_share_the_documents_out_and_alike_in_every_format(corpus: Corpus
 def test_a_source_named_default_hides_no_other_and_splits_may_be_words_of_yaml() -> None:
     files = [
         ExportedFile(
-            file=f"data/{source}/{split}-00000.parquet", hash="", bytes=1, split=split, num_documents=1, num_tokens=0
+            file=f"data/{source}/{split}-00000.parquet",
+            hash="",
+            bytes=1,
+            split=split,
+            num_documents=1,
+            num_tokens=0,
         )
         for source in ("default", "web")
         for split in ("on", "null")
@@ -254,9 +282,13 @@ def test_samples_come_out_of_a_chunk_as_they_went_in(samples: list[bytes], betwe
 
 
 @given(lengths=st.lists(st.integers(1, 1 << 20), max_size=9), token_bytes=st.sampled_from([2, 4]))
-def test_a_megatron_index_says_how_long_each_document_is_and_where(lengths: list[int], token_bytes: int) -> None:
+def test_a_megatron_index_says_how_long_each_document_is_and_where(
+    lengths: list[int], token_bytes: int
+) -> None:
     shard = Shard(
-        **dict.fromkeys(("source", "file", "hash", "blocks_file", "blocks_hash", "index_file", "index_hash"), "x"),
+        **dict.fromkeys(
+            ("source", "file", "hash", "blocks_file", "blocks_hash", "index_file", "index_hash"), "x"
+        ),
         shard=0,
         num_tokens=sum(lengths),
         num_documents=len(lengths),
@@ -271,7 +303,9 @@ def test_a_megatron_index_says_how_long_each_document_is_and_where(lengths: list
 
 
 @given(doc_id=st.binary(min_size=16, max_size=16), share=st.floats(0.01, 0.99))
-def test_a_document_that_is_in_the_first_split_stays_there_when_that_one_grows(doc_id: bytes, share: float) -> None:
+def test_a_document_that_is_in_the_first_split_stays_there_when_that_one_grows(
+    doc_id: bytes, share: float
+) -> None:
     def split_at(first: float) -> str:
         return ExportRequest(format="jsonl", split=(("a", first), ("b", 1 - first))).split_of(doc_id)
 

@@ -100,7 +100,9 @@ def test_inputs_there_are_listed_and_opened_by_glob(place: str, corpus: Corpus) 
 
 
 def load_source(corpus: Corpus, pattern: str):  # type: ignore[no-untyped-def]
-    path = write_recipe(corpus.out.parent / "there.toml", recipe(str(corpus.out.parent / "new"), {"web": (pattern,)}))
+    path = write_recipe(
+        corpus.out.parent / "there.toml", recipe(str(corpus.out.parent / "new"), {"web": (pattern,)})
+    )
     return load(str(path)).source[0]
 
 
@@ -110,7 +112,9 @@ def test_an_export_there_has_the_bytes_of_one_on_disk_and_a_purge_cleans_it(
     there = far(corpus, tmp_path, place)
     corpus.export(tmp_path / "near", "jsonl")
     near = everywhere(tmp_path / "near")
-    assert near.pop(MANIFEST) and near == {name: there.read(name) for name in there.names() if name != MANIFEST}
+    assert near.pop(MANIFEST) and near == {
+        name: there.read(name) for name in there.names() if name != MANIFEST
+    }
     doc_id, _ = next(readers.read_jsonl(tmp_path / "near" / "web"))
     assert purge(corpus, "--doc", doc_id) == 0
     cleaned = everywhere(tmp_path / "near")
@@ -127,7 +131,9 @@ def test_the_same_call_finds_the_export_done(place: str, corpus: Corpus, tmp_pat
     assert again.was_done
 
 
-def test_while_an_export_there_is_written_the_output_is_held(place: str, corpus: Corpus, tmp_path: Path) -> None:
+def test_while_an_export_there_is_written_the_output_is_held(
+    place: str, corpus: Corpus, tmp_path: Path
+) -> None:
     def write_all(job, pieces):  # type: ignore[no-untyped-def]
         with pytest.raises(HeldError), hold(Folder(str(corpus.out)), "another"):
             pass
@@ -138,7 +144,9 @@ def test_while_an_export_there_is_written_the_output_is_held(place: str, corpus:
         pass
 
 
-def test_a_folder_there_that_another_export_claimed_is_refused(place: str, corpus: Corpus, tmp_path: Path) -> None:
+def test_a_folder_there_that_another_export_claimed_is_refused(
+    place: str, corpus: Corpus, tmp_path: Path
+) -> None:
     far(corpus, tmp_path, place)
     with pytest.raises(RecipeError, match="holds another export"):
         export(replace(corpus.asked(tmp_path / "far", "parquet"), to=Folder(f"{place}/far")), in_process)
@@ -164,7 +172,11 @@ def test_a_purge_names_an_export_whose_bucket_keeps_what_is_deleted(
 
 @pytest.mark.parametrize(("scheme", "package"), [("gs", "gcsfs"), ("az", "adlfs")])
 def test_an_extra_that_is_missing_is_named_with_what_installs_it(
-    scheme: str, package: str, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    scheme: str,
+    package: str,
+    corpus: Corpus,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)

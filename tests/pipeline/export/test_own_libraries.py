@@ -1,9 +1,8 @@
 """What is exported, read by the libraries that it is for, where they are installed.
 
-Of these `datasets` is among the packages for development; megatron-core, mosaicml-streaming and litdata, which bring
-gigabytes, are not, and readers written from the specifications stand for them everywhere
-(`tests/support/outputs/export_readers.py`).
-"""
+Of these `datasets` is among the packages for development; megatron-core, mosaicml-streaming and litdata,
+which bring gigabytes, are not, and readers written from the specifications stand for them everywhere
+(`tests/support/outputs/export_readers.py`)."""
 
 from __future__ import annotations
 
@@ -46,13 +45,21 @@ def test_datasets_loads_a_hugging_face_folder(corpus: Corpus, tmp_path: Path, sp
 @pytest.mark.parametrize(
     ("name", "files", "kind"), [("jsonl", "*.jsonl.zst", "json"), ("parquet", "*.parquet", "parquet")]
 )
-def test_datasets_loads_files_of_texts(corpus: Corpus, tmp_path: Path, name: str, files: str, kind: str) -> None:
+def test_datasets_loads_files_of_texts(
+    corpus: Corpus, tmp_path: Path, name: str, files: str, kind: str
+) -> None:
     datasets = library("datasets")
     corpus.export(tmp_path / name, name)
     found = {}
-    for source in ("web", "posts"):  # a column that is null in one source has no type there, and JSON has no schema
+    for source in (
+        "web",
+        "posts",
+    ):  # a column that is null in one source has no type there, and JSON has no schema
         loaded = datasets.load_dataset(
-            kind, data_files=f"{tmp_path}/{name}/{source}/{files}", split="train", cache_dir=str(tmp_path / "cache")
+            kind,
+            data_files=f"{tmp_path}/{name}/{source}/{files}",
+            split="train",
+            cache_dir=str(tmp_path / "cache"),
         )
         found |= dict(zip(loaded["id"], loaded["text"], strict=True))
     assert found == corpus.texts()
@@ -62,14 +69,18 @@ def test_streaming_reads_mds(corpus: Corpus, tmp_path: Path) -> None:
     streaming = library("streaming")
     corpus.export(tmp_path / "mds", "mds")
     dataset = streaming.LocalDataset(str(tmp_path / "mds"))
-    assert {dataset[number]["id"]: dataset[number]["text"] for number in range(len(dataset))} == corpus.texts()
+    assert {
+        dataset[number]["id"]: dataset[number]["text"] for number in range(len(dataset))
+    } == corpus.texts()
 
 
 def test_litdata_reads_blocks_of_tokens(corpus: Corpus, tmp_path: Path) -> None:
     litdata = library("litdata")
     corpus.export(tmp_path / "litdata", "litdata")
     loader = litdata.TokensLoader(block_size=16)
-    blocks = [block.tolist() for block in litdata.StreamingDataset(str(tmp_path / "litdata"), item_loader=loader)]
+    blocks = [
+        block.tolist() for block in litdata.StreamingDataset(str(tmp_path / "litdata"), item_loader=loader)
+    ]
     told = {tuple(tokens[at : at + 16]) for tokens in joined(corpus) for at in range(len(tokens) - 15)}
     assert len(blocks) > 100
     assert {tuple(block) for block in blocks} <= told

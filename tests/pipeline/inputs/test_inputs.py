@@ -64,7 +64,9 @@ def test_a_glob_names_files_below_its_fixed_part_sorted_with_their_sizes(crawl: 
 
 
 def test_globs_reach_down_whole_trees(crawl: Path) -> None:
-    assert names(crawl.parent / "**" / "*.warc.gz") == [f"crawl/{n}.warc.gz" for n in ("a/1", "a/2", "b/1", "b/2")]
+    assert names(crawl.parent / "**" / "*.warc.gz") == [
+        f"crawl/{n}.warc.gz" for n in ("a/1", "a/2", "b/1", "b/2")
+    ]
 
 
 def test_a_link_to_a_file_is_that_file(crawl: Path) -> None:
@@ -76,7 +78,8 @@ def test_a_link_to_a_file_is_that_file(crawl: Path) -> None:
 
 
 def test_what_lies_below_a_link_to_a_folder_is_listed_as_a_shell_lists_it(crawl: Path) -> None:
-    """A disk is often bound in so. A file that is reached with and without the link counts once, without it."""
+    """A disk is often bound in so. A file that is reached with and without the link counts once, without
+    it."""
     more = crawl.parent / "other disk" / "c"
     (more / "deep").mkdir(parents=True)
     (more / "1.warc.gz").write_bytes(b"12345")
@@ -100,11 +103,15 @@ def test_a_link_to_nothing_is_an_error_that_names_it(crawl: Path) -> None:
     (crawl / "b" / ".tmp-3.warc.gz").symlink_to("gone")
     assert len(names(crawl / "*" / "*.warc.gz")) == 4
     (crawl / "b" / "3.warc.gz").symlink_to("../objects/3")
-    with pytest.raises(RecipeError, match=r"crawl/b/3\.warc\.gz is a link to \.\./objects/3, which is not there"):
+    with pytest.raises(
+        RecipeError, match=r"crawl/b/3\.warc\.gz is a link to \.\./objects/3, which is not there"
+    ):
         names(crawl / "*" / "*.warc.gz")
 
 
-def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed_is_an_error_that_names_it(
+    crawl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What it holds might be inputs; a folder without them is not looked into."""
     listed = os.scandir
 
@@ -167,7 +174,9 @@ def test_the_order_of_inputs_does_not_matter(crawl: Path) -> None:
     assert list_inputs(source(*globs)) == list_inputs(source(*reversed(globs)))
 
 
-def test_a_file_listed_twice_counts_once_with_a_warning(crawl: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_listed_twice_counts_once_with_a_warning(
+    crawl: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         assert len(names(crawl / "*" / "*.gz", crawl / "a" / ".." / "a" / "1.warc.gz")) == 4
     assert "1.warc.gz is listed twice; it counts once" in caplog.text
@@ -193,7 +202,10 @@ def test_what_is_not_there_is_an_error_that_names_it(crawl: Path, entry: str, sa
 
 
 def test_a_limit_takes_the_first_by_name(crawl: Path) -> None:
-    assert names(crawl / "b" / "2.warc.gz", crawl / "*" / "1.warc.gz", limit=2) == ["2.warc.gz", "a/1.warc.gz"]
+    assert names(crawl / "b" / "2.warc.gz", crawl / "*" / "1.warc.gz", limit=2) == [
+        "2.warc.gz",
+        "a/1.warc.gz",
+    ]
 
 
 def write_list(path: Path, *lines: str) -> Path:
@@ -217,7 +229,9 @@ def test_a_file_that_a_list_names_in_two_spellings_counts_once(crawl: Path) -> N
     assert names(write_list(crawl / "warc.paths.gz", *lines)) == ["b/1.warc.gz", "b/2.warc.gz"]
 
 
-def test_paths_of_a_copied_common_crawl_list_lie_on_its_server(crawl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_of_a_copied_common_crawl_list_lie_on_its_server(
+    crawl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pipeline.inputs.http_file.http_size", lambda url, shown: len(url))
     entry = "crawl-data/CC-MAIN-2026-01/segments/1/warc/x.warc.gz"
     (found,) = list_inputs(source(write_list(crawl / "warc.paths.gz", entry)))
@@ -248,8 +262,8 @@ def test_a_damaged_or_empty_list_is_refused(crawl: Path) -> None:
 
 @dataclass
 class Web:
-    """Files by path, and what happens to requests, in order: "503", "drop" (after a third), "nothing", "change",
-    "no size", "cut" (after a third, and no size), "piece" (a third, as the answer's range says)."""
+    """Files by path, and what happens to requests, in order: "503", "drop" (after a third), "nothing",
+    "change", "no size", "cut" (after a third, and no size), "piece" (a third, as the answer's range says)."""
 
     files: dict[str, bytes]
     mishaps: list[str] = field(default_factory=list)
@@ -387,7 +401,10 @@ def test_a_server_that_stays_busy_is_an_error_that_says_so(web: Web) -> None:
 
 def test_a_connection_that_gives_nothing_more_is_an_error_in_the_end(web: Web) -> None:
     web.mishaps = ["drop"] + ["nothing"] * 5
-    with open_input(at(web), FAST) as stream, pytest.raises(OSError, match="reading broke off at byte 170666"):
+    with (
+        open_input(at(web), FAST) as stream,
+        pytest.raises(OSError, match="reading broke off at byte 170666"),
+    ):
         stream.read()
 
 

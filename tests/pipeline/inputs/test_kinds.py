@@ -40,7 +40,9 @@ def recipe(folder: Path, *names: str, **limits: int) -> PipelineRecipe:
         ("a.jsonl.br", b"\x1b\x03", "by its name it is compressed with Brotli"),
     ],
 )
-def test_a_plan_names_a_file_that_is_not_read_and_what_to_do(tmp_path: Path, name: str, data: bytes, says: str) -> None:
+def test_a_plan_names_a_file_that_is_not_read_and_what_to_do(
+    tmp_path: Path, name: str, data: bytes, says: str
+) -> None:
     (tmp_path / name).write_bytes(data)
     (tmp_path / "b.jsonl").write_bytes(ROW)
     with pytest.raises(RecipeError, match=rf"source.inputs of 'posts': .*{name} cannot be read: .*{says}"):
@@ -81,7 +83,13 @@ def test_of_remote_files_the_first_of_each_ending_is_looked_at() -> None:
 
     with serving(Pages) as url:
         inputs = [
-            Input(source="s", index=0, name=name, url=f"{url}/{name}", size=4 if name.endswith("zip") else len(ROW))
+            Input(
+                source="s",
+                index=0,
+                name=name,
+                url=f"{url}/{name}",
+                size=4 if name.endswith("zip") else len(ROW),
+            )
             for name in ("a.jsonl", "b.jsonl", "c.zip")
         ]
         with pytest.raises(RecipeError, match=r"c.zip cannot be read: it is a ZIP archive"):
@@ -105,10 +113,20 @@ def parquet(*columns: str) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data", "fields", "says"),
     [
-        ("a.jsonl", b'{"body": "a"}\n' * 2, {}, "there is no field 'text', only body: name the right one as source.te"),
+        (
+            "a.jsonl",
+            b'{"body": "a"}\n' * 2,
+            {},
+            "there is no field 'text', only body: name the right one as source.te",
+        ),
         ("a.jsonl.gz", gzip.compress(b'{"body": "a"}\n'), {}, "there is no field 'text', only body"),
         ("a.jsonl", b'{"text": "a"}\n', {"text_field": "body"}, "there is no field 'body', only text"),
-        ("a.parquet", parquet("body", "id"), {}, "there is no column 'text', only body, id: name the right one as"),
+        (
+            "a.parquet",
+            parquet("body", "id"),
+            {},
+            "there is no column 'text', only body, id: name the right one as",
+        ),
         (
             "a.parquet",
             parquet("text"),

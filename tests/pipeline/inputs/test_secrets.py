@@ -70,7 +70,9 @@ class VaultHandler(Handler):
             known = base64.b64decode(told) == f"{USER}:{PASSWORD}".encode()
         if vault.busy:
             status = 503
-        elif not known or (parts.path in vault.closed and self.headers.get("Range") != "bytes=0-0" and self.sends_body):
+        elif not known or (
+            parts.path in vault.closed and self.headers.get("Range") != "bytes=0-0" and self.sends_body
+        ):
             status = 403
         elif data is None:
             status = 404
@@ -102,7 +104,9 @@ def vault() -> Iterator[Vault]:
 
 
 def plain_recipe(vault: Vault, out: Path, *inputs: str) -> dict[str, Any]:
-    lists = {"block_words": [f"http://{USER}:{PASSWORD}@{vault.host}/plain/words.txt?token={vault.signature}"]}
+    lists = {
+        "block_words": [f"http://{USER}:{PASSWORD}@{vault.host}/plain/words.txt?token={vault.signature}"]
+    }
     vault.files["/plain/words.txt"] = b"unspeakable\n"
     return recipe(str(out), {"told": inputs}, url=lists, quality={"rules": ["gopher_quality"]})
 
@@ -135,7 +139,9 @@ def test_a_run_uses_credentials_and_leaves_them_nowhere_and_goes_on_with_the_nex
     told = capfd.readouterr()
     assert "/signed/c.jsonl.gz?part=1: the server answers 403" in told.err
     assert "credentials of" in told.err and "recorded nowhere" in told.err
-    assert_untold(vault, told.err.encode(), told.out.encode(), caplog.text.encode(), *everything(of_folder(out)))
+    assert_untold(
+        vault, told.err.encode(), told.out.encode(), caplog.text.encode(), *everything(of_folder(out))
+    )
     # The next day the same files are signed anew: it is the same run.
     vault.closed, vault.signature = set(), "sig-of-tuesday-1a2b3c"
     path = write_recipe(tmp_path / "recipe.toml", plain_recipe(vault, tmp_path / "out", *inputs_of(vault)))
@@ -145,7 +151,9 @@ def test_a_run_uses_credentials_and_leaves_them_nowhere_and_goes_on_with_the_nex
     assert main(["run", str(path)]) == 0
     told = capfd.readouterr()
     assert "nothing to do" in told.err
-    assert_untold(vault, told.err.encode(), told.out.encode(), caplog.text.encode(), *everything(of_folder(out)))
+    assert_untold(
+        vault, told.err.encode(), told.out.encode(), caplog.text.encode(), *everything(of_folder(out))
+    )
     assert sorted(row[0] for row in query(out, "SELECT file FROM inputs").rows) == [
         f"{vault.url}/plain/a.jsonl.gz",
         f"{vault.url}/signed/b.jsonl.gz?part=1",
@@ -190,7 +198,9 @@ def test_credentials_come_from_the_environment_and_the_recipe_keeps_no_name_of_t
     assert_untold(vault, str(caught.value).encode())
 
 
-def test_a_list_of_presigned_urls_is_read_and_named_without_their_signatures(vault: Vault, tmp_path: Path) -> None:
+def test_a_list_of_presigned_urls_is_read_and_named_without_their_signatures(
+    vault: Vault, tmp_path: Path
+) -> None:
     from pipeline.inputs.files import list_inputs, open_input
     from pipeline.recipe import SourceTable
 
@@ -206,7 +216,9 @@ def test_a_list_of_presigned_urls_is_read_and_named_without_their_signatures(vau
 
 
 @pytest.mark.parametrize("fault", ["busy", "wrong", "missing", "away", "malformed"])
-def test_no_error_of_a_web_server_tells_credentials(vault: Vault, fault: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_error_of_a_web_server_tells_credentials(
+    vault: Vault, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     url = f"http://{USER}:{PASSWORD}@{vault.host}/plain/a.jsonl.gz?{vault.query()}&other=${{not-a-name}}"
     if fault == "busy":
@@ -237,7 +249,8 @@ def test_keys_in_an_s3_url_are_refused_by_name_of_the_variables(
 
 
 @pytest.mark.parametrize(
-    "override", ["run.seed=https://u:s3cr3t-key@h.example/" + "a" * 100, "run.sed=https://h.example/?token=s3cr3t-key"]
+    "override",
+    ["run.seed=https://u:s3cr3t-key@h.example/" + "a" * 100, "run.sed=https://h.example/?token=s3cr3t-key"],
 )
 def test_a_wrong_value_is_shown_without_credentials(
     tmp_path: Path, override: str, capsys: pytest.CaptureFixture[str]

@@ -38,7 +38,12 @@ def test_the_wanted_threshold_has_most_recall_and_the_sure_one_its_interval() ->
     assert evaluation(scored((0.9, False), (0.1, True)), "toxic", 0.9).wanted is None
     many = scored(*[(0.9, True)] * 400, *[(0.1, False)] * 400)
     sure = evaluation(many, "toxic", 0.98).sure
-    assert sure is not None and sure.num_right == 400 and sure.precision is not None and sure.precision.low > 0.98
+    assert (
+        sure is not None
+        and sure.num_right == 400
+        and sure.precision is not None
+        and sure.precision.low > 0.98
+    )
 
 
 def test_wilsons_interval_has_the_published_values() -> None:
@@ -84,7 +89,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     lines = [f"__label__{label} {text(label)}" for label in list(words) * 60]
     (folder / "train.txt").write_text("\n".join(lines) + "\n")
-    train_supervised(str(folder / "train.txt"), epoch=20, dim=4, thread=1, verbose=0).save_model(str(folder / "m.bin"))
+    train_supervised(str(folder / "train.txt"), epoch=20, dim=4, thread=1, verbose=0).save_model(
+        str(folder / "m.bin")
+    )
     rows = [
         {"text": text(label), "label": label, "is_toxic": label == "toxic", "language": language}
         for label in words
@@ -96,7 +103,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def evaluate(model: Path, *more: str, file: str = "labelled.jsonl") -> int:
-    call = ["classifier", "evaluate", str(model / "m.bin"), "--against", str(model / file), "--label", "toxic"]
+    call = [
+        "classifier",
+        "evaluate",
+        str(model / "m.bin"),
+        "--against",
+        str(model / file),
+        "--label",
+        "toxic",
+    ]
     return main([*call, *more])
 
 
@@ -135,7 +150,14 @@ def test_a_file_that_is_none_is_told_with_its_line(
 
 
 def test_wrong_calls_name_what_is_wrong(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call = ["classifier", "evaluate", str(model / "m.bin"), "--against", str(model / "labelled.jsonl"), "--label"]
+    call = [
+        "classifier",
+        "evaluate",
+        str(model / "m.bin"),
+        "--against",
+        str(model / "labelled.jsonl"),
+        "--label",
+    ]
     assert main([*call, "nothing"]) == 2
     assert "no text with the label 'nothing'" in capsys.readouterr().err
     assert main([*call, "toxic", "--truth", "text"]) == 2

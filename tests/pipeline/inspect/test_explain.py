@@ -19,14 +19,19 @@ from stages.quality.options import QualityTable
 from stages.steps.catalogue import StepTables
 
 SENTENCES = (
-    "The committee met again in the spring to discuss the results of the survey that it had sent out to the town. ",
-    "Most of the people who answered said that they would like to have a new library with more rooms for children. ",
-    "Others have asked for a better bus to the station, and for the old bridge to be opened again before winter. ",
-    "The mayor, at mayor@town.example, promised that he would read every letter and that none would be lost. ",
+    "The committee met again in the spring to discuss the results of the survey that it had sent out to the"
+    " town. ",
+    "Most of the people who answered said that they would like to have a new library with more rooms for"
+    " children. ",
+    "Others have asked for a better bus to the station, and for the old bridge to be opened again before"
+    " winter. ",
+    "The mayor, at mayor@town.example, promised that he would read every letter and that none would be lost."
+    " ",
 )
 GERMAN = "Das ist ein deutscher Satz über das Wetter im Herbst. "
 NORWEGIAN = (
-    "Utvalget skal møtes igjen til våren for å drøfte resultatene av undersøkelsen sammen med innbyggerne i byen. "
+    "Utvalget skal møtes igjen til våren for å drøfte resultatene av undersøkelsen"
+    " sammen med innbyggerne i byen. "
 )
 JAPANESE = "委員会は春に再び集まり、町の人々と調査の結果について話し合う予定である。"
 
@@ -37,7 +42,9 @@ def chain():
 
 
 def page(*paragraphs: str, url: str = "https://example.com/page") -> Document:
-    html = f"<html><body><article>{''.join(f'<p>{p}</p>' for p in paragraphs)}</article></body></html>".encode()
+    html = (
+        f"<html><body><article>{''.join(f'<p>{p}</p>' for p in paragraphs)}</article></body></html>".encode()
+    )
     return Document(
         doc_id=content_hash(html),
         source="web",
@@ -61,7 +68,10 @@ def test_a_kept_page_s_story_has_every_step_with_what_it_measured(chain):
     assert story.deciding is None
     assert [step.stage for step in story.steps] == list(chain.stages)
     by_stage = {step.stage: step for step in story.steps}
-    assert {finding.rule for finding in by_stage["language"].findings} == {"language.not_kept", "language.low_score"}
+    assert {finding.rule for finding in by_stage["language"].findings} == {
+        "language.not_kept",
+        "language.low_score",
+    }
     assert len(by_stage["quality"].findings) > 15
     assert by_stage["pii"].verdict == "changed"
     assert [(edit.kind, edit.count) for edit in by_stage["pii"].edits] == [("email", 1)]
@@ -104,7 +114,9 @@ def test_the_story_names_whose_table_judged(
 
 def test_a_label_of_another_spelling_is_told_with_its_table() -> None:
     tables = StepTables(max_document_bytes=10**7, quality=QualityTable(rules=("gopher_repetition",)))
-    story = explain(page(NORWEGIAN * 4), build_chain(("parse", "language", "quality"), with_whole_ledger(tables)))
+    story = explain(
+        page(NORWEGIAN * 4), build_chain(("parse", "language", "quality"), with_whole_ledger(tables))
+    )
     assert "judged by the table of nb, for language no" in shown(story)
 
 
@@ -113,7 +125,9 @@ def fail(document: Document) -> Document:
 
 
 def test_a_step_that_raises_shows_its_line_and_what_it_said():
-    story = explain(page(*SENTENCES), build_chain(("parse", f"{__name__}:fail"), StepTables(max_document_bytes=10**7)))
+    story = explain(
+        page(*SENTENCES), build_chain(("parse", f"{__name__}:fail"), StepTables(max_document_bytes=10**7))
+    )
     assert story.deciding is not None
     assert story.deciding.rule == f"{__name__}:fail.error"
     line = fail.__code__.co_firstlineno + 1
@@ -177,7 +191,10 @@ def test_the_terminal_shows_verdict_rules_values_and_the_text(chain):
 
 def test_markup_and_control_codes_of_a_page_are_shown_and_not_obeyed(chain):
     told = shown(
-        explain(page("[red]not a colour[/red] \u202eesrever \u200b" * 9, url="https://x.example/\x1b[31m[/]"), chain)
+        explain(
+            page("[red]not a colour[/red] \u202eesrever \u200b" * 9, url="https://x.example/\x1b[31m[/]"),
+            chain,
+        )
     )
     assert "[red]not a colour[/red]" in told
     assert "\x1b" not in told and "\u202e" not in told

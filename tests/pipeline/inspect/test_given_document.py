@@ -1,4 +1,5 @@
-"""The document that `explain` is given: pages, plain texts, lines and rows, and files that are not what a call says."""
+"""The document that `explain` is given: pages, plain texts, lines and rows, and files that are not what a
+call says."""
 
 from __future__ import annotations
 
@@ -67,7 +68,9 @@ def test_a_line_and_a_row_are_the_documents_of_a_run(answer: Answer, tmp_path: P
     assert (told["url"], told["text"][:1]) == ("https://example.org/2", "2")
 
 
-def test_an_offset_within_a_document_is_answered_with_the_nearest_ones(answer: Answer, tmp_path: Path) -> None:
+def test_an_offset_within_a_document_is_answered_with_the_nearest_ones(
+    answer: Answer, tmp_path: Path
+) -> None:
     lines = [json.dumps({"body": f"{n} {TEXT}"}) + "\n" for n in range(3)]
     (tmp_path / "rows.jsonl").write_text("".join(lines))
     first, second = len(lines[0].encode()), len("".join(lines[:2]).encode())
@@ -145,7 +148,12 @@ def test_pages_as_the_web_has_them_are_pages(data: bytes) -> None:
     ("name", "data", "words", "said"),
     [
         ("a.html", PAGE, ["--file", "a.html", "--offset", "0"], "a page is read as a whole"),
-        ("a.jsonl", b'{"text": "a"}\n', ["--file", "a.jsonl", "--row", "0"], "--row goes with a Parquet file"),
+        (
+            "a.jsonl",
+            b'{"text": "a"}\n',
+            ["--file", "a.jsonl", "--row", "0"],
+            "--row goes with a Parquet file",
+        ),
         ("b.jsonl", b"no object\n", ["--file", "b.jsonl", "--offset", "0"], "expected JSON lines"),
         ("a.txt", b"a\x00b", ["--text", "a.txt"], "it is no text"),
         ("c", b"x", ["--text", "gone.txt"], "there is no file"),

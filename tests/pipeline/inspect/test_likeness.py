@@ -44,7 +44,8 @@ def recipe(tmp_path: Path) -> str:
     publish_index(out, make_index(tokenizer, [], **parts))
     path = tmp_path / "recipe.toml"
     path.write_text(
-        f'[run]\nname = "r"\n[train]\ndata = [{{out = "{out.url}", prefix = "x-"}}]\noutput = "{tmp_path}/run"\n'
+        f'[run]\nname = "r"\n[train]\ndata = [{{out = "{out.url}", prefix = "x-"}}]\noutput ='
+        f' "{tmp_path}/run"\n'
         'model = "debug"\nseq_len = 8\nglobal_batch = 2\nsteps = 1\n'
     )
     return str(path)

@@ -77,7 +77,9 @@ def of_one_name(tmp_path_factory: pytest.TempPathFactory) -> SmallOut:
 
 def as_parquet(names: list[str]) -> bytes:
     file = io.BytesIO()
-    pq.write_table(pa.table({"note": ["x"] * len(names), "doc_id": [bytes.fromhex(name) for name in names]}), file)
+    pq.write_table(
+        pa.table({"note": ["x"] * len(names), "doc_id": [bytes.fromhex(name) for name in names]}), file
+    )
     return file.getvalue()
 
 
@@ -106,7 +108,8 @@ def test_a_list_of_ids_names_those_that_are_there(
 def test_a_list_of_urls_names_the_documents_of_each_in_any_spelling(made: SmallOut, tmp_path: Path) -> None:
     url, doc_id = query(
         made.folder,
-        "SELECT url, doc_id FROM documents WHERE status = 'kept' AND url IS NOT NULL AND cluster_id IS NULL LIMIT 1",
+        "SELECT url, doc_id FROM documents WHERE status = 'kept' AND url IS NOT NULL AND cluster_id IS NULL"
+        " LIMIT 1",
     ).rows[0]
     listed = [str(url).replace("https://", "HTTPS://"), "https://nowhere.example/"]
     (tmp_path / "urls.csv").write_bytes(as_csv(listed, "url"))
@@ -159,14 +162,18 @@ def test_what_names_nothing_is_an_error_that_helps(made: SmallOut) -> None:
         targets_of_file(made.folder, "nowhere.warc.gz")
 
 
-def test_a_path_takes_that_input_and_not_the_file_of_the_same_name_of_another_source(of_one_name: SmallOut) -> None:
+def test_a_path_takes_that_input_and_not_the_file_of_the_same_name_of_another_source(
+    of_one_name: SmallOut,
+) -> None:
     for source in ("books", "web"):
         found = targets_of_file(of_one_name.folder, f"/data/{source}/../{source}/{SHARED}").match
         assert list(found.values) == ids_where(of_one_name, f"source = '{source}' AND warc_file = '{SHARED}'")
         assert found.named_by == f"--warc /data/{source}/{SHARED}"
 
 
-def test_a_path_that_was_no_input_takes_nothing_and_names_the_inputs_of_that_name(of_one_name: SmallOut) -> None:
+def test_a_path_that_was_no_input_takes_nothing_and_names_the_inputs_of_that_name(
+    of_one_name: SmallOut,
+) -> None:
     with pytest.raises(RecipeError, match=f"such as /data/books/{SHARED}, /data/web/{SHARED}$"):
         targets_of_file(of_one_name.folder, f"/elsewhere/{SHARED}")
 
@@ -174,7 +181,9 @@ def test_a_path_that_was_no_input_takes_nothing_and_names_the_inputs_of_that_nam
 def test_a_name_that_inputs_of_two_sources_share_is_refused_with_their_paths(of_one_name: SmallOut) -> None:
     with pytest.raises(RecipeError, match="2 input files") as refused:
         targets_of_file(of_one_name.folder, SHARED)
-    assert f"give its path: /data/books/{SHARED} (source books); /data/web/{SHARED} (source web)" in str(refused.value)
+    assert f"give its path: /data/books/{SHARED} (source books); /data/web/{SHARED} (source web)" in str(
+        refused.value
+    )
     other = "web-00001.warc.gz"
     assert list(targets_of_file(of_one_name.folder, other).match.values) == ids_where(
         of_one_name, f"warc_file = '{other}'"
@@ -187,13 +196,16 @@ def test_a_file_that_two_sources_read_goes_from_both(tmp_path: Path) -> None:
         if column is None:
             return rows
         file = SHARED if table == "documents" else f"/data/{SHARED}"
-        named = pc.if_else(pc.is_in(rows[column], pa.array([SHARED, "books-00000.warc.gz"])), file, rows[column])
+        named = pc.if_else(
+            pc.is_in(rows[column], pa.array([SHARED, "books-00000.warc.gz"])), file, rows[column]
+        )
         return rows.set_column(rows.schema.get_field_index(column), rows.schema.field(column), named)
 
     made = make_small_out(str(tmp_path / "out"), tamper=tamper)
     of_file = ids_where(made, f"warc_file = '{SHARED}'")
     assert {
-        row[0] for row in query(made.folder, f"SELECT source FROM documents WHERE warc_file = '{SHARED}'").rows
+        row[0]
+        for row in query(made.folder, f"SELECT source FROM documents WHERE warc_file = '{SHARED}'").rows
     } == {
         "books",
         "web",
@@ -202,13 +214,20 @@ def test_a_file_that_two_sources_read_goes_from_both(tmp_path: Path) -> None:
     assert list(targets_of_file(made.folder, SHARED).match.values) == of_file
 
 
-def test_a_file_of_which_no_document_came_does_not_take_those_of_one_whose_name_ends_its_path(tmp_path: Path) -> None:
+def test_a_file_of_which_no_document_came_does_not_take_those_of_one_whose_name_ends_its_path(
+    tmp_path: Path,
+) -> None:
     """Of the inputs /data/web-00000.warc.gz and /data/a/*.warc.gz, the second match has no document."""
 
     def tamper(table: str, rows: pa.Table) -> pa.Table:
         if table != "inputs":
             return rows
-        empty = {**rows.slice(0, 1).to_pylist()[0], "source": "web", "file": f"/data/a/{SHARED}", "num_documents": 0}
+        empty = {
+            **rows.slice(0, 1).to_pylist()[0],
+            "source": "web",
+            "file": f"/data/a/{SHARED}",
+            "num_documents": 0,
+        }
         return pa.concat_tables([rows, pa.Table.from_pylist([empty], schema=rows.schema)])
 
     made = make_small_out(str(tmp_path / "out"), tamper=tamper)
@@ -222,7 +241,9 @@ def test_an_input_that_may_have_either_of_two_names_is_not_guessed(tmp_path: Pat
     def tamper(table: str, rows: pa.Table) -> pa.Table:
         if table not in ("documents", "inputs"):
             return rows
-        column, longer = ("warc_file", f"a/{SHARED}") if table == "documents" else ("file", f"/data/a/{SHARED}")
+        column, longer = (
+            ("warc_file", f"a/{SHARED}") if table == "documents" else ("file", f"/data/a/{SHARED}")
+        )
         named = pc.if_else(pc.equal(rows[column], "web-00001.warc.gz"), longer, rows[column])
         return rows.set_column(rows.schema.get_field_index(column), rows.schema.field(column), named)
 
@@ -236,7 +257,8 @@ def test_an_input_that_may_have_either_of_two_names_is_not_guessed(tmp_path: Pat
 def test_a_row_without_id_is_named_by_its_url(made: SmallOut, tmp_path: Path, written: str) -> None:
     first, second = query(
         made.folder,
-        "SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL AND cluster_id IS NULL LIMIT 2",
+        "SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL AND cluster_id IS NULL"
+        " LIMIT 2",
     ).rows
     rows = [
         (str(first[0]), "https://other.example/", "x"),
@@ -248,17 +270,24 @@ def test_a_row_without_id_is_named_by_its_url(made: SmallOut, tmp_path: Path, wr
         names = ("doc_id", "url", "reason")
         pq.write_table(pa.table({name: [row[at] for row in rows] for at, name in enumerate(names)}), path)
     else:
-        path.write_text("doc_id,url,reason\n" + "".join(",".join(cell or "" for cell in row) + "\n" for row in rows))
+        path.write_text(
+            "doc_id,url,reason\n" + "".join(",".join(cell or "" for cell in row) + "\n" for row in rows)
+        )
     found = listed_targets(made.folder, str(path))
-    assert set(found.match.values) == {first[0], second[0]} and unknown_names(found) == ["https://nowhere.example/"]
+    assert set(found.match.values) == {first[0], second[0]} and unknown_names(found) == [
+        "https://nowhere.example/"
+    ]
     targets = {row.doc_id.hex() for row in plan_purge(made.folder, found.match, plan_hooks()).rows}
     assert targets == {first[0], second[0]}
 
 
-def test_the_urls_of_a_list_that_names_documents_by_id_and_by_url_stay_out(made: SmallOut, tmp_path: Path) -> None:
+def test_the_urls_of_a_list_that_names_documents_by_id_and_by_url_stay_out(
+    made: SmallOut, tmp_path: Path
+) -> None:
     first, second = query(
         made.folder,
-        "SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL AND cluster_id IS NULL LIMIT 2",
+        "SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL AND cluster_id IS NULL"
+        " LIMIT 2",
     ).rows
     shutil.copytree(made.folder.url, tmp_path / "out")
     (tmp_path / "list.csv").write_text(f"doc_id,url\n{first[0]},\n,{second[1]}\n")
@@ -287,14 +316,18 @@ def test_a_row_that_names_nothing_or_cannot_be_told_is_refused_with_its_line(
         listed_targets(made.folder, str(tmp_path / "a.csv"))
 
 
-def test_a_quoted_comma_and_a_line_break_in_a_cell_are_read_as_they_stand(made: SmallOut, tmp_path: Path) -> None:
+def test_a_quoted_comma_and_a_line_break_in_a_cell_are_read_as_they_stand(
+    made: SmallOut, tmp_path: Path
+) -> None:
     text = f'url,why\r\n"https://a.example/2,3","two\r\nlines"\r\n\r\n{ids_where(made, "true")[0]}\r\n,\r\n'
     (tmp_path / "a.csv").write_bytes(text.encode())
     with pytest.raises(RecipeError, match="line 6: it names nothing"):
         listed_targets(made.folder, str(tmp_path / "a.csv"))
 
 
-def test_a_row_of_a_table_that_names_nothing_is_refused_with_its_number(made: SmallOut, tmp_path: Path) -> None:
+def test_a_row_of_a_table_that_names_nothing_is_refused_with_its_number(
+    made: SmallOut, tmp_path: Path
+) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [UNKNOWN, None], "url": [None, " "]}), path)
     with pytest.raises(RecipeError, match="row 2: it names nothing, as id and url are"):
@@ -331,7 +364,9 @@ def test_a_condition_that_an_earlier_version_recorded_as_ids_is_honoured_by_url_
 
 
 def test_a_name_that_is_not_there_comes_with_the_nearest_that_is(made: SmallOut, tmp_path: Path) -> None:
-    rows = query(made.folder, "SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL").rows
+    rows = query(
+        made.folder, "SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL"
+    ).rows
     doc_id, url = map(str, rows[0])
     wrong = doc_id[:-1] + ("0" if doc_id[-1] != "0" else "1")
     (tmp_path / "ids.txt").write_bytes(as_text([str(rows[1][0]), wrong, UNKNOWN]))

@@ -1,4 +1,5 @@
-"""A document of an output explained again from its crawl file: every format, rejections, dropped languages."""
+"""A document of an output explained again from its crawl file: every format, rejections, dropped
+languages."""
 
 from __future__ import annotations
 
@@ -41,21 +42,28 @@ def pages_of(articles: list[Article], host: str, rng: random.Random) -> list[Dem
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A run with a prefilter over WARC files whose names end alike, JSONL rows without ids, and a Parquet file."""
+    """A run with a prefilter over WARC files whose names end alike, JSONL rows without ids, and a Parquet
+    file."""
     folder, rng = tmp_path_factory.mktemp("refetch"), random.Random(3)
     english = [write_article("en", rng) for _ in range(6)]
     deep = folder / "crawl" / "deep"
     deep.mkdir(parents=True)
     first = [*english, english[1], write_article("en", rng, 2)]
     write_source(folder / "crawl", "web", pages_of(first, "www.tales.example", rng), 1, rng)
-    write_source(deep, "web", pages_of([write_article("it", rng) for _ in range(4)], "racconti.example", rng), 1, rng)
+    write_source(
+        deep, "web", pages_of([write_article("it", rng) for _ in range(4)], "racconti.example", rng), 1, rng
+    )
     texts = [write_article("en", rng).text for _ in range(4)] + ["Too few words.", english[0].text]
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (folder / "posts.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     pq.write_table(
-        pa.table({"text": texts[2:], "url": [f"https://rows.example/{n}" for n in range(4)]}), folder / "rows.parquet"
+        pa.table({"text": texts[2:], "url": [f"https://rows.example/{n}" for n in range(4)]}),
+        folder / "rows.parquet",
     )
-    sources = {"web": (str(folder / "crawl" / "**" / "*.warc.gz"),), "posts": (str(folder / "posts.jsonl.gz"),)}
+    sources = {
+        "web": (str(folder / "crawl" / "**" / "*.warc.gz"),),
+        "posts": (str(folder / "posts.jsonl.gz"),),
+    }
     sources["rows"] = (str(folder / "rows.parquet"),)
     run(folder, recipe(str(folder / "out"), sources, language={"keep": ["en"], "prefilter": True}))
     return Folder(str(folder / "out"))
@@ -97,7 +105,9 @@ def test_every_document_is_found_again_and_the_steps_decide_as_they_did(out: Fol
     assert ends["dedup.exact"] >= 2 and ends["gopher_quality.too_few_words"] >= 2
 
 
-def test_a_page_of_a_language_that_the_prefilter_dropped_goes_through_every_step(out: Folder, answer: Answer) -> None:
+def test_a_page_of_a_language_that_the_prefilter_dropped_goes_through_every_step(
+    out: Folder, answer: Answer
+) -> None:
     url = one_url(out, "host = 'racconti.example'")
     code, said, _ = answer("explain", out.url, "--url", url.replace("https://", "HTTP://"), "--json")
     told = json.loads(said)
@@ -121,7 +131,9 @@ def test_a_page_of_a_language_that_the_prefilter_dropped_goes_through_every_step
 
 
 def test_what_a_prefilter_saw_stands_in_the_lineage_and_no_text_does(out: Folder) -> None:
-    found = ask(out, "SELECT DISTINCT language, num_chars, text_hash FROM documents WHERE stage = 'prefilter'")
+    found = ask(
+        out, "SELECT DISTINCT language, num_chars, text_hash FROM documents WHERE stage = 'prefilter'"
+    )
     assert found == [("it", 0, None)]
 
 
@@ -150,7 +162,9 @@ def test_a_purged_document_is_not_shown(out: Folder, answer: Answer, tmp_path: P
     assert (code, said) == (1, "") and "was purged" in complaint
 
 
-def test_a_crawl_file_that_moved_is_named_and_one_that_changed_is_refused(out: Folder, tmp_path: Path) -> None:
+def test_a_crawl_file_that_moved_is_named_and_one_that_changed_is_refused(
+    out: Folder, tmp_path: Path
+) -> None:
     settings, tracer = recipe_of(out), make_tracer(out.url)
     [history] = tracer.by_url(one_url(out, "host = 'www.tales.example' AND status = 'kept'"))
     [(file,)] = ask(out, "SELECT file FROM inputs WHERE source = 'web' AND NOT contains(file, 'deep')")
@@ -202,7 +216,9 @@ def test_a_source_says_how_a_file_of_any_name_is_read(tmp_path: Path, answer: An
         ("http://www.tales.example/storys/5", "https://www.tales.example/stories/5"),
     ],
 )
-def test_the_nearest_urls_are_named_where_none_is_equal(out: Folder, answer: Answer, asked: str, nearest: str) -> None:
+def test_the_nearest_urls_are_named_where_none_is_equal(
+    out: Folder, answer: Answer, asked: str, nearest: str
+) -> None:
     for command in ("trace", "explain"):
         code, said, complaint = answer(command, out.url, "--url", asked)
         assert (code, said) == (1, "") and f"; nearest: {nearest}" in complaint
@@ -214,7 +230,9 @@ def test_a_url_of_a_host_without_documents_says_so(out: Folder, answer: Answer) 
 
 
 def test_trace_shows_the_score_of_a_language_that_passed(out: Folder, answer: Answer) -> None:
-    doc_id, score = ask(out, "SELECT doc_id, language_score FROM documents WHERE status = 'kept' ORDER BY 1")[0]
+    doc_id, score = ask(out, "SELECT doc_id, language_score FROM documents WHERE status = 'kept' ORDER BY 1")[
+        0
+    ]
     told = json.loads(answer("trace", out.url, "--doc", doc_id, "--json")[1])
     [language] = [decision for decision in told["decisions"] if decision["stage"] == "language"]
     assert (language["verdict"], language["value"]) == ("keep", score)
@@ -245,11 +263,20 @@ def test_a_name_that_is_no_document_id_is_told_with_where_a_records_own_id_stand
             ["recipes/crawl.toml", "--warc", "a.warc", "--offset", "0", "--url", "https://a.org/"],
             "--url goes with a --file of HTML and with --text",
         ),
-        (["recipes/crawl.toml", "--text", "a.txt", "--offset", "0"], "--offset and --row go with --warc and --file"),
+        (
+            ["recipes/crawl.toml", "--text", "a.txt", "--offset", "0"],
+            "--offset and --row go with --warc and --file",
+        ),
         (["recipes/crawl.toml", "--file", "a", "--offset", "0", "--row", "0"], "expected one of them"),
-        (["recipes/crawl.toml", "--file", "a.html", "--element", "0"], "--element goes with --offset or --row"),
+        (
+            ["recipes/crawl.toml", "--file", "a.html", "--element", "0"],
+            "--element goes with --offset or --row",
+        ),
         (["recipes/crawl.toml", "--warc", "a.warc"], "--warc needs --offset N"),
-        (["nowhere/out", "--url", "https://example.org/"], "--url goes with an output, and nowhere/out is no folder"),
+        (
+            ["nowhere/out", "--url", "https://example.org/"],
+            "--url goes with an output, and nowhere/out is no folder",
+        ),
         (["recipes/crawl.toml"], "expected --file HTML, --text FILE, --file JSONL --offset N"),
     ],
 )

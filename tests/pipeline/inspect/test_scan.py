@@ -34,11 +34,15 @@ NUM_CONTROLS = 1000
 
 
 def own_words(rng: random.Random) -> Article:
-    """An article no 13 words of which stand in any other: its words are drawn one by one. (The demo's articles repeat
-    whole sentences of one another.)"""
+    """An article no 13 words of which stand in any other: its words are drawn one by one. (The demo's
+    articles repeat whole sentences of one another.)"""
     article = write_article("en", rng, 14)
-    known = sorted({word.strip(".,:;") for _ in range(5) for word in write_article("en", rng).text.lower().split()})
-    sentences = [f"{' '.join(rng.choices(known, k=7))} of the {' '.join(rng.choices(known, k=5))}." for _ in range(14)]
+    known = sorted(
+        {word.strip(".,:;") for _ in range(5) for word in write_article("en", rng).text.lower().split()}
+    )
+    sentences = [
+        f"{' '.join(rng.choices(known, k=7))} of the {' '.join(rng.choices(known, k=5))}." for _ in range(14)
+    ]
     return replace(article, paragraphs=tuple(" ".join(sentences[at : at + 3]) for at in range(0, 14, 3)))
 
 
@@ -68,7 +72,8 @@ def plant(rng: random.Random) -> tuple[list[str], dict[str, Article], dict[str, 
             items.append(asked)
         elif way == "twice":
             posts |= {
-                f"{url}/{copy}": "\n".join(drop_words(article.paragraphs, random.Random(copy), 2)) for copy in (0, 1)
+                f"{url}/{copy}": "\n".join(drop_words(article.paragraphs, random.Random(copy), 2))
+                for copy in (0, 1)
             }
             items.append(article.text)
         else:
@@ -84,23 +89,37 @@ def write_lines(path: Path, rows: list[dict[str, str]]) -> str:
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """A finished run among whose documents the items are planted, with the benchmark and control files beside it."""
+    """A finished run among whose documents the items are planted, with the benchmark and control files beside
+    it."""
     folder = tmp_path_factory.mktemp("scan")
     rng = random.Random(3)
     items, web, posts = plant(rng)
     web |= {f"https://clean.example.com/{number}": write_article("en", rng) for number in range(60)}
-    posts |= {f"https://clean.example.com/post/{number}": write_article("en", rng).text for number in range(60)}
+    posts |= {
+        f"https://clean.example.com/post/{number}": write_article("en", rng).text for number in range(60)
+    }
     pages = [DemoPage(url=url, html=render_page(article, "example.com", rng)) for url, article in web.items()]
     write_source(folder, "web", pages, 2, rng)
-    write_lines(folder / "posts-0.jsonl", [{"id": url, "url": url, "text": text} for url, text in posts.items()])
+    write_lines(
+        folder / "posts-0.jsonl", [{"id": url, "url": url, "text": text} for url, text in posts.items()]
+    )
     write_lines(folder / "benchmark.jsonl", [{"question": item} for item in items])
-    write_lines(folder / "control.jsonl", [{"question": write_article("en", rng).text} for _ in range(NUM_CONTROLS)])
-    run(folder, recipe(str(folder / "out"), {"web": (str(folder / "web-*"),), "posts": (str(folder / "posts-*"),)}))
-    return folder, sorted([*(url for url in web if "plant" in url), *(url for url in posts if "plant" in url)])
+    write_lines(
+        folder / "control.jsonl", [{"question": write_article("en", rng).text} for _ in range(NUM_CONTROLS)]
+    )
+    run(
+        folder,
+        recipe(str(folder / "out"), {"web": (str(folder / "web-*"),), "posts": (str(folder / "posts-*"),)}),
+    )
+    return folder, sorted(
+        [*(url for url in web if "plant" in url), *(url for url in posts if "plant" in url)]
+    )
 
 
 def scanned(folder: Path, **request: Any) -> dict[str, Any]:
-    asked = ScanRequest(against=(str(folder / "benchmark.jsonl"),), field="question", max_share=0.5, **request)
+    asked = ScanRequest(
+        against=(str(folder / "benchmark.jsonl"),), field="question", max_share=0.5, **request
+    )
     return scan(Folder(str(folder / "out")), asked, ProgressReporter(quiet=True)).to_json()
 
 
@@ -123,9 +142,13 @@ def test_no_control_text_is_called_contaminated(by_words: dict[str, Any]) -> Non
     assert (by_words["control"]["num"], by_words["control"]["flagged"]) == (NUM_CONTROLS, 0)
 
 
-def test_a_control_text_that_holds_an_item_is_counted(planted: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_a_control_text_that_holds_an_item_is_counted(
+    planted: tuple[Path, list[str]], tmp_path: Path
+) -> None:
     item = json.loads((planted[0] / "benchmark.jsonl").read_text().splitlines()[0])["question"]
-    control = write_lines(tmp_path / "control.jsonl", [{"question": f"See: {item}"}, {"question": "Nothing to see."}])
+    control = write_lines(
+        tmp_path / "control.jsonl", [{"question": f"See: {item}"}, {"question": "Nothing to see."}]
+    )
     assert scanned(planted[0], control=control)["control"] | {"file": ""} == {
         "file": "",
         "num": 2,
@@ -157,7 +180,9 @@ def test_an_item_is_found_where_its_personal_data_was_scrubbed(by_words: dict[st
         assert "mail.example.com" not in match["text"]
 
 
-def test_n_grams_of_tokens_are_found_in_the_shards(planted: tuple[Path, list[str]], by_words: dict[str, Any]) -> None:
+def test_n_grams_of_tokens_are_found_in_the_shards(
+    planted: tuple[Path, list[str]], by_words: dict[str, Any]
+) -> None:
     by_tokens = scanned(planted[0], ngram="8t", control=str(planted[0] / "control.jsonl"))
     kept = {row[0] for row in query(Folder(str(planted[0] / "out")), "SELECT doc_id FROM placements").rows}
     assert by_tokens["num_documents"] == len(kept)
@@ -168,9 +193,14 @@ def test_n_grams_of_tokens_are_found_in_the_shards(planted: tuple[Path, list[str
     assert by_tokens["control"]["flagged"] == 0
 
 
-def test_evidence_of_tokens_names_the_span_of_the_shard_that_reads_so(planted: tuple[Path, list[str]]) -> None:
+def test_evidence_of_tokens_names_the_span_of_the_shard_that_reads_so(
+    planted: tuple[Path, list[str]],
+) -> None:
     out = Folder(str(planted[0] / "out"))
-    tokenizer, files = load_tokenizer("cl100k_base"), {(s.source, s.shard): s.file for s in read_index(out).shards}
+    tokenizer, files = (
+        load_tokenizer("cl100k_base"),
+        {(s.source, s.shard): s.file for s in read_index(out).shards},
+    )
     told = [d for d in scanned(planted[0], ngram="8t")["documents"] if d["matches"][0]["unit"] == "tokens"]
     assert len(told) >= 2 * EACH
     for document in told:
@@ -184,8 +214,12 @@ def test_evidence_of_tokens_names_the_span_of_the_shard_that_reads_so(planted: t
 
 def test_an_n_gram_of_many_documents_counts_for_nothing(tmp_path: Path) -> None:
     rng = random.Random(5)
-    notice = "All of the content on this page is licensed to the reader under the usual terms of the publisher"
-    rows = [{"id": str(n), "text": "\n".join([*write_article("en", rng).paragraphs, notice])} for n in range(11)]
+    notice = (
+        "All of the content on this page is licensed to the reader under the usual terms of the publisher"
+    )
+    rows = [
+        {"id": str(n), "text": "\n".join([*write_article("en", rng).paragraphs, notice])} for n in range(11)
+    ]
     write_lines(tmp_path / "posts.jsonl", rows)
     write_lines(tmp_path / "benchmark.jsonl", [{"question": notice}])
     run(tmp_path, recipe(str(tmp_path / "out"), {"posts": (str(tmp_path / "posts.jsonl"),)}))
@@ -214,13 +248,17 @@ def test_too_large_a_share_is_refused_unless_told(planted: tuple[Path, list[str]
     assert scan(Folder(str(planted[0] / "out")), asked, ProgressReporter(quiet=True)).refused
 
 
-def test_a_few_documents_are_no_large_share_of_a_small_corpus(planted: tuple[Path, list[str]], tmp_path: Path) -> None:
+def test_a_few_documents_are_no_large_share_of_a_small_corpus(
+    planted: tuple[Path, list[str]], tmp_path: Path
+) -> None:
     first = (planted[0] / "benchmark.jsonl").read_text().splitlines()[:2]
     (tmp_path / "two.jsonl").write_text("\n".join(first))
     asked = ScanRequest(against=(str(tmp_path / "two.jsonl"),), field="question")
     evidence = scan(Folder(str(planted[0] / "out")), asked, ProgressReporter(quiet=True))
     assert evidence.num_found == 2 and evidence.share > 0.01 and not evidence.refused
-    strict = scan(Folder(str(planted[0] / "out")), replace(asked, max_share=0.01), ProgressReporter(quiet=True))
+    strict = scan(
+        Folder(str(planted[0] / "out")), replace(asked, max_share=0.01), ProgressReporter(quiet=True)
+    )
     assert strict.refused and strict.max_share == 0.01
 
 
@@ -251,7 +289,17 @@ def test_what_the_scan_found_is_purged_and_nothing_of_it_is_left(
 
     assert set(needles) == set(left()), "the search finds what is there"
     write_evidence(ScanEvidence.from_json(by_words), str(tmp_path / "scan.json"))
-    command = ["purge", out.url, "--from", str(tmp_path / "scan.json"), "--by", "test", "--reason", "leaked", "--apply"]
+    command = [
+        "purge",
+        out.url,
+        "--from",
+        str(tmp_path / "scan.json"),
+        "--by",
+        "test",
+        "--reason",
+        "leaked",
+        "--apply",
+    ]
     assert main(command) == 0
     assert left() == []
     assert main(["verify", out.url]) == 0

@@ -44,7 +44,16 @@ class World:
         """What `sluice scan --runs` writes."""
         files = [str(self.folder / name) for name in ("bench.jsonl", "known.jsonl")]
         against = [part for file in files for part in ("--against", file)]
-        call = ["scan", self.out.url, *against, "--to", str(self.folder / "scan.json"), "--max-share", "1", *options]
+        call = [
+            "scan",
+            self.out.url,
+            *against,
+            "--to",
+            str(self.folder / "scan.json"),
+            "--max-share",
+            "1",
+            *options,
+        ]
         assert main(call) == 0
         found: dict[str, Any] = json.loads((self.folder / "scan.json").read_text())
         return found
@@ -69,7 +78,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         texts[url] = " ".join(parts)
     rows = [{"id": url, "url": url, "text": text} for url, text in texts.items()]
     (folder / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "bench.jsonl").write_text("".join(json.dumps({"text": item}) + "\n" for item in items[:NUM_ITEMS]))
+    (folder / "bench.jsonl").write_text(
+        "".join(json.dumps({"text": item}) + "\n" for item in items[:NUM_ITEMS])
+    )
     (folder / "known.jsonl").write_text("\n" + json.dumps({"text": items[NUM_ITEMS]}))
     (folder / "few.tiktoken").write_bytes(train_bpe(texts.values(), 400))
     plain = recipe(
@@ -154,8 +165,17 @@ def test_the_table_stands_in_what_is_printed(world: World, capsys: pytest.Captur
     assert "| all | yes |" in next(line for line in printed.splitlines() if "known.jsonl |" in line)
 
 
-def test_a_run_that_is_not_there_is_named(world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    call = ["scan", world.out.url, "--against", str(world.folder / "bench.jsonl"), "--to", str(tmp_path / "s.json")]
+def test_a_run_that_is_not_there_is_named(
+    world: World, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = [
+        "scan",
+        world.out.url,
+        "--against",
+        str(world.folder / "bench.jsonl"),
+        "--to",
+        str(tmp_path / "s.json"),
+    ]
     assert main([*call, "--runs", str(tmp_path)]) == 1
     assert f"no lineage.jsonl in {tmp_path}" in capsys.readouterr().err
     assert not (tmp_path / "s.json").exists()
@@ -163,7 +183,9 @@ def test_a_run_that_is_not_there_is_named(world: World, tmp_path: Path, capsys: 
 
 def test_what_was_turned_down_names_its_item(world: World) -> None:
     rows = query(world.out, "SELECT url, rule, matched FROM documents WHERE status = 'rejected'").rows
-    assert [tuple(row) for row in rows] == [("https://a.example/23", "decontaminate.overlap", "known.jsonl:2")]
+    assert [tuple(row) for row in rows] == [
+        ("https://a.example/23", "decontaminate.overlap", "known.jsonl:2")
+    ]
 
 
 def test_a_run_says_against_which_benchmarks_its_data_was_checked(
@@ -174,7 +196,12 @@ def test_a_run_says_against_which_benchmarks_its_data_was_checked(
     (known,) = told["checked_against"]
     evidence = world.scan()
     assert evidence["runs"] is None
-    assert (known["file"], known["digest"]) == (str(world.folder / "known.jsonl"), evidence["benchmarks"][1]["digest"])
+    assert (known["file"], known["digest"]) == (
+        str(world.folder / "known.jsonl"),
+        evidence["benchmarks"][1]["digest"],
+    )
     assert (known["out"], known["sources"], known["ngram"]) == (world.out.url, ["web"], "13w")
     assert main(["trace", world.out.url, "--runs", str(world.trained.output)]) == 0
-    assert f"data checked against {known['file']} ({known['digest']}, 13w, ratio 0.5)" in capsys.readouterr().out
+    assert (
+        f"data checked against {known['file']} ({known['digest']}, 13w, ratio 0.5)" in capsys.readouterr().out
+    )

@@ -39,7 +39,9 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
         short, broken = ". ".join(sentences[:3]) + ".", ".\n".join(sentences) + "."
         rows += [{"id": f"short {number}", "text": short}, {"id": f"broken {number}", "text": broken}]
         # Lines that C4's rule set takes out, and all of what is left on few lines.
-        rows.append({"id": f"few {number}", "text": f"{'. '.join(sentences)}.\nRead more\n{short}\n" + "Go on\n" * 40})
+        rows.append(
+            {"id": f"few {number}", "text": f"{'. '.join(sentences)}.\nRead more\n{short}\n" + "Go on\n" * 40}
+        )
     (folder / "posts-9.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     plain = recipe(str(folder / "out"), sources, quality={"ledger": "all", "rules": ALL_RULES})
     run(folder, plain)
@@ -79,13 +81,20 @@ def test_the_figures_are_those_of_a_run_document_by_document(
     lines = values_of(out, "fineweb.too_many_newlines")
     changes: dict[str, dict[str, Any]] = {
         "stricter": {"min_words": int(words[len(words) // 2])},
-        "looser": {"min_words": 3, "min_stop_words": 0, "fineweb_max_newlines_per_word": 5.0, "c4_min_sentences": 1},
+        "looser": {
+            "min_words": 3,
+            "min_stop_words": 0,
+            "fineweb_max_newlines_per_word": 5.0,
+            "c4_min_sentences": 1,
+        },
         "both": {"min_words": 3, "fineweb_max_newlines_per_word": lines[len(lines) // 2]},
         "a rule set less": {"rules": ALL_RULES[:3]},
     }
     changed = with_quality(plain, **changes[which])
     changed["run"]["output"] = str(tmp_path / "out")
-    (answer,) = tune(out.url, [("new", load(write_recipe(tmp_path / "new.toml", changed)))], num_examples=1000)
+    (answer,) = tune(
+        out.url, [("new", load(write_recipe(tmp_path / "new.toml", changed)))], num_examples=1000
+    )
     run(tmp_path, changed)
     before, after = survivors(out), survivors(Folder(str(tmp_path / "out")))
     by_outcome = {
@@ -119,7 +128,9 @@ def test_a_text_that_a_later_rule_set_saw_before_an_edit_is_open(
     assert answer.total.gained, "without a rule set behind the edit nothing is left to be seen"
 
 
-def test_a_language_that_is_not_kept_any_more_is_lost(crawl: Path, plain: dict[str, Any], tmp_path: Path) -> None:
+def test_a_language_that_is_not_kept_any_more_is_lost(
+    crawl: Path, plain: dict[str, Any], tmp_path: Path
+) -> None:
     out = Folder(str(crawl / "out"))
     plain["language"] = {"keep": ["de", "fr", "es"]}
     (answer,) = tune(out.url, [("new", load(write_recipe(tmp_path / "new.toml", plain)))])
@@ -151,7 +162,9 @@ def test_the_command_puts_recipes_side_by_side_and_tells_what_it_did_not_look_at
     crawl: Path, plain: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     same = write_recipe(tmp_path / "same.toml", plain)
-    other = write_recipe(tmp_path / "other.toml", with_quality({**plain, "dedup": {"near": False}}, min_words=400))
+    other = write_recipe(
+        tmp_path / "other.toml", with_quality({**plain, "dedup": {"near": False}}, min_words=400)
+    )
     call = ["tune", str(same), str(other), "--from", str(crawl / "out")]
     assert main([*call, "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)
@@ -205,8 +218,8 @@ def outcomes(answer: Tuned) -> dict[str, set[str]]:
 
 @pytest.fixture(scope="module")
 def other(crawl: Path) -> dict[str, Any]:
-    """The recipe of another output of the crawl: two languages, one without stop words; texts with personal data
-    go; a source whose language the recipe names."""
+    """The recipe of another output of the crawl: two languages, one without stop words; texts with personal
+    data go; a source whose language the recipe names."""
     found: dict[str, Any] = json.loads((crawl / "plain.json").read_text())
     found["run"]["output"] = str(crawl / "other")
     found["language"] = {"keep": ["en", "it"]}
@@ -220,7 +233,10 @@ def other(crawl: Path) -> dict[str, Any]:
 def test_stop_words_are_judged_where_another_language_has_none(
     crawl: Path, other: dict[str, Any], tmp_path: Path
 ) -> None:
-    changed = {**with_quality(other, min_stop_words=30), "run": {**other["run"], "output": str(tmp_path / "out")}}
+    changed = {
+        **with_quality(other, min_stop_words=30),
+        "run": {**other["run"], "output": str(tmp_path / "out")},
+    }
     new = load(write_recipe(tmp_path / "new.toml", changed))
     (answer,) = tune(str(crawl / "other"), [("new", new)], num_examples=1000)
     run(tmp_path, changed)
@@ -228,19 +244,28 @@ def test_stop_words_are_judged_where_another_language_has_none(
     assert before - after == outcomes(answer)["lost"] != set()
 
 
-def test_what_reaches_texts_behind_a_rule_is_refused(crawl: Path, other: dict[str, Any], tmp_path: Path) -> None:
+def test_what_reaches_texts_behind_a_rule_is_refused(
+    crawl: Path, other: dict[str, Any], tmp_path: Path
+) -> None:
     changed = {**other, "quality": {"ledger": "all", "rules": [], "stop_words_off": ["en"]}}
     with pytest.raises(RecipeError, match="no such measures"):
         tune(str(crawl / "other"), [("new", load(write_recipe(tmp_path / "new.toml", changed)))])
 
 
-def test_what_has_no_table_is_judged_as_the_new_recipe_says(crawl: Path, other: dict[str, Any], tmp_path: Path) -> None:
-    """Where all languages come, Korean texts pass unjudged or go; those that have a table are judged either way."""
+def test_what_has_no_table_is_judged_as_the_new_recipe_says(
+    crawl: Path, other: dict[str, Any], tmp_path: Path
+) -> None:
+    """Where all languages come, Korean texts pass unjudged or go; those that have a table are judged either
+    way."""
     passing = {**with_quality(other, no_table="pass", stop_words_off=[]), "language": {"keep": []}}
     passing |= {"run": {**other["run"], "output": str(tmp_path / "passing")}}
-    korean = "".join(json.dumps({"id": str(n), "text": f"{KOREAN} {n}"}, ensure_ascii=False) + "\n" for n in range(3))
+    korean = "".join(
+        json.dumps({"id": str(n), "text": f"{KOREAN} {n}"}, ensure_ascii=False) + "\n" for n in range(3)
+    )
     (tmp_path / "korean.jsonl").write_text(korean)
-    passing["source"] = [passing["source"][0] | {"inputs": [*passing["source"][0]["inputs"], f"{tmp_path}/*.jsonl"]}]
+    passing["source"] = [
+        passing["source"][0] | {"inputs": [*passing["source"][0]["inputs"], f"{tmp_path}/*.jsonl"]}
+    ]
     rejecting = with_quality(passing, no_table="reject") | {
         "run": {**other["run"], "output": str(tmp_path / "rejecting")}
     }
@@ -248,10 +273,14 @@ def test_what_has_no_table_is_judged_as_the_new_recipe_says(crawl: Path, other: 
         run(tmp_path / "recipes", made)
     old, new = (survivors(Folder(made["run"]["output"])) for made in (passing, rejecting))
     assert len(old - new) >= 3 and new < old
-    (stricter,) = tune(passing["run"]["output"], [("new", load(write_recipe(tmp_path / "a.toml", rejecting)))], 1000)
+    (stricter,) = tune(
+        passing["run"]["output"], [("new", load(write_recipe(tmp_path / "a.toml", rejecting)))], 1000
+    )
     assert outcomes(stricter)["lost"] == old - new
     assert {example.rule for example in stricter.examples} == {"quality.no_table"}
-    (looser,) = tune(rejecting["run"]["output"], [("new", load(write_recipe(tmp_path / "b.toml", passing)))], 1000)
+    (looser,) = tune(
+        rejecting["run"]["output"], [("new", load(write_recipe(tmp_path / "b.toml", passing)))], 1000
+    )
     assert outcomes(looser)["gained"] | outcomes(looser)["open"] == old - new
 
 
@@ -268,8 +297,9 @@ def test_what_was_purged_is_not_counted(crawl: Path, other: dict[str, Any], tmp_
 
 @pytest.fixture(scope="module")
 def own(crawl: Path) -> dict[str, Any]:
-    """The recipe of an output of four sources with steps of their own: posts that meet one of the user's before and
-    behind `quality`, with another language than `language` gave them; one crawl read twice, with a rule and without."""
+    """The recipe of an output of four sources with steps of their own: posts that meet one of the user's
+    before and behind `quality`, with another language than `language` gave them; one crawl read twice, with a
+    rule and without."""
     steps = "tests.support.steps.judging_steps:"
     found: dict[str, Any] = json.loads((crawl / "plain.json").read_text())
     found["run"]["output"] = str(crawl / "own")
@@ -301,8 +331,13 @@ def test_without_a_change_nothing_is_lost_or_gained_whatever_steps_a_source_has(
     assert answer.total.before == len(survivors(Folder(str(crawl / "own"))))
 
 
-def test_what_is_gained_has_met_every_step_of_its_own_source(crawl: Path, own: dict[str, Any], tmp_path: Path) -> None:
-    changed = {**with_quality(own, max_words=5000, min_words=3), "run": {**own["run"], "output": str(tmp_path / "out")}}
+def test_what_is_gained_has_met_every_step_of_its_own_source(
+    crawl: Path, own: dict[str, Any], tmp_path: Path
+) -> None:
+    changed = {
+        **with_quality(own, max_words=5000, min_words=3),
+        "run": {**own["run"], "output": str(tmp_path / "out")},
+    }
     recipes = [("new", load(write_recipe(tmp_path / "new.toml", changed)))]
     (answer,) = tune(str(crawl / "own"), recipes, num_examples=1000)
     run(tmp_path, changed)

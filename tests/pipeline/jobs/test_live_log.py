@@ -1,4 +1,5 @@
-"""A followed job's log on a terminal: a live line for each phase, and everything else as the job printed it."""
+"""A followed job's log on a terminal: a live line for each phase, and everything else as the job printed
+it."""
 
 from __future__ import annotations
 
@@ -46,5 +47,9 @@ def test_what_a_phase_prints_is_read_back_and_told_though_nothing_moves(
             time.sleep(0.005)
     found = parse_line(told.splitlines()[0])
     assert found is not None
-    assert (found.name, found.share, found.note) == ("read and filter", 0.25, "7 documents, 1.0 kB/s of input")
+    assert (found.name, found.share, found.note) == (
+        "read and filter",
+        0.25,
+        "7 documents, 1.0 kB/s of input",
+    )
     assert "read and filter " in capsys.readouterr().err

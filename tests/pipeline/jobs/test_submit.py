@@ -1,4 +1,5 @@
-"""Submissions: what is shipped and under which id, and what is refused. (On a real cluster: test_cluster.py.)"""
+"""Submissions: what is shipped and under which id, and what is refused. (On a real cluster:
+test_cluster.py.)"""
 
 from __future__ import annotations
 
@@ -74,7 +75,9 @@ def test_a_change_of_the_shipped_code_changes_the_id(here: Path) -> None:
         project=with_code.project,
         files={**with_code.files, "pipeline/phases/phase.py": b"pass"},
     )
-    assert changed.id != with_code.id != make_submission(["verify", OUT], parse_command, ship_project=False).id
+    assert (
+        changed.id != with_code.id != make_submission(["verify", OUT], parse_command, ship_project=False).id
+    )
 
 
 def test_overrides_are_applied_before_shipping_and_leave_the_command(here: Path) -> None:
@@ -114,7 +117,14 @@ def test_credentials_in_an_option_are_not_shipped_either(here: Path) -> None:
 
 
 def test_credentials_of_a_training_recipe_are_not_shipped(here: Path) -> None:
-    table = {"data": OUT, "output": f"{OUT}-t", "model": "debug", "seq_len": 64, "global_batch": 8, "steps": 3}
+    table = {
+        "data": OUT,
+        "output": f"{OUT}-t",
+        "model": "debug",
+        "seq_len": 64,
+        "global_batch": 8,
+        "steps": 3,
+    }
     table |= {"init_from": "https://me:hunter2@host/model"}
     write_recipe(Path("train.toml"), {"run": {"name": "t"}, "train": table})
     with pytest.raises(RecipeError, match=r"train\.init_from .*holds credentials"):
@@ -172,7 +182,9 @@ def test_the_shipped_project_holds_what_its_packages_import() -> None:
         ({"url": {"block_hosts": ["missing.txt"]}}, "missing.txt"),
     ],
 )
-def test_a_place_that_the_cluster_cannot_see_is_refused(here: Path, tables: dict[str, Any], named: str) -> None:
+def test_a_place_that_the_cluster_cannot_see_is_refused(
+    here: Path, tables: dict[str, Any], named: str
+) -> None:
     with pytest.raises(RecipeError, match=named):
         submit_run(**tables)
 
@@ -180,7 +192,10 @@ def test_a_place_that_the_cluster_cannot_see_is_refused(here: Path, tables: dict
 def test_a_run_from_parsed_texts_is_submitted_with_the_output_that_it_starts_from(here: Path) -> None:
     path = write_recipe(here / "recipe.toml", recipe(OUT, {"web": ("s3://bucket/*.warc.gz",)}))
     words = ["run", str(path), "--from", "s3://bucket/kept"]
-    assert make_submission(words, parse_command, ship_project=False).arguments[-2:] == ("--from", "s3://bucket/kept")
+    assert make_submission(words, parse_command, ship_project=False).arguments[-2:] == (
+        "--from",
+        "s3://bucket/kept",
+    )
     with pytest.raises(RecipeError, match="--from = 'kept' is relative to this folder"):
         make_submission(["run", str(path), "--from", "kept"], parse_command, ship_project=False)
 
@@ -197,7 +212,14 @@ def test_a_training_recipe_is_checked_as_well(here: Path) -> None:
 
 
 def write_mix_recipe(**mix: Any) -> None:
-    table = {"data": OUT, "output": f"{OUT}-t", "model": "debug", "seq_len": 64, "global_batch": 4, "steps": 2}
+    table = {
+        "data": OUT,
+        "output": f"{OUT}-t",
+        "model": "debug",
+        "seq_len": 64,
+        "global_batch": 4,
+        "steps": 2,
+    }
     write_recipe(Path("train.toml"), {"run": {"name": "t"}, "train": table, "mix": mix})
 
 
@@ -228,7 +250,9 @@ def test_what_an_ablation_is_compared_with_is_shipped_and_what_it_writes_must_la
 
 def test_published_tables_of_a_fit_are_shipped(here: Path) -> None:
     tables = [
-        word for name in ("weights", "losses", "test-weights", "test-losses") for word in (f"--{name}", f"{name}.csv")
+        word
+        for name in ("weights", "losses", "test-weights", "test-losses")
+        for word in (f"--{name}", f"{name}.csv")
     ]
     for name in tables[1::2]:
         (here / name).write_text(name)
@@ -270,7 +294,12 @@ def test_steps_of_ones_own_travel_with_their_package_and_the_files_that_they_are
     plain["step"] = [{"name": "mine_models.deep:Toxic", "files": {"weights": str(weights)}}]
     write_recipe(Path("recipe.toml"), plain)
     submission = make_submission(["run", "recipe.toml"], parse_command, ship_project=False)
-    own = ("mine_filters.py", "mine_models/__init__.py", "mine_models/deep/__init__.py", "mine_models/words.txt")
+    own = (
+        "mine_filters.py",
+        "mine_models/__init__.py",
+        "mine_models/deep/__init__.py",
+        "mine_models/words.txt",
+    )
     [shipped] = shipped_recipe(submission)["step"][0]["files"].values()
     assert shipped.startswith("files/") and shipped.endswith("/weights.bin")
     assert submission.files.keys() == {*own, shipped, "recipe.toml"}
@@ -299,7 +328,11 @@ def test_the_folder_of_an_encoder_travels_whole_under_one_name(
     submission = make_submission(["run", "recipe.toml"], parse_command, ship_project=False)
     name = shipped_recipe(submission)["classifier"][0]["model"]
     assert (name == "edu") == below
-    assert {f"{name}/config.json", f"{name}/model.safetensors", f"{name}/tokenizer.json"} < submission.files.keys()
+    assert {
+        f"{name}/config.json",
+        f"{name}/model.safetensors",
+        f"{name}/tokenizer.json",
+    } < submission.files.keys()
     assert submission.files[f"{name}/model.safetensors"] == b"model.safetensors"
     assert not [file for file in submission.files if file.endswith(".bin")]  # may hold code, and is not read
 
@@ -319,13 +352,17 @@ def test_a_file_of_ours_is_not_overwritten_by_one_that_is_shipped(here: Path) ->
         make_submission(["run", "r.toml"], parse_command, ship_project=True)
 
 
-def test_keys_travel_in_a_file_of_their_own_and_nowhere_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_travel_in_a_file_of_their_own_and_nowhere_else(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours = {"AWS_SECRET_ACCESS_KEY": "hunter2", "AZURE_STORAGE_ACCOUNT_NAME": "ours"}
     settings = object_store_settings({**ours, "RAY_AUTH_TOKEN": "token", "HOME": "/root"})
     assert settings == ours
     submission = submit_run()
     write_package(submission, settings, here / "package")
-    holding = [path for path in (here / "package").rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()]
+    holding = [
+        path for path in (here / "package").rglob("*") if path.is_file() and b"hunter2" in path.read_bytes()
+    ]
     assert holding == [here / "package" / SETTINGS]
     assert holding[0].stat().st_mode & 0o077 == 0
     assert "hunter2" not in submission.entrypoint
@@ -342,7 +379,9 @@ def test_the_token_is_found_where_ray_looks(here: Path) -> None:
     (here / "named").write_text("from file\n")
     assert find_token({}, here) == "from home"
     assert find_token({"RAY_AUTH_TOKEN_PATH": str(here / "named")}, here) == "from file"
-    assert find_token({"RAY_AUTH_TOKEN": "given", "RAY_AUTH_TOKEN_PATH": str(here / "named")}, here) == "given"
+    assert (
+        find_token({"RAY_AUTH_TOKEN": "given", "RAY_AUTH_TOKEN_PATH": str(here / "named")}, here) == "given"
+    )
     assert find_token({}, here / "empty") is None
     with pytest.raises(ClusterError, match="RAY_AUTH_TOKEN_PATH names /nowhere"):
         find_token({"RAY_AUTH_TOKEN_PATH": "/nowhere"}, here)
@@ -373,7 +412,9 @@ def test_an_address_that_is_no_url_and_a_cluster_that_is_not_there_are_said(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{free.getsockname()[1]}"
-        assert main(["jobs", "--address", address]) == 1  # bound all the while, so that nobody can come to listen
+        assert (
+            main(["jobs", "--address", address]) == 1
+        )  # bound all the while, so that nobody can come to listen
     told = capsys.readouterr().err
     assert "expected the URL of the dashboard" in told
     assert f"no Ray cluster answers at {address}" in told
@@ -411,7 +452,16 @@ def test_jobs_are_listed_with_start_duration_state_and_output(
     head, first, second = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head == ["job", "status", "started", "(UTC)", "took", "output", "command"]
     started = "2026-09-21T14:13:20Z"
-    assert first == ["sluice-run-0", "SUCCEEDED", started, "1:02:05", "s3://bucket/out", "sluice", "run", "r.toml"]
+    assert first == [
+        "sluice-run-0",
+        "SUCCEEDED",
+        started,
+        "1:02:05",
+        "s3://bucket/out",
+        "sluice",
+        "run",
+        "r.toml",
+    ]
     assert second == ["sluice-run-1", "PENDING", "sluice", "run", "r.toml"]
     assert main(["jobs", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -443,7 +493,9 @@ def test_the_address_is_that_of_ray_address_where_none_is_given(
     assert asked == ["http://of-the-shell:8265", "http://given:8265"]
     monkeypatch.setenv("RAY_ADDRESS", "ray://of-the-shell:10001")
     assert main(["jobs"]) == 2
-    assert "RAY_ADDRESS ray://of-the-shell:10001: expected the URL of the dashboard" in capsys.readouterr().err
+    assert (
+        "RAY_ADDRESS ray://of-the-shell:10001: expected the URL of the dashboard" in capsys.readouterr().err
+    )
     monkeypatch.delenv("RAY_ADDRESS")
     assert main(["jobs"]) == 2
     assert "--address is missing, and RAY_ADDRESS is not set" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""Fragments and answers as files: what is read back, where they are cut, and which answers belong to which content."""
+"""Fragments and answers as files: what is read back, where they are cut, and which answers belong to which
+content."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ from stages.fault import Fault
 
 TEXTS = st.text(st.characters(), max_size=20)  # lone surrogates among them, which JSON may hold
 NUMBERS = st.one_of(st.none(), st.floats(allow_nan=False))
-FINDINGS = st.builds(Finding, stage=TEXTS, rule=TEXTS, value=NUMBERS, threshold=NUMBERS, rejected=st.booleans())
+FINDINGS = st.builds(
+    Finding, stage=TEXTS, rule=TEXTS, value=NUMBERS, threshold=NUMBERS, rejected=st.booleans()
+)
 FAULTS = st.builds(Fault, error=TEXTS, where=TEXTS, traceback=TEXTS, message=TEXTS)
 SMALL = st.integers(0, 2**62)
 OPTIONAL = st.one_of(st.none(), TEXTS)
@@ -67,14 +70,18 @@ OUTCOMES = st.one_of(DOCUMENTS, REJECTIONS)
 
 @given(outcomes=st.lists(OUTCOMES, max_size=4))
 @settings(max_examples=60)
-def test_a_fragment_gives_back_the_outcomes_that_it_was_made_of(tmp_path_factory: Any, outcomes: list[Outcome]) -> None:
+def test_a_fragment_gives_back_the_outcomes_that_it_was_made_of(
+    tmp_path_factory: Any, outcomes: list[Outcome]
+) -> None:
     out = Folder(str(tmp_path_factory.mktemp("out")))
     fragment = publish_fragment(out, "work/units/u", 3, outcomes)
     assert read_fragment(out, fragment).outcomes == tuple(outcomes)
     assert fragment.num_documents == sum(isinstance(outcome, Document) for outcome in outcomes)
 
 
-@given(answers=st.one_of(st.lists(st.one_of(st.floats(allow_nan=False), FAULTS)), st.lists(OUTCOMES, max_size=4)))
+@given(
+    answers=st.one_of(st.lists(st.one_of(st.floats(allow_nan=False), FAULTS)), st.lists(OUTCOMES, max_size=4))
+)
 @settings(max_examples=60)
 def test_answers_are_read_back_as_they_were_given(tmp_path_factory: Any, answers: list[Any]) -> None:
     out = Folder(str(tmp_path_factory.mktemp("out")))

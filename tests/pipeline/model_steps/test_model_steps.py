@@ -1,4 +1,5 @@
-"""Model steps of a run: encoders and classes on actors of their own, with the bytes that steps alone would give."""
+"""Model steps of a run: encoders and classes on actors of their own, with the bytes that steps alone would
+give."""
 
 from __future__ import annotations
 
@@ -58,7 +59,9 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
 
 def a_text(file: str, number: int) -> str:
     what = "pills" if number % 9 == 0 else "pages"
-    return f"text {number} of {file} is about {what} and {' '.join(['words'] * (number % 23))} " + chr(97 + number % 26)
+    return f"text {number} of {file} is about {what} and {' '.join(['words'] * (number % 23))} " + chr(
+        97 + number % 26
+    )
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +128,9 @@ def test_an_encoder_on_actors_judges_as_it_does_inside_the_steps(tmp_path, texts
     assert ".cc:" not in capfd.readouterr().err, "a line of Ray's own core"
 
 
-def test_equal_bytes_with_one_and_two_actors_of_two_models_with_steps_between(tmp_path, texts, encoder) -> None:
+def test_equal_bytes_with_one_and_two_actors_of_two_models_with_steps_between(
+    tmp_path, texts, encoder
+) -> None:
     prints = []
     for actors in ([1, 1], [2, 2]):
         folder = tmp_path / str(actors[0])
@@ -136,7 +141,9 @@ def test_equal_bytes_with_one_and_two_actors_of_two_models_with_steps_between(tm
         prints.append(fingerprint(str(folder / "out")))
     assert prints[0] == prints[1]
     expected = inline(tmp_path, plain)
-    [part] = pq.read_table(tmp_path / "1" / "out" / "documents" / "texts" / "part-00001.parquet").to_pylist()[:1]
+    [part] = pq.read_table(tmp_path / "1" / "out" / "documents" / "texts" / "part-00001.parquet").to_pylist()[
+        :1
+    ]
     outcome = expected[part["doc_id"]]
     assert isinstance(outcome, Document)
     assert part["text"] == outcome.text == outcome.text.upper()
@@ -161,10 +168,15 @@ def test_a_model_works_while_reading_goes_on(tmp_path, texts, events) -> None:
     assert len(list(events.glob("asked-*"))) >= 600 // 32
 
 
-def test_the_operators_stand_in_ray_datas_log_under_the_names_of_models_and_stages(tmp_path, texts, encoder) -> None:
+def test_the_operators_stand_in_ray_datas_log_under_the_names_of_models_and_stages(
+    tmp_path, texts, encoder
+) -> None:
     before = len(ray_data_log().read_text()) if ray_data_log().exists() else 0
     judge = [edu(encoder)]
-    run(tmp_path, with_steps(tmp_path, texts, "language", "classifier", "pii", f"{OWN}:Shout", classifier=judge))
+    run(
+        tmp_path,
+        with_steps(tmp_path, texts, "language", "classifier", "pii", f"{OWN}:Shout", classifier=judge),
+    )
     plans = re.findall(r"Execution plan of Dataset .*", ray_data_log().read_text()[before:])
     kinds = re.findall(r"(TaskPool|ActorPool)MapOperator\[MapBatches\((.*?)\)\]", plans[0])
     assert kinds == [
@@ -200,7 +212,10 @@ def test_a_file_of_a_class_is_given_to_it_and_shapes_the_run(tmp_path, texts) ->
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("Raises", r"builtins?\.?KeyError|KeyError at tests\.support\.steps\.model_steps, line \d+, in __call__"),
+        (
+            "Raises",
+            r"builtins?\.?KeyError|KeyError at tests\.support\.steps\.model_steps, line \d+, in __call__",
+        ),
         ("DropsSome", "gave 0 outcomes for 1 document: expected one for each, in their order"),
         ("GivesTexts", "gave a str: expected the document or its Rejection"),
     ],
@@ -216,18 +231,24 @@ def test_what_a_class_does_wrong_is_said_with_its_stage_and_the_document(tmp_pat
 def test_only_the_documents_on_which_a_class_raises_are_lost(tmp_path, texts) -> None:
     plain = with_steps(tmp_path, texts, f"{OWN}:Raises", limits={"max_bad_records": 0.5})
     summary = run(tmp_path, plain)
-    num_pills = sum("pills" in a_text(file, number) for file, num in (("a", 600), ("b", 40)) for number in range(num))
+    num_pills = sum(
+        "pills" in a_text(file, number) for file, num in (("a", 600), ("b", 40)) for number in range(num)
+    )
     assert summary["rejected"] == {f"{OWN}:Raises": {f"{OWN}:Raises.error": num_pills}}
 
 
 def test_a_class_that_cannot_be_made_is_said_in_one_sentence(tmp_path, texts) -> None:
-    with pytest.raises(RecipeError, match=r"CannotBeMade cannot be made: OSError at .*: the weights are elsewhere"):
+    with pytest.raises(
+        RecipeError, match=r"CannotBeMade cannot be made: OSError at .*: the weights are elsewhere"
+    ):
         run(tmp_path, with_steps(tmp_path, texts, f"{OWN}:CannotBeMade"))
 
 
 def test_a_class_that_always_kills_its_worker_ends_the_run_which_names_the_fragment(tmp_path, texts) -> None:
     plain = with_steps(tmp_path, texts, f"{OWN}:DiesAlways", ray={"num_cpus": 2, "retries": 1})
-    with pytest.raises(WorkerDiedError, match=r"DiesAlways of fragment work/units/\S+ of \S+jsonl: its worker died 2"):
+    with pytest.raises(
+        WorkerDiedError, match=r"DiesAlways of fragment work/units/\S+ of \S+jsonl: its worker died 2"
+    ):
         run(tmp_path, plain)
 
 
@@ -315,7 +336,9 @@ def test_a_run_from_an_earlier_output_asks_no_encoder_again_and_says_so(tmp_path
     plain["run"]["output"] = str(tmp_path / "again" / "out")
     plain["classifier"][0]["threshold"] = 0.6
     changed = load(write_recipe(tmp_path / "changed.toml", plain))
-    with pytest.raises(RecipeError, match=r"classifier\.edu is an encoder, which a run from an earlier output"):
+    with pytest.raises(
+        RecipeError, match=r"classifier\.edu is an encoder, which a run from an earlier output"
+    ):
         process.run(changed, ProgressReporter(quiet=True), from_output=str(tmp_path / "out"))
 
 
@@ -331,7 +354,9 @@ def test_fragments_are_gone_from_a_finished_unit(tmp_path, texts, monkeypatch) -
     assert not list((tmp_path / "out" / "work").rglob("fragments.json"))
 
 
-def test_a_long_plan_asks_its_models_some_hundreds_of_files_after_the_others(tmp_path, texts, monkeypatch) -> None:
+def test_a_long_plan_asks_its_models_some_hundreds_of_files_after_the_others(
+    tmp_path, texts, monkeypatch
+) -> None:
     monkeypatch.setattr(phase, "most_rows", lambda: 1)
     summary = run(tmp_path, with_steps(tmp_path, texts, f"{OWN}:Shout"))
     assert [stats["num_units"] for stats in summary["datasets"][:4]] == [1, 1, 1, 1]

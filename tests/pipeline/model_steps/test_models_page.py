@@ -30,7 +30,9 @@ def test_the_steps_of_the_page_judge_as_it_says(tmp_path: Path, monkeypatch: pyt
     Path("my_steps.py").write_text(block("python"))
     Path("words.txt").write_text("committee\n")
     texts = [ENGLISH, f"{ENGLISH} tablespoon", ENGLISH.replace("committee", "council")]
-    Path("texts.jsonl").write_text("".join(json.dumps({"id": str(n), "text": t}) + "\n" for n, t in enumerate(texts)))
+    Path("texts.jsonl").write_text(
+        "".join(json.dumps({"id": str(n), "text": t}) + "\n" for n, t in enumerate(texts))
+    )
     printed = tomllib.loads(block("toml"))
     plain = recipe(str(tmp_path / "out"), {"web": ("texts.jsonl",)}, ray=ON_RAY) | {"step": printed["step"]}
     plain["source"][0]["steps"] = printed["source"][0]["steps"]

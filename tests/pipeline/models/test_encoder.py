@@ -65,7 +65,9 @@ def directly(folder: str, text: str) -> torch.Tensor:
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
     with torch.inference_mode():
-        logits: torch.Tensor = model(**tokenizer(text, truncation=True, max_length=128, return_tensors="pt")).logits[0]
+        logits: torch.Tensor = model(
+            **tokenizer(text, truncation=True, max_length=128, return_tensors="pt")
+        ).logits[0]
     return logits
 
 
@@ -77,7 +79,9 @@ def test_scores_are_the_labels_probabilities_as_transformers_gives_them(folder, 
     assert scores != [round(score, 4) for score in scores]
 
 
-def test_equal_texts_have_scores_equal_to_the_bit_and_in_other_batches_within_the_tolerance(folder, texts) -> None:
+def test_equal_texts_have_scores_equal_to_the_bit_and_in_other_batches_within_the_tolerance(
+    folder, texts
+) -> None:
     scores = load_encoder(table(folder), False)(texts)
     assert load_encoder(table(folder), False)(texts) == scores
     assert load_encoder(table(folder), False)([*texts, *texts[::-1]]) == [*scores, *scores[::-1]]
@@ -142,11 +146,19 @@ def change_config(folder: Path, **keys: Any) -> None:
     ("missing", "said"),
     [
         ("config.json", r"has no config\.json"),
-        ("model.safetensors", r"has no weights as \*\.safetensors \(pickled weights can hold code and are not read\)"),
-        ("tokenizer.json", r"has no tokenizer\.json: expected a transformers encoder as save_pretrained writes it"),
+        (
+            "model.safetensors",
+            r"has no weights as \*\.safetensors \(pickled weights can hold code and are not read\)",
+        ),
+        (
+            "tokenizer.json",
+            r"has no tokenizer\.json: expected a transformers encoder as save_pretrained writes it",
+        ),
     ],
 )
-def test_a_folder_without_its_files_is_refused_before_anything_runs(tmp_path: Path, missing: str, said: str) -> None:
+def test_a_folder_without_its_files_is_refused_before_anything_runs(
+    tmp_path: Path, missing: str, said: str
+) -> None:
     folder = make_encoder(tmp_path)
     (tmp_path / missing).unlink()
     tables = StepTables(max_document_bytes=100, classifier=(table(folder),), load_encoder=load_encoder)
@@ -162,7 +174,9 @@ def test_a_folder_without_its_files_is_refused_before_anything_runs(tmp_path: Pa
     ],
 )
 def test_a_table_that_does_not_fit_the_model_is_refused(folder, keys, said) -> None:
-    tables = StepTables(max_document_bytes=100, classifier=(table(folder, **keys),), load_encoder=load_encoder)
+    tables = StepTables(
+        max_document_bytes=100, classifier=(table(folder, **keys),), load_encoder=load_encoder
+    )
     with pytest.raises(RecipeError, match=said):
         build_chain(("parse", "classifier"), tables).prepare()
 
@@ -187,14 +201,18 @@ def test_weights_that_are_missing_are_never_drawn_at_random(tmp_path: Path) -> N
 def test_weights_that_cannot_be_read_are_said_in_one_sentence(tmp_path: Path) -> None:
     folder = make_encoder(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(RecipeError, match=r"classifier\.model = .* cannot be read as an encoder: \w*Error") as caught:
+    with pytest.raises(
+        RecipeError, match=r"classifier\.model = .* cannot be read as an encoder: \w*Error"
+    ) as caught:
         load_encoder(table(folder), False)
     assert "\n" not in str(caught.value)
 
 
 def test_without_the_extra_a_recipe_with_an_encoder_says_what_to_install(folder, monkeypatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(RecipeError, match=r"torch and transformers cannot be imported: install the extra `models`"):
+    with pytest.raises(
+        RecipeError, match=r"torch and transformers cannot be imported: install the extra `models`"
+    ):
         check_installed([table(folder)])
     check_installed([table("a-fasttext-file.bin")])
 

@@ -1,4 +1,5 @@
-"""An output with texts after parse, the whole ledger, duplicates, personal data and a training run, and its page."""
+"""An output with texts after parse, the whole ledger, duplicates, personal data and a training run, and its
+page."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def made_pages() -> dict[str, str]:
     pages = {f"https://web.example.org/page-{i}": prose(i) for i in range(8)}
     pages["https://copy.example.org/of-3"] = prose(3) + "\nOne more word."
     pages["https://web.example.org/short"] = "Too few words to be kept."
-    pages["https://web.example.org/people/"] = f"{prose(50)}\nWrite to {EMAIL} to take part.\nThe last line of it."
+    pages["https://web.example.org/people/"] = (
+        f"{prose(50)}\nWrite to {EMAIL} to take part.\nThe last line of it."
+    )
     pages[HOSTILE] = f"<b onmouseover=alert(1)>bold</b> {prose(60)}"
     return pages
 

@@ -45,7 +45,14 @@ def listening(answer: bytes = b"<title>heard</title>") -> Iterator[tuple[str, li
 
 def test_without_the_token_nothing_is_shown(shared_page: str) -> None:
     address, base = shared_page.split("?", maxsplit=1)[0], Visitor(shared_page).base
-    for place in (address, f"{address}?token=guess", base, f"{base}{DOC}", f"{base}sql?q=SELECT+1", f"{base}nothing"):
+    for place in (
+        address,
+        f"{address}?token=guess",
+        base,
+        f"{base}{DOC}",
+        f"{base}sql?q=SELECT+1",
+        f"{base}nothing",
+    ):
         answer = requests.get(place, timeout=30)
         assert answer.status_code == 401 and "opened with its token" in answer.text, place
     assert base.split("/")[3] not in requests.get(address, timeout=30).text, "the path is told to nobody"
@@ -55,7 +62,14 @@ def test_a_deep_link_leads_into_the_page_and_nowhere_else(shared_page: str) -> N
     for wanted, end in (("report", "/report"), (DOC, f"/{DOC}"), ("sql?q=SELECT 1", "/sql?q=SELECT+1")):
         answer = requests.get(shared_page, params={"to": wanted}, allow_redirects=False, timeout=30)
         assert answer.headers["Location"].endswith(end)
-    for wanted in ("//evil.example", "https://evil.example", "../x", "report/..", f"{DOC}\r\nx: y", "\\\\evil.example"):
+    for wanted in (
+        "//evil.example",
+        "https://evil.example",
+        "../x",
+        "report/..",
+        f"{DOC}\r\nx: y",
+        "\\\\evil.example",
+    ):
         answer = requests.get(shared_page, params={"to": wanted}, allow_redirects=False, timeout=30)
         assert answer.headers["Location"].count("/") == 2 and "evil" not in answer.headers["Location"]
 
@@ -88,7 +102,9 @@ def test_a_link_out_of_a_ticket_opens_for_who_has_the_page_open(shared_page: str
     browser.get(shared_page)
     base = browser.current_url
     with listening(f'<title>a ticket</title><a href="{base}purges">the purges</a>'.encode()) as (other, _):
-        browser.get(other.replace("127.0.0.1", "localhost"))  # of another site, so a strict cookie stays at home
+        browser.get(
+            other.replace("127.0.0.1", "localhost")
+        )  # of another site, so a strict cookie stays at home
         browser.find_element(By.LINK_TEXT, "the purges").click()
         assert browser.find_element(By.TAG_NAME, "h1").text == "Purges"
         assert browser.current_url == f"{base}purges"
@@ -171,18 +187,27 @@ def test_a_proxy_keeps_the_host_or_forwards_it(made: str, tmp_path: Path) -> Non
     os.chmod(file, 0o600)
     with listening() as (other, _):
         port = other.rpartition(":")[2].strip("/")
-    with served(made, "--public-url", "https://data.example.org/lineage/", "--port", port, "--token-file", str(file)):
+    with served(
+        made, "--public-url", "https://data.example.org/lineage/", "--port", port, "--token-file", str(file)
+    ):
         here = f"http://127.0.0.1:{port}/lineage/"
         for headers in (
             {"Host": "data.example.org"},
             {"X-Forwarded-Host": "data.example.org", "X-Forwarded-Proto": "https"},
         ):
-            answer = requests.get(f"{here}?token={'t' * 32}", headers=headers, allow_redirects=False, timeout=30)
+            answer = requests.get(
+                f"{here}?token={'t' * 32}", headers=headers, allow_redirects=False, timeout=30
+            )
             assert answer.status_code == 302 and "Secure" in answer.headers["Set-Cookie"]
             cookie = answer.headers["Set-Cookie"].partition(";")[0]
             shown = requests.get(here, headers={**headers, "Cookie": cookie}, timeout=30)
             assert shown.ok
-            form = {"form_secret": form_secret(shown.text), "act": "put", "kind": "host", "value": "a.example"}
+            form = {
+                "form_secret": form_secret(shown.text),
+                "act": "put",
+                "kind": "host",
+                "value": "a.example",
+            }
             for origin, status in (("https://data.example.org", 303), ("https://evil.example", 403)):
                 answer = requests.post(
                     f"{here}basket",
@@ -223,7 +248,10 @@ def test_a_page_is_read_only_where_that_was_asked_for(made: str) -> None:
         visitor = Visitor(address)
         front = visitor.get()
         assert front.ok and "basket" not in front.text.lower()
-        for place, form in (("basket", {"act": "put", "kind": "host", "value": "a.org"}), ("basket/plan", {})):
+        for place, form in (
+            ("basket", {"act": "put", "kind": "host", "value": "a.org"}),
+            ("basket/plan", {}),
+        ):
             answer = visitor.post(place, **form)
             assert answer.status_code == 409 and "--read-only" in answer.text
 
@@ -233,7 +261,9 @@ def test_two_pages_at_once_do_not_log_each_other_out(made: str, shared_page: str
         session = requests.Session()
         bases = [session.get(address, timeout=30).url for address in (shared_page, second)]
         assert [session.get(base, timeout=30).status_code for base in (*bases, *bases)] == [200] * 4
-        assert len({cookie.name for cookie in session.cookies}) == 2, "one server's cookie took the other's place"
+        assert len({cookie.name for cookie in session.cookies}) == 2, (
+            "one server's cookie took the other's place"
+        )
 
 
 def test_no_other_port_is_sent_what_opens_the_page(shared_page: str) -> None:
@@ -275,7 +305,9 @@ def test_every_answer_bears_the_headers_that_keep_others_out(shared_page: str) -
         policy = headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy, place
         assert "unsafe-eval" not in policy and "script-src 'unsafe-inline'" not in policy, place
-        assert headers["X-Content-Type-Options"] == "nosniff" and headers["Referrer-Policy"] == "same-origin", place
+        assert (
+            headers["X-Content-Type-Options"] == "nosniff" and headers["Referrer-Policy"] == "same-origin"
+        ), place
     for name in ("../site.py", "..%2fsite.py", "licences", "nothing.js"):
         assert visitor.get(f"static/{name}").status_code == 404
 

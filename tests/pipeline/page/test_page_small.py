@@ -1,4 +1,5 @@
-"""The lineage page of a small output that is made without Ray: as of a version, and what a plan says of training."""
+"""The lineage page of a small output that is made without Ray: as of a version, and what a plan says of
+training."""
 
 from __future__ import annotations
 
@@ -44,7 +45,17 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> SmallOut:
 @pytest.fixture(scope="module")
 def then(small: SmallOut) -> Iterator[tuple[requests.Session, str]]:
     """A session with the page as of version 1, and its address."""
-    command = [sys.executable, "-m", "pipeline", "lineage", small.folder.url, "--version", "1", "--serve", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline",
+        "lineage",
+        small.folder.url,
+        "--version",
+        "1",
+        "--serve",
+        "--json",
+    ]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:
@@ -55,7 +66,9 @@ def then(small: SmallOut) -> Iterator[tuple[requests.Session, str]]:
         server.wait(20)
 
 
-def test_as_of_a_version_the_page_shows_what_counted_then(small: SmallOut, then: tuple[requests.Session, str]) -> None:
+def test_as_of_a_version_the_page_shows_what_counted_then(
+    small: SmallOut, then: tuple[requests.Session, str]
+) -> None:
     session, base = then
     front = session.get(base, timeout=60).text
     assert "as of version 1" in front and "Nothing was purged." in front and "version 2" not in front
@@ -64,7 +77,9 @@ def test_as_of_a_version_the_page_shows_what_counted_then(small: SmallOut, then:
         page = session.get(base + place, timeout=60)
         assert page.ok and doc_id in page.text and 'id="purged"' not in page.text
     counted = session.get(base + "sql", params={"q": "SELECT count(*) + 7000 FROM purged"}, timeout=60).text
-    assert '<td class="n">7000</td>' in counted and f"sluice lineage {small.folder.url} --version 1 " in counted
+    assert (
+        '<td class="n">7000</td>' in counted and f"sluice lineage {small.folder.url} --version 1 " in counted
+    )
 
 
 def test_as_of_a_version_the_page_prepares_no_purge_and_says_so(
@@ -82,7 +97,9 @@ def test_as_of_a_version_the_page_prepares_no_purge_and_says_so(
         session.get(base + "basket", timeout=60),
         session.post(base + "basket", data=asked, headers=headers, timeout=60),
         session.post(base + "basket/plan", data=asked, headers=headers, timeout=60),
-        session.post(base + "purges/plan/x", data={**asked, "by": "me", "reason": "r"}, headers=headers, timeout=60),
+        session.post(
+            base + "purges/plan/x", data={**asked, "by": "me", "reason": "r"}, headers=headers, timeout=60
+        ),
     ):
         assert not answer.ok and "a purge is of the corpus as it is now" in answer.text
     assert not small.folder.exists("work/purge/intent.json")

@@ -73,13 +73,20 @@ def test_a_step_and_row_lead_to_what_they_read(visitor: Visitor, made: str) -> N
     assert status == 404 and "step 99999" in text
 
 
-def test_hosts_and_domains_list_their_documents_and_lead_from_one_to_the_next(visitor: Visitor, made: str) -> None:
-    rows = query(Folder(made), "SELECT doc_id FROM documents WHERE host = 'web.example.org' ORDER BY url").rows
+def test_hosts_and_domains_list_their_documents_and_lead_from_one_to_the_next(
+    visitor: Visitor, made: str
+) -> None:
+    rows = query(
+        Folder(made), "SELECT doc_id FROM documents WHERE host = 'web.example.org' ORDER BY url"
+    ).rows
     page = visitor.get("search?q=web.example.org").text
     listed = re.findall(r"document/([0-9a-f]{32})\?list=([0-9a-f]+)", page)
     assert [doc_id for doc_id, _ in listed] == [row[0] for row in rows]
     second = visitor.get(f"document/{listed[1][0]}?list={listed[1][1]}").text
-    assert f'rel="prev" accesskey="p" href="{"/" + visitor.base.split("/", 3)[3]}document/{listed[0][0]}' in second
+    assert (
+        f'rel="prev" accesskey="p" href="{"/" + visitor.base.split("/", 3)[3]}document/{listed[0][0]}'
+        in second
+    )
     assert f"document/{listed[2][0]}?list={listed[2][1]}" in second and f"2 of {len(rows)} in" in second
     everything = visitor.get("search?q=domain:example.org").text
     assert f"{len(query(Folder(made), 'SELECT doc_id FROM documents').rows)} documents" in everything
@@ -122,7 +129,9 @@ def test_a_document_shows_its_text_before_and_behind_the_steps_with_personal_dat
     row = document(made, "https://web.example.org/people/")
     place = f"document/{row['doc_id']}"
     page = visitor.get(place).text
-    assert EMAIL not in page and page.count("&lt;EMAIL&gt;</mark>") == 2, "in the parsed text and in the clean one"
+    assert EMAIL not in page and page.count("&lt;EMAIL&gt;</mark>") == 2, (
+        "in the parsed text and in the clean one"
+    )
     assert "pii: email × 1" in page and prose(50)[:40] in html.unescape(page)
     assert visitor.post(place, by="").status_code == 409, "who looks gives a name"
     unmasked = visitor.post(place, by="a reader")
@@ -139,14 +148,18 @@ def test_who_looked_at_personal_data_is_noted(made: str, tmp_path: Path) -> None
     assert (noted["by"], noted["doc_id"]) == ("a reader", doc_id)
 
 
-def test_a_rejected_document_shows_the_text_that_the_extractor_gave_and_the_rule(visitor: Visitor, made: str) -> None:
+def test_a_rejected_document_shows_the_text_that_the_extractor_gave_and_the_rule(
+    visitor: Visitor, made: str
+) -> None:
     page = visitor.get(f"document/{document(made, 'https://web.example.org/short')['doc_id']}").text
     assert "Too few words to be kept." in page and "gopher_quality.too_few_words" in page
     assert "a rule turned it down" in page
 
 
 def test_a_duplicate_is_shown_beside_what_was_kept(visitor: Visitor, made: str) -> None:
-    copy, kept = (document(made, url) for url in ("https://copy.example.org/of-3", "https://web.example.org/page-3"))
+    copy, kept = (
+        document(made, url) for url in ("https://copy.example.org/of-3", "https://web.example.org/page-3")
+    )
     if copy["status"] == "kept":
         copy, kept = kept, copy
     page = visitor.get(f"document/{copy['doc_id']}").text
@@ -167,7 +180,9 @@ def test_an_answer_comes_as_a_table_a_plot_and_a_csv_and_is_saved(visitor: Visit
     page = visitor.get(f"sql?{urlencode({'q': asked})}").text
     assert "num by status" in page and page.count('class="bar out"') == 3
     lines = visitor.get(f"sql.csv?{urlencode({'q': asked})}").text.splitlines()
-    assert lines[0] == "status,num,formula" and lines[1].endswith(",'=1+1"), "a spreadsheet carries nothing out"
+    assert lines[0] == "status,num,formula" and lines[1].endswith(",'=1+1"), (
+        "a spreadsheet carries nothing out"
+    )
     saved = visitor.post("sql", act="save", name="by status", q=asked).text
     assert "1 saved query" in saved
     assert "saved quer" not in visitor.post("sql", act="forget", name="by status", q="").text
@@ -191,7 +206,9 @@ def test_the_texts_of_a_purged_document_are_gone_from_its_page_too(page: tuple[s
     work = first
     while "At work" in work.text:
         work = visitor.session.get(work.url, timeout=60)
-    assert [purge.reason for purge in Lookup(Folder(out)).purges()] == ["takedown"], "twice sent, once carried out"
+    assert [purge.reason for purge in Lookup(Folder(out)).purges()] == ["takedown"], (
+        "twice sent, once carried out"
+    )
     assert second.ok and "All of it holds." in work.text
     page_after = visitor.get(f"document/{doc_id}").text
     assert "It was purged: its text is gone." in page_after and prose(1)[:40] not in html.unescape(page_after)

@@ -47,13 +47,17 @@ def test_texts_without_end_are_compared_within_a_bound(monkeypatch: pytest.Monke
     monkeypatch.setattr(texts, "_MOST_WORDS", 10)
     old, new = "a b " * 1000, "c d " * 1000
     left, right = side_by_side(old, new, 100_000)
-    assert "".join(piece.text for piece in left.pieces) == old and "".join(p.text for p in right.pieces) == new
+    assert (
+        "".join(piece.text for piece in left.pieces) == old and "".join(p.text for p in right.pieces) == new
+    )
     cut = shown("x" * 10_000_000, 10**9)
     assert (cut.num_shown, cut.num_chars) == (texts.MOST_CHARS, 10_000_000)
 
 
 def test_what_steers_a_terminal_or_the_direction_of_writing_is_shown_as_an_escape() -> None:
-    assert harmless("a\u202eb\x1b[31m\x00c\td\n\u2066e\ud800") == "a\\u202eb\\x1b[31m\\x00c\td\n\\u2066e\\ud800"
+    assert (
+        harmless("a\u202eb\x1b[31m\x00c\td\n\u2066e\ud800") == "a\\u202eb\\x1b[31m\\x00c\td\n\\u2066e\\ud800"
+    )
     persian = "می\u200cخواهم"
     assert harmless(persian) == persian, "a joiner is a part of its word"
     line = environment().from_string("{{ text|line }}").render(text="<b>\u202e\n")
@@ -91,9 +95,22 @@ def test_value_and_threshold_stand_on_one_scale() -> None:
 def test_an_answer_is_plotted_where_it_has_labels_and_figures() -> None:
     answer = QueryResult(columns=("rule", "n"), rows=[("a", 3), (None, -1), ("b", 0)])
     plot = plot_of(answer)
-    assert plot is not None and [(bar.label, bar.value) for bar in plot.bars] == [("a", 3), ("", -1), ("b", 0)]
-    assert [(round(bar.begin, 2), round(bar.end, 2)) for bar in plot.bars] == [(0.25, 1.0), (0.0, 0.25), (0.25, 0.25)]
-    without = [(("rule",), [("a",)]), (("a", "b"), [("x", "y")]), (("a", "n"), []), (("a", "n"), [("x", True)])]
+    assert plot is not None and [(bar.label, bar.value) for bar in plot.bars] == [
+        ("a", 3),
+        ("", -1),
+        ("b", 0),
+    ]
+    assert [(round(bar.begin, 2), round(bar.end, 2)) for bar in plot.bars] == [
+        (0.25, 1.0),
+        (0.0, 0.25),
+        (0.25, 0.25),
+    ]
+    without = [
+        (("rule",), [("a",)]),
+        (("a", "b"), [("x", "y")]),
+        (("a", "n"), []),
+        (("a", "n"), [("x", True)]),
+    ]
     for columns, rows in without:
         assert plot_of(QueryResult(columns=columns, rows=list(rows))) is None
 

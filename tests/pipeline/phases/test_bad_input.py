@@ -158,13 +158,18 @@ WRONG_RECIPES: dict[str, tuple[Callable[[Plain], object], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize(("change", "said"), WRONG_RECIPES.values(), ids=WRONG_RECIPES.keys())
 def test_a_wrong_recipe_is_refused_with_key_value_and_what_is_allowed(
-    change: Callable[[Plain], object], said: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: Callable[[Plain], object],
+    said: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["run", str(made(tmp_path, change))]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
     assert all(word in printed.err for word in said), printed.err
-    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir()), "a wrong recipe leaves nothing"
+    assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir()), (
+        "a wrong recipe leaves nothing"
+    )
 
 
 WRONG_OVERRIDES = {
@@ -223,7 +228,9 @@ def test_toml_that_is_none_and_recipes_that_are_not_there_end_with_2(
             main(wrong)
 
 
-def test_what_cannot_be_done_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str], small_ray: None) -> None:
+def test_what_cannot_be_done_ends_with_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], small_ray: None
+) -> None:
     with hold(Folder(str(tmp_path / "out")), "a test"):
         assert main(["run", str(made(tmp_path))]) == 1
     assert "is held by another process" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""A disk that fills up in a run: one clear line with the file it met, no leftovers, and the same call continues."""
+"""A disk that fills up in a run: one clear line with the file it met, no leftovers, and the same call
+continues."""
 
 from __future__ import annotations
 
@@ -36,7 +37,9 @@ def test_a_file_that_a_full_disk_refuses_is_named_and_leaves_nothing(disk: Path)
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * 3600)
-def test_a_run_on_a_disk_that_fills_up_again_and_again_ends_with_the_same_bytes(disk: Path, tmp_path: Path) -> None:
+def test_a_run_on_a_disk_that_fills_up_again_and_again_ends_with_the_same_bytes(
+    disk: Path, tmp_path: Path
+) -> None:
     rng = random.Random(0)
     posts = [{"id": str(n), "text": write_article("en", rng).text} for n in range(500)]
     (tmp_path / "posts.jsonl").write_text("".join(json.dumps(post) + "\n" for post in posts))

@@ -25,7 +25,8 @@ TABLES: dict[str, Any] = {
 
 
 def write_mutated(folder: Path, seed: int, num: int) -> dict[str, tuple[str, ...]]:
-    """`num` mutated files of each kind; gzipped WARCs also joined to one file, where damage has neighbours."""
+    """`num` mutated files of each kind; gzipped WARCs also joined to one file, where damage has
+    neighbours."""
     for kind in KINDS:
         mutator = Mutator(seed)
         for number in range(num):

@@ -22,8 +22,8 @@ from tests.support.outputs.runs import recipe, run, s3_server
 
 
 class Thief:
-    """Takes the lease of the run under way once it has done an act. The run learns of it as it does when it wakes: its
-    next renewal fails."""
+    """Takes the lease of the run under way once it has done an act. The run learns of it as it does when it
+    wakes: its next renewal fails."""
 
     def __init__(self, out: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
         self._out, self._held = out, Hold()

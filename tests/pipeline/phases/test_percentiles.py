@@ -20,7 +20,9 @@ WEIGHED = st.lists(st.tuples(FLOATS, st.integers(0, 10**6)), min_size=1, max_siz
 
 def pieces(weighed: Sequence[tuple[float, int]], size: int) -> Pieces:
     cut = [weighed[at : at + size] for at in range(0, len(weighed), size)]
-    return lambda: [(np.array([v for v, _ in piece], np.float64), np.array([w for _, w in piece])) for piece in cut]
+    return lambda: [
+        (np.array([v for v, _ in piece], np.float64), np.array([w for _, w in piece])) for piece in cut
+    ]
 
 
 def by_sorting(weighed: Sequence[tuple[float, int]], percentile: int) -> float:
@@ -28,7 +30,11 @@ def by_sorting(weighed: Sequence[tuple[float, int]], percentile: int) -> float:
     ordered = sorted(weighed)
     total = sum(weight for _, weight in ordered)
     ends = list(accumulate(weight for _, weight in ordered))
-    return next(value for (value, _), end in zip(ordered, ends, strict=True) if 100 * end >= percentile * total and end)
+    return next(
+        value
+        for (value, _), end in zip(ordered, ends, strict=True)
+        if 100 * end >= percentile * total and end
+    )
 
 
 @given(WEIGHED, st.lists(st.integers(1, 100), min_size=1, max_size=5, unique=True), st.integers(1, 20))

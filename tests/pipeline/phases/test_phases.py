@@ -48,9 +48,12 @@ def do(out: str, piece: Piece) -> PieceResult:
 def test_large_items_are_begun_first_and_answers_come_in_the_order_of_the_items(tmp_path: Path) -> None:
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this module
     (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
-    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray=ON_RAY | {"max_in_flight": 1})
+    plain = recipe(
+        str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray=ON_RAY | {"max_in_flight": 1}
+    )
     state = Run(
-        plan=plan_run(load(write_recipe(tmp_path / "recipe.toml", plain))), reporter=ProgressReporter(quiet=True)
+        plan=plan_run(load(write_recipe(tmp_path / "recipe.toml", plain))),
+        reporter=ProgressReporter(quiet=True),
     )
     out = tmp_path / "out"
     out.mkdir(exist_ok=True)

@@ -1,4 +1,5 @@
-"""Units of work and the plan that names them: no state between documents; whatever shapes a byte renames them."""
+"""Units of work and the plan that names them: no state between documents; whatever shapes a byte renames
+them."""
 
 from __future__ import annotations
 
@@ -58,15 +59,23 @@ def documents_of(paths: Sequence[Path], limit: int) -> list[Document]:
     return found
 
 
-def outcomes(documents: Sequence[Document], order: Sequence[int], tables: StepTables) -> list[tuple[Any, ...]]:
-    """What becomes of each document, in the order of `documents`, if one chain meets them in another order."""
+def outcomes(
+    documents: Sequence[Document], order: Sequence[int], tables: StepTables
+) -> list[tuple[Any, ...]]:
+    """What becomes of each document, in the order of `documents`, if one chain meets them in another
+    order."""
     chain = build_chain(DEFAULT_STEPS, tables)
     found: dict[int, tuple[Any, ...]] = {}
     for place in order:
         outcome = chain(documents[place])
         if isinstance(outcome, Rejection):
             rejected = outcome.document
-            found[place] = (text_hash(rejected.text), rejected.language, rejected.language_score, outcome.finding)
+            found[place] = (
+                text_hash(rejected.text),
+                rejected.language,
+                rejected.language_score,
+                outcome.finding,
+            )
         else:
             found[place] = (text_hash(outcome.text), outcome.language, outcome.language_score, outcome.edits)
     return [found[place] for place in range(len(documents))]
@@ -127,7 +136,9 @@ def do_unit(plan: RunPlan, number: int = 0, *, retry: bool = False) -> tuple[Rea
     result = read_unit(isolate(job) if retry else job, plan.units[number])
     top = Path(plan.out.url)
     files = [*(top / plan.units[number].folder).glob("*.parquet"), top / result.part.file]
-    return result, {str(path.relative_to(top)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return result, {
+        str(path.relative_to(top)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files
+    }
 
 
 def test_a_unit_done_again_writes_the_same_bytes_in_isolation_or_not(planned: RunPlan) -> None:
@@ -159,7 +170,9 @@ def test_a_marker_counts_what_the_files_of_its_unit_hold(planned: RunPlan) -> No
 
 
 def test_documents_whose_url_names_no_page_have_no_key_to_share(tmp_path: Path) -> None:
-    rows = [{"text": f"row {n}", "url": url} for n, url in enumerate(("N/A", "#top", "https://", "example.com/a"))]
+    rows = [
+        {"text": f"row {n}", "url": url} for n, url in enumerate(("N/A", "#top", "https://", "example.com/a"))
+    ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     plain = recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "rows.jsonl"),)})
     plain["source"][0]["steps"] = ["parse", "dedup.url"]
@@ -170,7 +183,13 @@ def test_documents_whose_url_names_no_page_have_no_key_to_share(tmp_path: Path) 
 
 
 def test_documents_have_the_host_and_domain_of_their_page(tmp_path: Path) -> None:
-    urls = ("urn:text:https://www.example.co.uk/a", "www.example.co.uk/a", "HTTP://[::1]/", "urn:uuid:1", None)
+    urls = (
+        "urn:text:https://www.example.co.uk/a",
+        "www.example.co.uk/a",
+        "HTTP://[::1]/",
+        "urn:uuid:1",
+        None,
+    )
     rows = [{"text": f"row {n}", "url": url} for n, url in enumerate(urls)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     plain = recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "rows.jsonl"),)})
@@ -221,7 +240,9 @@ def _other_words(data: bytes) -> bytes:
     return data.replace(b" the ", b" THE ")
 
 
-@pytest.mark.parametrize("change", [_longer, _shorter, _other_words], ids=["grows", "shrinks", "keeps its length"])
+@pytest.mark.parametrize(
+    "change", [_longer, _shorter, _other_words], ids=["grows", "shrinks", "keeps its length"]
+)
 @pytest.mark.parametrize("when", ["before it is read", "while it is read"])
 def test_a_unit_whose_input_changes_says_so_and_publishes_nothing(
     tmp_path: Path, change: Callable[[bytes], bytes], when: str, monkeypatch: pytest.MonkeyPatch
@@ -304,7 +325,9 @@ CHANGES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_another_recipe_names_its_units_anew(change: dict[str, Any], planned: RunPlan, tmp_path: Path) -> None:
+def test_another_recipe_names_its_units_anew(
+    change: dict[str, Any], planned: RunPlan, tmp_path: Path
+) -> None:
     other = plan_run(load(tiny_recipe(tmp_path, **change)))
     assert not {unit.key for unit in planned.units} & {unit.key for unit in other.units}
 
@@ -322,7 +345,9 @@ def test_a_changed_input_renames_its_unit_alone(planned: RunPlan, tmp_path: Path
     changed.write_bytes(changed.read_bytes().replace(b"Too few words.", b"Two few words."))
     other = plan_run(load(tiny_recipe(tmp_path)))
     differing = [
-        ours.input.name for ours, theirs in zip(planned.units, other.units, strict=True) if ours.key != theirs.key
+        ours.input.name
+        for ours, theirs in zip(planned.units, other.units, strict=True)
+        if ours.key != theirs.key
     ]
     assert differing == ["posts-1.jsonl"]
 

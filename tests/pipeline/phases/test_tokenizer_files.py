@@ -1,4 +1,5 @@
-"""Runs whose tokenizer is a tokenizer.json: their shards hold the library's ids, and they say what ends a document."""
+"""Runs whose tokenizer is a tokenizer.json: their shards hold the library's ids, and they say what ends a
+document."""
 
 from __future__ import annotations
 
@@ -55,7 +56,10 @@ def test_shards_hold_the_library_s_ids_and_verify_encodes_them_again(
     process.run(load(path), ProgressReporter())
     out = Folder(str(tmp_path / "out"))
     index, said = read_index(out), " ".join(capsys.readouterr().err.split())
-    assert (index.tokenizer.name, index.tokenizer.vocab_size) == (f"{kind.__name__}.json", made(kind).get_vocab_size())
+    assert (index.tokenizer.name, index.tokenizer.vocab_size) == (
+        f"{kind.__name__}.json",
+        made(kind).get_vocab_size(),
+    )
     assert index.tokenizer.eot_id == made(kind).token_to_id(end)
     assert f"each document ends with {end} (id {index.tokenizer.eot_id})" in said
     assert ("the tokenizers library encodes" in said) == (kind is not kinds.qwen)
@@ -86,4 +90,6 @@ def test_a_doubt_about_the_end_is_exit_2_and_names_the_special_tokens(
     assert main(["run", str(path)]) == 2
     assert "tokenize.end_of_text: which token of bert.json ends a document?" in capsys.readouterr().err
     with pytest.raises(RecipeError, match="no such special token"):
-        process.run(load(recipe_file(tmp_path, saved(kinds.bert, tmp_path), end_of_text="[EOD]")), ProgressReporter())
+        process.run(
+            load(recipe_file(tmp_path, saved(kinds.bert, tmp_path), end_of_text="[EOD]")), ProgressReporter()
+        )

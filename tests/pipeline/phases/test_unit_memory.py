@@ -35,7 +35,11 @@ def test_one_process_reads_all_bombs_one_after_another_in_less_than_two_gigabyte
     inputs.mkdir()
     for name, (make, _) in BOMBS.items():
         (inputs / name).write_bytes(make())
-    wanted = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"bad": (str(inputs / "*"),)}))
-    done = subprocess.run([sys.executable, "-c", DO_UNITS, str(wanted)], capture_output=True, text=True, check=False)
+    wanted = write_recipe(
+        tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"bad": (str(inputs / "*"),)})
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", DO_UNITS, str(wanted)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout) < 1.5 * GIB, f"{int(done.stdout) / GIB:.2f} GiB"

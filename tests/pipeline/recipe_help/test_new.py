@@ -42,7 +42,8 @@ TABLES: Final[dict[Kind, dict[str, st.SearchStrategy[Any]]]] = {
         ),
     },
     "train": {
-        "train.data": TEXTS | st.lists(st.fixed_dictionaries({"out": TEXTS}, optional={"prefix": TEXTS}), max_size=3),
+        "train.data": TEXTS
+        | st.lists(st.fixed_dictionaries({"out": TEXTS}, optional={"prefix": TEXTS}), max_size=3),
         "train.mixture": st.lists(MIXTURE, max_size=3),
     },
 }
@@ -51,7 +52,11 @@ TABLES: Final[dict[Kind, dict[str, st.SearchStrategy[Any]]]] = {
 
 def settable(kind: Kind) -> dict[str, st.SearchStrategy[Any]]:
     """What may be set in a recipe by its dotted name. (Entries of lists are set with their whole list.)"""
-    tables = [table for table in recipe_tables(kind) if table.header == f"[{table.name}]" and "NAME" not in table.name]
+    tables = [
+        table
+        for table in recipe_tables(kind)
+        if table.header == f"[{table.name}]" and "NAME" not in table.name
+    ]
     keys = {key.name: VALUES[key.type] for table in tables for key in table.keys if key.type in VALUES}
     return keys | TABLES[kind]
 
@@ -72,7 +77,9 @@ def toml(value: Any) -> str:
 
 def is_allowed(template: str, given: dict[str, Any]) -> bool:
     """Whether the template may be given these values, by the recipe's own bounds."""
-    plain = with_overrides(TEMPLATES[template].tables, [f"{name}={toml(value)}" for name, value in given.items()])
+    plain = with_overrides(
+        TEMPLATES[template].tables, [f"{name}={toml(value)}" for name, value in given.items()]
+    )
     try:
         parse_table(SHAPES[TEMPLATES[template].kind], plain)
     except RecipeError:
@@ -140,7 +147,9 @@ def test_a_text_that_no_file_can_hold_is_refused() -> None:
 def test_a_value_that_would_be_lost_is_refused_by_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     lines_of = pipeline.recipe_help.new._of_key
     monkeypatch.setattr(
-        pipeline.recipe_help.new, "_of_key", lambda key, *rest: () if key.name == "run.name" else lines_of(key, *rest)
+        pipeline.recipe_help.new,
+        "_of_key",
+        lambda key, *rest: () if key.name == "run.name" else lines_of(key, *rest),
     )
     with pytest.raises(RecipeError, match=r"would not be in the file as given: run\.name is 'mine'"):
         new_recipe("fineweb", ["run.name=mine"])

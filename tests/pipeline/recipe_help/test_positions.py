@@ -24,7 +24,9 @@ VALUES = st.recursive(
 
 def paths_of(value: Any, path: Path = ()) -> set[Path]:
     """The paths of all keys and entries below a value."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    entries = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
     return {found for name, inner in entries for found in {(*path, name)} | paths_of(inner, (*path, name))}
 
 

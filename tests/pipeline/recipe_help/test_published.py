@@ -37,7 +37,13 @@ def test_the_bands_are_those_of_each() -> None:
     assert found["fineweb2"] == fineweb
     assert (fineweb.bands, fineweb.rows, fineweb.verify) == (14, 8, False)
     assert scheme_name(fineweb) == "sluice-1/affine32/xxh3/perm=112/shingle=5/normalise=fineweb"
-    assert (dolma.bands, dolma.rows, dolma.verify, dolma.threshold, dolma.keep) == (26, 11, True, 0.8, "newest")
+    assert (dolma.bands, dolma.rows, dolma.verify, dolma.threshold, dolma.keep) == (
+        26,
+        11,
+        True,
+        0.8,
+        "newest",
+    )
     assert scheme_name(dolma) == "sluice-1/affine32/xxh3/perm=286/shingle=5/normalise=slimpajama"
 
 
@@ -57,7 +63,9 @@ def test_a_new_recipe_changes_nothing_and_each_departure_is_told(
     assert all(row["reason"] for row in told["departures"])
 
 
-def test_what_a_file_changes_is_told_with_both_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_file_changes_is_told_with_both_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "mine.toml"
     changed = ["--set", "dedup.verify=true", "--set", "quality.min_words=30", "--set", "source.0.limit=3"]
     assert main(["recipe", "new", "fineweb", *changed, "--to", str(path)]) == 0

@@ -32,7 +32,10 @@ def test_the_page_is_what_the_code_says() -> None:
 def test_the_tables_of_rules_are_what_the_code_says() -> None:
     text = (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
     assert text == with_tables(text), "run `make docs`"
-    assert "| `c4.javascript` | the word `javascript` on a line | yes | not datatrove, paper, dclm, fineweb2 |" in text
+    assert (
+        "| `c4.javascript` | the word `javascript` on a line | yes | not datatrove, paper, dclm, fineweb2 |"
+        in text
+    )
     with pytest.raises(AssertionError, match="lacks the lines"):
         with_tables("# Rules\n")
 
@@ -88,7 +91,9 @@ def test_the_defaults_of_thresholds_are_those_of_each_variant() -> None:
 
 def test_every_threshold_names_its_source_and_every_key_stands_once() -> None:
     thresholds = limits(QualityTable()).keys()
-    assert not [key.name for key in KEYS if key.own_name in thresholds and key.table == "quality" and not key.source]
+    assert not [
+        key.name for key in KEYS if key.own_name in thresholds and key.table == "quality" and not key.source
+    ]
     assert len({(key.recipe, key.name) for key in KEYS}) == len(KEYS) > 150
 
 

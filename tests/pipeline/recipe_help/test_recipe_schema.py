@@ -1,4 +1,5 @@
-"""`sluice recipe schema` against the recipe's reader: what one takes or refuses for its form the other does too."""
+"""`sluice recipe schema` against the recipe's reader: what one takes or refuses for its form the other does
+too."""
 
 from __future__ import annotations
 
@@ -37,8 +38,8 @@ EITHER = jsonschema.Draft202012Validator(recipe_schema())
 
 
 def faults(kind: Kind, plain: dict[str, Any]) -> list[str]:
-    """Where the schema finds a fault, as the reader names keys; of an unknown key the table that it stands in. Of a key
-    that takes one of several forms, in the form that the value comes nearest to."""
+    """Where the schema finds a fault, as the reader names keys; of an unknown key the table that it stands
+    in. Of a key that takes one of several forms, in the form that the value comes nearest to."""
     found = list(VALIDATORS[kind].iter_errors(plain))
     nearest = [max((error, *error.context), key=lambda inner: len(inner.absolute_path)) for error in found]
     return [error.json_path.removeprefix("$").removeprefix(".") for error in nearest]
@@ -49,7 +50,10 @@ def with_value(kind: Kind, key: RecipeKey, value: Any) -> tuple[dict[str, Any], 
     plain: Any = copy.deepcopy(LEAST[kind])
     at: Any = plain
     place = ""
-    needed = {"classifier": {"name": "a", "model": "m", "label": "l", "threshold": 0.5}, "step": {"name": "a:b"}}
+    needed = {
+        "classifier": {"name": "a", "model": "m", "label": "l", "threshold": 0.5},
+        "step": {"name": "a:b"},
+    }
     needed |= {"train.data": {"out": "o"}, "train.mixture": {"weights": {"web": 1.0}}}
     *tables, own = key.name.split(".")
     for number, each in enumerate(tables):
@@ -143,7 +147,9 @@ def test_a_value_that_the_reader_refuses_for_its_form_is_a_fault_there(key: Reci
     for value, is_allowed in bounds_of(key):
         plain, place = with_value(key.recipe, key, value)
         assert (faults(key.recipe, plain) == []) == is_allowed, (value, place)
-        refused = [error for error in refusals(key.recipe, plain) if "expected" in str(error) and error.key == place]
+        refused = [
+            error for error in refusals(key.recipe, plain) if "expected" in str(error) and error.key == place
+        ]
         assert bool(refused) != is_allowed
 
 
@@ -184,7 +190,9 @@ def test_a_key_without_default_that_is_missing_is_a_fault(kind: Kind, table: str
         ("train", {"source": []}),
     ],
 )
-def test_lists_named_tables_and_choices_within_them_are_held_to_the_same(kind: Kind, changed: dict[str, Any]) -> None:
+def test_lists_named_tables_and_choices_within_them_are_held_to_the_same(
+    kind: Kind, changed: dict[str, Any]
+) -> None:
     plain = {**LEAST[kind], **changed}
     assert refusals(kind, plain) and faults(kind, plain)
 
@@ -203,7 +211,11 @@ def test_a_key_bears_what_a_person_reads_of_it() -> None:
         for part in key.name.split("."):
             for form in (schema, *schema.get("anyOf", ())):
                 inner = form.get("items", form)
-                found = inner.get("additionalProperties") if part == "NAME" else inner.get("properties", {}).get(part)
+                found = (
+                    inner.get("additionalProperties")
+                    if part == "NAME"
+                    else inner.get("properties", {}).get(part)
+                )
                 if found:
                     schema = found
                     break

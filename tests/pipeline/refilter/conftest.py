@@ -29,8 +29,8 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def earlier(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """An output with parsed texts of the default steps, one whose quality step edits texts and keeps the ledger, and
-    one whose quality step edits texts and does not."""
+    """An output with parsed texts of the default steps, one whose quality step edits texts and keeps the
+    ledger, and one whose quality step edits texts and does not."""
     folder = tmp_path_factory.mktemp("earlier")
     outs = {name: str(folder / name) for name in ("plain", "editing", "cutting")}
     run(folder / "a", recipe(crawl, outs["plain"]))

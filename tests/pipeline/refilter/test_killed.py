@@ -37,7 +37,10 @@ def kill_at(moment: str, words: list[str], out: Path) -> None:
     """Call the command and kill it as soon as a file stands that matches `moment`."""
     settings = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *words], env=settings, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "pipeline", *words],
+        env=settings,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as driver:
         while driver.poll() is None and not any(out.glob(moment)):
             time.sleep(0.001)

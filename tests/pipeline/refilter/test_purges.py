@@ -1,4 +1,5 @@
-"""Purges reach parsed texts, those of rejected documents too; what was purged stays out of a run from them."""
+"""Purges reach parsed texts, those of rejected documents too; what was purged stays out of a run from
+them."""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ def texts_of(out: Folder) -> dict[str, str]:
 
 
 def ids(out: Folder, where: str) -> list[str]:
-    return [str(row[0]) for row in query(out, f"SELECT doc_id FROM documents WHERE {where} ORDER BY doc_id").rows]
+    return [
+        str(row[0]) for row in query(out, f"SELECT doc_id FROM documents WHERE {where} ORDER BY doc_id").rows
+    ]
 
 
 def problems(out: Folder) -> list[str]:
@@ -90,7 +93,9 @@ def test_a_purge_of_a_kept_document_cleans_its_kept_text_and_those_that_repeat_i
     assert problems(out) == []
 
 
-def test_a_backup_of_the_parsed_texts_is_found_and_goes_with_the_next_purge(out: Folder, tmp_path: Path) -> None:
+def test_a_backup_of_the_parsed_texts_is_found_and_goes_with_the_next_purge(
+    out: Folder, tmp_path: Path
+) -> None:
     doc_id = ids(out, "status = 'rejected' AND stage = 'language'")[0]
     shutil.copytree(f"{out.url}/texts", tmp_path / "backup")
     assert main(["purge", out.url, "--doc", doc_id, *BY]) == 0
@@ -101,7 +106,9 @@ def test_a_backup_of_the_parsed_texts_is_found_and_goes_with_the_next_purge(out:
     assert problems(out) == []
 
 
-def test_a_file_of_texts_beside_the_named_ones_is_found_if_it_holds_a_purged_one(out: Folder, tmp_path: Path) -> None:
+def test_a_file_of_texts_beside_the_named_ones_is_found_if_it_holds_a_purged_one(
+    out: Folder, tmp_path: Path
+) -> None:
     doc_id = ids(out, "status = 'rejected' AND stage = 'language'")[0]
     before = {name: out.read(name) for name in out.names("texts") if name.endswith(".parquet")}
     assert main(["purge", out.url, "--doc", doc_id, *BY]) == 0
@@ -114,7 +121,9 @@ def test_a_file_of_texts_beside_the_named_ones_is_found_if_it_holds_a_purged_one
 
 def test_what_was_purged_stays_out_as_if_it_were_honoured(crawl: Path, out: Folder, tmp_path: Path) -> None:
     rejected, kept = ids(out, "stage = 'language'")[:2], ids(out, "status = 'kept'")[:3]
-    (host,) = query(out, "SELECT url FROM documents WHERE source = 'web' AND status = 'kept' ORDER BY 1 LIMIT 1").rows
+    (host,) = query(
+        out, "SELECT url FROM documents WHERE source = 'web' AND status = 'kept' ORDER BY 1 LIMIT 1"
+    ).rows
     assert main(["purge", out.url, "--doc", *rejected, *kept, *BY]) == 0
     assert main(["purge", out.url, "--url", str(host[0]), *BY]) == 0
     changed = {"quality": {"min_words": 60}}
@@ -166,4 +175,7 @@ def test_size_and_personal_data_are_told(out: Folder) -> None:
     assert texts is not None
     assert summary["parsed_texts"] == {"num_documents": texts.num_rows, "bytes": texts.num_bytes}
     assert sum(out.size(name) for name in out.names("texts") if name != "texts/texts.json") == texts.num_bytes
-    assert f"{texts.num_rows:,} documents, rejected ones too" in report and "personal data of the pages" in report
+    assert (
+        f"{texts.num_rows:,} documents, rejected ones too" in report
+        and "personal data of the pages" in report
+    )

@@ -18,7 +18,10 @@ from tests.support.outputs.parsed_texts import Tables, recipe
 from tests.support.outputs.runs import run
 
 REFUSED: dict[str, tuple[Tables, str]] = {
-    "parse": ({"parse": {"extractor": "trafilatura"}}, r"the step parse .* \(parse\.extractor is 'trafilatura' now"),
+    "parse": (
+        {"parse": {"extractor": "trafilatura"}},
+        r"the step parse .* \(parse\.extractor is 'trafilatura' now",
+    ),
     "reading": (
         {"limits": {"max_document_bytes": 99_999}},
         r"the reading .* \(limits\.max_document_bytes is 99999 now",
@@ -48,13 +51,17 @@ def test_a_file_of_an_early_step_that_changed_is_named(crawl: Path, tmp_path: Pa
         run(tmp_path / "b", recipe(crawl, str(tmp_path / "out"), tables), first)
 
 
-def test_other_versions_of_what_a_step_runs_on_are_named(crawl: Path, earlier: dict[str, str], tmp_path: Path) -> None:
+def test_other_versions_of_what_a_step_runs_on_are_named(
+    crawl: Path, earlier: dict[str, str], tmp_path: Path
+) -> None:
     older = tmp_path / "older"
     shutil.copytree(earlier["plain"], older)
     summary = json.loads((older / "run.json").read_text())
     summary["identity"]["versions"] |= {"resiliparse": "0.0.1", "phonenumbers": "0.0.1"}
     (older / "run.json").write_text(json.dumps(summary))
-    with pytest.raises(RecipeError, match=r"the reading of source 'web' .*resiliparse is \S+ now and was 0\.0\.1"):
+    with pytest.raises(
+        RecipeError, match=r"the reading of source 'web' .*resiliparse is \S+ now and was 0\.0\.1"
+    ):
         run(tmp_path, recipe(crawl, str(tmp_path / "out")), str(older))
     summary["identity"]["versions"]["resiliparse"] = query_version("resiliparse")
     (older / "run.json").write_text(json.dumps(summary))
@@ -89,7 +96,9 @@ def test_an_output_that_keeps_no_texts_is_refused(crawl: Path, tmp_path: Path) -
         run(tmp_path / "b", recipe(crawl, str(tmp_path / "out")), first)
 
 
-def test_an_output_whose_run_is_not_finished_is_refused(crawl: Path, earlier: dict[str, str], tmp_path: Path) -> None:
+def test_an_output_whose_run_is_not_finished_is_refused(
+    crawl: Path, earlier: dict[str, str], tmp_path: Path
+) -> None:
     shutil.copytree(earlier["plain"], tmp_path / "first")
     (tmp_path / "first" / "index.json").unlink()
     with pytest.raises(NotFinishedError, match="the run is not finished"):
@@ -110,7 +119,14 @@ def test_a_step_of_ones_own_behind_parse_is_refused_where_it_would_run(
 ) -> None:
     plain = recipe(crawl, str(tmp_path / "out"))
     for source in plain["source"]:
-        source["steps"] = ["url", "parse", "language", "tests.support.steps.dying_steps:die_once", "quality", "pii"]
+        source["steps"] = [
+            "url",
+            "parse",
+            "language",
+            "tests.support.steps.dying_steps:die_once",
+            "quality",
+            "pii",
+        ]
     with pytest.raises(RecipeError, match="stands after parse and may look at the page"):
         run(tmp_path, plain, earlier["plain"])
 

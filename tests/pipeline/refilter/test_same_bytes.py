@@ -1,4 +1,5 @@
-"""A run from the texts that an earlier one kept gives the bytes of a run from the inputs, and reads none of these."""
+"""A run from the texts that an earlier one kept gives the bytes of a run from the inputs, and reads none of
+these."""
 
 from __future__ import annotations
 
@@ -61,7 +62,10 @@ CHANGES: dict[str, tuple[str, Tables]] = {
     "a threshold of one language": ("plain", {"quality": {"language": {"de": {"min_words": 150}}}}),
     "a rule that is switched off": ("plain", {"quality": {"rules": ["gopher_quality"]}}),
     "a threshold before an edit": ("cutting", _more(CUTTING, min_words=120)),
-    "a threshold behind an edit": ("cutting", _more(CUTTING, fineweb_max_short_lines=0.3, c4_min_sentences=9)),
+    "a threshold behind an edit": (
+        "cutting",
+        _more(CUTTING, fineweb_max_short_lines=0.3, c4_min_sentences=9),
+    ),
     "what an edit takes": ("cutting", _more(CUTTING, c4_min_words_per_line=8)),
     "the score of a language": ("plain", {"language": {"min_score": 0.99}}),
     "a language more": ("plain", {"language": {"keep": ["en", "de", "fr", "es", "it"]}}),
@@ -70,7 +74,10 @@ CHANGES: dict[str, tuple[str, Tables]] = {
     "only the tokenizer's shards": ("plain", {"tokenize": {"shard_tokens": 3_000}, "run": {"seed": 5}}),
     "rules that edit texts": ("plain", {"quality": {"rules": RULES}}),
     "without a ledger": ("editing", {**EDITING, "quality": {**EDITING["quality"], "ledger": "first"}}),
-    "a rule that edits": ("editing", {**EDITING, "quality": {**EDITING["quality"], "c4_min_words_per_line": 8}}),
+    "a rule that edits": (
+        "editing",
+        {**EDITING, "quality": {**EDITING["quality"], "c4_min_words_per_line": 8}},
+    ),
     "what comes behind an edit": ("editing", {**EDITING, "pii": {"kinds": ["email"]}}),
     "duplicates of edited texts": ("editing", {**EDITING, "dedup": {"near": False}}),
     "the last step is off": ("plain", {"pii": {"kinds": []}}),
@@ -163,19 +170,24 @@ def test_a_run_from_parsed_texts_serves_another(crawl: Path, earlier: dict[str, 
     run(tmp_path / "c", recipe(crawl, there, second))
     assert fingerprint(last) == fingerprint(there)
     sql = 'SELECT DISTINCT "out" FROM reused_steps'
-    assert query(Folder(last), sql).rows == [(earlier["plain"],)], "the steps ran in the first of the three runs"
+    assert query(Folder(last), sql).rows == [(earlier["plain"],)], (
+        "the steps ran in the first of the three runs"
+    )
 
 
 def named(crawl: Path, out: str, language: str, *tables: Tables) -> dict[str, Any]:
     """A recipe that names the language of all posts, and asks no model for it."""
     plain = recipe(crawl, out, *tables)
-    plain["source"][1] |= {"language": language, "steps": ["parse", "quality", "pii", "identity", "dedup.exact"]}
+    plain["source"][1] |= {
+        "language": language,
+        "steps": ["parse", "quality", "pii", "identity", "dedup.exact"],
+    }
     return plain
 
 
 def test_the_language_that_a_source_names_is_that_of_its_texts(crawl: Path, tmp_path: Path) -> None:
-    """In lineage and in the clean texts; for the rules, which judge German texts named so by German words; and in a run
-    from the texts."""
+    """In lineage and in the clean texts; for the rules, which judge German texts named so by German words;
+    and in a run from the texts."""
     first, there, here, same = (str(tmp_path / name) for name in ("first", "there", "here", "same"))
     stricter: Tables = {"quality": {"min_words": 120}}
     run(tmp_path / "a", named(crawl, first, "en"))
@@ -185,15 +197,23 @@ def test_the_language_that_a_source_names_is_that_of_its_texts(crawl: Path, tmp_
         run(tmp_path / "d", named(crawl, same, "en", {"dedup": {"threshold": 0.95}}), first)
     assert fingerprint(here) == fingerprint(there)
     for out in (first, here, same):
-        rows = query(Folder(out), "SELECT DISTINCT language, language_score FROM documents WHERE source = 'posts'").rows
+        rows = query(
+            Folder(out), "SELECT DISTINCT language, language_score FROM documents WHERE source = 'posts'"
+        ).rows
         assert rows == [("en", None)]
-        texts = query(Folder(out), "SELECT count(*) FROM documents WHERE source = 'posts' AND status = 'kept'").rows
+        texts = query(
+            Folder(out), "SELECT count(*) FROM documents WHERE source = 'posts' AND status = 'kept'"
+        ).rows
         assert texts[0][0]
     wrong = str(tmp_path / "wrong")
     run(tmp_path / "e", named(crawl, wrong, "de"))
-    rules = query(Folder(wrong), "SELECT rule FROM documents WHERE source = 'posts' GROUP BY 1 ORDER BY count(*) DESC")
+    rules = query(
+        Folder(wrong), "SELECT rule FROM documents WHERE source = 'posts' GROUP BY 1 ORDER BY count(*) DESC"
+    )
     assert rules.rows[0] == ("gopher_quality.too_few_stop_words",)
-    with pytest.raises(RecipeError, match=r"the reading of source 'posts' .*source\.language is 'de' now and was 'en'"):
+    with pytest.raises(
+        RecipeError, match=r"the reading of source 'posts' .*source\.language is 'de' now and was 'en'"
+    ):
         run(tmp_path / "f", named(crawl, str(tmp_path / "other"), "de"), first)
 
 
@@ -203,15 +223,22 @@ def test_lineage_names_the_run_that_ran_each_step_and_joins_it(
     out = str(tmp_path / "out")
     summary = run(tmp_path, recipe(crawl, out, {"quality": {"min_words": 120}}), earlier["plain"])
     assert summary["from_output"] == earlier["plain"]
-    rows = query(Folder(out), "SELECT source, stage, position, run, version FROM reused_steps ORDER BY 1, 3").rows
+    rows = query(
+        Folder(out), "SELECT source, stage, position, run, version FROM reused_steps ORDER BY 1, 3"
+    ).rows
     stages = ("url", "parse", "language")
-    assert rows == [(name, stage, at, "test", 1) for name in ("posts", "web") for at, stage in enumerate(stages)]
+    assert rows == [
+        (name, stage, at, "test", 1) for name in ("posts", "web") for at, stage in enumerate(stages)
+    ]
     before = query(Folder(earlier["plain"]), "SELECT doc_id, url, text_hash FROM documents ORDER BY ALL").rows
     assert query(Folder(out), "SELECT doc_id, url, text_hash FROM documents ORDER BY ALL").rows == before
 
 
-def test_what_steps_raised_is_told_again(crawl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One before parse, one behind it that does not run again; both turn the same records down as in the first run."""
+def test_what_steps_raised_is_told_again(
+    crawl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One before parse, one behind it that does not run again; both turn the same records down as in the
+    first run."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
     step = "tests.support.steps.failing_steps:fail_on_seven"
 

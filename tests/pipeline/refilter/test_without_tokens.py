@@ -40,14 +40,17 @@ def test_it_holds_texts_and_lineage_and_no_shard(texts_only: Folder, earlier: di
     sql = "SELECT doc_id, status, stage, rule, clean_hash, duplicate_of FROM documents ORDER BY ALL"
     assert query(out, sql).rows == query(tokenized, sql).rows
     assert (
-        query(out, "SELECT * FROM steps ORDER BY ALL").rows == query(tokenized, "SELECT * FROM steps ORDER BY ALL").rows
+        query(out, "SELECT * FROM steps ORDER BY ALL").rows
+        == query(tokenized, "SELECT * FROM steps ORDER BY ALL").rows
     )
     assert query(out, "SELECT count(*) FROM placements").rows == [(0,)]
     assert verify(out, verify_hooks(out)).problems == ()
     assert "What became of every document" in out.read("report.html").decode()
 
 
-def test_a_tokenizer_may_follow(crawl: Path, texts_only: Folder, earlier: dict[str, str], tmp_path: Path) -> None:
+def test_a_tokenizer_may_follow(
+    crawl: Path, texts_only: Folder, earlier: dict[str, str], tmp_path: Path
+) -> None:
     out = str(tmp_path / "out")
     run(tmp_path, recipe(crawl, out), texts_only.url)
     assert fingerprint(out) == fingerprint(earlier["plain"])
@@ -65,7 +68,9 @@ def test_a_tokenizer_may_follow_where_no_texts_were_kept_either(
     assert fingerprint(out) == fingerprint(there)
     with pytest.raises(RecipeError, match=r"only its clean texts are there, and the step quality"):
         run(tmp_path / "d", recipe(crawl, str(tmp_path / "d"), {"quality": {"min_words": 9}}, without), first)
-    with pytest.raises(RecipeError, match=r"only its clean texts are there, behind the step pii, which source 'web'"):
+    with pytest.raises(
+        RecipeError, match=r"only its clean texts are there, behind the step pii, which source 'web'"
+    ):
         run(tmp_path / "d", recipe(crawl, str(tmp_path / "d"), without, {"pii": {"kinds": []}}), first)
     with pytest.raises(RecipeError, match=r"run\.keep_text = true, and .* kept no texts after parse"):
         run(tmp_path / "e", recipe(crawl, str(tmp_path / "e"), EDITING), first)
@@ -106,7 +111,9 @@ def test_texts_are_exported_and_tokens_are_refused(
 
 
 def test_a_training_on_it_is_refused(texts_only: Folder) -> None:
-    with pytest.raises(ValueError, match=r"holds texts and no tokens \(tokenize\.off\): tokenize it into a new output"):
+    with pytest.raises(
+        ValueError, match=r"holds texts and no tokens \(tokenize\.off\): tokenize it into a new output"
+    ):
         open_corpus([DataTable(out=texts_only.url)])
 
 

@@ -1,4 +1,5 @@
-"""The page and the terminal's lines of a diagnosis, and the command: what is named, escaped, and how it ends."""
+"""The page and the terminal's lines of a diagnosis, and the command: what is named, escaped, and how it
+ends."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ def diagnosis(rings: dict[int, RingContent]) -> Diagnosis:
     table = StragglersTable()
     return Diagnosis(
         output="/data/<run>",
-        recorders=Recorders(attempt=3, rings=rings, stacks={2: STACKS}, unreadable={"recorder/x": "it is <cut>"}),
+        recorders=Recorders(
+            attempt=3, rings=rings, stacks={2: STACKS}, unreadable={"recorder/x": "it is <cut>"}
+        ),
         world_size=WORLD + 1,
         silent=(WORLD,),
         mismatches=tuple(mismatches(rings)),
@@ -66,11 +69,20 @@ def diagnosis(rings: dict[int, RingContent]) -> Diagnosis:
 
 def test_the_page_names_who_is_missing_where_it_is_and_who_is_slow_and_escapes_everything() -> None:
     page = render_diagnosis(diagnosis(hung_run()))
-    assert "Rank 2 never came to all_gather_single of 4,096 bytes (number 4 of group 0-1-2-3, step 1, forward)" in page
+    assert (
+        "Rank 2 never came to all_gather_single of 4,096 bytes (number 4 of group 0-1-2-3, step 1, forward)"
+        in page
+    )
     assert "at trainer/step.py:20 in train_step" in page and "ranks 0, 1, 3 wait there" in page
-    assert "rank 2 on node-1 is at trainer/feed/feed.py:301 in &lt;script&gt;" in page and "<script>" not in page
+    assert (
+        "rank 2 on node-1 is at trainer/feed/feed.py:301 in &lt;script&gt;" in page and "<script>" not in page
+    )
     assert "Rank 2 on node-1 is slow: forward took 1.50 times as long as on others at the same work" in page
-    assert "No recorder of rank 4" in page and "it is &lt;cut&gt;" in page and "Connection &lt;closed&gt;" in page
+    assert (
+        "No recorder of rank 4" in page
+        and "it is &lt;cut&gt;" in page
+        and "Connection &lt;closed&gt;" in page
+    )
     assert "default-src 'none'" in page and 'href="http' not in page and "<script" not in page
     assert 'title="rank 2 · node-1, step 7: ' in page
 
@@ -87,7 +99,9 @@ def read_back(output: Path, rings: dict[int, RingContent]) -> None:
         path = folder / f"rank-{rank:05d}.ring"
         written = Ring(str(path), dataclasses.replace(content.header, num_operations=64, num_steps=128))
         for each in content.operations:
-            number = written.begin(written.add_site(each.site), each.step, each.group_number, each.size, each.peer)
+            number = written.begin(
+                written.add_site(each.site), each.step, each.group_number, each.size, each.peer
+            )
             if each.exit is not None:
                 written.end(number)
         for step in content.steps:
@@ -108,7 +122,8 @@ def test_the_command_says_it_on_the_terminal_as_json_as_a_page_and_as_a_timeline
     code, text = told(capsys, [str(tmp_path / "run"), "--to", str(page), "--timeline", str(trace)])
     assert code == 1
     assert (
-        "Rank 2 never came to all_gather_single" in text and "rank 2 on node-1 is at trainer/feed/feed.py:301" in text
+        "Rank 2 never came to all_gather_single" in text
+        and "rank 2 on node-1 is at trainer/feed/feed.py:301" in text
     )
     assert "Rank 2 on node-1 is slow: forward took 1.50 times as long" in text
     assert page.read_text().startswith("<!doctype html>") and trace.stat().st_size > 100
@@ -147,7 +162,9 @@ def test_a_file_that_is_no_ring_is_told_and_the_others_are_read(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_browser_shows_the_map_and_asks_nothing_of_the_network(browser: Any, tmp_path: Path, scheme: str) -> None:
+def test_a_browser_shows_the_map_and_asks_nothing_of_the_network(
+    browser: Any, tmp_path: Path, scheme: str
+) -> None:
     path = tmp_path / "diagnosis.html"
     path.write_text(render_diagnosis(diagnosis(hung_run())))
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
@@ -158,13 +175,19 @@ def test_a_browser_shows_the_map_and_asks_nothing_of_the_network(browser: Any, t
         "return [...document.querySelectorAll('.heat tr')].map(row =>"
         " getComputedStyle(row.querySelectorAll('td')[50]).backgroundColor)"
     )
-    assert len(colours) == WORLD and len({colours[0], colours[1], colours[3]}) == 1 and colours[2] != colours[0]
+    assert (
+        len(colours) == WORLD and len({colours[0], colours[1], colours[3]}) == 1 and colours[2] != colours[0]
+    )
     # On a phone nothing but a table that scrolls by itself is wider than the screen.
     browser.set_window_size(400, 900)
-    wide = browser.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    wide = browser.execute_script(
+        "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
     browser.set_window_size(1280, 900)
     assert wide <= 0
     messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"}
+    asked = {
+        each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"
+    }
     assert {url for url in asked if not url.startswith("data:")} == {path.as_uri()}
     assert browser.get_log("browser") == []

@@ -1,4 +1,5 @@
-"""The report's figures where sources have steps of their own, and records repeat: they are what lineage counts."""
+"""The report's figures where sources have steps of their own, and records repeat: they are what lineage
+counts."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from tests.support.outputs.runs import recipe, run, write_recipe
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A run with the whole ledger over posts of every length, and over pages of which each lies in two files and of
-    which only the address is looked at before they are parsed."""
+    """A run with the whole ledger over posts of every length, and over pages of which each lies in two files
+    and of which only the address is looked at before they are parsed."""
     folder = tmp_path_factory.mktemp("figures")
     sources = make_tiny_crawl(folder)
     for file in sorted(folder.glob("web-*.warc.gz")):
@@ -34,8 +35,15 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     texts = [write_article("en", rng, 1 + number % 9).text for number in range(30)]
     (folder / "posts-9.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     steps = ["parse", "language", "quality", "pii", "identity", "dedup.exact", "dedup.near"]
-    plain = recipe(str(folder / "out"), sources, quality={"ledger": "all", "min_words": 150, "max_words": 250})
-    plain["source"][0]["steps"] = ["url", "parse", "tests.support.steps.judging_steps:drop_a_third", "quality"]
+    plain = recipe(
+        str(folder / "out"), sources, quality={"ledger": "all", "min_words": 150, "max_words": 250}
+    )
+    plain["source"][0]["steps"] = [
+        "url",
+        "parse",
+        "tests.support.steps.judging_steps:drop_a_third",
+        "quality",
+    ]
     plain["source"][0]["language"] = "en"
     plain["source"][1]["steps"] = steps
     run(folder, plain)
@@ -80,7 +88,9 @@ def test_a_compressed_member_that_several_records_share_counts_once(tmp_path: Pa
     assert parse.bytes_in - parse.bytes_out == pytest.approx(len(shared) / 4, abs=1)
 
 
-def test_the_stages_of_all_sources_stand_in_the_order_in_which_each_source_meets_them(data: ReportData) -> None:
+def test_the_stages_of_all_sources_stand_in_the_order_in_which_each_source_meets_them(
+    data: ReportData,
+) -> None:
     together, *funnels = [[step.stage for step in funnel.steps] for funnel in data.funnels]
     assert len(funnels) == 2
     for stages in funnels:
@@ -97,7 +107,9 @@ def test_the_speeds_are_of_the_documents_that_were_read_and_of_those_that_were_c
     )
 
 
-def test_a_record_that_lies_in_two_files_counts_twice_at_every_threshold(data: ReportData, out: Folder) -> None:
+def test_a_record_that_lies_in_two_files_counts_twice_at_every_threshold(
+    data: ReportData, out: Folder
+) -> None:
     rejecting: dict[str, set[str]] = {}
     for doc_id, rule in ask(out, "SELECT doc_id, rule FROM findings WHERE verdict = 'reject'"):
         rejecting.setdefault(doc_id, set()).add(rule)
@@ -108,7 +120,9 @@ def test_a_record_that_lies_in_two_files_counts_twice_at_every_threshold(data: R
     assert values is not None
     told = {float(option.threshold.replace(",", "")): option.num_kept for option in values.options}
     kept = {
-        threshold: sum(value <= threshold and rejecting.get(doc_id, set()) <= {rule} for doc_id, value in measured)
+        threshold: sum(
+            value <= threshold and rejecting.get(doc_id, set()) <= {rule} for doc_id, value in measured
+        )
         for threshold in told
     }
     assert told == kept
@@ -125,7 +139,9 @@ def test_the_page_tells_by_whose_tables_texts_were_judged(data: ReportData, out:
     assert data.tables in out.read("report.html").decode()
 
 
-@pytest.mark.parametrize(("no_table", "became"), [("pass", "passed unjudged"), ("reject", "were turned down")])
+@pytest.mark.parametrize(
+    ("no_table", "became"), [("pass", "passed unjudged"), ("reject", "were turned down")]
+)
 def test_texts_without_a_table_are_told_apart(no_table: str, became: str, tmp_path: Path) -> None:
     quality = {"no_table": no_table, "stop_words_off": ["nb"]}
     recipe_file = write_recipe(

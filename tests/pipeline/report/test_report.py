@@ -38,12 +38,17 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
         }
         for n in range(3)
     ]
-    lines = [f"The {word} boats came home before the rain, said the keeper of the harbour." for word in "abcdefghij"]
+    lines = [
+        f"The {word} boats came home before the rain, said the keeper of the harbour."
+        for word in "abcdefghij"
+    ]
     twice = {"url": f"https://evil.example/kept?{ATTACK}", "text": f"{ATTACK}\n" + "\n".join(lines)}
     rows += [{"id": "kept", **twice}, *({"id": f"copy{n}", **twice} for n in range(4))]
     story = write_article("en", random.Random(0), 14).text
     rows += [{"id": "story", "text": story}, {"id": "retold", "text": story.replace(" the ", " retold ", 3)}]
-    rows.append({"id": "mail", "url": "https://a.example/", "text": "Write to jane.roe@mail-house.example at once."})
+    rows.append(
+        {"id": "mail", "url": "https://a.example/", "text": "Write to jane.roe@mail-house.example at once."}
+    )
     (folder / "evil.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     sources = {"news": (str(folder / "crawl" / "news-*"),), "evil": (str(folder / "evil.jsonl"),)}
     plain = recipe(str(folder / "out"), sources)
@@ -67,14 +72,19 @@ def ask(out: Folder, sql: str) -> list[tuple[Any, ...]]:
 def texts(page: Any, selector: str) -> list[str]:
     """What the elements hold, shown or folded away."""
     return [
-        str(element.get_attribute("textContent")).strip() for element in page.find_elements("css selector", selector)
+        str(element.get_attribute("textContent")).strip()
+        for element in page.find_elements("css selector", selector)
     ]
 
 
 def test_the_page_loads_without_an_error_or_a_request(page: Any, out: Folder) -> None:
     assert page.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
-    asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
+    asked = {
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    }
     assert {url for url in asked if not url.startswith("data:")} == {f"file://{out.at('report.html')}"}
 
 
@@ -83,7 +93,9 @@ def test_the_funnel_says_what_lineage_says(page: Any, out: Folder) -> None:
         cells = texts(page, f"table[data-source='{source}'] td")
         found = [tuple(cells[row + at] for at in (0, 2, 3, 4)) for row in range(0, len(cells), 8)]
         steps = ask(
-            out, f"SELECT stage, num_in, num_out, num_rejected FROM steps WHERE source = '{source}' ORDER BY position"
+            out,
+            f"SELECT stage, num_in, num_out, num_rejected FROM steps WHERE source = '{source}' ORDER BY"
+            f" position",
         )
         assert found == [(stage, *(f"{number:,}" for number in numbers)) for stage, *numbers in steps]
     together = texts(page, "table[data-source='all sources'] td")
@@ -114,7 +126,9 @@ def test_a_rule_opens_and_shows_its_documents(page: Any, out: Folder) -> None:
     shown = details.find_elements("css selector", "blockquote")
     assert shown and all(quote.is_displayed() for quote in shown)
     assert any(ATTACK in quote.text for quote in shown), "what is markup in the crawl is text here"
-    [(value, doc_id)] = ask(out, f"SELECT value, doc_id FROM documents WHERE rule = '{rule}' ORDER BY doc_id LIMIT 1")
+    [(value, doc_id)] = ask(
+        out, f"SELECT value, doc_id FROM documents WHERE rule = '{rule}' ORDER BY doc_id LIMIT 1"
+    )
     [least] = [quote.text for quote in shown if doc_id in quote.find_element("css selector", ".doc-id").text]
     assert f"measured {human_value(value)}, language " in least
     assert f"sluice explain {out.url} --doc {doc_id}" in least
@@ -139,7 +153,11 @@ LURES = (
 
 def test_no_lure_in_a_text_a_url_or_a_name_runs_or_is_fetched(browser: Any, tmp_path: Path) -> None:
     rows = [
-        {"id": lure, "url": f"https://lure{n}.example/{lure}", "text": f"{lure} Too few words to be kept {n}."}
+        {
+            "id": lure,
+            "url": f"https://lure{n}.example/{lure}",
+            "text": f"{lure} Too few words to be kept {n}.",
+        }
         for n, lure in enumerate(LURES)
     ]
     (tmp_path / "lures.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -155,7 +173,11 @@ def test_no_lure_in_a_text_a_url_or_a_name_runs_or_is_fetched(browser: Any, tmp_
         browser.execute_script("arguments[0].open = true", details)
     assert browser.get_log("browser") == []
     events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    asked = {event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"}
+    asked = {
+        event["params"]["request"]["url"]
+        for event in events
+        if event["method"] == "Network.requestWillBeSent"
+    }
     assert {url for url in asked if not url.startswith("data:")} == {address}
     assert browser.current_url == address and browser.title == f"{name} · Sluice report"
     made = (
@@ -186,13 +208,17 @@ def test_the_largest_clusters_stand_side_by_side_the_kept_one_first(page: Any, o
         notes = [quote.text for quote in side.find_elements("css selector", "blockquote b")]
         shown = [quote.text for quote in side.find_elements("css selector", "blockquote p")]
         assert notes[0] == "kept" and len(notes) == min(size, 3) and all(shown)
-        [kept] = ask(out, f"SELECT doc_id FROM documents WHERE cluster_id = '{cluster_id}' AND status = 'kept'")
+        [kept] = ask(
+            out, f"SELECT doc_id FROM documents WHERE cluster_id = '{cluster_id}' AND status = 'kept'"
+        )
         assert kept[0] in side.find_element("css selector", "blockquote").text
     assert texts(page, "#clusters mark") in (["retold"] * 3, ["the"] * 3)
 
 
 def test_no_name_of_a_step_wraps_and_nothing_is_wider_than_the_page(page: Any) -> None:
-    heights = {element.size["height"] for element in page.find_elements("css selector", "#funnel > table td code")}
+    heights = {
+        element.size["height"] for element in page.find_elements("css selector", "#funnel > table td code")
+    }
     assert len(heights) == 1
     for width in (1280, 800):
         page.set_window_size(width, 900)
@@ -210,7 +236,9 @@ def test_the_page_can_be_seen_in_light_and_in_dark(page: Any) -> None:
         paper, ink = map(brightness, colours)
         assert (paper > 200 and ink < 100) if scheme == "light" else (paper < 50 and ink > 200)
         pictures[scheme] = page.get_screenshot_as_png()
-    assert pictures["light"] != pictures["dark"] and all(len(picture) > 20_000 for picture in pictures.values())
+    assert pictures["light"] != pictures["dark"] and all(
+        len(picture) > 20_000 for picture in pictures.values()
+    )
 
 
 def brightness(colour: str) -> float:
@@ -219,7 +247,9 @@ def brightness(colour: str) -> float:
     return sum(map(float, channels)) / 3
 
 
-def test_rendering_a_finished_run_again_changes_nothing(out: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rendering_a_finished_run_again_changes_nothing(
+    out: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = out.read("report.html"), out.read("checksums.json")
     assert main(["report", out.url]) == 0
     assert capsys.readouterr().out.strip() == out.at("report.html")
@@ -237,7 +267,10 @@ def test_a_report_that_is_gone_is_made_again_and_covered(out: Folder, tmp_path: 
     here, there = str(tmp_path / "out").encode(), out.url.encode()
     assert page.replace(here, there) == out.read("report.html")
     assert page.count(here) > 1
-    assert json.loads(printed.getvalue()) == {"report": str(tmp_path / "out" / "report.html"), "bytes": len(page)}
+    assert json.loads(printed.getvalue()) == {
+        "report": str(tmp_path / "out" / "report.html"),
+        "bytes": len(page),
+    }
     assert main(["verify", str(tmp_path / "out")]) == 0
 
 
@@ -260,7 +293,8 @@ def test_words_that_differ_are_marked(first: str, second: str, marked: list[str]
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(None, ""), (float("nan"), ""), (50.0, "50"), (1e6, "1,000,000"), (0.123456, "0.1235")]
+    ("value", "shown"),
+    [(None, ""), (float("nan"), ""), (50.0, "50"), (1e6, "1,000,000"), (0.123456, "0.1235")],
 )
 def test_values_are_written_for_people(value: float | None, shown: str) -> None:
     assert human_value(value) == shown

@@ -1,4 +1,5 @@
-"""What helps to set a threshold: values of every rule, other thresholds, near misses, what the prefilter dropped."""
+"""What helps to set a threshold: values of every rule, other thresholds, near misses, what the prefilter
+dropped."""
 
 from __future__ import annotations
 
@@ -28,12 +29,15 @@ from tests.support.outputs.runs import recipe, run
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A run that keeps the whole ledger, with a prefilter, over pages in six languages and posts of every length."""
+    """A run that keeps the whole ledger, with a prefilter, over pages in six languages and posts of every
+    length."""
     folder = tmp_path_factory.mktemp("thresholds")
     make_crawl(folder / "crawl", num_pages=450)
     rng = random.Random(5)
     texts = [write_article("en", rng, 1 + number % 9).text for number in range(60)]
-    texts += [text + "\n- a\n- b and\n" + "\n".join(f"- c {number}" for number in range(40)) for text in texts[50:]]
+    texts += [
+        text + "\n- a\n- b and\n" + "\n".join(f"- c {number}" for number in range(40)) for text in texts[50:]
+    ]
     (folder / "posts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     sources = {"news": (str(folder / "crawl" / "news-*"),), "posts": (str(folder / "posts.jsonl"),)}
     tables: dict[str, Any] = {"language": {"keep": ["en"], "prefilter": True}, "quality": {"ledger": "all"}}
@@ -62,7 +66,9 @@ def values_of(data: ReportData, name: str) -> RuleValues:
 
 
 def test_every_measured_rule_with_a_threshold_has_its_values(data: ReportData, out: Folder) -> None:
-    measured = ask(out, "SELECT DISTINCT rule FROM findings WHERE value IS NOT NULL AND threshold IS NOT NULL")
+    measured = ask(
+        out, "SELECT DISTINCT rule FROM findings WHERE value IS NOT NULL AND threshold IS NOT NULL"
+    )
     shown = {row.rule for row in data.rules if row.values is not None}
     # Bounds of pages, before any rule of text, are no thresholds that a person turns.
     assert shown == {rule for (rule,) in measured if not rule.startswith(("url.", "parse."))}
@@ -71,7 +77,8 @@ def test_every_measured_rule_with_a_threshold_has_its_values(data: ReportData, o
 
 def test_the_bars_hold_every_value_once_and_part_at_the_threshold(data: ReportData, out: Folder) -> None:
     counts = (
-        "SELECT rule, count(*), count(*) FILTER (verdict = 'reject') FROM findings WHERE value IS NOT NULL GROUP BY 1"
+        "SELECT rule, count(*), count(*) FILTER (verdict = 'reject') FROM findings WHERE"
+        " value IS NOT NULL GROUP BY 1"
     )
     found = {rule: (num, rejected) for rule, num, rejected in ask(out, counts)}
     for row in data.rules:
@@ -83,13 +90,17 @@ def test_the_bars_hold_every_value_once_and_part_at_the_threshold(data: ReportDa
         sides = [bar.is_rejected for bar in row.values.bars]
         assert len(set(sides[: row.values.line])) <= 1 and len(set(sides[row.values.line :])) <= 1
         assert all(
-            0 <= bar.num_alone <= bar.num and 0 <= bar.height_alone <= bar.height <= 1 for bar in row.values.bars
+            0 <= bar.num_alone <= bar.num and 0 <= bar.height_alone <= bar.height <= 1
+            for bar in row.values.bars
         )
 
 
 @pytest.mark.parametrize("name", ["gopher_quality.too_few_words", "gopher_quality.too_many_bullet_lines"])
 def test_what_another_threshold_keeps_is_what_tune_says(data: ReportData, out: Folder, name: str) -> None:
-    key = {"gopher_quality.too_few_words": "min_words", "gopher_quality.too_many_bullet_lines": "max_bullet_lines"}
+    key = {
+        "gopher_quality.too_few_words": "min_words",
+        "gopher_quality.too_many_bullet_lines": "max_bullet_lines",
+    }
     options = values_of(data, name).options
     assert len(options) > 3 and [option.is_set for option in options].count(True) == 1
     for option in options:
@@ -101,7 +112,9 @@ def test_what_another_threshold_keeps_is_what_tune_says(data: ReportData, out: F
 
 def test_examples_are_the_nearest_and_the_farthest_and_the_near_misses(data: ReportData, out: Folder) -> None:
     name = "gopher_quality.too_few_words"
-    groups = {group.title: [excerpt.doc_id for excerpt in group.excerpts] for group in rule_of(data, name).examples}
+    groups = {
+        group.title: [excerpt.doc_id for excerpt in group.excerpts] for group in rule_of(data, name).examples
+    }
     near = ask(
         out,
         f"SELECT doc_id FROM documents WHERE rule = '{name}' ORDER BY abs(value - threshold), doc_id"
@@ -111,15 +124,20 @@ def test_examples_are_the_nearest_and_the_farthest_and_the_near_misses(data: Rep
     misses = ask(
         out,
         f"SELECT f.doc_id FROM findings f JOIN documents d USING (doc_id) WHERE f.rule = '{name}'"
-        f" AND d.status <> 'rejected' ORDER BY abs(f.value - f.threshold), f.doc_id LIMIT {PER_CHOICE['passed']}",
+        f" AND d.status <> 'rejected' ORDER BY abs(f.value - f.threshold), f.doc_id LIMIT"
+        f" {PER_CHOICE['passed']}",
     )
     assert groups["Passed every step, nearest to the threshold"] == [doc_id for (doc_id,) in misses]
     far = ask(out, f"SELECT max(abs(value - threshold)) FROM documents WHERE rule = '{name}'")[0][0]
-    [(first,)] = ask(out, f"SELECT min(doc_id) FROM documents WHERE rule = '{name}' AND abs(value - threshold) = {far}")
+    [(first,)] = ask(
+        out, f"SELECT min(doc_id) FROM documents WHERE rule = '{name}' AND abs(value - threshold) = {far}"
+    )
     assert groups["Rejected, farthest from it"][0] == first
 
 
-def test_the_lines_that_offend_are_marked_and_shown_though_they_come_late(data: ReportData, out: Folder) -> None:
+def test_the_lines_that_offend_are_marked_and_shown_though_they_come_late(
+    data: ReportData, out: Folder
+) -> None:
     rules = rules_of(tables_of(recipe_of(out)))
     name = "gopher_quality.too_many_bullet_lines"
     shown = [excerpt for group in rule_of(data, name).examples[:1] for excerpt in group.excerpts]
@@ -158,13 +176,19 @@ def test_a_deep_link_opens_its_rule_and_shows_the_chart(browser: Any, out: Folde
     browser.get("about:blank")
     browser.get(f"file://{out.at('report.html')}#rule-quality-gopher_quality.too_few_words")
     assert browser.get_log("browser") == []
-    [chart] = [element for element in browser.find_elements("css selector", ".histogram") if element.is_displayed()]
+    [chart] = [
+        element for element in browser.find_elements("css selector", ".histogram") if element.is_displayed()
+    ]
     columns = chart.find_elements("css selector", ".column")
-    heights = [sum(bar.size["height"] for bar in column.find_elements("css selector", "i")) for column in columns]
+    heights = [
+        sum(bar.size["height"] for bar in column.find_elements("css selector", "i")) for column in columns
+    ]
     assert len(columns) > 5 and max(heights) > 100
     assert len(chart.find_elements("css selector", ".column.at")) == 1
     [command] = [
-        found.text for found in browser.find_elements("css selector", "blockquote .command") if found.is_displayed()
+        found.text
+        for found in browser.find_elements("css selector", "blockquote .command")
+        if found.is_displayed()
     ][:1]
     assert command.startswith(f"sluice explain {out.url} --doc ")
 
@@ -188,8 +212,15 @@ def test_a_phone_scrolls_each_wide_table_and_never_the_page(browser: Any, out: F
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_a_url_of_the_web_is_a_link_that_tells_nothing_and_no_other_is_one(browser: Any, tmp_path: Path) -> None:
-    urls = ["https://plain.example/a?b='<x>", "javascript:document.title=1", "data:text/html,x", "JAVASCRIPT:alert(1)"]
+def test_a_url_of_the_web_is_a_link_that_tells_nothing_and_no_other_is_one(
+    browser: Any, tmp_path: Path
+) -> None:
+    urls = [
+        "https://plain.example/a?b='<x>",
+        "javascript:document.title=1",
+        "data:text/html,x",
+        "JAVASCRIPT:alert(1)",
+    ]
     rows = [{"url": url, "text": f"Too few words {number}."} for number, url in enumerate(urls)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run(tmp_path, recipe(str(tmp_path / "out"), {"rows": (str(tmp_path / "rows.jsonl"),)}))
@@ -197,5 +228,8 @@ def test_a_url_of_the_web_is_a_link_that_tells_nothing_and_no_other_is_one(brows
     links = browser.find_elements("css selector", "blockquote a")
     assert {link.get_attribute("textContent") for link in links} == {urls[0]}
     assert all("noreferrer" in str(link.get_attribute("rel")) for link in links)
-    shown = {found.get_attribute("textContent") for found in browser.find_elements("css selector", "blockquote span")}
+    shown = {
+        found.get_attribute("textContent")
+        for found in browser.find_elements("css selector", "blockquote span")
+    }
     assert set(urls[1:]) <= shown

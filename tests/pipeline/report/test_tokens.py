@@ -31,7 +31,12 @@ def test_first_tokens_and_ends_are_those_of_the_shards(tmp_path: Path) -> None:
     for record in left:
         first = int(made.tokenizer.encode(record.text)[0])
         expected[first] = expected.get(first, 0) + 1
-    assert (row.num_documents, row.num_ended, row.is_sample, row.has_unknown) == (len(left), len(left), False, False)
+    assert (row.num_documents, row.num_ended, row.is_sample, row.has_unknown) == (
+        len(left),
+        len(left),
+        False,
+        False,
+    )
     assert row.num_tokens == sum(len(made.tokenizer.encode(record.text)) + 1 for record in left)
     assert len(row.first) == 5 and not row.begins_alike
     for token in row.first:

@@ -1,4 +1,5 @@
-"""The page of a step, and its lines on the terminal: what is shown, escaped, with the way to each document."""
+"""The page of a step, and its lines on the terminal: what is shown, escaped, with the way to each
+document."""
 
 from __future__ import annotations
 

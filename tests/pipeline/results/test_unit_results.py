@@ -94,7 +94,9 @@ def test_every_result_of_a_phase_is_tried_here() -> None:
     kinds = {kind for kind in map(type, RESULTS) if kind is not Shard}
     from pipeline.results import unit_results
 
-    defined = {kind for kind in vars(unit_results).values() if is_dataclass(kind) and hasattr(kind, "from_json")}
+    defined = {
+        kind for kind in vars(unit_results).values() if is_dataclass(kind) and hasattr(kind, "from_json")
+    }
     assert {kind for kind in defined if kind.__module__ == unit_results.__name__} == kinds
 
 

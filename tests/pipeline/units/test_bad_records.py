@@ -1,4 +1,5 @@
-"""What readers and steps raise on single records: the run goes on, says so, and ends where it is more than a few."""
+"""What readers and steps raise on single records: the run goes on, says so, and ends where it is more than a
+few."""
 
 from __future__ import annotations
 
@@ -38,7 +39,9 @@ def line_of(function: str, what: str) -> int:
 
 def made(folder: Path, step: str | None, num: int = 20, **tables: dict[str, Any]) -> Path:
     """A recipe over `num` rows of JSONL whose own step stands behind parse."""
-    rows = [{"id": str(number), "text": f"{SECRET} {number} went home before the rain."} for number in range(num)]
+    rows = [
+        {"id": str(number), "text": f"{SECRET} {number} went home before the rain."} for number in range(num)
+    ]
     (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     plain = recipe(str(folder / "out"), {"web": (str(folder / "rows.jsonl"),)}, **tables)
     plain["source"][0]["steps"] = [
@@ -71,7 +74,8 @@ def test_a_step_that_raises_on_a_few_documents_is_said_and_reported_once_and_quo
     assert main(["run", str(path)]) == 0
     printed = capsys.readouterr()
     where = (
-        f"ValueError at tests.support.steps.failing_steps, line {line_of('fail_on_seven', 'raise')}, in fail_on_seven"
+        f"ValueError at tests.support.steps.failing_steps, line"
+        f" {line_of('fail_on_seven', 'raise')}, in fail_on_seven"
     )
     assert f"tests.support.steps.failing_steps:fail_on_seven: {where}, 1 ×" in printed.err
     assert f"no use for {SECRET} 7" in printed.err
@@ -137,7 +141,9 @@ def test_a_run_that_could_read_no_record_ends_with_1_and_names_file_and_reason(
 ) -> None:
     (tmp_path / "in").mkdir()
     write(tmp_path / "in")
-    path = write_recipe(tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "in" / "*"),)}))
+    path = write_recipe(
+        tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "in" / "*"),)})
+    )
     for _ in range(2 if allowed == "1.0" else 1):  # finished, it says the same again
         assert main(["run", str(path), "--set", f"limits.max_bad_records={allowed}"]) == 1
         printed = capsys.readouterr().err
@@ -150,12 +156,17 @@ def test_a_run_that_keeps_nothing_ends_with_1_and_names_the_rules(
 ) -> None:
     path = made(tmp_path, None)
     path.write_text(
-        path.read_text().replace('"parse",', '"parse", "quality",').replace("steps =", 'language = "en"\nsteps =')
+        path.read_text()
+        .replace('"parse",', '"parse", "quality",')
+        .replace("steps =", 'language = "en"\nsteps =')
     )
     assert main(["run", str(path), "--json"]) == 1
     printed = capsys.readouterr()
     assert json.loads(printed.out)["num_kept"] == 0
-    assert "no document is left of 20; they were turned down by\n  gopher_quality.too_few_words: 20" in printed.err
+    assert (
+        "no document is left of 20; they were turned down by\n  gopher_quality.too_few_words: 20"
+        in printed.err
+    )
     assert (tmp_path / "out" / "index.json").exists(), "the output tells of each document"
 
 
@@ -165,7 +176,9 @@ def test_records_that_are_no_documents_are_named_by_what_they_are(
     block = b"HTTP/1.1 404 Not Found\r\nContent-Type: text/html\r\n\r\ngone"
     head = f"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: {len(block)}\r\n\r\n".encode()
     (tmp_path / "a.warc").write_bytes(head + block + b"\r\n\r\n")
-    path = write_recipe(tmp_path / "r.toml", recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "a.warc"),)}))
+    path = write_recipe(
+        tmp_path / "r.toml", recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "a.warc"),)})
+    )
     assert main(["run", str(path)]) == 1
     assert "none of the 1 records read is a document" in (said := capsys.readouterr().err)
     assert "status: 404 1" in said

@@ -202,5 +202,7 @@ def test_a_file_whose_window_is_too_wide_is_not_offered_for_mending() -> None:
     with pytest.raises(TooManyBadRecordsError) as raised:
         check_bad_records(units, 0.0)
     assert "\nSet limits.max_window_bytes as is said there, or raise the limit" in str(raised.value)
-    with pytest.raises(TooManyBadRecordsError, match=r"Mend or leave out these files, set limits\.max_window_bytes as"):
+    with pytest.raises(
+        TooManyBadRecordsError, match=r"Mend or leave out these files, set limits\.max_window_bytes as"
+    ):
         check_bad_records([*units, unit(1, unreadable=1)], 0.0)

@@ -1,4 +1,5 @@
-"""Scores of classifiers that turn nothing down, and what rules measured, are columns of texts and of lineage."""
+"""Scores of classifiers that turn nothing down, and what rules measured, are columns of texts and of
+lineage."""
 
 from __future__ import annotations
 
@@ -62,7 +63,9 @@ def ask(out: Path, question: str) -> list[tuple[Any, ...]]:
 
 
 def parts(out: Path, source: str) -> pa.Table:
-    return pa.concat_tables(pq.read_table(file) for file in sorted((out / "documents" / source).glob("*.parquet")))
+    return pa.concat_tables(
+        pq.read_table(file) for file in sorted((out / "documents" / source).glob("*.parquet"))
+    )
 
 
 def test_texts_have_a_column_for_the_score_and_for_what_rules_measured(out: Path) -> None:
@@ -81,7 +84,9 @@ def test_texts_have_a_column_for_the_score_and_for_what_rules_measured(out: Path
 
 def test_lineage_has_the_score_of_every_document_that_was_asked_about(out: Path) -> None:
     of_texts = {row["doc_id"].hex(): row["score_english"] for row in parts(out, "web").to_pylist()}
-    of_lineage = dict(ask(out, "SELECT doc_id, score_english FROM documents WHERE source = 'web' AND part IS NOT NULL"))
+    of_lineage = dict(
+        ask(out, "SELECT doc_id, score_english FROM documents WHERE source = 'web' AND part IS NOT NULL")
+    )
     assert of_lineage == of_texts
     judged = "SELECT source, status, count(score_english) FROM documents GROUP BY ALL ORDER BY ALL"
     found = {(source, status): num for source, status, num in ask(out, judged)}
@@ -122,8 +127,15 @@ def test_tune_tells_whom_a_classifier_that_turns_nothing_down_lets_through(
     inputs: Path, out: Path, tmp_path: Path
 ) -> None:
     plain = scoring(inputs, tmp_path / "out")
-    plain["classifier"][1] = {"name": "italian", "model": str(inputs / "model.ftz"), "label": "it", "reject": "never"}
-    (answer,) = tune(str(out), [("never", load(write_recipe(tmp_path / "never.toml", plain)))], num_examples=100)
+    plain["classifier"][1] = {
+        "name": "italian",
+        "model": str(inputs / "model.ftz"),
+        "label": "it",
+        "reject": "never",
+    }
+    (answer,) = tune(
+        str(out), [("never", load(write_recipe(tmp_path / "never.toml", plain)))], num_examples=100
+    )
     turned_down = ask(out, "SELECT doc_id FROM documents WHERE rule = 'classifier.italian'")
     gained = {example.doc_id for example in answer.examples if example.outcome == "gained"}
     assert gained == {doc_id for (doc_id,) in turned_down} and len(gained) == 5
@@ -137,7 +149,18 @@ def test_a_purge_keeps_the_columns_and_leaves_nothing_of_the_text(
     [(doc_id, *_)] = ask(
         tmp_path / "out", "SELECT doc_id FROM documents WHERE status = 'kept' AND source = 'web' LIMIT 1"
     )
-    call = ["purge", str(tmp_path / "out"), "--doc", doc_id, "--reason", "asked for", "--by", "me", "--apply", "--json"]
+    call = [
+        "purge",
+        str(tmp_path / "out"),
+        "--doc",
+        doc_id,
+        "--reason",
+        "asked for",
+        "--by",
+        "me",
+        "--apply",
+        "--json",
+    ]
     assert main(call) == 0, capsys.readouterr().err
     [row] = [row for row in parts_of_version(tmp_path / "out") if row["doc_id"].hex() == doc_id]
     assert (row["text"], row["metadata"]) == (None, None) and row["score_english"] is not None

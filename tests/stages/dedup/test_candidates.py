@@ -1,4 +1,5 @@
-"""Candidate pairs: every pair of a small bucket, few of a large one, never a repetition, whatever the order of rows."""
+"""Candidate pairs: every pair of a small bucket, few of a large one, never a repetition, whatever the order
+of rows."""
 
 from __future__ import annotations
 
@@ -20,18 +21,23 @@ Row = tuple[int, int, int, int, bool]
 """key, text, k, order, earlier; the node is the row's index."""
 
 ROWS = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(0, 20), st.integers(-5, 5), st.booleans()), max_size=60
+    st.tuples(st.integers(0, 3), st.integers(0, 8), st.integers(0, 20), st.integers(-5, 5), st.booleans()),
+    max_size=60,
 )
 
 
-def band_rows(rows: list[Row], order: list[int] | None = None, preference: dict[int, int] | None = None) -> BandRows:
+def band_rows(
+    rows: list[Row], order: list[int] | None = None, preference: dict[int, int] | None = None
+) -> BandRows:
     numbered = [(*row, node) for node, row in enumerate(rows)]
     chosen = numbered if order is None else [numbered[index] for index in order]
     key, text, k, place, earlier, node = zip(*chosen, strict=True) if chosen else ((),) * 6
     wanted = [(preference or {}).get(number, 0) for number in node]
     columns = {"key": key, "text": text, "k": k, "order": place, "preference": wanted, "node": node}
     of_earlier = np.array(earlier, np.bool_)
-    return BandRows(**{n: np.array(v, np.int64) for n, v in columns.items()}, earlier=of_earlier, stays=of_earlier)
+    return BandRows(
+        **{n: np.array(v, np.int64) for n, v in columns.items()}, earlier=of_earlier, stays=of_earlier
+    )
 
 
 def pairs_of(rows: list[Row], limit: int = 64, order: list[int] | None = None) -> list[tuple[int, int]]:
@@ -54,7 +60,9 @@ def test_a_small_bucket_gives_every_pair_of_distinct_texts(rows: list[Row]) -> N
     for texts in buckets.values():
         for left, right in combinations(sorted(min(copies) for copies in texts.values()), 2):
             if not (left[0] and right[0]):
-                expected.add(tuple(member[2] for member in sorted((left, right), key=lambda member: member[1:])))
+                expected.add(
+                    tuple(member[2] for member in sorted((left, right), key=lambda member: member[1:]))
+                )
     assert pairs_of(rows) == sorted(expected)
 
 
@@ -82,7 +90,9 @@ def test_a_large_bucket_pairs_each_with_the_one_that_is_kept_first() -> None:
         zip(found.a.tolist(), found.b.tolist(), strict=True)
     )
     found = candidate_pairs(band_rows(rows, preference={5: -1}), 3)
-    assert {(n, 8) for n in range(8)} <= set(zip(found.a.tolist(), found.b.tolist(), strict=True)), "an earlier run's"
+    assert {(n, 8) for n in range(8)} <= set(zip(found.a.tolist(), found.b.tolist(), strict=True)), (
+        "an earlier run's"
+    )
 
 
 def test_a_large_bucket_pairs_each_with_the_least_and_with_its_neighbours() -> None:
@@ -119,7 +129,9 @@ def test_texts_meet_exactly_where_a_whole_band_agrees() -> None:
     keys = band_keys(np.stack([left, right]), table)
     assert (keys[0] == keys[1]).tolist() == [False, True, False]
     assert len(np.unique(keys)) == 5
-    assert (band_keys(np.stack([left[[4, 5, 6, 7] * 3]] * 2), table)[0][:2] != keys[0, 1]).any(), "a band is part of it"
+    assert (band_keys(np.stack([left[[4, 5, 6, 7] * 3]] * 2), table)[0][:2] != keys[0, 1]).any(), (
+        "a band is part of it"
+    )
 
 
 def test_signature_order_goes_by_what_follows_the_band() -> None:
@@ -129,7 +141,9 @@ def test_signature_order_goes_by_what_follows_the_band() -> None:
     right[4] = 1
     orders = band_orders(np.stack([left, right]), table).view(np.uint64)
     assert orders[0, 0] < orders[1, 0], "value 4 is the first after band 0"
-    assert orders[0, 1] == orders[1, 1], "value 4 is part of band 1: the eight after it are 8 to 11 and 0 to 3"
+    assert orders[0, 1] == orders[1, 1], (
+        "value 4 is part of band 1: the eight after it are 8 to 11 and 0 to 3"
+    )
     assert orders[0, 2] < orders[1, 2], "band 2 goes on at the beginning"
 
 

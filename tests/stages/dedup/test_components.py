@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from stages.dedup.components import edges_digest, label_components, large_star, small_star
 
 Edges = list[tuple[int, int]]
-EDGES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).filter(lambda e: e[0] != e[1]), max_size=60)
+EDGES = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 40)).filter(lambda e: e[0] != e[1]), max_size=60
+)
 
 
 def arrays(edges: Edges) -> tuple[np.ndarray, np.ndarray]:
@@ -47,7 +49,8 @@ def by_rounds(edges: Edges, num_partitions: int) -> dict[int, int]:
 
 def _partitioned(star, node, neighbour, num_partitions):  # type: ignore[no-untyped-def]
     parts = [
-        star(node[node % num_partitions == p], neighbour[node % num_partitions == p]) for p in range(num_partitions)
+        star(node[node % num_partitions == p], neighbour[node % num_partitions == p])
+        for p in range(num_partitions)
     ]
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 

@@ -34,7 +34,8 @@ def by_datasketch(text: str, table: DedupTable) -> bytes:
 def made_text(seed: int, num_words: int) -> str:
     chosen = random.Random(seed)
     return " ".join(
-        chosen.choice(("alpha", "Beta.", "γάμμα", "δ", "e-f")) + str(chosen.randrange(99)) for _ in range(num_words)
+        chosen.choice(("alpha", "Beta.", "γάμμα", "δ", "e-f")) + str(chosen.randrange(99))
+        for _ in range(num_words)
     )
 
 
@@ -87,13 +88,16 @@ def test_a_signer_remembers_nothing_and_can_be_pickled(scheme: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("similarity", [0.2, 0.5, 0.8])
 def test_the_estimate_is_without_bias(scheme: str, similarity: float) -> None:
-    """Over 40 independent pairs of about 600 shingles the mean error stays within 4.5 of its standard errors."""
+    """Over 40 independent pairs of about 600 shingles the mean error stays within 4.5 of its standard
+    errors."""
     signer = Signer(DedupTable(scheme=scheme))  # type: ignore[arg-type]
     errors = []
     for seed in range(40):
         chosen = random.Random(f"{seed} {similarity}")
         shared = [f"{chosen.randrange(10**9)}" for _ in range(round(1200 * similarity / (1 + similarity)))]
-        sides = [" ".join(shared + [f"{chosen.randrange(10**9)}" for _ in range(604 - len(shared))]) for _ in "ab"]
+        sides = [
+            " ".join(shared + [f"{chosen.randrange(10**9)}" for _ in range(604 - len(shared))]) for _ in "ab"
+        ]
         left, right = (signer.signature(side) for side in sides)
         assert left is not None and right is not None
         values = unpack_signatures(pa.array([left, right]), signer.table)
@@ -122,7 +126,9 @@ def test_a_short_text_is_one_shingle_of_all_its_words() -> None:
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=40), st.integers(1, 7), st.integers(0, 2**64 - 1))
-def test_hashed_shingles_are_equal_exactly_where_shingles_are(letters: list[str], size: int, key: int) -> None:
+def test_hashed_shingles_are_equal_exactly_where_shingles_are(
+    letters: list[str], size: int, key: int
+) -> None:
     text, table = " ".join(letters), DedupTable(shingle=size)
     hashed, plain = shingle_hashes(text, table, key).tolist(), shingle_strings(text, table)
     assert [hashed.index(h) for h in hashed] == [plain.index(p) for p in plain]
@@ -131,7 +137,9 @@ def test_hashed_shingles_are_equal_exactly_where_shingles_are(letters: list[str]
 @given(st.text("ab \n漢🙂\ud800", max_size=40), st.integers(1, 7), st.integers(0, 2**64 - 1))
 def test_shingles_of_characters_are_all_runs_of_so_many(text: str, size: int, key: int) -> None:
     table = DedupTable(shingle=size, shingle_unit="character")
-    runs = [text[start : start + size] for start in range(max(1, len(text) - size + 1))] if text.strip() else []
+    runs = (
+        [text[start : start + size] for start in range(max(1, len(text) - size + 1))] if text.strip() else []
+    )
     plain = shingle_strings(text, table)
     assert plain == [run.encode("utf-8", "surrogatepass") for run in runs]
     hashed = shingle_hashes(text, table, key).tolist()

@@ -22,10 +22,11 @@ from stages.dedup.shingles import jaccard, shingle_strings, shingles, words
 
 WAYS: tuple[Normalise, ...] = get_args(Normalise)
 
-# Digits of six scripts, what may part a number, marks that stand alone, controls, and characters that lower case, NFD
-# or the order of the steps treat in a way of their own.
+# Digits of six scripts, what may part a number, marks that stand alone, controls, and characters that lower
+# case, NFD or the order of the steps treat in a way of their own.
 ODD = (
-    "aB\u00e9\u1e9e\u0130\u212a \t\n\u00a0\u3000\x00\x1c\x7f\x85\u2028.,;'\"-\u060c\u066b\u2396\u2018\u2019\u201c\u2014"
+    "aB\u00e9\u1e9e\u0130\u212a"
+    " \t\n\u00a0\u3000\x00\x1c\x7f\x85\u2028.,;'\"-\u060c\u066b\u2396\u2018\u2019\u201c\u2014"
     "019\u0661\u0669\u06f3\u0967\u0e53\uff11\uff12\U0001d7d8\u0301\u0323\u0345\u3099\u064b\u0b3e\u0e31\U0001e8d0\u037e"
     "\u1fef\u2260\ud55c\u304c\u6771\u00bd\u2460\ufb01\ufdfa\ud800\u01c5\u0390\u3008\u2501\u2236\U00011f50\u0c66"
 )
@@ -41,7 +42,9 @@ def test_fineweb_s_way_equals_datatrove_on_ascii(text: str) -> None:
     assert normalised(text, "fineweb") == simplify_text(text)
 
 
-def test_fineweb_s_way_equals_datatrove_where_a_text_has_more_marks_than_are_searched_for_one_by_one() -> None:
+def test_fineweb_s_way_equals_datatrove_where_a_text_has_more_marks_than_are_searched_for_one_by_one() -> (
+    None
+):
     text = "".join(f"a{chr(mark)}" for mark in range(0x300, 0x36F)) + " \u0301 b"
     assert normalised(text, "fineweb") == simplify_text(text) != text
 
@@ -100,7 +103,8 @@ def found(left: str, right: str, way: Normalise) -> bool:
 
 
 PAGE = "\n".join(
-    f'The {name} keeper said, "it\'s a fair day" - and {name} boats, nets and oars: {number * 37} in all, left at'
+    f'The {name} keeper said, "it\'s a fair day" - and {name} boats, nets and oars: {number * 37} in all,'
+    f" left at"
     f" {number}:30 from the old {name} pier."
     for number, name in enumerate(
         ["amber", "birch", "coral", "dune", "ember", "fjord", "grove", "heath", "inlet", "knoll"]
@@ -116,13 +120,17 @@ PAGE = "\n".join(
         pytest.param(re.sub("[,:.]", "", PAGE), {"slimpajama", "fineweb"}, id="marks gone"),
         pytest.param(re.sub("(?m)^", "- ", PAGE), {"slimpajama", "fineweb"}, id="bullets"),
         pytest.param(
-            PAGE.replace('"', "\u201d").replace("'", "\u2019").replace(" - ", " \u2014 "), {"fineweb"}, id="quotes"
+            PAGE.replace('"', "\u201d").replace("'", "\u2019").replace(" - ", " \u2014 "),
+            {"fineweb"},
+            id="quotes",
         ),
         pytest.param(re.sub(r"\d+", lambda number: f"{int(number[0]) + 7}", PAGE), {"fineweb"}, id="numbers"),
         pytest.param(re.sub("[aeiou]", lambda v: v[0] + "\u0301", PAGE), {"fineweb"}, id="accents"),
     ],
 )
-def test_variants_of_a_page_are_found_by_the_ways_that_make_them_alike(variant: str, by: set[Normalise]) -> None:
+def test_variants_of_a_page_are_found_by_the_ways_that_make_them_alike(
+    variant: str, by: set[Normalise]
+) -> None:
     assert {way for way in WAYS if found(PAGE, variant, way)} == by
     assert all(found(PAGE, PAGE + " One more line.", way) for way in WAYS)
     other = "\n".join(reversed(re.findall(r"\w+", PAGE)))
@@ -136,7 +144,10 @@ def test_what_is_left_of_a_text_decides_whether_it_has_a_signature(scheme: str) 
         return {way for way, table in tables.items() if Signer(table).signature(text) is not None}
 
     assert signed("!?! -- ... * * *") == {"none"}  # no word is left
-    assert signed("1,024 likes today") == {"none", "slimpajama"}  # fewer words than a shingle: datatrove signs none
+    assert signed("1,024 likes today") == {
+        "none",
+        "slimpajama",
+    }  # fewer words than a shingle: datatrove signs none
     assert signed("one two three four five") == set(WAYS)
 
 

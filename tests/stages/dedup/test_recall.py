@@ -17,7 +17,8 @@ NUM_PAIRS = 200
 SIMILARITIES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 
 Planted = dict[float, tuple[U32, list[float]]]
-"""For each planned similarity the signatures of its pairs, shape (2 * NUM_PAIRS, num_perm), and their exact Jaccard."""
+"""For each planned similarity the signatures of its pairs, shape (2 * NUM_PAIRS, num_perm), and their exact
+Jaccard."""
 
 
 def planted_pair(similarity: float, seed: int) -> tuple[str, str]:
@@ -25,7 +26,8 @@ def planted_pair(similarity: float, seed: int) -> tuple[str, str]:
     chosen = random.Random(f"{similarity} {seed}")
     num_shared = round(600 * similarity / (1 + similarity))
     start, *own = (
-        " ".join(map(str, chosen.choices(range(10**6), k=k))) for k in (num_shared + 4, *[300 - num_shared] * 2)
+        " ".join(map(str, chosen.choices(range(10**6), k=k)))
+        for k in (num_shared + 4, *[300 - num_shared] * 2)
     )
     return f"{start} {own[0]}", f"{start} {own[1]}"
 

@@ -91,7 +91,20 @@ PARTS = [
 ]
 
 
-NAMES = ["form", "select", "option", "svg", "math", "section", "ul", "a", "template", "x", "y", "foreignobject"]
+NAMES = [
+    "form",
+    "select",
+    "option",
+    "svg",
+    "math",
+    "section",
+    "ul",
+    "a",
+    "template",
+    "x",
+    "y",
+    "foreignobject",
+]
 SCOPES = [f"<{slash}{name}>" for name in NAMES for slash in ("", "/")]
 TABLES = ["<table>", "</table>", "<tr>", "</tr>", "<td>", "</td>", "<caption>", "</caption>"]
 
@@ -103,7 +116,9 @@ def test_the_cheap_bound_is_never_below_the_depth(parts, times):
     html = "".join(parts) * times
     num_tags, bound, *_ = markup_bounds(html.encode())
     assert num_tags == html.count("<")
-    assert depth(html) - 3 <= bound <= num_tags, "`html`, `body` and the element that a stray </p> makes are no tags"
+    assert depth(html) - 3 <= bound <= num_tags, (
+        "`html`, `body` and the element that a stray </p> makes are no tags"
+    )
 
 
 @given(st.lists(st.sampled_from([*PARTS, *SCOPES, *TABLES])), st.integers(1, 20))
@@ -113,9 +128,25 @@ def test_elements_that_a_table_may_leave_out_double_the_bound_at_most(parts, tim
 
 
 HIDING = {f"<{name}>" for name in ("script", "style", "title", "textarea")}
-PLAINLY_READ = [part for part in [*PARTS, *SCOPES, *TABLES, "<img>"] if part.endswith(">") and part not in HIDING]
+PLAINLY_READ = [
+    part for part in [*PARTS, *SCOPES, *TABLES, "<img>"] if part.endswith(">") and part not in HIDING
+]
 VOID = {"br", "img"}
-SPECIAL = VOID | {"div", "p", "h1", "li", "script", "style", "title", "table", "tr", "td", "caption", "form", "select"}
+SPECIAL = VOID | {
+    "div",
+    "p",
+    "h1",
+    "li",
+    "script",
+    "style",
+    "title",
+    "table",
+    "tr",
+    "td",
+    "caption",
+    "form",
+    "select",
+}
 SPECIAL |= {"section", "ul", "template", "foreignobject", "blockquote"}
 
 
@@ -155,7 +186,9 @@ def plain_bound(html: str) -> int:
     st.lists(
         st.one_of(
             st.sampled_from(PLAINLY_READ),
-            st.sampled_from(["<blockquote>", "</blockQuote>", "<longname-a>", "</longname-a>", "</\n>", "<ü>"]),
+            st.sampled_from(
+                ["<blockquote>", "</blockQuote>", "<longname-a>", "</longname-a>", "</\n>", "<ü>"]
+            ),
             st.text(">/ab \n"),
         )
     )

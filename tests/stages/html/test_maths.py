@@ -20,7 +20,8 @@ def text_of(markup: str, name: str) -> str:
     """What an extractor makes of a piece of a page, white space as one space."""
     page = (
         f"<html><head><title>A page</title></head><body><article><p>{SENTENCE * 4}</p>"
-        f"<p>{SENTENCE * 2} Begin {markup} end. {SENTENCE * 2}</p><p>{SENTENCE * 4}</p></article></body></html>"
+        f"<p>{SENTENCE * 2} Begin {markup} end."
+        f" {SENTENCE * 2}</p><p>{SENTENCE * 4}</p></article></body></html>"
     )
     extractor = Extractor(name=name, favor="precision", fast=False, timeout_seconds=60.0)  # type: ignore[arg-type]
     bounds = Bounds(num_bytes=1_000_000, num_tags=1_000, depth=100, num_options=10)
@@ -43,20 +44,25 @@ ANNOTATED = (
 )
 MATHML, DISPLAYED = ANNOTATED.format(attributes=""), ANNOTATED.format(attributes=' display="block"')
 KATEX = (
-    f'<span class="katex"><span class="katex-mathml">{MATHML}</span><span class="katex-html" aria-hidden="true">'
+    f'<span class="katex"><span class="katex-mathml">{MATHML}</span><span class="katex-html"'
+    f' aria-hidden="true">'
     '<span class="base"><span class="mord mathnormal">E</span><span class="mrel">=</span><span>m</span>'
     '<span class="mord"><span>c</span><span class="msupsub"><span>2</span></span></span></span></span></span>'
 )
 MATHJAX_2 = (
-    '<span class="MathJax_Preview">[formula]</span><span class="MathJax" id="MathJax-Element-1-Frame" tabindex="0">'
+    '<span class="MathJax_Preview">[formula]</span><span class="MathJax" id="MathJax-Element-1-Frame"'
+    ' tabindex="0">'
     '<nobr aria-hidden="true"><span class="math"><span>E=mc2</span></span></nobr>{assistive}</span>{script}'
 )
 ASSISTIVE = f'<span class="MJX_Assistive_MathML" role="presentation">{MATHML}</span>'
 SCRIPT = '<script type="math/tex" id="MathJax-Element-1">E = mc^{2}</script>'
 WIKIPEDIA = (
-    '<span class="mwe-math-element mwe-math-element-inline"><span class="mwe-math-mathml-inline" style="display: none">'
-    '<math xmlns="http://www.w3.org/1998/Math/MathML" alttext="{\\displaystyle E=mc^{2}}"><semantics><mi>E</mi>'
-    '<annotation encoding="application/x-tex">{\\displaystyle E=mc^{2}}</annotation></semantics></math></span>'
+    '<span class="mwe-math-element mwe-math-element-inline"><span class="mwe-math-mathml-inline"'
+    ' style="display: none">'
+    '<math xmlns="http://www.w3.org/1998/Math/MathML" alttext="{\\displaystyle'
+    ' E=mc^{2}}"><semantics><mi>E</mi>'
+    '<annotation encoding="application/x-tex">{\\displaystyle'
+    " E=mc^{2}}</annotation></semantics></math></span>"
     '<img src="https://wikimedia.example/svg/1" class="mwe-math-fallback-image-inline" aria-hidden="true"'
     ' alt="{\\displaystyle E=mc^{2}}"></span>'
 )
@@ -64,7 +70,11 @@ WIKIPEDIA = (
 FORMULAS = [
     ("annotation", MATHML, "$E = mc^{2}$"),
     ("annotation, displayed", DISPLAYED, "$$E = mc^{2}$$"),
-    ("alttext", '<math alttext="\\frac{a}{b} &lt; 1"><mfrac><mi>a</mi><mi>b</mi></mfrac></math>', "$\\frac{a}{b} < 1$"),
+    (
+        "alttext",
+        '<math alttext="\\frac{a}{b} &lt; 1"><mfrac><mi>a</mi><mi>b</mi></mfrac></math>',
+        "$\\frac{a}{b} < 1$",
+    ),
     ("presentation", "<math><msqrt><mi>x</mi><mo>+</mo><mn>10</mn></msqrt></math>", "$\\sqrt{x+10}$"),
     ("prefixed", "<m:math><m:mfrac><m:mn>1</m:mn><m:mi>n</m:mi></m:mfrac></m:math>", "$\\frac{1}{n}$"),
     ("upper case", "<MATH><MSUP><MI>x</MI><MN>2</MN></MSUP></MATH>", "$x^2$"),
@@ -78,7 +88,8 @@ FORMULAS = [
     ("MathJax 2 without its script", MATHJAX_2.format(assistive=ASSISTIVE, script=""), "$E = mc^{2}$"),
     (
         "MathJax 3",
-        '<mjx-container class="MathJax" jax="SVG" display="true"><svg><g></g></svg><mjx-assistive-mml display="block">'
+        '<mjx-container class="MathJax" jax="SVG" display="true"><svg><g></g></svg><mjx-assistive-mml'
+        ' display="block">'
         f"{DISPLAYED}</mjx-assistive-mml></mjx-container>",
         "$$E = mc^{2}$$",
     ),
@@ -137,13 +148,16 @@ def test_a_formula_brings_no_markup_in(extractor: str) -> None:
     evil = "a </p><script>x</script><p>Injected & \" ' b"
     markup = (
         f"<math><annotation encoding='application/x-tex'>{evil.replace('<', '&lt;')}</annotation></math>"
-        f" <i title=\"<math><annotation encoding='application/x-tex'>&quot;>out</annotation></math>\">title</i>"
+        f' <i title="<math><annotation'
+        f" encoding='application/x-tex'>&quot;>out</annotation></math>\">title</i>"
     )
     assert text_of(markup, extractor) == f"${evil}$ title"
 
 
 def test_a_page_without_any_is_the_same_object() -> None:
-    page = f"<html><body><p>{SENTENCE * 50} 5 &lt; 6, <b>bold</b> <img class='text' alt='a'></p></body></html>"
+    page = (
+        f"<html><body><p>{SENTENCE * 50} 5 &lt; 6, <b>bold</b> <img class='text' alt='a'></p></body></html>"
+    )
     assert with_maths(page) is page
 
 

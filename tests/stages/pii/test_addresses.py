@@ -16,7 +16,8 @@ LEFT = [
     "the 4.5.6.7 release, 2.10.0.1 firmware, 1.2.3.4-beta, 1.2.3.4-1ubuntu2",
     "foo >= 1.2.3.4, bar ~= 5.6.7.8, python==3.8.1.2",
     "§ 5.4.1.2, §§ 5.4.1.2 and 5.4.1.3, §1.2.3.4",
-    "sections 3.4.5.6–3.4.5.9, Sec. 9.3.1.2, clause 8.5.1.1(a), chapter 12.1.1.3, rule 1.2.1.4, Table 2.1.1.7",
+    "sections 3.4.5.6–3.4.5.9, Sec. 9.3.1.2, clause 8.5.1.1(a), chapter 12.1.1.3, rule 1.2.1.4, Table"
+    " 2.1.1.7",
     "Figure 3.2.1.4: flow, Fig. 3.2.1.5, Annex 6.1.2.3, appendix 6.1.2.4, see 4.2.1.3 above",
     "1.1.1.1 Scope of the standard\n3.2.1.4. Requirements for doors",
     "Firefox 3.6.3.1, Skype 6.3.0.105, Adobe Reader 9.4.0.195, Java 1.8.0.201, Windows 6.1.76.0",
@@ -24,7 +25,8 @@ LEFT = [
     "LibreOffice 7.3.2.1, Zoom 5.13.4.1, ASP.NET 4.0.30.1, Adobe Flash Player 11.2.202.235",
     "libfoo-1.2.3.4.tar.gz, setup_2.10.0.1.exe, 1.2.3.4.zip, foo_3.2.1.0_amd64.deb",
     "OID 1.3.6.1, 1.3.6.1.4.1.311.21.20, 1.2.3.4.5, 2.16.840.1.113883",
-    "Abschnitt 4.2.1.3, Kapitel 2.1.3.4, Abb. 5.1.2.3, Tabelle 3.1.1.2, Softwareversion 3.2.1.5, Fassung 2.4.0.1",
+    "Abschnitt 4.2.1.3, Kapitel 2.1.3.4, Abb. 5.1.2.3, Tabelle 3.1.1.2, Softwareversion 3.2.1.5, Fassung"
+    " 2.4.0.1",
     "le chapitre 4.2.1.3, la section 4.2.1.3, tableau 2.1.1.3, l'article 4.1.2.3, la version 5.0.1.2",
     "la sección 3.1.2.1, capítulo 3.1.2.2, el apartado 4.2.1.3, versión: 4.1.2.3, punto 4.1.2.3",
     "sezione 3.1.2.1, versione 3.1.2.2, seção 3.1.2.3, hoofdstuk 3.1.2.4, wersja 2.4.1.0, verze 2.4.1.1",

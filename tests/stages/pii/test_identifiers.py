@@ -1,4 +1,5 @@
-"""Digits that are part of an identifier, an ISBN or a company's number stay; brackets around a number stay too."""
+"""Digits that are part of an identifier, an ISBN or a company's number stay; brackets around a number stay
+too."""
 
 from __future__ import annotations
 

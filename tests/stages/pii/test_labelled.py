@@ -39,4 +39,6 @@ def test_the_lines_of_a_kind_are_found(judged: Judged, kind: str) -> None:
 
 
 def test_hardly_a_line_without_personal_data_is_taken_for_one_that_has_some(judged: Judged) -> None:
-    assert judged.num_false <= MOST_FALSE, [(line.text, left) for line, left in judged.wrong if not line.is_personal]
+    assert judged.num_false <= MOST_FALSE, [
+        (line.text, left) for line, left in judged.wrong if not line.is_personal
+    ]

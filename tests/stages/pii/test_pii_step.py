@@ -72,7 +72,8 @@ FOUND = [
     ("secret", "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P", "Bearer <SECRET>"),
     (
         "secret",
-        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIE\nabc=\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\n\nMIIE\nabc=\n-----END RSA PRIVATE"
+        " KEY-----",
         "<SECRET>",
     ),
     ("secret", "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n" + "B" * 64 + "\nand then", "<SECRET>\nand then"),
@@ -119,7 +120,9 @@ def test_a_national_phone_number_counts_in_its_own_country():
     assert scrub("Ruf 030 901820 an", ["phone"], region="US").counts == {}
 
 
-@pytest.mark.parametrize("text", ["Jan 04 09:34 2021 \xa0", "Apidologie 34 (2003), 333 \u2013 337.", "2021, 16.45 Uhr"])
+@pytest.mark.parametrize(
+    "text", ["Jan 04 09:34 2021 \xa0", "Apidologie 34 (2003), 333 \u2013 337.", "2021, 16.45 Uhr"]
+)
 def test_digits_that_no_phone_number_joins_are_none(text):
     assert scrub(text, ["phone"], region="DE").counts == {}
 
@@ -155,7 +158,9 @@ def test_a_private_key_goes_with_its_headers_whole_or_cut_off(key):
 
 @pytest.mark.parametrize("region", ["us", "UK", "XX", "", "ZZ", "001", "U S", " us", "Auto", "auto "])
 def test_a_phone_region_that_is_no_country_is_refused_by_its_value(region):
-    with pytest.raises(RecipeError, match=rf"pii\.phone_region = {region!r}: expected 'auto' or .*'GB'") as refused:
+    with pytest.raises(
+        RecipeError, match=rf"pii\.phone_region = {region!r}: expected 'auto' or .*'GB'"
+    ) as refused:
         check_phone_region(PiiTable(phone_region=region))
     assert refused.value.key == "pii.phone_region"
     assert ("did you mean 'US'" in str(refused.value)) == (region.strip() == "us")
@@ -229,7 +234,8 @@ def test_scrubbing_a_scrubbed_text_changes_nothing(text):
     once = scrub(text)
     assert scrub(once.text).text == once.text
     assert sum(once.counts.values()) >= sum(
-        once.text.count(mark.decode()) - text.count(mark.decode()) for (mark,) in PLACEHOLDERS["named"].values()
+        once.text.count(mark.decode()) - text.count(mark.decode())
+        for (mark,) in PLACEHOLDERS["named"].values()
     )
 
 
@@ -279,7 +285,11 @@ def test_card_ranges_are_those_of_the_issuers():
 def test_iban_check_digits_catch_every_other_pair(country, data):
     size = IBAN_LENGTHS[country] - 4
     account = data.draw(st.text("0123456789", min_size=size, max_size=size))
-    valid = [f"{country}{check:02d}{account}" for check in range(2, 99) if is_iban(f"{country}{check:02d}{account}")]
+    valid = [
+        f"{country}{check:02d}{account}"
+        for check in range(2, 99)
+        if is_iban(f"{country}{check:02d}{account}")
+    ]
     assert len(valid) == 1
 
 
@@ -294,9 +304,15 @@ def test_the_one_pass_over_all_kinds_sees_what_each_kind_s_own_pass_sees(text):
 
 
 def test_the_one_pass_answers_rightly_where_its_memory_must_be_begun_anew():
-    noise = "".join(f"{i:x}{i * 7919:o}" for i in range(20_000)).encode()  # nearly each byte takes a state more
+    noise = "".join(
+        f"{i:x}{i * 7919:o}" for i in range(20_000)
+    ).encode()  # nearly each byte takes a state more
     assert len(noise) > 200_000
-    for kind, sample in (("us_ssn", b" 219-09-9999 "), ("email", b" a@b.co "), ("secret", b" AKIAIOSFODNN7EXAMPLE ")):
+    for kind, sample in (
+        ("us_ssn", b" 219-09-9999 "),
+        ("email", b" a@b.co "),
+        ("secret", b" AKIAIOSFODNN7EXAMPLE "),
+    ):
         assert kind not in ANY_OF_GATES(noise)
         assert kind in ANY_OF_GATES(noise + sample + noise)
 

@@ -69,7 +69,9 @@ NATIONAL = [
 
 
 @pytest.mark.parametrize(("language", "host", "text", "expected"), NATIONAL)
-def test_a_national_number_is_found_in_a_document_of_its_country(make_document, language, host, text, expected):
+def test_a_national_number_is_found_in_a_document_of_its_country(
+    make_document, language, host, text, expected
+):
     step = PiiStep(PiiTable())
     document = step(make_document(text=text, language=language, url=f"https://{host}/contact"))
     assert isinstance(document, Document)
@@ -99,7 +101,9 @@ def test_an_item_is_found_in_the_documents_of_whatever_country() -> None:
 
 
 MAYBE_PHONES = st.lists(
-    st.sampled_from([*"0123456789 ()[].-/+\n", "tel ", "call", "＋", "٩", "212", "030 ", "+49 ", "x", "电话", "é"]),
+    st.sampled_from(
+        [*"0123456789 ()[].-/+\n", "tel ", "call", "＋", "٩", "212", "030 ", "+49 ", "x", "电话", "é"]
+    ),
     max_size=24,
 ).map("".join)
 
@@ -117,4 +121,8 @@ def test_a_text_of_which_no_phone_may_be_had_has_none_in_any_country(text: str) 
 
 def test_sums_are_no_phone_numbers_whoever_is_asked() -> None:
     assert not may_hold_phones(b"What is 12345678 * 87654321? 1081521516789512, 12345678 or 4155552671 = 9")
-    assert may_hold_phones(b"tel 4155552671") and may_hold_phones(b"030 901820") and may_hold_phones(b"+14155552671")
+    assert (
+        may_hold_phones(b"tel 4155552671")
+        and may_hold_phones(b"030 901820")
+        and may_hold_phones(b"+14155552671")
+    )

@@ -1,4 +1,5 @@
-"""Secrets: each issuer's format is found, in a text and among punctuation; what only begins like one is not."""
+"""Secrets: each issuer's format is found, in a text and among punctuation; what only begins like one is
+not."""
 
 from __future__ import annotations
 
@@ -19,9 +20,12 @@ BASE32 = string.ascii_uppercase + "234567"
 
 
 def written(number: int, *pieces: str | tuple[str, int]) -> str:
-    """A token of a format: what is fixed, and (alphabet, length) of what is not. It ends in a letter or digit."""
+    """A token of a format: what is fixed, and (alphabet, length) of what is not. It ends in a letter or
+    digit."""
     rng = random.Random(number)
-    token = "".join(piece if isinstance(piece, str) else "".join(rng.choices(piece[0], k=piece[1])) for piece in pieces)
+    token = "".join(
+        piece if isinstance(piece, str) else "".join(rng.choices(piece[0], k=piece[1])) for piece in pieces
+    )
     return token if token[-1] not in "_-+/" else token[:-1] + "a"
 
 
@@ -126,7 +130,9 @@ BY_NAME = {
 
 
 @pytest.mark.parametrize("issuer", FORMATS)
-@pytest.mark.parametrize("around", ["{}", "key = {}", 'token: "{}",', "TOKEN={}\nOTHER=1", "a `{}` b", "({})"])
+@pytest.mark.parametrize(
+    "around", ["{}", "key = {}", 'token: "{}",', "TOKEN={}\nOTHER=1", "a `{}` b", "({})"]
+)
 def test_each_format_is_found_whole(issuer, around):
     for number in range(5):
         token = written(number, *FORMATS[issuer])
@@ -143,10 +149,15 @@ def test_a_key_without_a_format_is_found_by_the_name_it_is_assigned_to(issuer):
 
 
 def test_a_slack_hook_and_a_shared_access_signature_are_found():
-    hook = written(1, "https://hooks.slack.com/services/T0", (BASE32, 8), "/B0", (BASE32, 9), "/", (LETTERS_DIGITS, 24))
+    hook = written(
+        1, "https://hooks.slack.com/services/T0", (BASE32, 8), "/B0", (BASE32, 9), "/", (LETTERS_DIGITS, 24)
+    )
     assert scrub(hook).text == "https://<SECRET>"
     link = written(2, "https://a.blob.core.windows.net/c?sv=2022-11-02&sig=", (LETTERS_DIGITS, 43))
-    assert scrub(f"{link}%3D&se=2030").text == "https://a.blob.core.windows.net/c?sv=2022-11-02&sig=<SECRET>&se=2030"
+    assert (
+        scrub(f"{link}%3D&se=2030").text
+        == "https://a.blob.core.windows.net/c?sv=2022-11-02&sig=<SECRET>&se=2030"
+    )
 
 
 PLACEHOLDERS = [
@@ -172,7 +183,8 @@ OTHERS = [
     "sk-circle-fade-dot-with-a-long-name-in-a-stylesheet-of-a-site",
     "dapi_client gsk_config xai-grok-mini npm_config_registry hf_hub_download pat-a-cake r8_000",
     "https://example.org/glimt-uebersinnliches-spiel-fuer-die-brille-angekuendigt/",
-    "glft-2026-summary-of-everything-that-we-read sk-proj-a-name-that-is-long-enough-to-be-taken-for-one-of-theirs",
+    "glft-2026-summary-of-everything-that-we-read"
+    " sk-proj-a-name-that-is-long-enough-to-be-taken-for-one-of-theirs",
     "SKU SK12 key-value hvs. 1//02 glsa_ shpat_ EAAA AKIA",
     "3f2b8c1e-7d44-4a0b-9c55-1e2d3c4b5a69",
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI",

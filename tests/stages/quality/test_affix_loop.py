@@ -1,4 +1,5 @@
-"""The affix loop and its tables against spaCy's own expressions and tokenizers, on any string and in every language."""
+"""The affix loop and its tables against spaCy's own expressions and tokenizers, on any string and in every
+language."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ def spacy_words(language: str, text: str) -> list[str]:
 @pytest.mark.parametrize("language", SPLIT_BY_SPACY)
 @settings(max_examples=60, deadline=None)
 @given(st.lists(substrings.filter(bool), min_size=1, max_size=20))
-def test_any_substring_of_any_language_has_the_tokens_that_spacy_gives_it(language: str, parts: list[str]) -> None:
+def test_any_substring_of_any_language_has_the_tokens_that_spacy_gives_it(
+    language: str, parts: list[str]
+) -> None:
     for part, tokens in learnt(ours(language), parts).items():
         assert tokens == spacy_words(language, part)
 
@@ -98,14 +101,26 @@ def test_most_edges_are_told_by_their_characters() -> None:
 
 
 def test_an_expression_that_is_not_known_tells_nothing() -> None:
-    for unknown in (re.compile("(?i)^a"), re.compile(r"^(a)\1"), re.compile("a"), re.compile("^a(?=b$)c"), None):
+    for unknown in (
+        re.compile("(?i)^a"),
+        re.compile(r"^(a)\1"),
+        re.compile("a"),
+        re.compile("^a(?=b$)c"),
+        None,
+    ):
         known = Affixes(prefix=unknown, suffix=unknown, infix=None)
         assert (known.prefix("a"), known.suffix("a"), known.infix("a")) == (UNSURE, UNSURE, UNSURE)
 
 
 @pytest.mark.parametrize("language", SPLIT_BY_SPACY)
-def test_few_words_of_any_language_are_asked_of_spacy_itself(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [mark.format(word) for word in ("maison", "Haus", "slovo") for mark in ("{}", "({})", "{},", "«{}»", "{}.")]
+def test_few_words_of_any_language_are_asked_of_spacy_itself(
+    language: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [
+        mark.format(word)
+        for word in ("maison", "Haus", "slovo")
+        for mark in ("{}", "({})", "{},", "«{}»", "{}.")
+    ]
     expected = {word: spacy_words(language, word) for word in words}
     asked: list[str] = []
     monkeypatch.setattr(SpacyTokens, "split", lambda self, those: asked.extend(those) or [])

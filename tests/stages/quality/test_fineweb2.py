@@ -1,4 +1,5 @@
-"""FineWeb-2's configurations: the table is its files', and each text gets datatrove's verdict by its language's."""
+"""FineWeb-2's configurations: the table is its files', and each text gets datatrove's verdict by its
+language's."""
 
 from __future__ import annotations
 
@@ -56,7 +57,9 @@ _KINDS = {
 
 def test_every_line_of_the_table_is_as_fineweb2_and_datatrove_have_it(real_data: Path) -> None:
     yaml = pytest.importorskip("yaml")
-    assets = importlib.resources.files(pytest.importorskip("datatrove")).joinpath("assets/tokenizer_assignment.csv")
+    assets = importlib.resources.files(pytest.importorskip("datatrove")).joinpath(
+        "assets/tokenizer_assignment.csv"
+    )
     words: dict[str, tuple[str, str]] = {}
     for row in csv.DictReader(assets.read_text(encoding="utf-8").splitlines()):
         if row["type"]:
@@ -97,16 +100,24 @@ def test_german_and_chinese_have_the_published_values() -> None:
     german, chinese = configuration_of("de"), configuration_of("zh")
     assert german is not None and chinese is not None
     assert (german.label, german.language_score, len(german.stop_words)) == ("deu_Latn", 0.821, 15)
-    assert limits(TABLE, "de") | {"max_duplicate_10_grams": 0.098, "max_word_length": 15.0} == limits(TABLE, "deu_Latn")
+    assert limits(TABLE, "de") | {"max_duplicate_10_grams": 0.098, "max_word_length": 15.0} == limits(
+        TABLE, "deu_Latn"
+    )
     found = limits(TABLE, "cmn_Hani")
     assert [found[f"max_top_{n}_gram"] for n in (2, 3, 4)] == [0.256, 0.201, 0.171]
     assert (found["max_duplicate_lines"], found["fineweb_min_line_punctuation"]) == (0.287, 0.106)
-    assert (found["min_word_length"], found["max_word_length"], found["min_alphabetic_words"]) == (1, 5, 0.735)
+    assert (found["min_word_length"], found["max_word_length"], found["min_alphabetic_words"]) == (
+        1,
+        5,
+        0.735,
+    )
     assert (chinese.words, len(chinese.stop_words)) == ("spacy:zh", 22)
 
 
 def test_a_0_of_theirs_switches_a_rule_off_and_a_0_of_ours_is_a_threshold() -> None:
-    off = next(code for code, each in configurations().items() if "max_duplicate_lines" not in each.thresholds)
+    off = next(
+        code for code, each in configurations().items() if "max_duplicate_lines" not in each.thresholds
+    )
     rules = {rule.name for found in rule_sets(TABLE, off) for rule in found.rules}
     assert "gopher_repetition.duplicate_line_share" not in rules
     ours = QualityTable(rules=RULES, variant="fineweb2", max_duplicate_lines=0.0)
@@ -120,14 +131,20 @@ def test_each_label_of_each_identifier_names_one_language() -> None:
     assert without == {"en", "sh"}, "FineWeb-2 has neither English nor Serbo-Croatian"
     for code, label in LABELS.items():
         assert language_code(label) == code
-    assert (language_code("als"), language_code("als_Latn"), language_code("gsw_Latn")) == ("als", "sq", "als")
+    assert (language_code("als"), language_code("als_Latn"), language_code("gsw_Latn")) == (
+        "als",
+        "sq",
+        "als",
+    )
     found = configuration_of("abk")
     assert found is not None and found.label == "abk_Cyrl", "a language in one script needs no script"
     assert configuration_of("kas") is None, "Kashmiri has three"
 
 
 def test_who_has_words_at_hand() -> None:
-    lacking = {each.words.partition(":")[0] for each in configurations().values() if not table_of(TABLE, each.label)}
+    lacking = {
+        each.words.partition(":")[0] for each in configurations().values() if not table_of(TABLE, each.label)
+    }
     assert lacking <= {"stanza", "burmese", "khmer", "lao", "tibetan"}
     assert sum(table_of(TABLE, code) is not None for code in configurations()) == 1818
 
@@ -188,7 +205,11 @@ def test_a_text_that_a_library_splits_gets_datatroves_verdict(language: str) -> 
 
 @pytest.mark.slow
 def test_words_by_other_libraries_pass_the_text_on() -> None:
-    cases = {"th": "ภาษาไทยเป็นภาษาที่สวยงาม", "vi": "Việt Nam là một quốc gia.", "ko": "한국어는 아름다운 언어이다."}
+    cases = {
+        "th": "ภาษาไทยเป็นภาษาที่สวยงาม",
+        "vi": "Việt Nam là một quốc gia.",
+        "ko": "한국어는 아름다운 언어이다.",
+    }
     for language, text in cases.items():
         name = splitter_of(TABLE, language)
         assert name is not None
@@ -198,8 +219,8 @@ def test_words_by_other_libraries_pass_the_text_on() -> None:
 
 
 def test_indic_words_are_those_of_its_library() -> None:
-    """As trivial_tokenize of IndicNLP 0.92 gives them: numbers stay whole, but for one at the very beginning; a
-    backslash is no mark; a line feed is no space."""
+    """As trivial_tokenize of IndicNLP 0.92 gives them: numbers stay whole, but for one at the very beginning;
+    a backslash is no mark; a line feed is no space."""
     words = make_splitter("indic:hi", ("नाम",)).split("1,5 नाम।  १२ 12,5 क\\ख 3 . 4\nfoo-bar")
     assert list(words.words) == ["1", ",", "5", "नाम", "।", "१२", "12,5", "क\\ख", "3.4\nfoo", "-", "bar"]
     assert words.counts.num_stop_words == 1
@@ -248,12 +269,16 @@ def test_a_language_may_have_other_rule_sets_another_variant_and_its_own_way_out
     assert verdict(table, "Short.\nLines.\nAll of them.", "en") == "fineweb.too_many_short_lines"
     assert verdict(table, "日本", "ja") is None
     assert verdict(table, "日本", "zh") == "quality.no_table"
-    assert "gopher_quality.too_few_stop_words" not in {r.name for found in rule_sets(table, "de") for r in found.rules}
+    assert "gopher_quality.too_few_stop_words" not in {
+        r.name for found in rule_sets(table, "de") for r in found.rules
+    }
     assert {"fineweb.empty", "gopher_quality.too_few_words"} <= {rule.name for rule in quality_rules(table)}
 
 
 def test_english_has_no_configuration_and_may_have_another_variant() -> None:
-    with pytest.raises(RecipeError, match=r"'en' is kept, but FineWeb-2 has no configuration.*language\.en\.variant"):
+    with pytest.raises(
+        RecipeError, match=r"'en' is kept, but FineWeb-2 has no configuration.*language\.en\.variant"
+    ):
         check_languages(QualityTable(rules=RULES, variant="fineweb2"), ("en",))
     own = {"en": LanguageQualityTable(variant="datatrove")}
     check_languages(QualityTable(rules=RULES, variant="fineweb2", language=own), ("en", "de"))
@@ -263,7 +288,9 @@ def test_a_package_that_is_not_there_is_named_with_its_extra(monkeypatch: pytest
     splitters.lacking_packages.cache_clear()
     monkeypatch.setattr(splitters.importlib.util, "find_spec", lambda name: None)
     try:
-        with pytest.raises(RecipeError, match=r"'zh' is kept, but its words are split by jieba.*\.\[languages\]"):
+        with pytest.raises(
+            RecipeError, match=r"'zh' is kept, but its words are split by jieba.*\.\[languages\]"
+        ):
             check_languages(QualityTable(rules=RULES, variant="fineweb2"), ("zh",))
         assert table_of(TABLE, "zh") is None and table_of(TABLE, "de") == "de"
     finally:
@@ -285,13 +312,31 @@ def test_what_nothing_of_ours_splits_is_told() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"language": {"de": {}, "deu_Latn": {}}}, r"quality\.language has tables for de, deu_Latn, which are one"),
-        ({"language": {"de": {"min_words": 9, "max_words": 3}}}, r"language\.de\.min_words = 9 is above .* = 3"),
-        ({"language": {"de": {"max_top_2_gram": 0.5, "max_bullet_lines": 2.0}}}, r"language\.de\.max_bullet_lines = 2"),
+        (
+            {"language": {"de": {}, "deu_Latn": {}}},
+            r"quality\.language has tables for de, deu_Latn, which are one",
+        ),
+        (
+            {"language": {"de": {"min_words": 9, "max_words": 3}}},
+            r"language\.de\.min_words = 9 is above .* = 3",
+        ),
+        (
+            {"language": {"de": {"max_top_2_gram": 0.5, "max_bullet_lines": 2.0}}},
+            r"language\.de\.max_bullet_lines = 2",
+        ),
         ({"language": {"de": {"rules": ("c4", "c4")}}}, r"quality\.language\.de\.rules names 'c4' twice"),
-        ({"language": {"de": {"max_symbols_per_word": 0.1}}}, r"language\.de\.max_symbols_per_word.*no such rule"),
-        ({"language": {"de": {"stop_words": ("x",)}}, "stop_words": {"de": ("y",)}}, r"quality\.stop_words names the"),
-        ({"language": {"de": {"stop_words": ("x",)}}, "stop_words_off": ("de",)}, r"quality\.stop_words_off names the"),
+        (
+            {"language": {"de": {"max_symbols_per_word": 0.1}}},
+            r"language\.de\.max_symbols_per_word.*no such rule",
+        ),
+        (
+            {"language": {"de": {"stop_words": ("x",)}}, "stop_words": {"de": ("y",)}},
+            r"quality\.stop_words names the",
+        ),
+        (
+            {"language": {"de": {"stop_words": ("x",)}}, "stop_words_off": ("de",)},
+            r"quality\.stop_words_off names the",
+        ),
         ({"variant": "fineweb2", "max_duplicate_paragraphs": 0.1}, r"'fineweb2' has no such rule"),
     ],
 )
@@ -305,7 +350,9 @@ def test_tables_that_contradict_are_refused(keys: dict[str, Any], said: str) -> 
 
 def test_a_table_for_a_language_that_never_comes_is_refused() -> None:
     table = QualityTable(language={"ge": LanguageQualityTable(min_words=3)})
-    with pytest.raises(RecipeError, match=r"quality\.language\.ge is given, and no text in that language comes"):
+    with pytest.raises(
+        RecipeError, match=r"quality\.language\.ge is given, and no text in that language comes"
+    ):
         check_own_tables(table, ("de", "en"))
     check_own_tables(QualityTable(language={"deu_Latn": LanguageQualityTable()}), ("de",))
 
@@ -319,5 +366,7 @@ def test_the_rules_of_every_language_are_known_without_one() -> None:
     for language in ("de", "zh", "abk"):
         for found in rule_sets(TABLE, language):
             for rule in found.rules:
-                assert rule.threshold == known[rule.name].by_language.get(language_code(language), rule.threshold)
+                assert rule.threshold == known[rule.name].by_language.get(
+                    language_code(language), rule.threshold
+                )
     assert stop_words_of(TABLE, "de") == stop_words_of(TABLE, "deu_Latn") != ()

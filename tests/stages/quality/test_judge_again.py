@@ -53,7 +53,10 @@ def test_what_was_measured_gives_the_verdict_of_a_step_that_measures(
     known = thresholds_of(variant, rules)
     factors = st.sampled_from([0.0, 0.5, 0.99, 1.0, 1.01, 2.0])
     then, now = (
-        {key: known[key] * data.draw(factors) for key in data.draw(st.sets(st.sampled_from(sorted(known)), max_size=4))}
+        {
+            key: known[key] * data.draw(factors)
+            for key in data.draw(st.sets(st.sampled_from(sorted(known)), max_size=4))
+        }
         if known
         else {}
         for _ in range(2)
@@ -70,7 +73,9 @@ def test_what_was_measured_gives_the_verdict_of_a_step_that_measures(
 
 
 def test_a_stricter_threshold_is_always_told() -> None:
-    earlier, later = (step("datatrove", ("gopher_quality", "gopher_repetition"), min_words=least) for least in (50, 80))
+    earlier, later = (
+        step("datatrove", ("gopher_quality", "gopher_repetition"), min_words=least) for least in (50, 80)
+    )
     page = document(gopher_words(60))
     first = earlier(page)
     assert isinstance(first, Document)

@@ -1,4 +1,5 @@
-"""Each text is judged by the table of its own language, and by no other; what has none follows quality.no_table."""
+"""Each text is judged by the table of its own language, and by no other; what has none follows
+quality.no_table."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from stages.quality.step import every_rule, quality_step
 from stages.steps.fasttext_model import load_model
 from tests.support.inputs.quality_texts import document, filler
 
-GERMAN = "Der Hund und die Katze sind in dem Haus von " + " ".join(f"Wort{filler(n)}" for n in range(60)) + "."
+GERMAN = (
+    "Der Hund und die Katze sind in dem Haus von " + " ".join(f"Wort{filler(n)}" for n in range(60)) + "."
+)
 WITHOUT_WHITE_SPACE = ("ja", "zh", "yue", "wuu", "th", "lo", "km", "my", "bo")
 JAPANESE = "".join(
     f"委員会は{n}月に再び集まり、町の人々と調査の結果について話し合う予定である。道路の工事は{n}週間ほど続く見込みだ。\n"
@@ -33,7 +36,9 @@ def rule_of(table: QualityTable, text: str, language: str | None) -> str | None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("language", ["de", "en", "es", "fr", "it", "nl"])
-def test_prose_of_each_language_passes_by_its_own_table_and_not_by_another(language: str, variant: Variant) -> None:
+def test_prose_of_each_language_passes_by_its_own_table_and_not_by_another(
+    language: str, variant: Variant
+) -> None:
     """One step for all: no key says which languages come."""
     step = quality_step(QualityTable(rules=("gopher_quality",), variant=variant))
     other = "en" if language != "en" else "de"
@@ -41,12 +46,21 @@ def test_prose_of_each_language_passes_by_its_own_table_and_not_by_another(langu
         text = write_article(language, random.Random(seed)).text
         assert isinstance(step(document(text, language)), Document)
         if variant in ("datatrove", "paper"):
-            assert isinstance(step(document(text, other)), Rejection), "the wrong table would have turned it down"
+            assert isinstance(step(document(text, other)), Rejection), (
+                "the wrong table would have turned it down"
+            )
 
 
 def test_the_table_is_the_documents_own_whatever_came_before() -> None:
     step = quality_step(QualityTable(rules=("gopher_quality",)))
-    for language, kept in (("de", True), ("en", False), ("de", True), ("ja", False), ("de", True), (None, False)):
+    for language, kept in (
+        ("de", True),
+        ("en", False),
+        ("de", True),
+        ("ja", False),
+        ("de", True),
+        (None, False),
+    ):
         assert isinstance(step(document(GERMAN, language)), Document) == kept
 
 
@@ -84,11 +98,17 @@ def test_no_two_labels_of_the_bundled_model_are_taken_for_one_language() -> None
 
 
 NO_WORDS = [("fineweb", "paper")]
-RULES = [(rules, variant) for rules in ("gopher_quality", "gopher_repetition", "c4", "fineweb") for variant in VARIANTS]
+RULES = [
+    (rules, variant)
+    for rules in ("gopher_quality", "gopher_repetition", "c4", "fineweb")
+    for variant in VARIANTS
+]
 
 
 @pytest.mark.parametrize(("rules", "variant"), RULES)
-@pytest.mark.parametrize("label", [*WITHOUT_WHITE_SPACE, "dz", "zho_Hans", "cmn_Hani", "zh-TW", "jpn_Jpan", "tha_Thai"])
+@pytest.mark.parametrize(
+    "label", [*WITHOUT_WHITE_SPACE, "dz", "zho_Hans", "cmn_Hani", "zh-TW", "jpn_Jpan", "tha_Thai"]
+)
 def test_words_that_nothing_parts_are_counted_by_no_variant(label: str, rules: str, variant: Variant) -> None:
     table = QualityTable(rules=(rules,), variant=variant, stop_words_off=(label,), no_table="reject")
     if (rules, variant) in NO_WORDS:
@@ -100,7 +120,11 @@ def test_words_that_nothing_parts_are_counted_by_no_variant(label: str, rules: s
 def test_a_text_without_a_table_passes_with_its_text_or_goes() -> None:
     for rules in (("gopher_quality",), ("gopher_repetition", "c4", "fineweb")):
         passed = quality_step(QualityTable(rules=rules, no_table="pass"))(document(JAPANESE, "ja"))
-        assert isinstance(passed, Document) and (passed.text, passed.edits, passed.findings) == (JAPANESE, (), ())
+        assert isinstance(passed, Document) and (passed.text, passed.edits, passed.findings) == (
+            JAPANESE,
+            (),
+            (),
+        )
         turned_down = quality_step(QualityTable(rules=rules, no_table="reject"))(document(JAPANESE, "ja"))
         assert isinstance(turned_down, Rejection)
         finding = turned_down.finding
@@ -123,11 +147,16 @@ def test_what_nobody_could_know_of_beforehand_is_turned_down_and_not_judged() ->
     """A step of the user's may name any language, behind the checks of the recipe."""
     assert rule_of(QualityTable(), GERMAN, "tlh") == "quality.no_table"
     assert rule_of(QualityTable(), GERMAN, None) == "quality.no_table"
-    assert rule_of(QualityTable(rules=("fineweb",), variant="paper"), "A line of text, and it ends here.", None) is None
+    assert (
+        rule_of(QualityTable(rules=("fineweb",), variant="paper"), "A line of text, and it ends here.", None)
+        is None
+    )
 
 
 def test_a_language_without_stop_words_is_refused_with_the_way_out() -> None:
-    with pytest.raises(RecipeError, match=r"'tr'.*quality\.stop_words_off.*quality\.stop_words\.tr.*quality\.no_table"):
+    with pytest.raises(
+        RecipeError, match=r"'tr'.*quality\.stop_words_off.*quality\.stop_words\.tr.*quality\.no_table"
+    ):
         check_languages(QualityTable(), ("en", "tr"))
     for keys in (
         {"stop_words_off": ("tr",)},
@@ -143,7 +172,9 @@ def test_a_language_without_stop_words_is_refused_with_the_way_out() -> None:
 
 def test_stop_words_of_one_language_are_given_once() -> None:
     table = QualityTable(stop_words={"no": ("og", "er"), "nb": ("og", "i")})
-    with pytest.raises(RecipeError, match=r"quality\.stop_words has lists for no, nb, which are one language"):
+    with pytest.raises(
+        RecipeError, match=r"quality\.stop_words has lists for no, nb, which are one language"
+    ):
         check_tables(table)
 
 
@@ -161,8 +192,12 @@ def test_a_language_whose_words_cannot_be_split_is_refused_with_the_way_out() ->
 
 @pytest.mark.parametrize("label", [*WITHOUT_WHITE_SPACE, "zho_Hant", "ja-JP"])
 @pytest.mark.parametrize(("rules", "variant"), RULES)
-def test_no_message_offers_white_space_for_a_language_that_has_none(label: str, rules: str, variant: Variant) -> None:
-    with pytest.raises(RecipeError, match=rf"white_space_words names '{label}', which is written without white space"):
+def test_no_message_offers_white_space_for_a_language_that_has_none(
+    label: str, rules: str, variant: Variant
+) -> None:
+    with pytest.raises(
+        RecipeError, match=rf"white_space_words names '{label}', which is written without white space"
+    ):
         check_tables(QualityTable(white_space_words=(label,)))
     table = QualityTable(rules=(rules,), variant=variant)
     if (rules, variant) in NO_WORDS:
@@ -174,7 +209,9 @@ def test_no_message_offers_white_space_for_a_language_that_has_none(label: str, 
 
 
 def test_where_any_language_may_come_the_recipe_says_what_becomes_of_those_without_a_table() -> None:
-    with pytest.raises(RecipeError, match=r"language\.keep is empty.*one for .*de, en.*quality\.no_table = \"pass\""):
+    with pytest.raises(
+        RecipeError, match=r"language\.keep is empty.*one for .*de, en.*quality\.no_table = \"pass\""
+    ):
         check_languages(QualityTable(), ())
     for table in (
         QualityTable(no_table="pass"),
@@ -187,7 +224,9 @@ def test_where_any_language_may_come_the_recipe_says_what_becomes_of_those_witho
 
 def test_languages_differ_in_stop_words_alone() -> None:
     """What the report and `tune` take from the rules of one language holds for every other."""
-    table = QualityTable(rules=("gopher_quality", "gopher_repetition", "c4", "fineweb"), stop_words_off=("en", "de"))
+    table = QualityTable(
+        rules=("gopher_quality", "gopher_repetition", "c4", "fineweb"), stop_words_off=("en", "de")
+    )
     every = {rule.name: (rule.side, rule.threshold) for found in every_rule(table) for rule in found.rules}
     for language in SPLIT_BY_SPACY:
         for found in quality.rule_sets(table, language):

@@ -17,7 +17,9 @@ from tests.support.inputs.quality_texts import EDGES, document, filler, gopher_w
 
 
 def table(**keys: Any) -> QualityTable:
-    return parse_table(QualityTable, {name: list(v) if isinstance(v, tuple) else v for name, v in keys.items()})
+    return parse_table(
+        QualityTable, {name: list(v) if isinstance(v, tuple) else v for name, v in keys.items()}
+    )
 
 
 def test_rule_sets_are_evaluated_in_the_order_listed() -> None:
@@ -139,7 +141,12 @@ def test_thresholds_come_from_the_recipe() -> None:
 
 def test_the_table_is_read_from_a_recipe() -> None:
     read = table(rules=("fineweb",), variant="dolma", min_words=3, stop_words={"tr": ["ve"]})
-    assert (read.rules, read.variant, read.min_words, read.stop_words) == (("fineweb",), "dolma", 3, {"tr": ("ve",)})
+    assert (read.rules, read.variant, read.min_words, read.stop_words) == (
+        ("fineweb",),
+        "dolma",
+        3,
+        {"tr": ("ve",)},
+    )
     assert table().rules == ("gopher_quality", "gopher_repetition")
     for wrong in ({"rules": ("gopher",)}, {"variant": "redpajama"}, {"min_words": -1}, {"min_word": 3}):
         with pytest.raises(RecipeError):
@@ -170,6 +177,8 @@ def test_no_state_passes_from_one_document_to_the_next() -> None:
 )
 def test_a_huge_page_is_judged_by_every_rule(text: str, variant: Variant) -> None:
     step = quality_step(
-        QualityTable(rules=("gopher_repetition", "gopher_quality", "c4", "fineweb"), variant=variant, ledger="all")
+        QualityTable(
+            rules=("gopher_repetition", "gopher_quality", "c4", "fineweb"), variant=variant, ledger="all"
+        )
     )
     assert isinstance(step(document(text)), Rejection)

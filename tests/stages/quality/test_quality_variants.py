@@ -38,7 +38,8 @@ def measured(text: str, rules: str, rule: str, variant: Variant) -> float:
 
 @given(st.text(" \n\t\v\f\r\0\u00a0\u2028aB1-'\u0301\"é中", max_size=40))
 def test_dclm_counts_the_words_that_fasttext_cuts_and_a_letter_or_digit_begins(text: str) -> None:
-    # mlfoundations/dclm, baselines/mappers/core_utils.py: split_words with the default model and ignore_punctuation.
+    # mlfoundations/dclm, baselines/mappers/core_utils.py: split_words with the default model and
+    # ignore_punctuation.
     expected = [word for word in tokenize(text) if word[0].isalnum()]
     assert fasttext_words(TextView(text, Splitter(None, ()))) == expected
 
@@ -97,7 +98,9 @@ def test_dclm_adds_hashes_and_ellipses_up_and_dolma_counts_words_that_hold_them(
 
 
 def test_dclm_knows_the_spaced_ellipsis() -> None:
-    text = lines(*(" ".join(fillers(7, 6, 10 * row)) + " . . ." for row in range(4)), "the of " + gopher_words(60))
+    text = lines(
+        *(" ".join(fillers(7, 6, 10 * row)) + " . . ." for row in range(4)), "the of " + gopher_words(60)
+    )
     assert verdicts(text, Q)["dclm"] == "too_many_ellipsis_lines"
     assert verdicts(text, Q)["datatrove"] is None
     assert verdicts(text, Q)["paper"] is None
@@ -189,7 +192,9 @@ def test_dolma_allows_more_characters_in_duplicate_lines() -> None:
     row = " ".join(fillers(1, 30))
     text = lines(row, *(" ".join(fillers(7, 6, 20 * number)) for number in range(5)), row)
     assert 0.2 < measured(text, R, "duplicate_line_chars", "dolma") < 0.3
-    assert verdict(text, R, variant="dolma", max_top_2_gram=1.0, max_top_3_gram=1.0, max_top_4_gram=1.0) is None
+    assert (
+        verdict(text, R, variant="dolma", max_top_2_gram=1.0, max_top_3_gram=1.0, max_top_4_gram=1.0) is None
+    )
 
 
 def test_a_top_gram_that_occurs_once() -> None:
@@ -197,7 +202,9 @@ def test_a_top_gram_that_occurs_once() -> None:
     assert measured(text, R, "top_2_gram", "datatrove") == pytest.approx(len("seven words") / len(text))
     assert measured(text, R, "top_2_gram", "paper") == 0
     assert measured(text, R, "top_2_gram", "dclm") == 0
-    assert measured(text, R, "top_2_gram", "dolma") == pytest.approx(len("sevenwords") / len(text.replace(" ", "")))
+    assert measured(text, R, "top_2_gram", "dolma") == pytest.approx(
+        len("sevenwords") / len(text.replace(" ", ""))
+    )
 
 
 def test_of_equally_common_grams_paper_and_dclm_take_the_longest() -> None:
@@ -244,7 +251,12 @@ def test_c4_words_and_sentences() -> None:
         "dolma": None,
     }
     three = lines(*(f"This line {filler(number)} is longer." for number in range(3)))
-    assert verdicts(three, C) == {"datatrove": "too_few_sentences", "paper": None, "dclm": None, "dolma": None}
+    assert verdicts(three, C) == {
+        "datatrove": "too_few_sentences",
+        "paper": None,
+        "dclm": None,
+        "dolma": None,
+    }
 
 
 def test_an_apostrophe_ends_a_line_for_datatrove_alone() -> None:
@@ -262,7 +274,12 @@ def test_datatrove_counts_words_before_citations_go_and_the_others_after() -> No
 def test_dclm_rejects_a_page_that_lost_more_than_a_twentieth_of_its_words() -> None:
     good = [f"This is line {filler(number)} of text." for number in range(20)]
     lost = lines(*good, "a menu entry and some more words of it")
-    assert verdicts(lost, C) == {"datatrove": None, "paper": None, "dclm": "too_many_words_removed", "dolma": None}
+    assert verdicts(lost, C) == {
+        "datatrove": None,
+        "paper": None,
+        "dclm": "too_many_words_removed",
+        "dolma": None,
+    }
     assert verdicts(lines(*good, "menu"), C)["dclm"] is None
     assert verdict(lost, C, variant="dclm", c4_max_removed_words=1.0) is None
     cited = lines(*(f"This is line {filler(number)} of [3] text." for number in range(20)))
@@ -305,7 +322,9 @@ def test_the_paper_has_no_rule_on_line_feeds() -> None:
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_rule_of_every_variant_can_be_measured_on_any_text(variant: Variant) -> None:
     rules = [
-        rule.name for found in every_rule(QualityTable(rules=(Q, R, C, F), variant=variant)) for rule in found.rules
+        rule.name
+        for found in every_rule(QualityTable(rules=(Q, R, C, F), variant=variant))
+        for rule in found.rules
     ]
     for text in ("", " ", "\n", "x", "a b", ". . .", "\ud800", gopher_words(60), "字" * 300):
         judged = judge(text, Q, R, C, F, variant=variant, ledger="all")

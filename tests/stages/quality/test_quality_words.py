@@ -130,7 +130,18 @@ def test_a_special_case_with_a_space_in_it_is_one_word() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["it 's so", ": )", "a : ) b", "( * _ * )", "' '", "' ' '", '\\ ")', "the 8 -) man", "e.g . x", "co . ltd ."],
+    [
+        "it 's so",
+        ": )",
+        "a : ) b",
+        "( * _ * )",
+        "' '",
+        "' ' '",
+        '\\ ")',
+        "the 8 -) man",
+        "e.g . x",
+        "co . ltd .",
+    ],
 )
 def test_special_cases_that_reach_across_a_space_are_seen(text: str) -> None:
     assert words_of(ENGLISH, text) == spacy_words(text)
@@ -181,7 +192,9 @@ def test_a_language_and_datatrove_agree_on_the_tokenizer() -> None:
 def test_letters_of_every_script_make_one_word_in_every_language(language: str) -> None:
     splitter = Splitter(language)
     letters = [chr(code) for code in range(0x110000) if chr(code).isalpha() and not 0x3400 < code < 0x4DFF]
-    some = [letter for letter in letters if not 0x4E00 < code_of(letter) < 0x323AF or code_of(letter) % 61 == 0]
+    some = [
+        letter for letter in letters if not 0x4E00 < code_of(letter) < 0x323AF or code_of(letter) % 61 == 0
+    ]
     words = [word for letter in some for word in (letter, f"a{letter}", f"{letter}a", f"ab{letter}c")]
     rules = peer(language).tokenizer.rules
     own = [word for word in words if word not in rules]

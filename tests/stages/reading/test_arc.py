@@ -60,7 +60,9 @@ def test_places_tile_the_file() -> None:
     ]
 
 
-def test_records_of_version_1_agree_with_warcio() -> None:  # it takes the fields of version 2 for those of a URL
+def test_records_of_version_1_agree_with_warcio() -> (
+    None
+):  # it takes the fields of version 2 for those of a URL
     data = b"".join(map(member, records(1)))
     theirs = [
         (record.rec_headers.get_header("uri"), record.content_stream().read())
@@ -71,7 +73,9 @@ def test_records_of_version_1_agree_with_warcio() -> None:  # it takes the field
 
 
 def test_what_is_no_page_is_counted_by_type_mime_and_status() -> None:
-    dns = arc_record(b"20080430204825\nwww.example.org. 300 IN A 192.0.2.1\n", "dns:www.example.org", "text/dns")
+    dns = arc_record(
+        b"20080430204825\nwww.example.org. 300 IN A 192.0.2.1\n", "dns:www.example.org", "text/dns"
+    )
     others = [
         dns,
         arc_record(http(page("x"), status="404 Not Found"), "http://example.org/gone"),
@@ -113,7 +117,10 @@ def test_a_page_without_an_http_head_is_typed_by_the_arc_head() -> None:
         arc_record(page("b"), "http://b.org/", "no-type"),
     ]
     documents, _, counts = read(b"".join(map(member, parts)))
-    assert [(d.url, d.payload) for d in documents] == [("ftp://example.org/a", page("a")), ("http://b.org/", page("b"))]
+    assert [(d.url, d.payload) for d in documents] == [
+        ("ftp://example.org/a", page("a")),
+        ("http://b.org/", page("b")),
+    ]
     assert counts.by_type == {"filedesc": 1, "resource": 1, "response": 1}
 
 

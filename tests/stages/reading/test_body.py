@@ -17,7 +17,9 @@ from stages.reading.headers import parse_http_head
 
 def chunked(body: bytes, size: int) -> bytes:
     chunks = (body[at : at + size] for at in range(0, len(body), size))
-    return b"".join(b"%x;ext=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\nTrailer: x\r\n\r\n"
+    return (
+        b"".join(b"%x;ext=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\nTrailer: x\r\n\r\n"
+    )
 
 
 def raw_deflate(body: bytes) -> bytes:
@@ -35,7 +37,9 @@ CODINGS = {
 }
 
 
-@given(body=st.binary(min_size=1, max_size=2000), names=st.lists(st.sampled_from(sorted(CODINGS)), max_size=3))
+@given(
+    body=st.binary(min_size=1, max_size=2000), names=st.lists(st.sampled_from(sorted(CODINGS)), max_size=3)
+)
 def test_codings_are_undone_in_the_reverse_of_their_order(body: bytes, names: list[str]) -> None:
     payload = body
     for name in names:

@@ -35,7 +35,12 @@ RUSSIAN = "Съешь же ещё этих мягких французских �
             POLISH,
             "cp1250",
         ),
-        (b'<?xml version="1.0" encoding="ISO-8859-2"?>' + POLISH.encode("iso8859-2"), None, POLISH, "iso8859_2"),
+        (
+            b'<?xml version="1.0" encoding="ISO-8859-2"?>' + POLISH.encode("iso8859-2"),
+            None,
+            POLISH,
+            "iso8859_2",
+        ),
         (b"\xef\xbb\xbfmark", None, "mark", "utf-8"),
         (b"\xff\xfem\0a\0", None, "ma", "utf-16-le"),
         (b"\xfe\xff\0m\0a", None, "ma", "utf-16-be"),
@@ -71,7 +76,8 @@ RUSSIAN = "Съешь же ещё этих мягких французских �
         (b"caf\xe9", "utf-8", "café", "cp1252"),
         ("日本語の文章です。".encode("cp932")[:-1], "shift_jis", "日本語の文章です\ufffd", "cp932"),
         ((RUSSIAN * 20).encode("cp1251") + b"\x98", "windows-1251", RUSSIAN * 20 + "\ufffd", "cp1251"),
-        # Bytes of seven bits that say by their escape sequences what they are, and others that a name is needed for.
+        # Bytes of seven bits that say by their escape sequences what they are, and others that a name is
+        # needed for.
         ("漢字かな".encode("iso2022_jp"), None, "漢字かな", "iso2022_jp_ext"),
         ("漢字かな".encode("iso2022_jp"), "utf-8", "漢字かな", "iso2022_jp_ext"),
         ("한국어".encode("iso2022_kr"), None, "한국어", "iso2022_kr"),
@@ -149,15 +155,30 @@ def test_every_label_of_the_web_is_known(label: str, name: str) -> None:
     codec = known_charset(label)
     # Of the charsets that browsers replace with one U+FFFD two are read, and Python knows no other.
     if name == "replacement":
-        assert codec == {"csiso2022kr": "iso2022_kr", "iso-2022-kr": "iso2022_kr", "hz-gb-2312": "hz"}.get(label)
+        assert codec == {"csiso2022kr": "iso2022_kr", "iso-2022-kr": "iso2022_kr", "hz-gb-2312": "hz"}.get(
+            label
+        )
     else:
         assert codec == known_charset(name) is not None
 
 
-NAMES = ("utf-8", "utf-16", "gb2312", "shift_jis", "iso-2022-jp", "big5", "windows-1252", "euc-kr", "idna", "zlib")
+NAMES = (
+    "utf-8",
+    "utf-16",
+    "gb2312",
+    "shift_jis",
+    "iso-2022-jp",
+    "big5",
+    "windows-1252",
+    "euc-kr",
+    "idna",
+    "zlib",
+)
 
 
-@given(payload=st.binary(max_size=300), hint=st.one_of(st.none(), st.text(max_size=20), st.sampled_from(NAMES)))
+@given(
+    payload=st.binary(max_size=300), hint=st.one_of(st.none(), st.text(max_size=20), st.sampled_from(NAMES))
+)
 def test_any_bytes_with_any_hint_give_a_text(payload: bytes, hint: str | None) -> None:
     text, used = decode_text(payload, hint)
     assert known_charset(used) == used
@@ -173,7 +194,9 @@ def test_utf8_beyond_ascii_is_read_whatever_the_header_says(text: str, hint: str
     assert decode_text(expected.encode(), hint) == (expected.removeprefix("\ufeff"), "utf-8")
 
 
-@given(text=st.text(st.characters(codec="utf-8"), min_size=12, max_size=200), cut=st.integers(1, 3), hint=LABELS)
+@given(
+    text=st.text(st.characters(codec="utf-8"), min_size=12, max_size=200), cut=st.integers(1, 3), hint=LABELS
+)
 def test_utf8_that_is_cut_off_within_a_character_is_utf8(text: str, cut: int, hint: str | None) -> None:
     text = text.removeprefix("\ufeff") + "…"
     assert decode_text((text + "😀").encode()[:-cut], hint) == (text + "\ufffd", "utf-8")
@@ -186,7 +209,9 @@ def test_what_is_declared_as_windows_1252_is_read_as_that(label: str, text: str)
     try:
         assume(payload.decode("utf-8").isascii())
     except UnicodeDecodeError:
-        assume(payload.decode("utf-8", "ignore").isascii() and not payload.startswith((b"\xff\xfe", b"\xfe\xff")))
+        assume(
+            payload.decode("utf-8", "ignore").isascii() and not payload.startswith((b"\xff\xfe", b"\xfe\xff"))
+        )
     assert decode_text(payload, label)[0] == text
 
 

@@ -55,7 +55,9 @@ def test_a_file_that_unfolds_to_too_much_is_not_read_on(make: Callable[[int], tu
     assert f"its {size} bytes unfold to documents of more than {size * ratio} bytes" in stretch.error
     assert f"limits.max_compression_ratio = {ratio}" in stretch.error
     assert (
-        read(made, max_compression_ratio=10**6)[:2] == read(made, size=None, max_compression_ratio=1)[:2] == (2_000, [])
+        read(made, max_compression_ratio=10**6)[:2]
+        == read(made, size=None, max_compression_ratio=1)[:2]
+        == (2_000, [])
     )
 
 

@@ -1,4 +1,5 @@
-"""The laws of reading WARCs under any damage: nothing raises, nothing is lost in silence, neighbours survive."""
+"""The laws of reading WARCs under any damage: nothing raises, nothing is lost in silence, neighbours
+survive."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_doc
 from tests.support.inputs.make_warc import arc_record, good, http, member, page
 
 RECORDS = [good(name) for name in ("one", "two", "three", "four")]
-ARC_RECORDS = [arc_record(http(page(name)), f"https://example.org/{name}") for name in ("one", "two", "three", "four")]
+ARC_RECORDS = [
+    arc_record(http(page(name)), f"https://example.org/{name}") for name in ("one", "two", "three", "four")
+]
 FILES = {
     "plain.arc": ARC_RECORDS,
     "gzip.arc.gz": [member(each) for each in ARC_RECORDS],
@@ -79,7 +82,9 @@ def test_damage_in_one_member_leaves_the_others_as_they_were(name: str, data: st
     assert found in (whole, whole[:index] + whole[index + 1 :])
 
 
-@given(data=st.binary(max_size=400), name=st.sampled_from([*FILES, "x.jsonl", "x.jsonl.gz", "x.parquet", "x"]))
+@given(
+    data=st.binary(max_size=400), name=st.sampled_from([*FILES, "x.jsonl", "x.jsonl.gz", "x.parquet", "x"])
+)
 def test_any_bytes_give_documents_or_a_stretch_that_is_named_as_unreadable(data: bytes, name: str) -> None:
     stretches = [stretch(item) for item in read(data, name)]
     only_blank_lines = name in ("x.jsonl", "x.jsonl.gz") and data and not data.strip()
@@ -96,7 +101,13 @@ def pieces_of_a_file(draw: st.DrawFn) -> list[tuple[bytes, str | None]]:
     junk = st.one_of(
         st.binary(min_size=1, max_size=60),
         st.sampled_from(
-            [b"\r\n", bytes(30), b"WARC/1.0\r\nWARC-Type: response\r\n", member(b"no record"), b"\x1f\x8b\x08"]
+            [
+                b"\r\n",
+                bytes(30),
+                b"WARC/1.0\r\nWARC-Type: response\r\n",
+                member(b"no record"),
+                b"\x1f\x8b\x08",
+            ]
         ),
         st.integers(1, 200).map(lambda num_bytes: member(good("cut"))[:num_bytes]),
     ).map(lambda data: (data, None))
@@ -104,7 +115,9 @@ def pieces_of_a_file(draw: st.DrawFn) -> list[tuple[bytes, str | None]]:
 
 
 @given(pieces=pieces_of_a_file())
-def test_each_byte_of_a_file_is_in_one_record_or_one_unreadable_stretch(pieces: list[tuple[bytes, str | None]]) -> None:
+def test_each_byte_of_a_file_is_in_one_record_or_one_unreadable_stretch(
+    pieces: list[tuple[bytes, str | None]],
+) -> None:
     data = b"".join(piece for piece, _ in pieces)
     items = read(data, "x.warc.gz")
     end = 0

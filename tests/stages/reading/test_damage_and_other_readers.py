@@ -1,4 +1,5 @@
-"""Why WARC files are read by our own code: what warcio and fastwarc make of damage, and what our reader makes of it."""
+"""Why WARC files are read by our own code: what warcio and fastwarc make of damage, and what our reader makes
+of it."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Pages = dict[str, bytes]
 
 _RNG = random.Random(0)
 PAGES: Pages = {
-    f"http://x.example/{number}": b"<p>" + "".join(_RNG.choices("abcdefgh ", k=3000)).encode() for number in range(4)
+    f"http://x.example/{number}": b"<p>" + "".join(_RNG.choices("abcdefgh ", k=3000)).encode()
+    for number in range(4)
 }
 MEMBERS = [response_member(url, "text/html", html, uuid.UUID(int=len(url))) for url, html in PAGES.items()]
 
@@ -52,7 +54,9 @@ def by_fastwarc(data: bytes, into: Pages) -> None:
 
 
 def by_us(data: bytes) -> tuple[Pages, int]:
-    items = list(read_documents(io.BytesIO(data), ReadOptions(source="s", file="f", max_document_bytes=1 << 20)))
+    items = list(
+        read_documents(io.BytesIO(data), ReadOptions(source="s", file="f", max_document_bytes=1 << 20))
+    )
     found = {item.url: item.payload for item in items if isinstance(item, Document)}
     return found, sum(isinstance(item, Unreadable) for item in items)
 
@@ -100,7 +104,9 @@ def test_a_page_that_is_longer_than_it_says_is_cut_by_others_and_whole_to_us() -
 
 
 def test_a_head_that_breaks_off_hides_the_next_page_from_others_alone() -> None:
-    data = good("before") + b"WARC/1.0\r\nWARC-Type: request\r\nContent-Le\r\n" + good("hidden") + good("behind")
+    data = (
+        good("before") + b"WARC/1.0\r\nWARC-Type: request\r\nContent-Le\r\n" + good("hidden") + good("behind")
+    )
     types = [found.rec_type for found in WarcioIterator(io.BytesIO(data))]
     assert types == ["response", "request", "response"], "the page, told as a request"
     found: Pages = {}
@@ -109,7 +115,10 @@ def test_a_head_that_breaks_off_hides_the_next_page_from_others_alone() -> None:
     assert list(found) == ["https://example.org/before", "https://example.org/hidden"]
     assert found["https://example.org/hidden"] != page("hidden")
     ours, num_unreadable = by_us(data)
-    assert (list(ours), num_unreadable) == ([f"https://example.org/{n}" for n in ("before", "hidden", "behind")], 1)
+    assert (list(ours), num_unreadable) == (
+        [f"https://example.org/{n}" for n in ("before", "hidden", "behind")],
+        1,
+    )
 
 
 def test_archives_of_other_formats_are_read_by_us_alone() -> None:

@@ -42,7 +42,9 @@ def test_records_and_unreadable_stretches_tile_the_file(defect: Defect) -> None:
     counts, documents, unreadable = read(defect)
     if counts.num_records > len(documents):
         return
-    stretches = {(d.place.offset, d.place.length) for d in documents} | {(u.offset, u.length) for u in unreadable}
+    stretches = {(d.place.offset, d.place.length) for d in documents} | {
+        (u.offset, u.length) for u in unreadable
+    }
     end = 0
     for offset, length in sorted(stretches):
         assert offset == end
@@ -62,12 +64,20 @@ def test_a_record_read_alone_is_the_same_document(defect: Defect) -> None:
 def test_everything_a_document_says_can_be_stored() -> None:
     for defect in DEFECTS:
         for document in read(defect)[1]:
-            for value in (document.url, document.record_id, document.metadata, document.charset, document.captured_at):
+            for value in (
+                document.url,
+                document.record_id,
+                document.metadata,
+                document.charset,
+                document.captured_at,
+            ):
                 if value is not None:
                     value.encode("utf-8")
 
 
-@pytest.mark.parametrize("name", ["gzip-bomb-in-member", "gzip-bomb-in-text-body", "page-of-50-mb", "zstd-bomb"])
+@pytest.mark.parametrize(
+    "name", ["gzip-bomb-in-member", "gzip-bomb-in-text-body", "page-of-50-mb", "zstd-bomb"]
+)
 def test_memory_stays_bounded_whatever_a_record_inflates_to(name: str) -> None:
     defect = next(d for d in DEFECTS if d.name.startswith(name))
     data = io.BytesIO(defect.data)

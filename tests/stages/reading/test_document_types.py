@@ -1,4 +1,5 @@
-"""Which records are documents: by type, by what tools and first bytes say where there is none, and what is cut off."""
+"""Which records are documents: by type, by what tools and first bytes say where there is none, and what is
+cut off."""
 
 from __future__ import annotations
 
@@ -86,7 +87,9 @@ def test_a_coded_body_is_sniffed_below_its_coding() -> None:
         return record(http(body, None, "200 OK", *fields))
 
     packed = gzip.compress(page("a") * 200, mtime=0)
-    chunks = b"".join(b"%x\r\n%b\r\n" % (len(packed[at:][:99]), packed[at:][:99]) for at in range(0, len(packed), 99))
+    chunks = b"".join(
+        b"%x\r\n%b\r\n" % (len(packed[at:][:99]), packed[at:][:99]) for at in range(0, len(packed), 99)
+    )
     documents, _ = read(
         coded(packed, "Content-Encoding: gzip"),
         coded(chunks + b"0\r\n\r\n", "Content-Encoding: gzip", "Transfer-Encoding: chunked"),
@@ -111,7 +114,9 @@ def test_what_is_written_for_programs_is_no_document(mime: str) -> None:
     assert counts.by_mime == {mime.lower().partition(";")[0]: 1}
 
 
-@pytest.mark.parametrize("mime", ["text/plain", "text/markdown", "text/xml", "text/x-python", "text/csv", "text/rtf"])
+@pytest.mark.parametrize(
+    "mime", ["text/plain", "text/markdown", "text/xml", "text/x-python", "text/csv", "text/rtf"]
+)
 def test_other_text_is_a_document(mime: str) -> None:
     (document,), _ = read(record(http(b"some words", mime)))
     assert (document.is_html, document.text) == (False, "some words")
@@ -133,7 +138,10 @@ def test_a_source_may_name_more_types(more: tuple[str, ...]) -> None:
 
 
 def test_octets_that_a_source_names_are_html_where_they_show_it() -> None:
-    records = [record(http(body, "application/octet-stream"), name) for name, body in (("a", b"words"), ("b", b"<p>x"))]
+    records = [
+        record(http(body, "application/octet-stream"), name)
+        for name, body in (("a", b"words"), ("b", b"<p>x"))
+    ]
     documents, _ = read(*records, mime=("application/octet-stream",))
     assert [document.is_html for document in documents] == [False, True]
 

@@ -16,7 +16,14 @@ from lineage import ids
 from stages.document import Document
 from stages.reading import row as rows_module
 from stages.reading.options import RowFields
-from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents, read_numbered, read_one
+from stages.reading.reader import (
+    InputCounts,
+    ReadOptions,
+    Unreadable,
+    read_documents,
+    read_numbered,
+    read_one,
+)
 
 FILES = RowFields(text="files[].content", id="repo", url="files[].url")
 REPO = {
@@ -67,7 +74,9 @@ def test_each_element_is_a_document_with_an_id_of_its_own(pack: Any) -> None:
 def test_a_row_without_an_id_names_its_elements_by_its_number(pack: Any) -> None:
     found = documents(pack([{"parts": ["a", "b"]}, {"parts": ["a"]}]), RowFields(text="parts[]"))
     assert [each.record_id for each in found] == [None] * 3
-    names = [ids.row_doc_id("s", "f", name, text) for name, text in (("0[0]", "a"), ("0[1]", "b"), ("1[0]", "a"))]
+    names = [
+        ids.row_doc_id("s", "f", name, text) for name, text in (("0[0]", "a"), ("0[1]", "b"), ("1[0]", "a"))
+    ]
     assert [each.doc_id for each in found] == names
 
 
@@ -101,7 +110,12 @@ def test_lists_in_lists_and_in_structs(pack: Any) -> None:
 
 @BOTH
 def test_rows_that_hold_no_element_are_counted_and_null_elements_are_empty_texts(pack: Any) -> None:
-    rows = [{"files": [{"content": "a"}]}, {"files": []}, {"files": None}, {"files": [None, {"content": None}]}]
+    rows = [
+        {"files": [{"content": "a"}]},
+        {"files": []},
+        {"files": None},
+        {"files": [None, {"content": None}]},
+    ]
     counts = InputCounts()
     found = read(pack(rows), RowFields(text="files[].content"), counts)
     assert [item.text for item in found if isinstance(item, Document)] == ["a", "", ""]
@@ -142,7 +156,9 @@ def test_an_element_of_parquet_that_is_not_utf8_is_bad_alone() -> None:
         ({"tags[]": "literal", "tags": ["element"]}, "tags[]", "literal"),
     ],
 )
-def test_a_name_that_is_there_as_a_whole_goes_before_a_path(pack: Any, row: Any, name: str, text: str) -> None:
+def test_a_name_that_is_there_as_a_whole_goes_before_a_path(
+    pack: Any, row: Any, name: str, text: str
+) -> None:
     (found,) = documents(pack([row]), RowFields(text=name))
     assert found.text == text
 
@@ -196,9 +212,13 @@ def test_the_same_lists_in_jsonl_and_parquet_give_the_same_documents(rows: list[
     ours, theirs = (
         read(data, fields, each) for data, each in zip((as_jsonl(rows), sink.getvalue()), counts, strict=True)
     )
-    keep = [(each.doc_id, each.text, each.record_id, each.metadata) for each in ours if isinstance(each, Document)]
+    keep = [
+        (each.doc_id, each.text, each.record_id, each.metadata) for each in ours if isinstance(each, Document)
+    ]
     assert keep == [
-        (each.doc_id, each.text, each.record_id, each.metadata) for each in theirs if isinstance(each, Document)
+        (each.doc_id, each.text, each.record_id, each.metadata)
+        for each in theirs
+        if isinstance(each, Document)
     ]
     elements = [each for row in rows for each in row["in"]["l"] or ()]
     assert [text for _, text, _, _ in keep] == [(each or {}).get("t") or "" for each in elements]

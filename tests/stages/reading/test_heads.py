@@ -38,5 +38,7 @@ def test_rows_have_no_heads_and_what_is_no_record_is_an_error() -> None:
 
 def test_an_arc_record_gives_its_line_and_what_follows_it() -> None:
     begin = arc_begin()
-    head, _ = heads_at(io.BytesIO(begin + arc_record(http(page("a")))), len(begin), replace(OPTIONS, file="a.arc"))
+    head, _ = heads_at(
+        io.BytesIO(begin + arc_record(http(page("a")))), len(begin), replace(OPTIONS, file="a.arc")
+    )
     assert head.startswith(b"http://example.org/a 192.0.2.1")

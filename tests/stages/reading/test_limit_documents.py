@@ -1,4 +1,5 @@
-"""The first documents of a file: those that reading all of it gives first, and counts of nothing behind them."""
+"""The first documents of a file: those that reading all of it gives first, and counts of nothing behind
+them."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from tests.support.inputs.tiny_crawl import make_tiny_crawl
 def read(
     data: bytes, file: str, limit: int | None, text: str = "text"
 ) -> tuple[list[Document | Unreadable], InputCounts]:
-    options = ReadOptions(source="web", file=file, size=len(data), limit_documents=limit, fields=RowFields(text=text))
+    options = ReadOptions(
+        source="web", file=file, size=len(data), limit_documents=limit, fields=RowFields(text=text)
+    )
     counts = InputCounts()
     return list(read_documents(io.BytesIO(data), options, counts)), counts
 

@@ -1,4 +1,5 @@
-"""Files that no reader is for, by their first bytes or their name, and those that must not be taken for one."""
+"""Files that no reader is for, by their first bytes or their name, and those that must not be taken for
+one."""
 
 from __future__ import annotations
 

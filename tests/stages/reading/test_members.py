@@ -30,7 +30,9 @@ CONTENTS = st.one_of(
 
 
 @given(content=CONTENTS, rest=st.binary(max_size=50), level=st.integers(0, 9))
-def test_a_member_gives_its_content_and_leaves_what_is_behind_it(content: bytes, rest: bytes, level: int) -> None:
+def test_a_member_gives_its_content_and_leaves_what_is_behind_it(
+    content: bytes, rest: bytes, level: int
+) -> None:
     assert inflate(gzip.compress(content, level) + rest) == (content, rest)
     assert inflate(zstandard.ZstdCompressor().compress(content) + rest) == (content, rest)
 
@@ -62,7 +64,9 @@ def test_a_flipped_bit_never_gives_other_content_than_zlib_does(content: bytes, 
 
 
 def test_codes_of_distances_that_zlib_refuses_give_the_content_of_the_checksum() -> None:
-    packed = bytes.fromhex("1f8b0800a10c056b02ffedc1010d000000c2a0f74fedec8114000000000000000000c00d742edad556280000")
+    packed = bytes.fromhex(
+        "1f8b0800a10c056b02ffedc1010d000000c2a0f74fedec8114000000000000000000c00d742edad556280000"
+    )
     with pytest.raises(zlib.error, match="invalid distances set"):
         zlib.decompress(packed, 31)
     assert inflate(packed) == (bytes(10326), b"")
@@ -92,7 +96,10 @@ def test_pieces_of_a_bomb_are_small() -> None:
         assert max(sizes) <= 32 << 20
 
 
-@given(pieces=st.lists(st.binary(min_size=1, max_size=20), max_size=8), sizes=st.lists(st.integers(1, 30), max_size=8))
+@given(
+    pieces=st.lists(st.binary(min_size=1, max_size=20), max_size=8),
+    sizes=st.lists(st.integers(1, 30), max_size=8),
+)
 def test_content_taken_in_any_sizes_is_the_pieces_joined(pieces: list[bytes], sizes: list[int]) -> None:
     left = iter(pieces)
     content = Content(lambda: next(left, b""))

@@ -133,7 +133,8 @@ BOMBS: dict[str, tuple[Callable[[], bytes], tuple[int, int, int]]] = {
     ),
 }  # fmt: skip
 CEILING = 640 * MIB
-"""What reading may take beside the libraries: half a gigabyte for the pages of a row, a text of 20 MB a few times."""
+"""What reading may take beside the libraries: half a gigabyte for the pages of a row, a text of 20 MB a few
+times."""
 
 
 QUICK = ("dictionary.parquet", "brackets.jsonl.gz", "gzip-body.warc.gz", "chunks-of-a-byte.warc.gz")

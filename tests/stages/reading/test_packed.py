@@ -16,7 +16,14 @@ from hypothesis import strategies as st
 from stages.document import Document
 from stages.reading.content import Cursor, DamagedError
 from stages.reading.members import read_through
-from stages.reading.reader import InputCounts, ReadOptions, Unreadable, detect_format, read_documents, read_one
+from stages.reading.reader import (
+    InputCounts,
+    ReadOptions,
+    Unreadable,
+    detect_format,
+    read_documents,
+    read_one,
+)
 from stages.reading.unpacked import UnpackedStream
 from tests.support.inputs.make_warc import good
 
@@ -31,8 +38,14 @@ def lines(num: int) -> bytes:
     return b"".join(b'{"text": "%d %s"}\n' % (n, made.randbytes(300).hex().encode()) for n in range(num))
 
 
-def read(data: bytes, name: str, counts: InputCounts | None = None, **options: int) -> list[Document | Unreadable]:
-    return list(read_documents(io.BytesIO(data), ReadOptions(source="s", file=name, size=len(data), **options), counts))
+def read(
+    data: bytes, name: str, counts: InputCounts | None = None, **options: int
+) -> list[Document | Unreadable]:
+    return list(
+        read_documents(
+            io.BytesIO(data), ReadOptions(source="s", file=name, size=len(data), **options), counts
+        )
+    )
 
 
 def texts(items: list[Document | Unreadable]) -> list[str]:

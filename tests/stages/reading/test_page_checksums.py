@@ -1,4 +1,5 @@
-"""Pages of Parquet files that their checksums refute: their rows are unreadable, all others are what they were."""
+"""Pages of Parquet files that their checksums refute: their rows are unreadable, all others are what they
+were."""
 
 from __future__ import annotations
 
@@ -128,7 +129,9 @@ def test_pages_refuted_in_several_columns_and_row_groups_are_stretches_that_do_n
 def test_a_refuted_page_of_lists_costs_the_rest_of_its_row_group() -> None:
     sink = io.BytesIO()
     table = pa.table({"text": ["a"] * 2000, "tags": [[str(n), "b"] for n in range(2000)]})
-    pq.write_table(table, sink, write_page_checksum=True, row_group_size=1000, data_page_size=500, write_batch_size=50)
+    pq.write_table(
+        table, sink, write_page_checksum=True, row_group_size=1000, data_page_size=500, write_batch_size=50
+    )
     data = sink.getvalue()
     page = pages(data, "tags.list.element")[-1]
     *kept, last_of_group = read(flip(data, page))[:-1000]

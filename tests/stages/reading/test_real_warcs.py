@@ -18,12 +18,18 @@ WHOLE = ("whirlwind.warc.gz", "whirlwind.warc.wet.gz", "dolma-sample-0000.warc.g
          "resiliparse-ccmain-2020-34-head.warc.gz")  # fmt: skip
 
 
-def read(path: Path, max_document_bytes: int = 20_000_000) -> tuple[InputCounts, list[Document], list[Unreadable]]:
+def read(
+    path: Path, max_document_bytes: int = 20_000_000
+) -> tuple[InputCounts, list[Document], list[Unreadable]]:
     counts = InputCounts()
     options = ReadOptions(source="real", file=path.name, max_document_bytes=max_document_bytes)
     with path.open("rb") as stream:
         items = list(read_documents(stream, options, counts))
-    return counts, [d for d in items if isinstance(d, Document)], [u for u in items if isinstance(u, Unreadable)]
+    return (
+        counts,
+        [d for d in items if isinstance(d, Document)],
+        [u for u in items if isinstance(u, Unreadable)],
+    )
 
 
 def test_each_page_has_the_payload_size_of_the_manifest(real_data: Path) -> None:
@@ -41,7 +47,10 @@ def test_each_page_has_the_payload_size_of_the_manifest(real_data: Path) -> None
 
 
 def test_records_agree_with_fastwarc(real_data: Path) -> None:
-    for path in [*sorted((real_data / "crawl").glob("*.warc.gz")), *(real_data / "native" / n for n in WHOLE)]:
+    for path in [
+        *sorted((real_data / "crawl").glob("*.warc.gz")),
+        *(real_data / "native" / n for n in WHOLE),
+    ]:
         counts, documents, unreadable = read(path)
         with path.open("rb") as stream:
             theirs = []
@@ -57,7 +66,10 @@ def test_records_agree_with_fastwarc(real_data: Path) -> None:
 
 
 def test_records_agree_with_warcio(real_data: Path) -> None:
-    for path in [*sorted((real_data / "crawl").glob("*.warc.gz")), *(real_data / "native" / n for n in WHOLE)]:
+    for path in [
+        *sorted((real_data / "crawl").glob("*.warc.gz")),
+        *(real_data / "native" / n for n in WHOLE),
+    ]:
         counts, documents, _ = read(path)
         by_id = {d.record_id: d for d in documents}
         by_type: dict[str, int] = {}
@@ -68,7 +80,9 @@ def test_records_agree_with_warcio(real_data: Path) -> None:
                 if document:
                     assert document.url == record.rec_headers["WARC-Target-URI"]
                     assert document.captured_at == record.rec_headers["WARC-Date"]
-                    block = record.raw_stream.read()  # it takes off the HTTP heads of URLs with a scheme alone
+                    block = (
+                        record.raw_stream.read()
+                    )  # it takes off the HTTP heads of URLs with a scheme alone
                     is_headless = record.http_headers is None and block.startswith(b"HTTP/")
                     assert document.payload == (block.partition(b"\r\n\r\n")[2] if is_headless else block)
         assert by_type == counts.by_type

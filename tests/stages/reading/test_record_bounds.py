@@ -1,4 +1,5 @@
-"""Where records begin and end, whatever their heads say: heads that break off, lengths that are too short, versions."""
+"""Where records begin and end, whatever their heads say: heads that break off, lengths that are too short,
+versions."""
 
 from __future__ import annotations
 
@@ -83,7 +84,16 @@ def test_a_value_that_ends_as_a_version_does_breaks_nothing_off(pack: Callable[[
     assert ([document.url for document in documents], unreadable) == (urls, [])
 
 
-VERSIONS = ["WARC/1.0", "WARC/1.1", "WARC/0.17", "WARC/0.18", "warc/1.0", "Warc/1.1", "WARC/1.0 ", "WARC/1.0\t"]
+VERSIONS = [
+    "WARC/1.0",
+    "WARC/1.1",
+    "WARC/0.17",
+    "WARC/0.18",
+    "warc/1.0",
+    "Warc/1.1",
+    "WARC/1.0 ",
+    "WARC/1.0\t",
+]
 
 
 @pytest.mark.parametrize("pack", [member, frame, bytes])
@@ -145,7 +155,9 @@ SHORT = {
 
 @pytest.mark.parametrize("pack", [member, frame])
 @pytest.mark.parametrize("kind", SHORT)
-def test_a_record_in_a_member_of_its_own_is_read_to_the_end_of_that(kind: str, pack: Callable[[bytes], bytes]) -> None:
+def test_a_record_in_a_member_of_its_own_is_read_to_the_end_of_that(
+    kind: str, pack: Callable[[bytes], bytes]
+) -> None:
     odd = SHORT[kind]()
     data = b"".join(map(pack, [good("before"), odd, good("behind")]))
     documents, unreadable, counts = read(data)
@@ -170,7 +182,9 @@ LONG = {
 
 @pytest.mark.parametrize("pack", [member, frame])
 @pytest.mark.parametrize("kind", LONG)
-def test_a_length_beyond_a_member_or_none_is_bounded_by_it_and_told(kind: str, pack: Callable[[bytes], bytes]) -> None:
+def test_a_length_beyond_a_member_or_none_is_bounded_by_it_and_told(
+    kind: str, pack: Callable[[bytes], bytes]
+) -> None:
     body = TEXT.encode()
     odd = record(http(body), "odd", content_length=LONG[kind](body))
     documents, unreadable, counts = read(b"".join(map(pack, [good("before"), odd, good("behind")])))
@@ -221,7 +235,11 @@ def test_a_head_without_a_block_is_a_record_of_nothing(head: bytes) -> None:
 
 
 def test_records_of_one_member_are_never_joined() -> None:
-    for records in ([short("odd", TEXT), good("b")], [good("a"), short("odd", TEXT)], [short("odd", TEXT)] * 2):
+    for records in (
+        [short("odd", TEXT), good("b")],
+        [good("a"), short("odd", TEXT)],
+        [short("odd", TEXT)] * 2,
+    ):
         documents, unreadable, counts = read(member(b"".join(records)) + member(good("c")))
         assert "odd" not in names(documents)
         assert names(documents)[-1] == "c"

@@ -24,7 +24,13 @@ from stages.reading import page_meter
 from stages.reading.options import RowFields
 from stages.reading.reader import ReadOptions, Unreadable, detect_format, read_documents, read_one
 
-ROW = {"text": "Żółw.", "id": "x1", "url": "https://example.org/", "date": "2026-01-02T03:04:05+01:00", "score": 2.5}
+ROW = {
+    "text": "Żółw.",
+    "id": "x1",
+    "url": "https://example.org/",
+    "date": "2026-01-02T03:04:05+01:00",
+    "score": 2.5,
+}
 
 
 def jsonl(data: bytes, **options: object) -> list[Document]:
@@ -48,7 +54,9 @@ def test_a_row_without_an_id_is_named_by_its_number() -> None:
     assert (second.place.offset, second.place.length) == (15, 13)
 
 
-LINE = st.sampled_from([b"", b"", b" ", b"\t \r", b"\x0b", b'{"text": "a"}', b' {"text": "b"}', b"bad", b"   " * 9])
+LINE = st.sampled_from(
+    [b"", b"", b" ", b"\t \r", b"\x0b", b'{"text": "a"}', b' {"text": "b"}', b"bad", b"   " * 9]
+)
 
 
 @given(st.lists(LINE, max_size=12), st.booleans(), st.integers(1, 20))
@@ -84,7 +92,12 @@ def test_the_same_rows_in_jsonl_and_parquet_give_the_same_documents() -> None:
     for line, row in zip(*ours, strict=True):
         assert isinstance(line, Document)
         assert isinstance(row, Document)
-        assert (line.doc_id, line.text, line.url, line.metadata) == (row.doc_id, row.text, row.url, row.metadata)
+        assert (line.doc_id, line.text, line.url, line.metadata) == (
+            row.doc_id,
+            row.text,
+            row.url,
+            row.metadata,
+        )
     last = ours[1][-1]
     assert isinstance(last, Document)
     assert (last.place.offset, last.place.length) == (199, 1)
@@ -93,7 +106,13 @@ def test_the_same_rows_in_jsonl_and_parquet_give_the_same_documents() -> None:
 
 def test_dates_bytes_and_missing_numbers_of_parquet_are_kept_as_json() -> None:
     sink = io.BytesIO()
-    table = {"text": ["a"], "date": [datetime(2026, 1, 2)], "raw": [b"\xff"], "nan": [float("nan")], "list": [[1.5]]}
+    table = {
+        "text": ["a"],
+        "date": [datetime(2026, 1, 2)],
+        "raw": [b"\xff"],
+        "nan": [float("nan")],
+        "list": [[1.5]],
+    }
     pq.write_table(pa.table(table), sink)
     (document,) = read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f.parquet"))
     assert isinstance(document, Document)
@@ -151,7 +170,9 @@ def test_a_text_that_is_short_but_for_its_escapes_is_read() -> None:
 def test_a_line_of_more_values_than_memory_should_hold_is_not_parsed() -> None:
     lists = b'{"text": "a", "x": [' + b"[]," * 2_500_000 + b"[]]}"
     items = list(read_documents(io.BytesIO(lists), ReadOptions(source="s", file="f.jsonl")))
-    assert [item.error for item in items if isinstance(item, Unreadable)] == ["the line holds more than 2000000 values"]
+    assert [item.error for item in items if isinstance(item, Unreadable)] == [
+        "the line holds more than 2000000 values"
+    ]
     quoted = json.dumps({"text": "[]," * 2_500_000 + '\\"'}).encode()
     assert len(jsonl(quoted)) == 1
 
@@ -190,7 +211,10 @@ def test_fields_may_be_named_and_lie_in_other_fields(data: bytes) -> None:
     assert (document.text, document.record_id, document.url) == ("Text.", "7", "https://a.org/")
     assert document.captured_at == "2026-01-02T00:00:00Z"
     assert document.doc_id == ids.row_doc_id("s", "f", "7", "Text.")
-    assert json.loads(document.metadata or "") == {"id": "usual", "meta": {"at": "2026-01-02", "page": {}, "n": 1}}
+    assert json.loads(document.metadata or "") == {
+        "id": "usual",
+        "meta": {"at": "2026-01-02", "page": {}, "n": 1},
+    }
 
 
 def test_an_id_and_a_url_of_another_kind_are_metadata_like_all_other_fields() -> None:
@@ -243,7 +267,9 @@ def test_numbers_that_json_lacks_are_null_wherever_they_lie_in_a_row() -> None:
     schema = pa.schema([("text", pa.string()), ("m", by_name), ("more", pa.list_(by_name))])
     values = [("k", float("nan")), ("l", 1.5)]
     sink = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist([{"text": "one", "m": values, "more": [values]}], schema=schema), sink)
+    pq.write_table(
+        pa.Table.from_pylist([{"text": "one", "m": values, "more": [values]}], schema=schema), sink
+    )
     (found,) = read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f.parquet"))
     assert isinstance(found, Document)
     pairs = [["k", None], ["l", 1.5]]
@@ -260,7 +286,9 @@ def test_rows_behind_a_byte_order_mark_are_known_by_their_first_bytes(pack: Call
 def test_a_field_whose_whole_name_has_a_dot_goes_before_a_nested_one() -> None:
     row = {"a.b": "whole", "a": {"b": "nested"}}
     for data in (json.dumps(row).encode(), as_parquet(row)):
-        (document,) = read_documents(io.BytesIO(data), ReadOptions(source="s", file="f", fields=RowFields(text="a.b")))
+        (document,) = read_documents(
+            io.BytesIO(data), ReadOptions(source="s", file="f", fields=RowFields(text="a.b"))
+        )
         assert isinstance(document, Document)
         assert (document.text, document.metadata) == ("whole", '{"a": {"b": "nested"}}')
 
@@ -288,7 +316,11 @@ def test_a_field_whose_whole_name_has_a_dot_goes_before_a_nested_one() -> None:
             RowFields(url="k"),
             r"the field 'k' \(source.url_field\) is a float: expected a text",
         ),
-        ({"text": "a", "k": "no"}, RowFields(date="k"), r"'k' \(source.date_field\) is a text that is no date"),
+        (
+            {"text": "a", "k": "no"},
+            RowFields(date="k"),
+            r"'k' \(source.date_field\) is a text that is no date",
+        ),
     ],
 )
 def test_a_named_field_that_is_not_there_or_holds_something_else_is_told_with_its_key(
@@ -301,7 +333,9 @@ def test_a_named_field_that_is_not_there_or_holds_something_else_is_told_with_it
 
 
 def test_names_that_may_be_text_of_a_page_are_not_shown() -> None:
-    (item,) = read_documents(io.BytesIO(b'{"My secret diary": 1, "ok": 2}'), ReadOptions(source="s", file="f"))
+    (item,) = read_documents(
+        io.BytesIO(b'{"My secret diary": 1, "ok": 2}'), ReadOptions(source="s", file="f")
+    )
     assert isinstance(item, Unreadable)
     assert "diary" not in item.error
     assert "only ok:" in item.error
@@ -355,7 +389,9 @@ def test_asking_for_a_place_where_no_row_is_says_so() -> None:
         ("a", b"", "warc"),
     ],
 )
-def test_the_format_is_told_by_the_name_or_else_by_the_first_bytes(name: str, data: bytes, wanted: str) -> None:
+def test_the_format_is_told_by_the_name_or_else_by_the_first_bytes(
+    name: str, data: bytes, wanted: str
+) -> None:
     assert detect_format(io.BytesIO(data), ReadOptions(source="s", file=name)) == wanted
 
 
@@ -377,7 +413,9 @@ def test_zstd_frames_without_content_are_passed_over(name: str) -> None:
     pzstd = b"".join(skippable(len(frame).to_bytes(4, "little")) + frame for frame in frames)
     for data in (pzstd, b"".join(frames) + skippable(bytes(9))):
         found = list(read_documents(io.BytesIO(data), ReadOptions(source="s", file=name)))
-        assert [item.text for item in found if isinstance(item, Document)] == [f"row {number}" for number in range(50)]
+        assert [item.text for item in found if isinstance(item, Document)] == [
+            f"row {number}" for number in range(50)
+        ]
         assert len(found) == 50
 
 
@@ -406,7 +444,10 @@ def test_zeros_behind_a_gzip_member_are_padding_as_they_are_to_gzip(num_zeros: i
     ("compress", "said"),
     [
         (partial(gzip.compress, compresslevel=0), "damaged gzip member: Error -6 Incorrect checksum found"),
-        (zstandard.ZstdCompressor(level=-100_000, write_checksum=True).compress, "data doesn't match checksum"),
+        (
+            zstandard.ZstdCompressor(level=-100_000, write_checksum=True).compress,
+            "data doesn't match checksum",
+        ),
     ],
     ids=["gzip", "zstd"],
 )
@@ -482,7 +523,9 @@ def test_a_null_text_is_an_empty_one_wherever_it_lies(rows: list[object]) -> Non
 def test_what_is_counted_of_columns_does_not_grow_with_their_square(monkeypatch: pytest.MonkeyPatch) -> None:
     num_calls = 0
 
-    def counted(column: object, num_rows: int, of_batch: Callable[..., int] = page_meter._Column.of_batch) -> int:
+    def counted(
+        column: object, num_rows: int, of_batch: Callable[..., int] = page_meter._Column.of_batch
+    ) -> int:
         nonlocal num_calls
         num_calls += 1
         return of_batch(column, num_rows)
@@ -492,6 +535,9 @@ def test_what_is_counted_of_columns_does_not_grow_with_their_square(monkeypatch:
     for num in (100, 400):
         sink, num_calls = io.BytesIO(), 0
         pq.write_table(pa.table({"text": ["a"]} | {f"c{number}": [1] for number in range(num)}), sink)
-        assert len(list(read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f.parquet")))) == 1
+        assert (
+            len(list(read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f.parquet"))))
+            == 1
+        )
         found.append(num_calls)
     assert found[1] < 5 * found[0]

@@ -1,4 +1,5 @@
-"""Pages whose charset nobody names, or a header misnames: what a detector is believed, and windows-1252 where not."""
+"""Pages whose charset nobody names, or a header misnames: what a detector is believed, and windows-1252 where
+not."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from stages.reading.charset import decode_text
 from stages.reading.detector import detected_charset
 
 ASCII = (
-    "In the silver elbow they painted a patient elbow, and that is how the hammer was covered with the dagger. " * 20
+    "In the silver elbow they painted a patient elbow, and that is how the hammer was covered with the"
+    " dagger. " * 20
 )
 ENGLISH = [
     "It’s a small house, and the keeper’s daughter said “nobody comes here in winter” – which was true.",
@@ -62,11 +64,17 @@ def test_a_page_that_says_utf8_and_is_not(meta: str) -> None:
     assert decode_text((meta + page(FRENCH)).encode("cp1252")) == (meta + page(FRENCH), "cp1252")
 
 
-@pytest.mark.parametrize(("language", "charset"), [(one, name) for one, names in SENTENCES.items() for name in names])
+@pytest.mark.parametrize(
+    ("language", "charset"), [(one, name) for one, names in SENTENCES.items() for name in names]
+)
 @pytest.mark.parametrize("hint", [None, "utf-8"])
-def test_sentences_of_other_scripts_are_read_by_their_charset(language: str, charset: str, hint: str | None) -> None:
+def test_sentences_of_other_scripts_are_read_by_their_charset(
+    language: str, charset: str, hint: str | None
+) -> None:
     sentences = importlib.import_module(f"spacy.lang.{language}.examples").sentences
-    text = page("</p><p>".join(one for one in sentences if one.encode(charset, "ignore").decode(charset) == one))
+    text = page(
+        "</p><p>".join(one for one in sentences if one.encode(charset, "ignore").decode(charset) == one)
+    )
     payload = text.encode(charset)
     assert not text.isascii()
     assert decode_text(payload, hint)[0] == payload.decode(charset)

@@ -20,7 +20,9 @@ ARCHIVE = member(good("a")) + member(record(b"x", "info", warc_type="warcinfo"))
 METHODS = [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED]
 
 
-def read(data: bytes, name: str = "x.wacz", **more: Any) -> tuple[list[Document], list[Unreadable], InputCounts]:
+def read(
+    data: bytes, name: str = "x.wacz", **more: Any
+) -> tuple[list[Document], list[Unreadable], InputCounts]:
     counts = InputCounts()
     options = ReadOptions(source="s", file=name, size=len(data), max_document_bytes=1 << 20, **more)
     items = list(read_documents(io.BytesIO(data), options, counts))
@@ -168,7 +170,9 @@ def test_a_member_that_cannot_be_read_is_named(method: int, field: int, value: b
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_member_that_its_checksum_refutes_is_told_behind_what_was_read_of_it(method: int) -> None:
-    documents, unreadable, _ = read(changed(wacz({"archive/data.warc.gz": ARCHIVE}, method), CRC, b"\1\2\3\4"))
+    documents, unreadable, _ = read(
+        changed(wacz({"archive/data.warc.gz": ARCHIVE}, method), CRC, b"\1\2\3\4")
+    )
     assert names(documents) == ["a", "b"]
     assert [("checksum" in each.error, each.length) for each in unreadable] == [(True, 0)]
 
@@ -224,7 +228,9 @@ def test_a_damaged_deflated_member_costs_what_lies_behind_the_damage() -> None:
 def test_a_bomb_in_a_bomb_is_given_up_at_a_hundred_times_its_bytes() -> None:
     bomb = member(record(http(bytes(8 << 20)), "bomb"))
     archive = member(good("a")) + bomb * 60
-    data = wacz({"archive/data.warc.gz": archive, "archive/x.warc.gz": member(good("x"))}, zipfile.ZIP_DEFLATED)
+    data = wacz(
+        {"archive/data.warc.gz": archive, "archive/x.warc.gz": member(good("x"))}, zipfile.ZIP_DEFLATED
+    )
     assert len(data) < len(archive) / 100
     documents, unreadable, _ = read(data, max_compression_ratio=10**9)
     assert (names(documents)[0], names(documents)[-1]) == ("a", "x")
@@ -246,7 +252,8 @@ def test_a_wacz_that_is_cut_gives_what_lies_before_the_cut() -> None:
     assert "the zip's directory cannot be read" in unreadable[0].error
     end = 0
     for offset, length in sorted(
-        [(each.offset, each.length) for each in unreadable] + [(d.place.offset, d.place.length) for d in documents]
+        [(each.offset, each.length) for each in unreadable]
+        + [(d.place.offset, d.place.length) for d in documents]
     ):
         assert offset >= end
         end = offset + length
@@ -254,7 +261,13 @@ def test_a_wacz_that_is_cut_gives_what_lies_before_the_cut() -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [(12, b"\xff\xff\xff\x7f"), (16, b"\xff\xff\xff\x7f"), (12, b"\0\0\0\0"), (16, b"\0\0\0\0"), (10, b"\xff\xff")],
+    [
+        (12, b"\xff\xff\xff\x7f"),
+        (16, b"\xff\xff\xff\x7f"),
+        (12, b"\0\0\0\0"),
+        (16, b"\0\0\0\0"),
+        (10, b"\xff\xff"),
+    ],
 )
 def test_a_directory_that_lies_about_itself(field: int, value: bytes) -> None:
     data = wacz({"archive/data.warc.gz": ARCHIVE})
@@ -283,7 +296,8 @@ def test_a_directory_that_is_too_long_is_not_held() -> None:
 @given(data=st.data())
 def test_any_damage_raises_nothing_and_no_byte_is_read_twice(data: st.DataObject) -> None:
     whole = wacz(
-        {"archive/1.warc.gz": ARCHIVE, "archive/2.warc": good("c") + good("d")}, data.draw(st.sampled_from(METHODS))
+        {"archive/1.warc.gz": ARCHIVE, "archive/2.warc": good("c") + good("d")},
+        data.draw(st.sampled_from(METHODS)),
     )
     at = data.draw(st.integers(0, len(whole) - 1))
     damaged = whole[:at] + data.draw(st.binary(max_size=8)) + whole[at + data.draw(st.integers(0, 8)) :]

@@ -15,8 +15,8 @@ from stages.steps.classifier import ClassifierStep, ClassifierTable, check_class
 GOOD = "the theorem follows from the lemma and its proof is short"
 BAD = "buy cheap pills now best casino win money fast"
 
-# fastText's trainer reads memory that nobody has set and then ends in NaN where that memory was used before: so it
-# trains in a process of its own, whose matrices (6 MB) the kernel hands out zeroed.
+# fastText's trainer reads memory that nobody has set and then ends in NaN where that memory was used before:
+# so it trains in a process of its own, whose matrices (6 MB) the kernel hands out zeroed.
 TRAIN = """
 import sys, fasttext
 model = fasttext.train_supervised(sys.argv[1], thread=1, seed=1, verbose=0, dim=8, wordNgrams=2, bucket=200_000)
@@ -30,7 +30,9 @@ def model(tmp_path_factory) -> str:
     folder: Path = tmp_path_factory.mktemp("models")
     lines = [f"__label__good {GOOD}", f"__label__bad {BAD}"] * 200
     (folder / "train.txt").write_text("\n".join(lines) + "\n")
-    subprocess.run([sys.executable, "-c", TRAIN, str(folder / "train.txt"), str(folder / "small.bin")], check=True)
+    subprocess.run(
+        [sys.executable, "-c", TRAIN, str(folder / "train.txt"), str(folder / "small.bin")], check=True
+    )
     return str(folder / "small.bin")
 
 
@@ -72,12 +74,16 @@ def test_one_that_never_turns_down_gives_each_document_its_score(make_document, 
     assert isinstance(kept, Document) and isinstance(turned_down, Rejection)
     assert [name for name, _ in kept.scores] == ["edu", "Late"]
     assert kept.scores[0][1] > 0.9 and 0 < kept.scores[1][1] < 0.1
-    assert [(f.rule, f.value, f.threshold, f.rejected) for f in kept.findings if f.rule != "classifier.spam"] == [
+    assert [
+        (f.rule, f.value, f.threshold, f.rejected) for f in kept.findings if f.rule != "classifier.spam"
+    ] == [
         ("classifier.edu", kept.scores[0][1], None, False),
         ("classifier.Late", kept.scores[1][1], 0.5, False),
     ]
     assert turned_down.finding.rule == "classifier.spam"
-    assert [name for name, _ in turned_down.document.scores] == ["edu", "Late"], "with the ledger all are asked"
+    assert [name for name, _ in turned_down.document.scores] == ["edu", "Late"], (
+        "with the ledger all are asked"
+    )
     [only] = ClassifierStep(tables)(make_document(text=BAD)).document.scores
     assert only[0] == "edu", "what is behind the one that decides is not asked"
 

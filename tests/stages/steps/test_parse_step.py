@@ -17,7 +17,14 @@ from lineage.ids import text_hash
 from stages.document import Document, Rejection
 from stages.fault import Fault
 from stages.html import extraction
-from stages.html.extraction import BrokenPatchError, Extractor, Failure, OutOfTimeError, extract, processor_time_limit
+from stages.html.extraction import (
+    BrokenPatchError,
+    Extractor,
+    Failure,
+    OutOfTimeError,
+    extract,
+    processor_time_limit,
+)
 from stages.html.extraction_child import IsolatedExtraction, _answer, _outcome_of
 from stages.html.markup import depth
 from stages.html.markup_bounds import markup_bounds
@@ -33,9 +40,13 @@ TRAFILATURA = Extractor(name="trafilatura", favor="precision", fast=False, timeo
 RESILIPARSE = Extractor(name="resiliparse", favor="precision", fast=False, timeout_seconds=60.0)
 
 
-def parse(document: Document, *, max_bytes: int = 10**7, ledger: bool = False, **keys) -> Document | Rejection:
+def parse(
+    document: Document, *, max_bytes: int = 10**7, ledger: bool = False, **keys
+) -> Document | Rejection:
     table = ParseTable(**keys)
-    return ParseStep(table, PageReader(table.bounds(max_bytes), table.timeout_seconds), ledger=ledger)(document)
+    return ParseStep(table, PageReader(table.bounds(max_bytes), table.timeout_seconds), ledger=ledger)(
+        document
+    )
 
 
 def rule(outcome: Document | Rejection) -> str:
@@ -47,7 +58,10 @@ def real_pages(real_data) -> list[str]:
     """The first 60 pages of a real crawl."""
     with open(sorted((real_data / "crawl").glob("*.warc.gz"))[0], "rb") as file:
         records = ArchiveIterator(file, record_types=WarcRecordType.response, parse_http=True)
-        return [record.reader.read().decode("utf-8", "replace") for record, _ in zip(records, range(60), strict=False)]
+        return [
+            record.reader.read().decode("utf-8", "replace")
+            for record, _ in zip(records, range(60), strict=False)
+        ]
 
 
 @pytest.mark.parametrize("extractor", ["trafilatura", "resiliparse"])
@@ -73,7 +87,9 @@ def test_a_compressed_body_is_undone_first(make_document):
 
 
 def test_a_bomb_is_turned_down_without_being_held(make_document):
-    outcome = parse(make_document(html=gzip.compress(bytes(50_000_000)), content_encoding="gzip"), max_bytes=10**6)
+    outcome = parse(
+        make_document(html=gzip.compress(bytes(50_000_000)), content_encoding="gzip"), max_bytes=10**6
+    )
     assert rule(outcome) == "parse.too_large"
     assert isinstance(outcome, Rejection)
     assert (outcome.finding.value, outcome.finding.threshold) == (None, 1e6)
@@ -125,7 +141,11 @@ def test_a_text_with_many_marks_in_a_row_is_turned_down(make_document, extractor
 
     for mark in ("\u0301", "&#769;"):
         outcome = parse(make_document(html=page(31, mark)), extractor=extractor)
-        assert (rule(outcome), outcome.finding.value, outcome.finding.threshold) == ("parse.too_many_marks", 31, 30)
+        assert (rule(outcome), outcome.finding.value, outcome.finding.threshold) == (
+            "parse.too_many_marks",
+            31,
+            30,
+        )
         assert rule(parse(make_document(html=page(30, mark)), extractor=extractor)) == "kept"
         assert rule(parse(make_document(html=page(31, mark)), extractor=extractor, max_marks=31)) == "kept"
 
@@ -157,7 +177,9 @@ def test_depth_in_a_charset_of_two_bytes_is_seen_too(make_document):
     assert rule(outcome) == "parse.too_deep"
 
 
-@pytest.mark.parametrize("html", ["", " ", "<html></html>", "<script>x</script>", "\0\0\0", "<!-- only this -->"])
+@pytest.mark.parametrize(
+    "html", ["", " ", "<html></html>", "<script>x</script>", "\0\0\0", "<!-- only this -->"]
+)
 @pytest.mark.parametrize("extractor", ["trafilatura", "resiliparse"])
 def test_a_page_without_text_is_empty(make_document, html, extractor):
     outcome = parse(make_document(html=html), extractor=extractor)
@@ -174,7 +196,9 @@ def test_a_plain_text_keeps_its_words_and_gets_plain_line_ends(make_document):
 
 
 def test_a_text_record_of_the_web_is_decoded_and_kept_as_it_is(make_document):
-    document = make_document(payload="Grüße\r\n<b>not markup</b>".encode("latin-1"), charset_hint="iso-8859-1")
+    document = make_document(
+        payload="Grüße\r\n<b>not markup</b>".encode("latin-1"), charset_hint="iso-8859-1"
+    )
     parsed = parse(document)
     assert isinstance(parsed, Document)
     assert (parsed.text, parsed.charset) == ("Grüße\n<b>not markup</b>", "cp1252")
@@ -206,7 +230,9 @@ def test_with_the_ledger_the_bounds_that_held_are_kept(make_document):
     assert not parse(make_document(html=PAGE)).findings
 
 
-@pytest.mark.parametrize("extractor", [TRAFILATURA, RESILIPARSE, replace(TRAFILATURA, fast=True, favor="recall")])
+@pytest.mark.parametrize(
+    "extractor", [TRAFILATURA, RESILIPARSE, replace(TRAFILATURA, fast=True, favor="recall")]
+)
 def test_a_page_gives_the_same_text_whatever_was_parsed_before_it(real_pages, extractor):
     first = [extract(page, extractor) for page in real_pages]
     assert [extract(page, extractor) for page in reversed(real_pages)] == first[::-1]
@@ -316,7 +342,9 @@ def test_the_patches_refuse_any_other_release_by_name(version):
 
 def test_a_page_goes_along_with_its_document_and_nothing_is_kept(make_document, monkeypatch):
     reads = []
-    monkeypatch.setattr("stages.html.page.decode_body", lambda *given: (reads.append(1), decode_body(*given))[1])
+    monkeypatch.setattr(
+        "stages.html.page.decode_body", lambda *given: (reads.append(1), decode_body(*given))[1]
+    )
     table = ParseTable(extractor="resiliparse")
     pages = PageReader(table.bounds(10**7), 60.0)
     seen = pages.with_fast_text(make_document(html=PAGE))

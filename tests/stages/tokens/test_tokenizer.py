@@ -50,7 +50,10 @@ def reference(name: str) -> tiktoken.Encoding:
 
 def hostile_texts() -> st.SearchStrategy[str]:
     """Text of any code points, and of the pieces that splitting rules look at."""
-    blanks, words = [" ", "  ", "\n", "\r\n", "\t", "\u3000"], ["'s", "'LL", "a", "É", "e\u0301", "日", "123", "4"]
+    blanks, words = (
+        [" ", "  ", "\n", "\r\n", "\t", "\u3000"],
+        ["'s", "'LL", "a", "É", "e\u0301", "日", "123", "4"],
+    )
     odd = ["<|endoftext|>", "<|endofprompt|>", "!", "...", "\u0130", "\u017f", "\ua7ce", "\U0001f600"]
     pieces = st.sampled_from(blanks + words + odd)
     anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -95,7 +98,9 @@ def test_real_pages_get_the_ids_that_tiktoken_gives(real_data: Path) -> None:
         with gzip.open(file, "rb") as stream:
             pages = stream.read(20_000_000).decode("utf-8", "replace").split("WARC/1.0")
         for page in pages[:80]:
-            assert loaded("cl100k_base").encode(page).tolist() == reference("cl100k_base").encode_ordinary(page)
+            assert loaded("cl100k_base").encode(page).tolist() == reference("cl100k_base").encode_ordinary(
+                page
+            )
             num_pages += 1
     assert num_pages > 50
 
@@ -121,7 +126,11 @@ def test_the_engine_for_endless_runs_splits_as_tiktoken_does(text: str) -> None:
 @pytest.mark.parametrize("run", [" ", "\n", " \n", "a", "\u0301", "\u3000"])
 def test_an_endless_run_before_a_letter_is_encoded_by_any_pattern(tmp_path: Path, run: str) -> None:
     hf_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    for tokenizer in (loaded("cl100k_base"), loaded("o200k_base"), load_tokenizer(str(tmp_path / "tokenizer.json"))):
+    for tokenizer in (
+        loaded("cl100k_base"),
+        loaded("o200k_base"),
+        load_tokenizer(str(tmp_path / "tokenizer.json")),
+    ):
         for text in (run * 600_000 + "a", run * 600_000 + "\ua7ce"):
             assert tokenizer.decode(tokenizer.encode(text)) == text
 
@@ -199,7 +208,9 @@ def test_ranks_of_a_package_are_used_only_if_their_hash_is_right(
     (tmp_path / package / "assets" / "gpt2.tiktoken").write_bytes(trained())
     letters = {**tokenizer_files.byte_level_alphabet(), "<|endoftext|>": 256}
     (tmp_path / package / "data" / "encoder.json").write_text(json.dumps(letters))
-    with pytest.raises(RecipeError, match=rf"{re.escape(str(tmp_path / package))}.*tiktoken expects 306cd27f"):
+    with pytest.raises(
+        RecipeError, match=rf"{re.escape(str(tmp_path / package))}.*tiktoken expects 306cd27f"
+    ):
         load_tokenizer("gpt2")
 
 

@@ -1,4 +1,5 @@
-"""A tokenizer.json of any family: the ids of the library that made it, one end, nothing put before and nothing cut."""
+"""A tokenizer.json of any family: the ids of the library that made it, one end, nothing put before and
+nothing cut."""
 
 from __future__ import annotations
 
@@ -52,8 +53,35 @@ def special_names(kind: Kind) -> list[str]:
 def texts() -> st.SearchStrategy[str]:
     """Text of any code points, and of what normalizers, splits, added tokens and byte fallback look at."""
     blanks = [" ", "  ", "   ", " " * 30, "\n", "\n\n\n", "\r\n", "\t", "\u3000", "\u00a0", "▁"]
-    words = ["'s", "'LL", "a", "É", "e\u0301", "ﬁ", "日本語", "123456", "4", "page", "für", "if", "iffy", "house"]
-    odd = ["<tool_call>", "<think", "!", "...", "\u0130", "\ua7ce", "\U0001f600", "\u1e9b\u0323", "\x00", MARK, "##a"]
+    words = [
+        "'s",
+        "'LL",
+        "a",
+        "É",
+        "e\u0301",
+        "ﬁ",
+        "日本語",
+        "123456",
+        "4",
+        "page",
+        "für",
+        "if",
+        "iffy",
+        "house",
+    ]
+    odd = [
+        "<tool_call>",
+        "<think",
+        "!",
+        "...",
+        "\u0130",
+        "\ua7ce",
+        "\U0001f600",
+        "\u1e9b\u0323",
+        "\x00",
+        MARK,
+        "##a",
+    ]
     anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
     return st.lists(st.one_of(st.sampled_from(blanks + words + odd), anything), max_size=25).map("".join)
 
@@ -98,8 +126,11 @@ def test_a_text_that_is_not_nfc_is_normalised_as_the_library_does() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kinds.gpt2, kinds.qwen, kinds.neox], ids=lambda kind: kind.__name__)
 def test_code_points_are_split_and_normalised_as_the_library_does(kind: Kind) -> None:
-    """tiktoken's engine and Python know Unicode of other releases than the library: NFC of one is NFC of the other."""
-    ideographs = range(0x2F800, 0x2FA20)  # what lies between and beyond is alike: ideographs, private and unassigned
+    """tiktoken's engine and Python know Unicode of other releases than the library: NFC of one is NFC of the
+    other."""
+    ideographs = range(
+        0x2F800, 0x2FA20
+    )  # what lies between and beyond is alike: ideographs, private and unassigned
     characters = [chr(code) for code in (*range(0x20000), *ideographs) if not 0xD800 <= code < 0xE000]
     for context in ("{0}", "a{0}\u0301 {0}1{0}!{0}\n", "{0}\u0328\u0301"):
         for first in range(0, len(characters), 5000):
@@ -182,7 +213,9 @@ def test_the_library_makes_no_threads_of_its_own() -> None:
         path = saved(kinds.deepseek, Path(folder))
         env = {name: value for name, value in os.environ.items() if name != "TOKENIZERS_PARALLELISM"}
         with_it, without = (
-            subprocess.run([sys.executable, "-c", *arguments], env=env, capture_output=True, text=True, check=True)
+            subprocess.run(
+                [sys.executable, "-c", *arguments], env=env, capture_output=True, text=True, check=True
+            )
             for arguments in ([code, path], [before])
         )
     assert with_it.stdout.split() == ["false", without.stdout.strip()]
@@ -228,7 +261,9 @@ def test_the_end_of_each_family_is_known(kind: Kind, end: str) -> None:
 
 def test_without_a_known_name_the_recipe_is_asked_and_no_id_is_invented(tmp_path: Path) -> None:
     path = saved(kinds.bert, tmp_path)
-    with pytest.raises(RecipeError, match=r"tokenize\.end_of_text: which token.*'\[PAD\]' \(0\), '\[CLS\]' \(2\)"):
+    with pytest.raises(
+        RecipeError, match=r"tokenize\.end_of_text: which token.*'\[PAD\]' \(0\), '\[CLS\]' \(2\)"
+    ):
         load_tokenizer(path)
     tokenizer = load_tokenizer(path, "[SEP]")
     assert (tokenizer.eot_id, tokenizer.vocab_size) == (3, made(kinds.bert).get_vocab_size())
@@ -270,7 +305,11 @@ def test_without_special_tokens_the_end_is_the_next_free_id(tmp_path: Path, unkn
 
 def test_the_id_that_an_index_recorded_names_the_end_again(tmp_path: Path) -> None:
     path = saved(kinds.bert, tmp_path)
-    assert load_tokenizer(path, 3).hash == load_tokenizer(path, "[SEP]").hash != load_tokenizer(path, "[CLS]").hash
+    assert (
+        load_tokenizer(path, 3).hash
+        == load_tokenizer(path, "[SEP]").hash
+        != load_tokenizer(path, "[CLS]").hash
+    )
     invented = made(kinds.bert).get_vocab_size()
     assert load_tokenizer(path, invented).eot_id == invented  # by an earlier release
     with pytest.raises(RecipeError, match="no special token with id 7"):
@@ -296,7 +335,9 @@ def test_each_known_name_is_taken_where_it_stands_alone(name: str) -> None:
 
 def test_sentencepiece_s_own_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e")
-    with pytest.raises(RecipeError, match=r"SentencePiece's own files are not read.*tokenizer\.json.*save_pretrained"):
+    with pytest.raises(
+        RecipeError, match=r"SentencePiece's own files are not read.*tokenizer\.json.*save_pretrained"
+    ):
         load_tokenizer(str(tmp_path / "tokenizer.model"))
 
 

@@ -101,10 +101,16 @@ def read_verdicts(job: DedupJob, result: DedupResult) -> list[Verdict]:
     return [row for group in result.verdicts for row in pq.read_table(job.work.at(group.name)).to_pylist()]
 
 
-def write_earlier(root: Path, docs: Sequence[Doc], table: DedupTable, *, purged: Sequence[int] = ()) -> EarlierFile:
-    """A finished output below `root` that kept `docs`; the texts at the `purged` indices are gone from its part."""
+def write_earlier(
+    root: Path, docs: Sequence[Doc], table: DedupTable, *, purged: Sequence[int] = ()
+) -> EarlierFile:
+    """A finished output below `root` that kept `docs`; the texts at the `purged` indices are gone from its
+    part."""
     out, signature = Folder(str(root)), Signer(table).signature
-    rows = [{**_key_row(doc, 0, 0, number, signature), "source": "web", "part": 3} for number, doc in enumerate(docs)]
+    rows = [
+        {**_key_row(doc, 0, 0, number, signature), "source": "web", "part": 3}
+        for number, doc in enumerate(docs)
+    ]
     kept = [{name: row[name] for name in DEDUP.names} for row in rows]
     _write(out, "dedup/web/part-00003.parquet", pa.Table.from_pylist(kept, schema=DEDUP))
     parts = [_part_row(doc) | ({"text": None} if number in purged else {}) for number, doc in enumerate(docs)]
@@ -147,7 +153,9 @@ def _part_row(doc: Doc) -> dict[str, Any]:
 
 def _write(folder: Folder, name: str, table: pa.Table) -> None:
     with folder.writing(name) as file:
-        pq.write_table(table, file, row_group_size=max(7, len(table) // 10))  # several even where there are few rows
+        pq.write_table(
+            table, file, row_group_size=max(7, len(table) // 10)
+        )  # several even where there are few rows
 
 
 def random_words(seed: object, num_words: int) -> list[str]:
@@ -157,7 +165,8 @@ def random_words(seed: object, num_words: int) -> list[str]:
 
 
 def pair_at(similarity: float, seed: object, num_words: int = 604) -> tuple[str, str]:
-    """Two texts whose 5-word shingles have about this Jaccard: a shared beginning, then a tail of each one's own."""
+    """Two texts whose 5-word shingles have about this Jaccard: a shared beginning, then a tail of each one's
+    own."""
     shared = round(num_words * 2 * similarity / (1 + similarity))
     start = random_words(seed, shared)
     return tuple(" ".join(start + random_words((seed, side), num_words - shared)) for side in "ab")  # type: ignore[return-value]

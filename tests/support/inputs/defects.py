@@ -1,7 +1,7 @@
 """Files with one defect each, named by it, and what a reader must make of them.
 
-`write_defects(folder)` writes them all. Most hold a good record before the defect and one behind it: neither may be
-lost."""
+`write_defects(folder)` writes them all. Most hold a good record before the defect and one behind it: neither
+may be lost."""
 
 from __future__ import annotations
 
@@ -86,12 +86,18 @@ def _zstd_bomb(num_zeros: int) -> bytes:
     head = http(b"<html><body>")
     packer = zstandard.ZstdCompressor().compressobj()
     start = record(head, "big", content_length=str(len(head) + num_zeros)).removesuffix(b"\r\n\r\n")
-    pieces = [packer.compress(start), *(packer.compress(bytes(MIB)) for _ in range(num_zeros // MIB)), packer.flush()]
+    pieces = [
+        packer.compress(start),
+        *(packer.compress(bytes(MIB)) for _ in range(num_zeros // MIB)),
+        packer.flush(),
+    ]
     return b"".join(pieces)
 
 
 def _zstd_with_dictionary(*records: bytes) -> bytes:
-    dictionary = zstandard.ZstdCompressionDict(b"".join(good(name) for name in "xyz"), zstandard.DICT_TYPE_RAWCONTENT)
+    dictionary = zstandard.ZstdCompressionDict(
+        b"".join(good(name) for name in "xyz"), zstandard.DICT_TYPE_RAWCONTENT
+    )
     packer = zstandard.ZstdCompressor(dict_data=dictionary, write_checksum=True)
     held = zstandard.ZstdCompressor().compress(dictionary.as_bytes())
     frames = [packer.compress(each) for each in records]
@@ -101,7 +107,9 @@ def _zstd_with_dictionary(*records: bytes) -> bytes:
 def _defect(
     name: str, make: Callable[[], bytes], records: int, documents: int, bad: int = 0, *, says: str = ""
 ) -> Defect:
-    return Defect(name=f"{name}.warc.gz", make=make, records=records, documents=documents, unreadable=bad, says=says)
+    return Defect(
+        name=f"{name}.warc.gz", make=make, records=records, documents=documents, unreadable=bad, says=says
+    )
 
 
 def _odd(name: str, block: bytes, is_document: bool = True, **fields: str | None) -> Defect:
@@ -127,7 +135,9 @@ def _gzip_members() -> Iterator[Defect]:
     yield _broken("false-gzip-magic-between-members", b"\x1f\x8b\x08\x00" * 3_000, "")
     yield _broken("empty-member", member(b""), "there is no WARC record")
     yield _broken("member-of-something-else", member(b"just text\n" * 100), "there is no WARC record")
-    yield _defect("zero-padding-at-the-end", lambda: A + C + bytes(1024), 2, 2, 1, says="there is no WARC record")
+    yield _defect(
+        "zero-padding-at-the-end", lambda: A + C + bytes(1024), 2, 2, 1, says="there is no WARC record"
+    )
     yield _defect("blank-first-line", lambda: b"\r\n" + A + C, 2, 2, 1, says="there is no WARC record")
     yield _defect("empty-file", lambda: b"", 0, 0, 1, says="the file is empty")
     yield _defect("not-a-warc", lambda: bytes(range(256)) * 64, 0, 0, 1, says="there is no WARC record")
@@ -148,8 +158,12 @@ def _record_lengths() -> Iterator[Defect]:
         wrong = record(RESPONSE, "odd", content_length=given)
         yield _odd(f"content-length-{name}", RESPONSE, content_length=given)
         yield _defect(f"content-length-{name}-in-shared-member", _between(good("1") + wrong), 3, 3, 1)
-    yield _broken("unknown-warc-version", member(record(RESPONSE, version="WARC/2.0")), "the version is WARC/2.0")
-    yield _broken("warc-header-line-of-2-mb", member(record(RESPONSE, warc_x="x" * 2 * MIB)), "without an end")
+    yield _broken(
+        "unknown-warc-version", member(record(RESPONSE, version="WARC/2.0")), "the version is WARC/2.0"
+    )
+    yield _broken(
+        "warc-header-line-of-2-mb", member(record(RESPONSE, warc_x="x" * 2 * MIB)), "without an end"
+    )
     yield _broken("warc-header-without-end", member(b"WARC/1.0\r\nWARC-Type: response\r\n"), "without an end")
 
 
@@ -171,8 +185,12 @@ def _http_headers() -> Iterator[Defect]:
     yield _odd("http-header-missing", page("odd"), is_document=False)
     yield _odd("http-header-without-body", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n")
     yield _odd("http-header-with-bare-line-feeds", RESPONSE.replace(b"\r\n", b"\n"))
-    yield _odd("http-header-line-of-1-mb", http(page("odd"), "text/html", "200 OK", "X-Long: " + "x" * 1_000_000))
-    yield _odd("http-header-line-of-2-mb", http(page("odd"), "text/html", "200 OK", "X: " + "x" * 2 * MIB), False)
+    yield _odd(
+        "http-header-line-of-1-mb", http(page("odd"), "text/html", "200 OK", "X-Long: " + "x" * 1_000_000)
+    )
+    yield _odd(
+        "http-header-line-of-2-mb", http(page("odd"), "text/html", "200 OK", "X: " + "x" * 2 * MIB), False
+    )
     yield _odd("http-status-line-broken", http(page("odd"), status="20O OK"), False)
     yield _odd("http-status-404", http(page("odd"), status="404 Not Found"), False)
     yield _odd("http-without-content-type", http(page("odd"), None))
@@ -187,7 +205,9 @@ def _bodies() -> Iterator[Defect]:
     yield _odd("page-of-nul-bytes", http(bytes(10_000)))
     yield _odd("tags-nested-100000-deep", http(b"<div>" * 100_000 + b"deep" + b"</div>" * 100_000))
     yield _odd("mixed-charsets", http("é – ж ".encode() * 200 + "é".encode("cp1252") * 200, "text/html"))
-    yield _odd("charset-that-lies", http("Zażółć gęślą jaźń ".encode("cp1250") * 50, "text/html; charset=utf-8"))
+    yield _odd(
+        "charset-that-lies", http("Zażółć gęślą jaźń ".encode("cp1250") * 50, "text/html; charset=utf-8")
+    )
     yield _odd("charset-unknown", http("Zażółć ".encode() * 50, "text/html; charset=klingon"))
     yield _odd("charset-that-is-a-python-codec", http(b"abc-" * 9000, "text/html; charset=punycode"))
     yield _odd("charset-utf16-that-lies", http(page("odd"), "text/html; charset=utf-16"))
@@ -197,9 +217,12 @@ def _bodies() -> Iterator[Defect]:
         http(b"5\r\n<p>ab\r\n3\r\ncde\r\n0\r\n\r\n", "text/html", "200 OK", "Transfer-Encoding: chunked"),
     )
     yield _odd(
-        "chunked-body-cut", http(b"5\r\n<p>ab\r\nfff\r\ncde", "text/html", "200 OK", "Transfer-Encoding: chunked")
+        "chunked-body-cut",
+        http(b"5\r\n<p>ab\r\nfff\r\ncde", "text/html", "200 OK", "Transfer-Encoding: chunked"),
     )
-    yield _odd("chunked-body-that-lies", http(page("odd"), "text/html", "200 OK", "Transfer-Encoding: chunked"))
+    yield _odd(
+        "chunked-body-that-lies", http(page("odd"), "text/html", "200 OK", "Transfer-Encoding: chunked")
+    )
     yield _odd("gzip-body-that-lies", http(page("odd"), "text/html", "200 OK", "Content-Encoding: gzip"))
     gzipped = member(page("odd") * 50)
     yield _odd("gzip-body-cut", http(gzipped[:-40], "text/html", "200 OK", "Content-Encoding: gzip"))
@@ -218,12 +241,16 @@ def _members_of_records() -> Iterator[Defect]:
     yield _defect("gzip-bomb-in-member", lambda: A + _big_record(96 * MIB) + C, 3, 3)
     yield _defect("page-of-50-mb", lambda: A + _big_record(50 * MIB) + C, 3, 3)
     yield _defect("record-twice", lambda: A + A + C, 3, 3)
-    yield _defect("no-line-ends-behind-record", lambda: A + member(middle.removesuffix(b"\r\n\r\n")) + C, 3, 3)
+    yield _defect(
+        "no-line-ends-behind-record", lambda: A + member(middle.removesuffix(b"\r\n\r\n")) + C, 3, 3
+    )
     yield _defect("whole-file-in-one-member", lambda: member(good("1") + good("2") + good("3")), 3, 3)
     bad_second = good("1") + record(RESPONSE, content_length=str(len(RESPONSE) - 9)) + good("3")
     yield _defect("bad-record-within-one-member", lambda: member(bad_second), 2, 2, 1, says="goes on behind")
     cut = member(good("1") + good("2") + good("3"))
-    yield _defect("one-member-with-bad-crc", lambda: _flip(cut, len(cut) - 6), 0, 0, 1, says="damaged gzip member")
+    yield _defect(
+        "one-member-with-bad-crc", lambda: _flip(cut, len(cut) - 6), 0, 0, 1, says="damaged gzip member"
+    )
 
 
 def _plain_and_zstd() -> Iterator[Defect]:
@@ -233,8 +260,12 @@ def _plain_and_zstd() -> Iterator[Defect]:
     shorter = record(block, content_length=str(len(block) - 99))
     za, zb, zc = (zstandard.ZstdCompressor(write_checksum=True).compress(each) for each in (a, b, c))
 
-    def defect(name: str, data: bytes, records: int, documents: int, bad: int = 0, *, says: str = "") -> Defect:
-        return Defect(name=name, make=lambda: data, records=records, documents=documents, unreadable=bad, says=says)
+    def defect(
+        name: str, data: bytes, records: int, documents: int, bad: int = 0, *, says: str = ""
+    ) -> Defect:
+        return Defect(
+            name=name, make=lambda: data, records=records, documents=documents, unreadable=bad, says=says
+        )
 
     yield defect("plain-concatenated.warc", a + b + c, 3, 3)
     yield defect("plain-without-name.dat", a + b + c, 3, 3)
@@ -245,20 +276,29 @@ def _plain_and_zstd() -> Iterator[Defect]:
     yield defect("plain-then-gzip.warc", a + b + member(c), 1, 1, 1, says="goes on behind")
     yield defect("zstd.warc.zst", za + zb + zc, 3, 3)
     yield defect("zstd-frame-without-content.warc.zst", za + b"\x50\x2a\x4d\x18\x03\0\0\0abc" + zc, 2, 2)
-    yield defect("zstd-frame-without-content-cut.warc.zst", za + b"\x50\x2a\x4d\x18\xff\0\0\0abc", 1, 1, 1, says="ends")
+    yield defect(
+        "zstd-frame-without-content-cut.warc.zst", za + b"\x50\x2a\x4d\x18\xff\0\0\0abc", 1, 1, 1, says="ends"
+    )
     yield defect("zstd-with-dictionary.warc.zst", _zstd_with_dictionary(a, b, c), 3, 3)
     damaged = _zstd_with_dictionary(a, b, c).replace(ZSTD_DICTIONARY, b"\x51\x2a\x4d\x18")
     yield defect("zstd-without-its-dictionary.warc.zst", damaged, 0, 0, 1, says="damaged zstd frame")
     yield defect("zstd-bomb.warc.zst", za + _zstd_bomb(96 * MIB) + zc, 3, 3)
     yield defect("zstd-cut.warc.zst", za + zb[:-20], 1, 1, 1, says="the file ends inside a zstd frame")
-    yield defect("zstd-damaged.warc.zst", za + _flip(zb, len(zb) - 2) + zc, 2, 2, 1, says="damaged zstd frame")
+    yield defect(
+        "zstd-damaged.warc.zst", za + _flip(zb, len(zb) - 2) + zc, 2, 2, 1, says="damaged zstd frame"
+    )
 
 
 def _jsonl() -> Iterator[Defect]:
-    ok = json.dumps({"text": "Good text.", "id": "1", "url": "https://example.org/", "lang": "en"}).encode() + b"\n"
+    ok = (
+        json.dumps({"text": "Good text.", "id": "1", "url": "https://example.org/", "lang": "en"}).encode()
+        + b"\n"
+    )
 
     def defect(name: str, data: bytes, documents: int, bad: int = 0, *, says: str = "") -> Defect:
-        return Defect(name=name, make=lambda: data, records=documents, documents=documents, unreadable=bad, says=says)
+        return Defect(
+            name=name, make=lambda: data, records=documents, documents=documents, unreadable=bad, says=says
+        )
 
     def between(name: str, line: bytes, says: str) -> Defect:
         return defect(f"jsonl-{name}.jsonl", ok + line + b"\n" + ok, 2, 1, says=says)
@@ -269,8 +309,12 @@ def _jsonl() -> Iterator[Defect]:
     yield defect("jsonl-text-is-null.jsonl", ok + b'{"text": null}\n' + ok, 3)
     yield between("line-is-list", b'["text"]', "a JSON list")
     yield between("line-not-utf8", b'{"text": "\xff\xfe"}', "cannot be read as JSON in UTF-8")
-    yield between("line-nested-deep", b'{"text": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "RecursionError")
-    yield between("number-of-10000-digits", b'{"text": "a", "x": ' + b"9" * 10_000 + b"}", "cannot be read as JSON")
+    yield between(
+        "line-nested-deep", b'{"text": "a", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "RecursionError"
+    )
+    yield between(
+        "number-of-10000-digits", b'{"text": "a", "x": ' + b"9" * 10_000 + b"}", "cannot be read as JSON"
+    )
     odd = b'{"text": "a\\ud800b\\u0000", "id": "\\udfff", "url": "\\ud800", "x": "\\ud800", "y": NaN, "z": 1e999}\n'
     yield defect("jsonl-lone-surrogates-and-nan.jsonl", ok + odd, 2)
     yield defect("jsonl-blank-lines-and-no-last-line-end.jsonl", b"\n\n" + ok + b"  \r\n" + ok.strip(), 2)
@@ -279,10 +323,18 @@ def _jsonl() -> Iterator[Defect]:
     yield defect("jsonl-empty.jsonl", b"", 0, 1, says="the file is empty")
     packed = gzip.compress(ok * 1000, mtime=0)
     yield defect(
-        "jsonl-truncated.jsonl.gz", packed[: len(packed) - 20], 964, 1, says="the file ends inside a gzip member"
+        "jsonl-truncated.jsonl.gz",
+        packed[: len(packed) - 20],
+        964,
+        1,
+        says="the file ends inside a gzip member",
     )
     yield defect(
-        "jsonl-bad-crc.jsonl.gz", member(ok) + _flip(member(ok), len(member(ok)) - 6), 1, 1, says="damaged gzip"
+        "jsonl-bad-crc.jsonl.gz",
+        member(ok) + _flip(member(ok), len(member(ok)) - 6),
+        1,
+        1,
+        says="damaged gzip",
     )
     yield defect("jsonl-zstd.jsonl.zst", zstandard.ZstdCompressor().compress(ok * 3), 3)
 
@@ -306,10 +358,14 @@ def _parquet() -> Iterator[Defect]:
     whole = packed(pa.table({"text": ["one", "two"], "score": [1.0, float("nan")], "raw": [b"\xff", None]}))
     not_utf8 = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff\xfe"]).buffers())
     yield defect("whole", whole, 2)
-    yield defect("without-text-column", packed(pa.table({"body": ["one"]})), 0, 1, says="there is no column 'text'")
+    yield defect(
+        "without-text-column", packed(pa.table({"body": ["one"]})), 0, 1, says="there is no column 'text'"
+    )
     yield defect("text-column-of-numbers", packed(pa.table({"text": [1, 2]})), 0, 1, says="of type int64")
     yield defect("null-text", packed(pa.table({"text": ["one", None, "three"]})), 3)
-    yield defect("text-not-utf8", packed(pa.table({"text": not_utf8})), 1, 1, says="'text' is not UTF-8, from byte 0")
+    yield defect(
+        "text-not-utf8", packed(pa.table({"text": not_utf8})), 1, 1, says="'text' is not UTF-8, from byte 0"
+    )
     yield defect("truncated", whole[:-30], 0, 1, says="not a whole Parquet file")
     yield defect("damaged-page", _flip(_flip(whole, 8), 9), 0, 1, says="")
     yield defect("no-rows", packed(pa.table({"text": pa.array([], pa.string())})), 0)

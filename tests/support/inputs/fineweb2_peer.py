@@ -1,4 +1,5 @@
-"""What datatrove's filters say of a text as FineWeb-2's pipeline calls them, from FineWeb-2's own configuration."""
+"""What datatrove's filters say of a text as FineWeb-2's pipeline calls them, from FineWeb-2's own
+configuration."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def fineweb2_verdict(text: str, language: str) -> str | None:
 
 @functools.cache
 def fineweb2_filters(language: str) -> tuple[Any, ...]:
-    """datatrove's filters with the values of the configuration, as its files have them: 0 where a rule is off."""
+    """datatrove's filters with the values of the configuration, as its files have them: 0 where a rule is
+    off."""
     from datatrove.pipeline.filters import FineWebQualityFilter, GopherQualityFilter, GopherRepetitionFilter
 
     configuration = configuration_of(language)

@@ -32,7 +32,8 @@ def write_five_sources(folder: Path) -> None:
 
     pages = [
         DemoPage(
-            url=f"https://a.example.com/{number}", html=render_page(write_article("en", rng), "a.example.com", rng)
+            url=f"https://a.example.com/{number}",
+            html=render_page(write_article("en", rng), "a.example.com", rng),
         )
         for number in range(40)
     ]
@@ -46,7 +47,9 @@ def write_five_sources(folder: Path) -> None:
         }
         for name in names
     ]
-    notebook = {"cells": [{"cell_type": "code", "source": [_one_function("area", prose(1), rng)], "outputs": []}]}
+    notebook = {
+        "cells": [{"cell_type": "code", "source": [_one_function("area", prose(1), rng)], "outputs": []}]
+    }
     code += [
         {"path": "areas.ipynb", "content": json.dumps(notebook)},
         {"path": "area.min.js", "content": "var a=1;" * 9},
@@ -65,13 +68,20 @@ def write_five_sources(folder: Path) -> None:
     ]
     _write_lines(folder, "arxiv", papers)
     articles = [
-        {"id": str(number), "url": f"https://en.wikipedia.org/wiki/A{number}", "title": f"A{number}", "text": prose(2)}
+        {
+            "id": str(number),
+            "url": f"https://en.wikipedia.org/wiki/A{number}",
+            "title": f"A{number}",
+            "text": prose(2),
+        }
         for number in range(30)
     ]
     (folder / "data/wikipedia").mkdir()
     pq.write_table(pa.Table.from_pylist(articles), folder / "data/wikipedia/train-00000-of-00001.parquet")
     _write_lines(
-        folder, "books", [{"id": str(number), "title": f"B{number}", "text": prose(20)} for number in range(6)]
+        folder,
+        "books",
+        [{"id": str(number), "title": f"B{number}", "text": prose(20)} for number in range(6)],
     )
 
 

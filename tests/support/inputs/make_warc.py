@@ -13,7 +13,9 @@ HTML = "text/html; charset=utf-8"
 
 def page(name: str) -> bytes:
     """A small page of its own."""
-    words = f"The keeper of {name} wrote that the harbour was quiet and the boats came home before the rain. " * 8
+    words = (
+        f"The keeper of {name} wrote that the harbour was quiet and the boats came home before the rain. " * 8
+    )
     return f"<html><head><title>{name}</title></head><body><p>{words}</p></body></html>".encode()
 
 
@@ -24,7 +26,8 @@ def http(body: bytes, content_type: str | None = HTML, status: str = "200 OK", *
 
 
 def record(block: bytes, name: str = "a", **fields: str | None) -> bytes:
-    """A WARC response record. `fields` replace header fields (`content_length`, `warc_date`…); None leaves one out."""
+    """A WARC response record. `fields` replace header fields (`content_length`, `warc_date`…); None leaves
+    one out."""
     headers: dict[str, str | None] = {
         "WARC-Type": "response",
         "WARC-Record-ID": f"<urn:uuid:00000000-0000-0000-0000-{zlib.crc32(name.encode()):012x}>",
@@ -36,7 +39,12 @@ def record(block: bytes, name: str = "a", **fields: str | None) -> bytes:
     by_name = {key.lower().replace("-", "_"): key for key in headers}
     version = fields.pop("version", "WARC/1.0")
     headers |= {by_name.get(field, field.replace("_", "-")): value for field, value in fields.items()}
-    lines = [str(version), *(f"{key}: {value}" for key, value in headers.items() if value is not None), "", ""]
+    lines = [
+        str(version),
+        *(f"{key}: {value}" for key, value in headers.items() if value is not None),
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode("utf-8", "surrogateescape") + block + b"\r\n\r\n"
 
 
@@ -50,9 +58,15 @@ def member(data: bytes) -> bytes:
     return gzip.compress(data, 6, mtime=0)
 
 
-def arc_record(block: bytes, url: str = "http://example.org/a", mime: str = "text/html", *, version: int = 1) -> bytes:
+def arc_record(
+    block: bytes, url: str = "http://example.org/a", mime: str = "text/html", *, version: int = 1
+) -> bytes:
     """A record of an ARC file; `version` 2 has more fields."""
-    more = "200 fac069150613fe55599cc7fa88aa089d - 12345 IAH-20080430204825-00000-host.arc.gz " if version == 2 else ""
+    more = (
+        "200 fac069150613fe55599cc7fa88aa089d - 12345 IAH-20080430204825-00000-host.arc.gz "
+        if version == 2
+        else ""
+    )
     return f"{url} 192.0.2.1 20080430204825 {mime} {more}{len(block)}\n".encode() + block + b"\n"
 
 
@@ -68,7 +82,12 @@ def wacz(archives: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> byt
     """A WACZ file as browsertrix and ArchiveWeb.page write it, with these members among the others."""
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as packed:
-        members = {"datapackage.json": b"{}", **archives, "pages/pages.jsonl": b"{}\n", "indexes/index.cdx": b"x 1 {}"}
+        members = {
+            "datapackage.json": b"{}",
+            **archives,
+            "pages/pages.jsonl": b"{}\n",
+            "indexes/index.cdx": b"x 1 {}",
+        }
         for name, data in members.items():
             info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
             packed.writestr(info, data, method if name in archives else zipfile.ZIP_DEFLATED)

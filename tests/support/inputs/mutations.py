@@ -1,8 +1,8 @@
 """Real files of every format, and what damage and malice make of them: the inputs of the fuzz tests.
 
-`Mutator(seed)` gives the same files each time; `made(kind)` one of KINDS, mutated. A kind says at which depth the
-damage lies: in the stored file (`warc`, `gzip`, `zstd`, `jsonl`, `parquet`), or below codings that stay whole
-(`record`, `http`, `body`, `row`), so that it reaches the code behind them."""
+`Mutator(seed)` gives the same files each time; `made(kind)` one of KINDS, mutated. A kind says at which depth
+the damage lies: in the stored file (`warc`, `gzip`, `zstd`, `jsonl`, `parquet`), or below codings that stay
+whole (`record`, `http`, `body`, `row`), so that it reaches the code behind them."""
 
 from __future__ import annotations
 
@@ -127,7 +127,10 @@ class Mutator:
 def _prose() -> tuple[str, ...]:
     """Paragraphs that the rules of quality let pass, with personal data in them."""
     paragraphs = write_article("en", random.Random(0), 6).paragraphs
-    return (*paragraphs, "Write to jane.doe@example.org or call +44 20 7946 0958 before noon; 192.0.2.7 is down.")
+    return (
+        *paragraphs,
+        "Write to jane.doe@example.org or call +44 20 7946 0958 before noon; 192.0.2.7 is down.",
+    )
 
 
 def _page(name: str) -> str:
@@ -135,7 +138,8 @@ def _page(name: str) -> str:
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{name}</title></head><body>'
         f"<h1>{name} – é</h1>"
-        f'<article class="x">{told}</article><ul><li><a href="/x?a=1">one</a></li></ul><table><tr><td>2</td></tr>'
+        f'<article class="x">{told}</article><ul><li><a'
+        f' href="/x?a=1">one</a></li></ul><table><tr><td>2</td></tr>'
         "</table></body></html>"
     )
 
@@ -159,11 +163,22 @@ _CODINGS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "both": ("Content-Encoding: gzip\r\nTransfer-Encoding: chunked",
              lambda body: _chunked(gzip.compress(body, mtime=0))),
 }  # fmt: skip
-_TYPES = ("text/html; charset=utf-8", "text/html", "text/plain; charset=windows-1252", "application/xhtml+xml")
+_TYPES = (
+    "text/html; charset=utf-8",
+    "text/html",
+    "text/plain; charset=windows-1252",
+    "application/xhtml+xml",
+)
 
 
 def _head(coding: str, content_type: str) -> bytes:
-    fields = ["HTTP/1.1 200 OK", f"Content-Type: {content_type}", _CODINGS[coding][0], "Server: x/1.0", "Age: 12"]
+    fields = [
+        "HTTP/1.1 200 OK",
+        f"Content-Type: {content_type}",
+        _CODINGS[coding][0],
+        "Server: x/1.0",
+        "Age: 12",
+    ]
     return "\r\n".join([field for field in fields if field] + ["", ""]).encode()
 
 
@@ -178,9 +193,11 @@ def _a_block(rng: random.Random) -> bytes:
 
 def _record(block: bytes, number: int = 0, kind: str = "response", content_type: str = "") -> bytes:
     head = (
-        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Record-ID: <urn:uuid:00000000-0000-0000-0000-{number:012d}>\r\n"
+        f"WARC/1.0\r\nWARC-Type: {kind}\r\nWARC-Record-ID:"
+        f" <urn:uuid:00000000-0000-0000-0000-{number:012d}>\r\n"
         f"WARC-Target-URI: https://example.org:8080/a/{number}?q=1#top\r\nWARC-Date: 2026-02-03T04:05:06Z\r\n"
-        f"Content-Type: {content_type or 'application/http; msgtype=response'}\r\nContent-Length: {len(block)}\r\n\r\n"
+        f"Content-Type: {content_type or 'application/http; msgtype=response'}\r\nContent-Length:"
+        f" {len(block)}\r\n\r\n"
     )
     return head.encode() + block + b"\r\n\r\n"
 
@@ -225,7 +242,9 @@ def _arc(rng: random.Random) -> Made:
     records = [begin, head + block + b"\n", b"dns:example.org - 20080430204825 text/dns 3\nx A\n"]
     if rng.random() < 0.5:
         return Made(name="x.arc", data=mutate(b"".join(records), rng))
-    return Made(name="x.arc.gz", data=b"".join(gzip.compress(mutate(each, rng), 1, mtime=0) for each in records))
+    return Made(
+        name="x.arc.gz", data=b"".join(gzip.compress(mutate(each, rng), 1, mtime=0) for each in records)
+    )
 
 
 def _wacz(rng: random.Random) -> Made:
@@ -286,7 +305,9 @@ def _jsonl(rng: random.Random) -> Made:
         case 0:
             return Made(name="x.jsonl.gz", data=mutate(gzip.compress(lines, 1, mtime=0), rng))
         case 1:
-            return Made(name="x.jsonl.zst", data=mutate(zstandard.ZstdCompressor(level=1).compress(lines), rng))
+            return Made(
+                name="x.jsonl.zst", data=mutate(zstandard.ZstdCompressor(level=1).compress(lines), rng)
+            )
     return Made(name="x.jsonl", data=mutate(lines, rng))
 
 
@@ -324,7 +345,11 @@ def _row(rng: random.Random) -> Made:
 def _parquet_files() -> tuple[bytes, ...]:
     found = []
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    for compression, dictionary, version in (("none", True, "1.0"), ("snappy", False, "2.0"), ("zstd", True, "2.0")):
+    for compression, dictionary, version in (
+        ("none", True, "1.0"),
+        ("snappy", False, "2.0"),
+        ("zstd", True, "2.0"),
+    ):
         rows = _rows()
         table = pa.table(
             {

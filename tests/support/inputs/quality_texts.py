@@ -77,7 +77,8 @@ def verdict(text: str, *rules: str, **keys: Any) -> str | None:
 
 
 def filler(number: int, length: int = 6) -> str:
-    """The number-th word of `length` letters (at least 4): all different, none a stop word or a special case."""
+    """The number-th word of `length` letters (at least 4): all different, none a stop word or a special
+    case."""
     letters = "bcdfghklmprtvz"
     digits = []
     for _ in range(4):
@@ -124,7 +125,9 @@ def word_edges() -> Iterator[Edge]:
     yield edge("a joined special case across a space", gopher_words(48, ": )", "zz"), few)
     yield edge("no-break spaces split words", gopher_words(50).replace(" ", "\u00a0"))
     yield edge("100,000 words", gopher_words(38_416 - 9000, length=6) + " zeta" * (100_000 - 38_416 + 9000))
-    yield edge("100,001 words", gopher_words(38_416 - 9000, length=6) + " zeta" * (100_001 - 38_416 + 9000), many)
+    yield edge(
+        "100,001 words", gopher_words(38_416 - 9000, length=6) + " zeta" * (100_001 - 38_416 + 9000), many
+    )
     three = "the and " + " ".join(f"b{chr(97 + n % 26)}{chr(97 + n // 26)}" for n in range(58))
     yield edge("words of 3 letters", three)
     yield edge("words of 3 letters but one", three + " ab", "words_too_short")
@@ -181,7 +184,9 @@ def letter_edges() -> Iterator[Edge]:
     yield edge("80 of 100 words have letters", f"{gopher_words(80)} {numbers}")
     yield edge("79 of 99 words have letters", f"{gopher_words(79)} {numbers}", "too_few_alphabetic_words")
     yield edge("letters of any script", gopher_words(40) + " слово" * 20 + " 語" * 20)
-    yield edge("letters and digits mixed", gopher_words(60) + " a1" * 40, "words_too_short", min_word_length=4.5)
+    yield edge(
+        "letters and digits mixed", gopher_words(60) + " a1" * 40, "words_too_short", min_word_length=4.5
+    )
     yield edge("two stop words", gopher_words(50, stop="be to"))
     yield edge("one stop word", gopher_words(50, stop="the"), "too_few_stop_words")
     yield edge("one stop word twice", gopher_words(50, stop="the the"), "too_few_stop_words")
@@ -200,8 +205,8 @@ def _word(position: int, phrase: int, length: int) -> str:
 
 
 def _repeated_segments(size: int, separator: str) -> str:
-    """70 one-word segments, 20 of them a second time, 10 characters each, in a text of `size` characters; no two words
-    stand side by side twice."""
+    """70 one-word segments, 20 of them a second time, 10 characters each, in a text of `size` characters; no
+    two words stand side by side twice."""
     repeated = fillers(20, 10)
     room = size - 69 * len(separator) - 400
     others = fillers(29, room // 30, 100)
@@ -232,12 +237,25 @@ def repetition_edges() -> Iterator[Edge]:
             )
     yield edge("blank paragraphs at both ends count as lines", "\n" + long[0] + "\n" + long[1] + "\n", None)
     yield edge("two lines and their line feeds", "\n" + long[0] + "\n", "duplicate_line_share")
-    for n, phrase, count, size in ((2, "aa bb", 8, 200), (3, "aa bb cc", 9, 400), (4, "aa bb cc dd", 16, 1100)):
+    for n, phrase, count, size in (
+        (2, "aa bb", 8, 200),
+        (3, "aa bb cc", 9, 400),
+        (4, "aa bb cc dd", 16, 1100),
+    ):
         yield edge(f"top {n}-gram at its bound", exactly(_apart(phrase, count), size))
         yield edge(f"top {n}-gram above its bound", exactly(_apart(phrase, count), size - 1), f"top_{n}_gram")
-    sizes = {5: [6] * 5, 6: [5, 5, 5, 5, 4, 4], 7: [4] * 5 + [3] * 2, 8: [3] * 8, 9: [3] * 4 + [2] * 5, 10: [2] * 10}
+    sizes = {
+        5: [6] * 5,
+        6: [5, 5, 5, 5, 4, 4],
+        7: [4] * 5 + [3] * 2,
+        8: [3] * 8,
+        9: [3] * 4 + [2] * 5,
+        10: [2] * 10,
+    }
     for n, lengths in sizes.items():
-        phrases = [" ".join(_word(at, phrase, length) for at, length in enumerate(lengths)) for phrase in range(5)]
+        phrases = [
+            " ".join(_word(at, phrase, length) for at, length in enumerate(lengths)) for phrase in range(5)
+        ]
         text = " ".join(f"{phrase} {filler(number)}" for number, phrase in enumerate(phrases * 2))
         yield edge(f"duplicate {n}-grams at their bound", exactly(text, 1000))
         yield edge(f"duplicate {n}-grams above their bound", exactly(text, 999), f"duplicate_{n}_grams")
@@ -266,7 +284,9 @@ def c4_sentence_edges() -> Iterator[Edge]:
     yield edge("four lines, five sentences", "\n".join([*_GOOD[:3], _GOOD[3] + " And one more."]))
     yield edge("one line of five sentences", " ".join(_GOOD))
     yield edge("one line of four sentences", " ".join(_GOOD[:4]), few)
-    yield edge("abbreviations end no sentence", "He met Mr. Smith and Dr. Jones at 5 p.m. on Main St. today.", few)
+    yield edge(
+        "abbreviations end no sentence", "He met Mr. Smith and Dr. Jones at 5 p.m. on Main St. today.", few
+    )
     yield edge("dots without spaces", "a.b.c.d.e.f is a name in this.program.here.", few)
     yield edge("five questions", "Really so? " * 5, None)
     yield edge("two spaces after a full stop", "So it is.  " * 5)
@@ -287,7 +307,12 @@ def c4_sentence_edges() -> Iterator[Edge]:
     ):
         yield edge(f"lines that end in {end!r}", "\n".join([_LINE + end] * 5), None if passes else few)
     for end in ("", ":", "..."):
-        yield edge(f"{end!r} where endings are free", "\n".join([_LINE + end] * 5), None, c4_terminal_punctuation=False)
+        yield edge(
+            f"{end!r} where endings are free",
+            "\n".join([_LINE + end] * 5),
+            None,
+            c4_terminal_punctuation=False,
+        )
     yield edge("lines of three words", "\n".join(["Three small words."] * 5))
     yield edge("lines of two words", "\n".join(["Two words."] * 5), few)
     yield edge("a citation counts as a word before it goes", "\n".join(["Two words [1]."] * 5))
@@ -295,7 +320,10 @@ def c4_sentence_edges() -> Iterator[Edge]:
     yield edge("[edit] and [citation needed]", "\n".join(["Some [edit] words [citation needed]."] * 5))
     yield edge("citations alone", "\n".join(["[1] [2] [3]"] * 5), None, c4_terminal_punctuation=False)
     yield edge(
-        "a citation leaves two spaces at the end", "One thing is so. [1] [2]", few, c4_terminal_punctuation=False
+        "a citation leaves two spaces at the end",
+        "One thing is so. [1] [2]",
+        few,
+        c4_terminal_punctuation=False,
     )
     yield edge("a word of 1,000 characters", "\n".join(["A line " + "w" * 999 + "."] * 5))
     yield edge("a word of 1,001 characters", "\n".join(["A line " + "w" * 1000 + "."] * 5), few)
@@ -306,19 +334,38 @@ def c4_page_edges() -> Iterator[Edge]:
     yield edge("lorem ipsum", "\n".join([*_GOOD, "Then Lorem Ipsum dolor sit."]), "lorem_ipsum")
     yield edge("lorem ipsum on a line that goes", "\n".join([*_GOOD, "Lorem ipsum"]))
     yield edge(
-        "lorem ipsum put together by a citation", "\n".join([*_GOOD, "Then lorem[1] ipsum dolor."]), "lorem_ipsum"
+        "lorem ipsum put together by a citation",
+        "\n".join([*_GOOD, "Then lorem[1] ipsum dolor."]),
+        "lorem_ipsum",
     )
     yield edge("a curly bracket", "\n".join([*_GOOD, "Some code { is here."]), "curly_bracket")
     yield edge("a curly bracket on a line that goes", "\n".join([*_GOOD, "code {"]))
     yield edge("a closing bracket", "\n".join([*_GOOD, "Some code } is here."]))
-    yield edge("lorem ipsum before a bracket", "\n".join(["A lorem ipsum is.", "A { is here."]), "lorem_ipsum")
-    yield edge("a bracket before lorem ipsum", "\n".join(["A { is here.", "A lorem ipsum is."]), "curly_bracket")
+    yield edge(
+        "lorem ipsum before a bracket", "\n".join(["A lorem ipsum is.", "A { is here."]), "lorem_ipsum"
+    )
+    yield edge(
+        "a bracket before lorem ipsum", "\n".join(["A { is here.", "A lorem ipsum is."]), "curly_bracket"
+    )
     yield edge("lorem ipsum and a bracket on one line", "A { and lorem ipsum.", "lorem_ipsum")
     yield edge("a bracket beside javascript", "\n".join([*_GOOD, "Use JavaScript { here."]))
-    yield edge("javascript lines go", "\n".join([*_GOOD[:4], "Please enable JavaScript in it."]), "too_few_sentences")
-    for policy in ("Terms of Use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies"):
-        yield edge(f"{policy} lines go", "\n".join([*_GOOD[:4], f"We have the {policy} here."]), "too_few_sentences")
-    yield edge("a bracket beside a policy", "\n".join([*_GOOD, "The privacy policy { here."]), "curly_bracket")
+    yield edge(
+        "javascript lines go", "\n".join([*_GOOD[:4], "Please enable JavaScript in it."]), "too_few_sentences"
+    )
+    for policy in (
+        "Terms of Use",
+        "privacy policy",
+        "cookie policy",
+        "uses cookies",
+        "use of cookies",
+        "use cookies",
+    ):
+        yield edge(
+            f"{policy} lines go", "\n".join([*_GOOD[:4], f"We have the {policy} here."]), "too_few_sentences"
+        )
+    yield edge(
+        "a bracket beside a policy", "\n".join([*_GOOD, "The privacy policy { here."]), "curly_bracket"
+    )
     yield edge("other line boundaries", "\u2028".join(_GOOD))
     yield edge("an indented page", "\n".join("  \t" + line + "  " for line in _GOOD))
 
@@ -355,10 +402,14 @@ def fineweb_edges() -> Iterator[Edge]:
             rule,
             fineweb_max_short_lines=1.0,
         )
-    yield edge("blank lines repeat nothing", "\n\n\n".join(lines(100, 0)), None, fineweb_max_newlines_per_word=1.0)
+    yield edge(
+        "blank lines repeat nothing", "\n\n\n".join(lines(100, 0)), None, fineweb_max_newlines_per_word=1.0
+    )
     ten = [" ".join(fillers(10, 6, 20 * number)) for number in range(4)]
     yield edge("3 line feeds for 10 words", "\n\n\n" + " ".join(ten[0].split()[:9]) + ".")
-    yield edge("4 line feeds for 10 words", "\n\n\n\n" + " ".join(ten[0].split()[:9]) + ".", "too_many_newlines")
+    yield edge(
+        "4 line feeds for 10 words", "\n\n\n\n" + " ".join(ten[0].split()[:9]) + ".", "too_many_newlines"
+    )
     yield edge("punctuation counts among the words", "\n\n\n" + " ".join(ten[0].split()[:8]) + ", a.")
 
 

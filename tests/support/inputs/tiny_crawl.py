@@ -33,8 +33,8 @@ def make_tiny_crawl(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def tiny_tokenizer(folder: Path) -> str:
-    """A tokenizer of 1,024 ids, learnt from the posts of a crawl below `folder`: a debug model over it takes steps of
-    milliseconds. The path of its file."""
+    """A tokenizer of 1,024 ids, learnt from the posts of a crawl below `folder`: a debug model over it takes
+    steps of milliseconds. The path of its file."""
     lines = [line for path in sorted(folder.glob("posts-*.jsonl")) for line in path.read_text().splitlines()]
     path = folder / "tiny.tiktoken"
     path.write_bytes(train_bpe([json.loads(line)["text"] for line in lines], 1024))

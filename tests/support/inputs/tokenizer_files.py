@@ -22,7 +22,8 @@ LINES: Final = [
 ]
 
 _QWEN_SPLIT: Final = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _DEEPSEEK_SPLITS: Final = (
     r"\p{N}{1,3}",
@@ -70,15 +71,21 @@ def llama3() -> HfTokenizer:
 
 
 def qwen() -> HfTokenizer:
-    tokenizer = _bpe(models.BPE(), normalizer=normalizers.NFC(), pre_tokenizer=_splits(_QWEN_SPLIT), special=[])
+    tokenizer = _bpe(
+        models.BPE(), normalizer=normalizers.NFC(), pre_tokenizer=_splits(_QWEN_SPLIT), special=[]
+    )
     tokenizer.add_special_tokens([END, "<|im_start|>", "<|im_end|>"])
-    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in ("<tool_call>", "</tool_call>", "<think>")])
+    tokenizer.add_tokens(
+        [AddedToken(text, normalized=False) for text in ("<tool_call>", "</tool_call>", "<think>")]
+    )
     return tokenizer
 
 
 def neox(normalized: bool = False) -> HfTokenizer:
     plain = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer = _bpe(models.BPE(), normalizer=normalizers.NFC(), pre_tokenizer=plain, special=[END, "<|padding|>"])
+    tokenizer = _bpe(
+        models.BPE(), normalizer=normalizers.NFC(), pre_tokenizer=plain, special=[END, "<|padding|>"]
+    )
     tokenizer.add_tokens([AddedToken(" " * width, normalized=normalized) for width in range(24, 1, -1)])
     return tokenizer
 
@@ -89,7 +96,10 @@ def olmo() -> HfTokenizer:
 
 def deepseek() -> HfTokenizer:
     tokenizer = _bpe(
-        models.BPE(), normalizer=normalizers.Sequence([]), pre_tokenizer=_splits(*_DEEPSEEK_SPLITS), special=[]
+        models.BPE(),
+        normalizer=normalizers.Sequence([]),
+        pre_tokenizer=_splits(*_DEEPSEEK_SPLITS),
+        special=[],
     )
     tokenizer.add_special_tokens(["<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜▁pad▁｜>"])
     return tokenizer
@@ -99,7 +109,9 @@ def starcoder() -> HfTokenizer:
     digits = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
-    return _bpe(models.BPE(), pre_tokenizer=digits, special=[END, "<fim_prefix>", "<fim_suffix>", "<filename>"])
+    return _bpe(
+        models.BPE(), pre_tokenizer=digits, special=[END, "<fim_prefix>", "<fim_suffix>", "<filename>"]
+    )
 
 
 _BYTES: Final = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -120,7 +132,9 @@ def llama2() -> HfTokenizer:
     """One word from the first character to the last, as Llama 2's file has it."""
     normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     split = pre_tokenizers.Split("▁", "merged_with_next")
-    tokenizer = _bpe(_fallback(), normalizer=normalizer, pre_tokenizer=split, special=_SENTENCEPIECE, alphabet=["▁"])
+    tokenizer = _bpe(
+        _fallback(), normalizer=normalizer, pre_tokenizer=split, special=_SENTENCEPIECE, alphabet=["▁"]
+    )
     tokenizer.pre_tokenizer = None
     tokenizer.decoder = _llama_decoder()
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
@@ -138,10 +152,16 @@ def gemma() -> HfTokenizer:
     special = ["<pad>", "<eos>", "<bos>", "<unk>", *_BYTES]
     split = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer = _bpe(
-        _fallback(), normalizer=normalizers.Replace(" ", "▁"), pre_tokenizer=split, special=special, alphabet=["▁"]
+        _fallback(),
+        normalizer=normalizers.Replace(" ", "▁"),
+        pre_tokenizer=split,
+        special=special,
+        alphabet=["▁"],
     )
     tokenizer.add_tokens([AddedToken("\n" * width, normalized=False) for width in range(2, 8)])
-    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
     return tokenizer
 
 
@@ -155,14 +175,17 @@ def _unigram(tokenizer: HfTokenizer, special: Sequence[str]) -> HfTokenizer:
 
 def t5() -> HfTokenizer:
     tokenizer = HfTokenizer(models.Unigram())
-    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     tokenizer.decoder = decoders.Metaspace()
     return _unigram(tokenizer, ["<pad>", "</s>", "<unk>"])
 
 
 def unigram_bytes() -> HfTokenizer:
-    """A Unigram with byte fallback, whose pieces hold its special tokens too, as SentencePiece's conversions do."""
+    """A Unigram with byte fallback, whose pieces hold its special tokens too, as SentencePiece's conversions
+    do."""
     learnt = json.loads(t5().to_str())["model"]["vocab"]
     pieces = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *((byte, -20.0) for byte in _BYTES)]
     tokenizer = HfTokenizer(models.Unigram([*pieces, *map(tuple, learnt[3:])], unk_id=0, byte_fallback=True))
@@ -187,7 +210,9 @@ def bert() -> HfTokenizer:
 def word_level() -> HfTokenizer:
     tokenizer = HfTokenizer(models.WordLevel(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    trainer = trainers.WordLevelTrainer(vocab_size=300, special_tokens=["<unk>", "<eos>"], show_progress=False)
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=300, special_tokens=["<unk>", "<eos>"], show_progress=False
+    )
     tokenizer.train_from_iterator(LINES, trainer=trainer)
     return tokenizer
 

@@ -27,4 +27,6 @@ def of_folder(out: Folder) -> Iterator[bytes]:
     if out.is_remote:
         yield from (out.read(name) for name in out.names())
     else:
-        yield from (Path(folder, file).read_bytes() for folder, _, files in os.walk(out.url) for file in files)
+        yield from (
+            Path(folder, file).read_bytes() for folder, _, files in os.walk(out.url) for file in files
+        )

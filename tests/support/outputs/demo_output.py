@@ -1,4 +1,5 @@
-"""A finished OUT of the articles that the demo's crawl is made of: text worth learning, in seconds and without Ray."""
+"""A finished OUT of the articles that the demo's crawl is made of: text worth learning, in seconds and
+without Ray."""
 
 from __future__ import annotations
 
@@ -21,9 +22,13 @@ _LEARNT_FROM = 200
 
 
 def make_demo_output(folder: Path, num_articles: int = 2000) -> str:
-    """Write it; one source of articles in the demo's languages, with a tokenizer learnt from the first of them."""
+    """Write it; one source of articles in the demo's languages, with a tokenizer learnt from the first of
+    them."""
     rng = random.Random(0)
-    texts = [write_article(KEPT_LANGUAGES[number % len(KEPT_LANGUAGES)], rng).text for number in range(num_articles)]
+    texts = [
+        write_article(KEPT_LANGUAGES[number % len(KEPT_LANGUAGES)], rng).text
+        for number in range(num_articles)
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "demo.tiktoken").write_bytes(train_bpe(texts[:_LEARNT_FROM], _VOCAB))
     tokenizer = load_tokenizer(str(folder / "demo.tiktoken"))

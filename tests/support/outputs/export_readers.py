@@ -1,6 +1,7 @@
 """Readers of export formats, written from their specifications and sharing nothing with what writes them.
 
-Each gives (doc_id in hex, text) or (doc_id in hex, tokens) of every document of a folder, in whatever order."""
+Each gives (doc_id in hex, text) or (doc_id in hex, tokens) of every document of a folder, in whatever
+order."""
 
 from __future__ import annotations
 
@@ -45,21 +46,25 @@ def read_hf(folder: Path, config: str = "default") -> dict[str, list[dict[str, A
     wanted = next(entry for entry in yaml.safe_load(head)["configs"] if entry["config_name"] == config)
     return {
         entry["split"]: [
-            row for path in sorted(glob.glob(str(folder / entry["path"]))) for row in pq.read_table(path).to_pylist()
+            row
+            for path in sorted(glob.glob(str(folder / entry["path"])))
+            for row in pq.read_table(path).to_pylist()
         ]
         for entry in wanted["data_files"]
     }
 
 
 def read_nanochat(folder: Path) -> tuple[list[str], list[str]]:
-    """The texts of the training files, and those of the last file in order of name, which is for validation."""
+    """The texts of the training files, and those of the last file in order of name, which is for
+    validation."""
     paths = sorted(folder.glob("*.parquet"))
     texts = [pq.read_table(path)["text"].to_pylist() for path in paths]
     return [text for of_file in texts[:-1] for text in of_file], texts[-1]
 
 
 def read_megatron(folder: Path) -> Iterator[Tokens]:
-    """indexed_dataset.py: magic, version, dtype, number of sequences and documents, then lengths, places, documents."""
+    """indexed_dataset.py: magic, version, dtype, number of sequences and documents, then lengths, places,
+    documents."""
     for path in sorted(folder.rglob("*.idx")):
         data = path.read_bytes()
         assert data[:9] == b"MMIDIDX\x00\x00"
@@ -113,8 +118,18 @@ def read_mds(folder: Path) -> Iterator[dict[str, Any]]:
     assert index["version"] == 2
     for shard in index["shards"]:
         data = (folder / shard["raw_data"]["basename"]).read_bytes()
-        assert len(data) == shard["raw_data"]["bytes"] and shard["column_names"] == sorted(shard["column_names"])
-        keys = ("column_encodings", "column_names", "column_sizes", "compression", "format", "hashes", "size_limit")
+        assert len(data) == shard["raw_data"]["bytes"] and shard["column_names"] == sorted(
+            shard["column_names"]
+        )
+        keys = (
+            "column_encodings",
+            "column_names",
+            "column_sizes",
+            "compression",
+            "format",
+            "hashes",
+            "size_limit",
+        )
         config = json.dumps({**{key: shard[key] for key in keys}, "version": 2}, sort_keys=True).encode()
         num = shard["samples"]
         assert data[4 + 4 * (num + 1) :].startswith(config)
@@ -123,7 +138,9 @@ def read_mds(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _mds_sample(shard: dict[str, Any], sample: bytes) -> dict[str, Any]:
-    variable = [name for name, size in zip(shard["column_names"], shard["column_sizes"], strict=True) if size is None]
+    variable = [
+        name for name, size in zip(shard["column_names"], shard["column_sizes"], strict=True) if size is None
+    ]
     sizes = dict(zip(variable, np.frombuffer(sample, "<u4", len(variable)).tolist(), strict=True))
     at, values = 4 * len(variable), {}
     columns = zip(shard["column_names"], shard["column_encodings"], shard["column_sizes"], strict=True)
@@ -162,13 +179,16 @@ def read_litdata(folder: Path) -> Iterator[list[int]]:
 
 def read_warc(folder: Path) -> dict[str, bytes]:
     """The content of every record by its WARC-Record-ID, with its headers but for those of its packing."""
-    return {key: value for path in sorted(folder.rglob("*.warc.gz")) for key, value in warc_records(path).items()}
+    return {
+        key: value for path in sorted(folder.rglob("*.warc.gz")) for key, value in warc_records(path).items()
+    }
 
 
 def warc_records(path: Path) -> dict[str, bytes]:
     with path.open("rb") as stream:
         return {
-            record.headers["WARC-Record-ID"]: record.headers["WARC-Target-URI"].encode() + record.reader.read()
+            record.headers["WARC-Record-ID"]: record.headers["WARC-Target-URI"].encode()
+            + record.reader.read()
             for record in ArchiveIterator(stream, parse_http=False)
             if "WARC-Target-URI" in record.headers
         }

@@ -1,7 +1,7 @@
 """A question to the lineage of an output, answered in this process.
 
-For tests that want a fact of the lineage. A user's question is answered by a process of its own, which takes half a
-second to start: tests/lineage/store/test_sql.py holds that both give the same."""
+For tests that want a fact of the lineage. A user's question is answered by a process of its own, which takes
+half a second to start: tests/lineage/store/test_sql.py holds that both give the same."""
 
 from __future__ import annotations
 

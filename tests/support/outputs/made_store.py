@@ -1,4 +1,5 @@
-"""A small store with everything in it, for tests: documents of every status, a cluster, two shards, a purge, a run."""
+"""A small store with everything in it, for tests: documents of every status, a cluster, two shards, a purge,
+a run."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ def doc_id(number: int) -> bytes:
 
 
 def document(number: int) -> dict[str, object]:
-    """Document `number`: every third is rejected, every tenth repeats document 1, the others are kept in two shards."""
+    """Document `number`: every third is rejected, every tenth repeats document 1, the others are kept in two
+    shards."""
     row: dict[str, object] = {
         "k": sort_key(doc_id(number)),
         "doc_id": doc_id(number),
@@ -95,7 +97,9 @@ def is_kept(number: int) -> bool:
 def table_of(name: str, rows: list[dict[str, object]]) -> pa.Table:
     """Rows of a table of the store, missing columns null."""
     schema = tables.SCHEMAS[name]
-    return pa.Table.from_pylist([{column: row.get(column) for column in schema.names} for row in rows], schema=schema)
+    return pa.Table.from_pylist(
+        [{column: row.get(column) for column in schema.names} for row in rows], schema=schema
+    )
 
 
 def documents_table(numbers: range | list[int] = range(NUM)) -> pa.Table:
@@ -110,10 +114,18 @@ def make_store(out: Folder, documents: pa.Table | None = None) -> None:
         [("shard", "ascending"), ("start", "ascending")]
     )
     edited = [
-        {"k": sort_key(doc_id(n)), "doc_id": doc_id(n), "stage": "pii", "kind": "email", "count": n} for n in (1, 2)
+        {"k": sort_key(doc_id(n)), "doc_id": doc_id(n), "stage": "pii", "kind": "email", "count": n}
+        for n in (1, 2)
     ]
     steps = [
-        {"source": "web", "stage": stage, "position": position, "num_in": NUM, "num_out": NUM, "num_rejected": 0}
+        {
+            "source": "web",
+            "stage": stage,
+            "position": position,
+            "num_in": NUM,
+            "num_out": NUM,
+            "num_rejected": 0,
+        }
         for position, stage in enumerate(("url", "parse", "quality", "pii", "identity", "dedup.near"))
     ]
     num = documents.num_rows
@@ -124,7 +136,9 @@ def make_store(out: Folder, documents: pa.Table | None = None) -> None:
         add_rows(shuffle, "edits", table_of("edits", edited))
         add_rows(shuffle, "steps", table_of("steps", steps))
         add_rows(
-            shuffle, "inputs", table_of("inputs", [{"source": "web", "file": out.at("in.warc"), "num_records": NUM}])
+            shuffle,
+            "inputs",
+            table_of("inputs", [{"source": "web", "file": out.at("in.warc"), "num_records": NUM}]),
         )
         commit_tables(out, write_tables(out, shuffle), added=added_columns(documents.column_names))
 
@@ -154,7 +168,8 @@ def purge(out: Folder, purge_id: str, numbers: list[int], before: str, after: st
 
 
 def run_row(run: str = "first", output: str = "/runs/first", plan: str = "plan-a") -> pa.Table:
-    """A row of training_runs; the plan of a made run is the prefix-less arithmetic order of `ArithmeticOrder`."""
+    """A row of training_runs; the plan of a made run is the prefix-less arithmetic order of
+    `ArithmeticOrder`."""
     return table_of(
         "training_runs",
         [
@@ -197,7 +212,8 @@ def train(out: Folder, *segments: dict[str, object]) -> None:
 
 @dataclass(frozen=True)
 class ArithmeticOrder:
-    """An order simple enough to check by hand: shard 0 then shard 1, 50 tokens a sequence, epoch after epoch."""
+    """An order simple enough to check by hand: shard 0 then shard 1, 50 tokens a sequence, epoch after
+    epoch."""
 
     seq_len: int = 50
     per_shard: int = 40
@@ -208,9 +224,14 @@ class ArithmeticOrder:
         readings = []
         for number in range(up_to):
             there = self.locate(plan, [number])[0]
-            first, last = max(span.start, there.start), min(span.start + span.num_tokens, there.start + self.seq_len)
+            first, last = (
+                max(span.start, there.start),
+                min(span.start + span.num_tokens, there.start + self.seq_len),
+            )
             if there.shard == span.shard and first < last:
-                readings.append(Reading(number, number // (2 * self.per_shard), first - there.start, last - first))
+                readings.append(
+                    Reading(number, number // (2 * self.per_shard), first - there.start, last - first)
+                )
         return readings
 
     def locate(self, plan: str, sequences: list[int]) -> list[Span]:

@@ -38,7 +38,10 @@ FAULTS: Final[dict[str, tuple[Callable[[Tokens], Tokens], ...]]] = {
         lambda t: np.insert(t, 0, _OTHER_SPECIAL),
         lambda t: np.insert(t, 0, np.uint32(1)),
     ),
-    "end missing": (lambda t: t[:-1], lambda t: np.append(t[:-1], np.uint32(_OTHER_SPECIAL)).astype(np.uint32)),
+    "end missing": (
+        lambda t: t[:-1],
+        lambda t: np.append(t[:-1], np.uint32(_OTHER_SPECIAL)).astype(np.uint32),
+    ),
     "other vocabulary": (
         _of_other_vocabulary,
         lambda t: _with_end((t[:-1] + 1) % _END),
@@ -70,7 +73,8 @@ class PlantedOut:
 
 
 def make_planted_out(url: str, num: int) -> PlantedOut:
-    """An OUT with `num` faults, dealt in turn over kinds and their ways; half as many documents again have none."""
+    """An OUT with `num` faults, dealt in turn over kinds and their ways; half as many documents again have
+    none."""
     ways = [(kind, at) for at in range(4) for kind, made in FAULTS.items() if at < len(made)]
     faults: dict[bytes, str] = {}
 

@@ -19,14 +19,18 @@ OPTIONS = OrderOptions(seed=1, seq_len=64, global_batch=2, window_blocks=1, mixt
 
 
 def record_training(out: Folder, output: str, run: str = "seen", *, died: bool = False) -> int:
-    """Record `run`, which lies at `output` and read the whole of `out` once, and return its last step. One that `died`
-    before its first checkpoint has no step in the store: its output has the facts, and the steps in metrics.jsonl."""
+    """Record `run`, which lies at `output` and read the whole of `out` once, and return its last step. One
+    that `died` before its first checkpoint has no step in the store: its output has the facts, and the steps
+    in metrics.jsonl."""
     index = read_index(out)
     lengths: dict[str, list[int]] = {}
     for shard in sorted(index.shards, key=lambda shard: (shard.source, shard.shard)):
         lengths.setdefault(shard.source, []).append(shard.num_tokens)
     plan = plan_order(lengths, OPTIONS)
-    last = sum(-(-length // OPTIONS.seq_len) for each in lengths.values() for length in each) // OPTIONS.global_batch
+    last = (
+        sum(-(-length // OPTIONS.seq_len) for each in lengths.values() for length in each)
+        // OPTIONS.global_batch
+    )
     row = {
         "run": run,
         "output": output,

@@ -28,7 +28,8 @@ MADE_FROM_BYTES = ("shards/", "documents/", "dedup/", "index.json", "excerpts.pa
 
 
 ON_RAY = {"address": "local", "num_cpus": 2}
-"""The table [ray] of a run that is about Ray: the fixture `small_ray` where it is there, else one of its own."""
+"""The table [ray] of a run that is about Ray: the fixture `small_ray` where it is there, else one of its
+own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,8 @@ class Corpus:
 
 
 def recipe(out: str, sources: dict[str, tuple[str, ...]], **tables: dict[str, Any]) -> dict[str, Any]:
-    """A recipe as TOML would say it, more tables as given. For speed it says resiliparse, and no Ray, whose start
-    takes longer than many small runs (see `ON_RAY`)."""
+    """A recipe as TOML would say it, more tables as given. For speed it says resiliparse, and no Ray, whose
+    start takes longer than many small runs (see `ON_RAY`)."""
     plain: dict[str, Any] = {
         "run": {"name": "test", "output": out},
         "source": [{"name": name, "inputs": list(inputs)} for name, inputs in sources.items()],
@@ -69,9 +70,12 @@ def run(folder: Path, plain: dict[str, Any], from_output: str | None = None) -> 
 
 
 def run_in(folder: Path, **ray: Any) -> Run:
-    """A run into this folder whose inputs are nobody's concern, for phases of other units than input files."""
+    """A run into this folder whose inputs are nobody's concern, for phases of other units than input
+    files."""
     source = SourceTable(name="none", inputs=("none",))
-    whole = PipelineRecipe(run=RunTable(name="test", output=str(folder)), source=(source,), ray=RayTable(**ray))
+    whole = PipelineRecipe(
+        run=RunTable(name="test", output=str(folder)), source=(source,), ray=RayTable(**ray)
+    )
     plan = RunPlan(recipe=whole, out=Folder(str(folder)), units=(), identity={}, key="")
     return Run(plan=plan, reporter=ProgressReporter(quiet=True))
 
@@ -79,7 +83,11 @@ def run_in(folder: Path, **ray: Any) -> Run:
 def fingerprint(out: str) -> dict[str, str]:
     """What law 1 speaks of: the hash of each file made from bytes, and the digest of each lineage table."""
     folder = Folder(out)
-    files = {name: content_hash(folder.read(name)).hex() for name in folder.names() if name.startswith(MADE_FROM_BYTES)}
+    files = {
+        name: content_hash(folder.read(name)).hex()
+        for name in folder.names()
+        if name.startswith(MADE_FROM_BYTES)
+    }
     return files | {f"lineage/{name}": digest for name, digest in logical_digest(folder).items()}
 
 

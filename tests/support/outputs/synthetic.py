@@ -36,7 +36,9 @@ def made_up_tokens(num_tokens: int, seed: int = 0, mean_document: int = 60) -> n
     return tokens
 
 
-def write_shard(out: Folder, source: str, number: int, tokens: npt.NDArray[np.uint32], generation: int = 0) -> Shard:
+def write_shard(
+    out: Folder, source: str, number: int, tokens: npt.NDArray[np.uint32], generation: int = 0
+) -> Shard:
     """One shard on disk, as the pipeline leaves it (its table of documents is empty)."""
     file, blocks_file, index_file = shard_names(source, number, generation)
     hasher = ShardHasher()
@@ -59,7 +61,9 @@ def write_shard(out: Folder, source: str, number: int, tokens: npt.NDArray[np.ui
     )
 
 
-def write_output(folder: Path | str, sources: dict[str, list[npt.NDArray[np.uint32]]], *, store: bool = False) -> Index:
+def write_output(
+    folder: Path | str, sources: dict[str, list[npt.NDArray[np.uint32]]], *, store: bool = False
+) -> Index:
     """A finished output with these shards; with `store` also an empty lineage store and its checksums."""
     out = Folder(str(folder))
     shards = [
@@ -77,14 +81,17 @@ def write_output(folder: Path | str, sources: dict[str, list[npt.NDArray[np.uint
 
 
 def purge_tokens(folder: Path, source: str, number: int, start: int, num_tokens: int) -> Index:
-    """What a purge does to a shard: its next generation has end-of-text there, then the old one is deleted."""
+    """What a purge does to a shard: its next generation has end-of-text there, then the old one is
+    deleted."""
     out, index = Folder(str(folder)), read_index(str(folder))
     old = next(shard for shard in index.shards if (shard.source, shard.shard) == (source, number))
     tokens = np.frombuffer(out.read(old.file), "<u4").copy()
     tokens[start : start + num_tokens] = EOT
     new = write_shard(out, source, number, tokens, generation=index.version)
     after = dataclasses.replace(
-        index, version=index.version + 1, shards=tuple(new if shard is old else shard for shard in index.shards)
+        index,
+        version=index.version + 1,
+        shards=tuple(new if shard is old else shard for shard in index.shards),
     )
     publish_index(out, after)
     out.remove(old.file)

@@ -1,4 +1,5 @@
-"""A finished OUT with shards of random documents of uneven length over a small vocabulary: all that training reads."""
+"""A finished OUT with shards of random documents of uneven length over a small vocabulary: all that training
+reads."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ def hash_seed(*parts: object) -> int:
 
 
 def make_tokens(num_tokens: int, seed: int) -> np.ndarray:
-    """Documents of 2 to 40 tokens, each with its end-of-text id; tokens follow each other predictably enough to be
-    learnt."""
+    """Documents of 2 to 40 tokens, each with its end-of-text id; tokens follow each other predictably enough
+    to be learnt."""
     rng = np.random.default_rng(seed)
     tokens = (np.cumsum(rng.integers(1, 4, num_tokens)) % (VOCAB - 1)).astype(np.uint32)
     ends = np.cumsum(rng.integers(3, 41, num_tokens))

@@ -19,8 +19,8 @@ _FLAGS = (
 
 @contextmanager
 def chromium(profile: Path) -> Iterator[Any]:
-    """A browser with a profile of its own, which records what it logs and asks of the network; the test is skipped
-    where there is none."""
+    """A browser with a profile of its own, which records what it logs and asks of the network; the test is
+    skipped where there is none."""
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if browser is None or driver is None:
         pytest.skip("no chromium and chromedriver here: install Debian's chromium and chromium-driver")

@@ -1,7 +1,7 @@
 """An export that kills its own process at a chosen act of writing.
 
-`python -m tests.support.processes.export_child OUT DIR FORMAT ACT`. ACT -1: never; then it prints how many acts there
-were."""
+`python -m tests.support.processes.export_child OUT DIR FORMAT ACT`. ACT -1: never; then it prints how many
+acts there were."""
 
 from __future__ import annotations
 

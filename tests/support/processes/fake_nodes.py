@@ -1,7 +1,7 @@
 """Ray's fake node provider, each node with a temporary folder of its own, as machines have.
 
-Ray 2.60 unpacks what a job ships anew for each node that comes, and first removes what is there: nodes that share a
-folder, as Ray's own fake ones do, take it away under one another's workers."""
+Ray 2.60 unpacks what a job ships anew for each node that comes, and first removes what is there: nodes that
+share a folder, as Ray's own fake ones do, take it away under one another's workers."""
 
 from __future__ import annotations
 

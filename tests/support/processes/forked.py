@@ -1,7 +1,7 @@
 """Gloo processes for tests, forked from a server that has imported what is slow: 0.1 s to start.
 
-The server, and not pytest itself, is forked: threads and runtimes that other tests have started would not survive it.
-So `work` must be picklable: a module's function, or a partial of one."""
+The server, and not pytest itself, is forked: threads and runtimes that other tests have started would not
+survive it. So `work` must be picklable: a module's function, or a partial of one."""
 
 from __future__ import annotations
 
@@ -55,7 +55,8 @@ def start_forked(folder: Path, world_size: int, work: Work) -> list[BaseProcess]
     context.set_forkserver_preload(_SLOW_IMPORTS)
     store = folder / f"store-{time.monotonic_ns()}"
     processes: list[BaseProcess] = [
-        context.Process(target=_child, args=(folder, store, rank, world_size, work)) for rank in range(world_size)
+        context.Process(target=_child, args=(folder, store, rank, world_size, work))
+        for rank in range(world_size)
     ]
     for process in processes:
         process.start()
@@ -63,7 +64,8 @@ def start_forked(folder: Path, world_size: int, work: Work) -> list[BaseProcess]
 
 
 def wait(processes: list[BaseProcess]) -> list[int]:
-    """Exit codes, negative for signals. When one fails or time is up, the others get a second and are killed."""
+    """Exit codes, negative for signals. When one fails or time is up, the others get a second and are
+    killed."""
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while any(process.exitcode is None for process in processes):
         if any(process.exitcode for process in processes):
@@ -78,7 +80,9 @@ def wait(processes: list[BaseProcess]) -> list[int]:
 
 def said(folder: Path) -> str:
     """What the processes wrote to stderr, and the errors of those that failed."""
-    return "\n".join(file.read_text() for kind in ("stderr", "error") for file in sorted(folder.glob(f"{kind}-*")))
+    return "\n".join(
+        file.read_text() for kind in ("stderr", "error") for file in sorted(folder.glob(f"{kind}-*"))
+    )
 
 
 def killed(codes: list[int]) -> bool:

@@ -1,11 +1,10 @@
-"""Calls of commands, each in a process of its own that is forked from one that has imported what they need: a call that
-takes seconds to import takes none. Under tests.support.stores.faulty_disk, whose variables a call sets for its process
-alone.
+"""Calls of commands, each in a process of its own that is forked from one that has imported what they need: a
+call that takes seconds to import takes none. Under tests.support.stores.faulty_disk, whose variables a call
+sets for its process alone.
 
-`python -m tests.support.processes.forked_commands < CALLS`: a line of JSON for each call, {"module", "arguments",
-"env", "prepare"}, whose `module` has a `main`; gives a line {"code", "said"} for each, as soon as it ended. `prepare`
-names functions, as "module:function", that are called before it.
-"""
+`python -m tests.support.processes.forked_commands < CALLS`: a line of JSON for each call, {"module",
+"arguments", "env", "prepare"}, whose `module` has a `main`; gives a line {"code", "said"} for each, as soon
+as it ended. `prepare` names functions, as "module:function", that are called before it."""
 
 from __future__ import annotations
 
@@ -23,7 +22,8 @@ _MOST_SECONDS = 900
 
 
 def carry_out(call: dict[str, Any], said: int, loaded: IO[str]) -> NoReturn:
-    """Carry a call out in this process and end it; the names of the modules that are loaded by then go to `loaded`."""
+    """Carry a call out in this process and end it; the names of the modules that are loaded by then go to
+    `loaded`."""
     os.dup2(said, 1)
     os.dup2(said, 2)
     os.environ.update(call["env"])
@@ -47,7 +47,8 @@ def carry_out(call: dict[str, Any], said: int, loaded: IO[str]) -> NoReturn:
 
 
 def load(names: list[str]) -> None:
-    """Import what a call has imported: the next ones need not. What only that call could import is passed over."""
+    """Import what a call has imported: the next ones need not. What only that call could import is passed
+    over."""
     for name in names:
         if name not in sys.modules and not name.startswith(("__", "sluice_")):
             try:

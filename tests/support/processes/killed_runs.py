@@ -1,4 +1,5 @@
-"""`sluice run` in a process of its own, and what kills it or its workers when files that it writes have come."""
+"""`sluice run` in a process of its own, and what kills it or its workers when files that it writes have
+come."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ def command(path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """`sluice run` in a session of its own, dead at the end of the block."""
     with open(path.parent / "log.txt", "ab") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "pipeline", "run", str(path)], stdout=log, stderr=log, start_new_session=True
+            [sys.executable, "-m", "pipeline", "run", str(path)],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     try:
         yield driver
@@ -61,8 +65,9 @@ def kill_on_the_way(
     rng: random.Random,
     workers: Counter[str],
 ) -> str | None:
-    """Follow a call from moment to moment, killing workers at some, until the driver is to be killed (in which phase),
-    or has ended. Where no worker is at work it is the driver that dies. The moments that have come leave the list."""
+    """Follow a call from moment to moment, killing workers at some, until the driver is to be killed (in
+    which phase), or has ended. Where no worker is at work it is the driver that dies. The moments that have
+    come leave the list."""
     while driver.poll() is None:
         moments[:] = [(phase, moment) for phase, moment in moments if not moment.has_come(out)]
         if not (phase := follow(moments, out, driver)):
@@ -92,7 +97,8 @@ def follow(moments: list[tuple[str, Moment]], out: Path, driver: subprocess.Pope
 
 
 def next_files(out: Path, pattern: str, seen: set[Path], driver: subprocess.Popen[bytes]) -> set[Path]:
-    """The files matching `pattern` that come next, besides those that were `seen`; none where the call ended before."""
+    """The files matching `pattern` that come next, besides those that were `seen`; none where the call ended
+    before."""
     deadline = time.monotonic() + DEADLINE
     while driver.poll() is None:
         with contextlib.suppress(FileNotFoundError):  # a folder that is removed while it is listed
@@ -112,7 +118,9 @@ def busy_workers() -> list[int]:
             pid = known[pid][0]
         return pid == os.getpid()
 
-    return [pid for pid, (_, _, line) in known.items() if line.startswith("ray::MapBatches(") and is_ours(pid)]
+    return [
+        pid for pid, (_, _, line) in known.items() if line.startswith("ray::MapBatches(") and is_ours(pid)
+    ]
 
 
 def processes() -> dict[int, tuple[int, int, str]]:

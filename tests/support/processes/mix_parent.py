@@ -1,4 +1,5 @@
-"""A process that carries sleepers out as an ablation does its proxies, and prints the name of each as it ends.
+"""A process that carries sleepers out as an ablation does its proxies, and prints the name of each as it
+ends.
 
 Started as `python -m tests.support.processes.mix_parent RECIPE FOLDER NUM_PARALLEL`."""
 
@@ -31,7 +32,9 @@ if __name__ == "__main__":
     recipe, folder, num_parallel = sys.argv[1:]
     ablation = open_ablation(load_recipe(recipe, TrainRecipe))
     try:
-        with closing(run_all(ablation, sleepers(folder, 4), AblationLaunch(num_parallel=int(num_parallel)))) as ended:
+        with closing(
+            run_all(ablation, sleepers(folder, 4), AblationLaunch(num_parallel=int(num_parallel)))
+        ) as ended:
             for name in ended:
                 print(name, flush=True)
     except AblationError as error:

@@ -1,4 +1,5 @@
-"""A stand-in for a proxy run: says that it started, and waits until it is told to end with a code, or gets a signal.
+"""A stand-in for a proxy run: says that it started, and waits until it is told to end with a code, or gets a
+signal.
 
 Its arguments are FOLDER and NAME (`trainer.mix.child`)."""
 

@@ -1,4 +1,5 @@
-"""A Ray cluster whose nodes are processes of this machine: tokens on, ports of its own, nodes that can be killed."""
+"""A Ray cluster whose nodes are processes of this machine: tokens on, ports of its own, nodes that can be
+killed."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ TOKEN = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 DEADLINE = 600.0
 _RAY = str(Path(sys.executable).with_name("ray"))
 _RESOURCES = ("--object-store-memory=100000000", "--num-gpus=0")
-_PORTS = ("--min-worker-port=0", "--max-worker-port=0", "--node-ip-address=127.0.0.1", "--disable-usage-stats")
+_PORTS = (
+    "--min-worker-port=0",
+    "--max-worker-port=0",
+    "--node-ip-address=127.0.0.1",
+    "--disable-usage-stats",
+)
 _DEAD_SOON = {
     "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "500",
     "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "500",
@@ -52,9 +58,9 @@ def wait_until(ready: Callable[[], bool], what: str) -> None:
 
 
 def free_ports(num: int) -> list[int]:
-    """Ports that nobody listens on, above those of Ray's workers and below those that the system gives away: until Ray,
-    which has to be told its ports, binds them, neither another server's port 0 nor a connection can come to be there.
-    The next call gives others."""
+    """Ports that nobody listens on, above those of Ray's workers and below those that the system gives away:
+    until Ray, which has to be told its ports, binds them, neither another server's port 0 nor a connection
+    can come to be there. The next call gives others."""
     found: list[int] = []
     while len(found) < num:
         port = next(_PORT_NUMBERS)
@@ -143,9 +149,12 @@ class RayCluster:
         return int(subprocess.run(command, env=self.environment, check=True, stdout=subprocess.PIPE).stdout)
 
     def lose(self, node_id: str, name: str) -> None:
-        """Kill a node that the autoscaler added, with all that works on it, once it has work of this name in hand."""
+        """Kill a node that the autoscaler added, with all that works on it, once it has work of this name in
+        hand."""
         [raylet] = [pid for pid, args in self.head.processes().items() if f"--node_id={node_id} " in args]
-        wait_until(lambda: _have_work(_processes(raylet), name), f"node {node_id} has work of the name {name}")
+        wait_until(
+            lambda: _have_work(_processes(raylet), name), f"node {node_id} has work of the name {name}"
+        )
         for pid in _processes(raylet):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -162,7 +171,12 @@ class RayCluster:
         environment |= {"RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_TOKEN_PATH": os.devnull}
         command = [sys.executable, "-m", "pipeline", *arguments, "--address", self.address]
         return subprocess.Popen(
-            command, cwd=self.project, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=self.project,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
 
     def sluice(self, *arguments: str, token: str | None = TOKEN) -> subprocess.CompletedProcess[str]:
@@ -203,10 +217,12 @@ def _processes(root: int) -> dict[int, str]:
 def ray_cluster(
     scratch: Path, num_cpus: int = 2, grows: Mapping[str, Any] | None = None, **environment: str
 ) -> Iterator[RayCluster]:
-    """A head of its own with this many processors; everything is stopped at the end. `environment` is the nodes'.
+    """A head of its own with this many processors; everything is stopped at the end. `environment` is the
+    nodes'.
 
-    `grows`: resources and max_workers of nodes that Ray's autoscaler adds as they are asked for, and takes away again
-    when they have been idle for some seconds; its fake provider starts them as processes of this machine."""
+    `grows`: resources and max_workers of nodes that Ray's autoscaler adds as they are asked for, and takes
+    away again when they have been idle for some seconds; its fake provider starts them as processes of this
+    machine."""
     ports = free_ports(5)
     temp = Path("/tmp") / f"sl{os.getpid()}"  # Ray's sockets need a short path
     settings = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "RAY_"))}

@@ -16,7 +16,8 @@ import requests
 
 @contextmanager
 def served(*arguments: str, state: str | None = None) -> Iterator[str]:
-    """The address, with its token, of a page of these outputs (and options). `state`: where it keeps its notes."""
+    """The address, with its token, of a page of these outputs (and options). `state`: where it keeps its
+    notes."""
     command = [sys.executable, "-m", "pipeline", "page", *arguments, "--json"]
     environment = {**os.environ, **({} if state is None else {"XDG_STATE_HOME": state})}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -29,7 +30,8 @@ def served(*arguments: str, state: str | None = None) -> Iterator[str]:
 
 
 class Visitor:
-    """A person with the page open, without a browser: reads pages, and sends their forms as a browser would."""
+    """A person with the page open, without a browser: reads pages, and sends their forms as a browser
+    would."""
 
     def __init__(self, address: str) -> None:
         self.session = requests.Session()

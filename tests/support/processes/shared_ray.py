@@ -1,7 +1,7 @@
 """One local Ray that the tests of several modules use, one module after the other.
 
-A start, and what its workers import before their first unit, take 20 s of processor time; a small run takes 2. So the
-Ray of one module stays up for the next, until a file comes of which no test asks for it."""
+A start, and what its workers import before their first unit, take 20 s of processor time; a small run takes
+2. So the Ray of one module stays up for the next, until a file comes of which no test asks for it."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ OPTIONS = {
     "log_to_driver": False,
     "logging_level": logging.ERROR,
 }
-"""Ray keeps as many idle workers as there are CPUs, and a shuffle has two kinds of them: with two CPUs each exchange
-would start its workers anew (7 s instead of .3)."""
+"""Ray keeps as many idle workers as there are CPUs, and a shuffle has two kinds of them: with two CPUs each
+exchange would start its workers anew (7 s instead of .3)."""
 
 
 class SharedRay:
-    """The Ray of this process. Its workers find the steps of `tests.support`, and the folder that EVENTS names."""
+    """The Ray of this process. Its workers find the steps of `tests.support`, and the folder that EVENTS
+    names."""
 
     def __init__(self) -> None:
         self.is_up = False

@@ -1,4 +1,5 @@
-"""Python processes whose wall clock is hours off: a sitecustomize module shifts `time.time` and `datetime.now`."""
+"""Python processes whose wall clock is hours off: a sitecustomize module shifts `time.time` and
+`datetime.now`."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ datetime.datetime = _Shifted
 
 
 def wrong_clock(folder: Path, hours: float) -> dict[str, str]:
-    """The environment of a Python process whose wall clock is `hours` ahead; `folder` is written to. Clocks that only
-    measure spans (`time.monotonic`) go on as they are, as on a node whose date is wrong."""
+    """The environment of a Python process whose wall clock is `hours` ahead; `folder` is written to. Clocks
+    that only measure spans (`time.monotonic`) go on as they are, as on a node whose date is wrong."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text(_SITECUSTOMIZE)
     path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))

@@ -35,7 +35,8 @@ def die_always(document: Document) -> Document:
 
 
 def unit(folder: str, deaths: int, isolation: bool) -> list[bool]:
-    """A unit of work whose process dies on its first `deaths` tries; whether each try was isolated, in order."""
+    """A unit of work whose process dies on its first `deaths` tries; whether each try was isolated, in
+    order."""
     tries = sorted(Path(folder).iterdir(), key=lambda path: path.stat().st_mtime_ns)
     if len(tries) < deaths:
         Path(folder, f"{isolation}-{uuid.uuid4().hex}").touch()

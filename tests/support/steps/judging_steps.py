@@ -1,4 +1,5 @@
-"""Steps of a user's own that judge and name documents by their ids, for tests: found by name, by workers too."""
+"""Steps of a user's own that judge and name documents by their ids, for tests: found by name, by workers
+too."""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ class Shout:
 
     def _one(self, document: Document) -> Outcome:
         if len(document.text) < self._least:
-            finding = Finding(stage="", rule="too_quiet", value=float(len(document.text)), threshold=float(self._least))
+            finding = Finding(
+                stage="", rule="too_quiet", value=float(len(document.text)), threshold=float(self._least)
+            )
             return Rejection(document=document, finding=finding)
         return document.with_text(document.text.upper(), Edit(stage="shout", kind="capitals", count=1))
 

@@ -1,4 +1,5 @@
-"""A transformers encoder of a few thousand weights, drawn from a seed: its scores mean nothing and never change."""
+"""A transformers encoder of a few thousand weights, drawn from a seed: its scores mean nothing and never
+change."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ LABELS = ("low", "high")
 
 
 def make_encoder(folder: Path, labels: Sequence[str] = LABELS, *, width: int = 32, seed: int = 0) -> str:
-    """Write one with these labels, as save_pretrained does; the folder's path. One label makes a head of one output."""
+    """Write one with these labels, as save_pretrained does; the folder's path. One label makes a head of one
+    output."""
     letters = [chr(code) for code in range(ord("a"), ord("z") + 1)]
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -1,4 +1,5 @@
-"""Commands that change a disk, each with what the disk holds before it and what must come of it whatever happens."""
+"""Commands that change a disk, each with what the disk holds before it and what must come of it whatever
+happens."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ TRAINER: Final = "trainer.__main__"
 _TIMED: Final = re.compile(
     "/lineage/(exports|purges|training_runs|training_segments|cache_sweeps)/(fact-|_delta_log/0)|/tensorboard/|/attempts/0"
 )
-"""Files whose name is a hash of rows with a time of day in them or of the attempts that there were, or has a time."""
+"""Files whose name is a hash of rows with a time of day in them or of the attempts that there were, or has a
+time."""
 _OF_ATTEMPT: Final = re.compile(r"attempt-\d+|batches-\d+-\d+-\d+-\d+")
 """What an attempt writes down is its own."""
 
@@ -37,8 +39,8 @@ _KEPT: Final = "SELECT doc_id FROM documents WHERE status = 'kept' ORDER BY doc_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A command on a disk: `begin` is what the disk holds before it, and `result` what must be the same whatever
-    happened on the way. `outs`: what `sluice verify` looks at."""
+    """A command on a disk: `begin` is what the disk holds before it, and `result` what must be the same
+    whatever happened on the way. `outs`: what `sluice verify` looks at."""
 
     arguments: tuple[str, ...]
     begin: Path
@@ -70,7 +72,9 @@ class Disk:
             ended = self._commands.call("verify", str(self.top / out))
             assert ended.code == 0, ended.said
         found = {str(path.relative_to(self.top)) for path in self.top.rglob("*")}
-        names = {_OF_ATTEMPT.sub("attempt", name) for name in found - {"lost+found"} if not _TIMED.search(name)}
+        names = {
+            _OF_ATTEMPT.sub("attempt", name) for name in found - {"lost+found"} if not _TIMED.search(name)
+        }
         return sorted(names), case.result(self.top)
 
 
@@ -93,7 +97,9 @@ class Cases:
                 return self._run
             case ["run", "--from"]:
                 other = ("run", str(self._folder / "other.toml"), "--from", f"{top}/out")
-                return Case(arguments=other, begin=self._finished, result=_corpus("other"), outs=("out", "other"))
+                return Case(
+                    arguments=other, begin=self._finished, result=_corpus("other"), outs=("out", "other")
+                )
             case ["purge"]:
                 return self.purge(0)
             case ["train"]:
@@ -142,7 +148,8 @@ class Cases:
 
 
 def few_documents(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Ten of them and a duplicate, in three files: what a run does to the disk hangs on its phases, not on these."""
+    """Ten of them and a duplicate, in three files: what a run does to the disk hangs on its phases, not on
+    these."""
     rng = random.Random(0)
     told = [write_article("en", rng) for _ in range(6)]
     pages = [
@@ -182,7 +189,13 @@ def _training(top: Path, folder: Path) -> Path:
             "checkpoint": {"every": 3},
             "record_batches": True,
         },
-        "mix": {"runs": 4, "replicates": 1, "held_out": 0, "targets": {"web": 1.0}, "proxy": {"tokens": 4 * 2 * 64}},
+        "mix": {
+            "runs": 4,
+            "replicates": 1,
+            "held_out": 0,
+            "targets": {"web": 1.0},
+            "proxy": {"tokens": 4 * 2 * 64},
+        },
     }
     (folder / "training.toml").write_text(tomli_w.dumps(plain))
     return folder / "training.toml"

@@ -16,7 +16,8 @@ from tests.support.stores.loopback import Handler, serving
 
 @dataclass
 class Faults:
-    """Shares of requests for shards that go wrong, and the speed of the rest. A hang is silence, then a cut."""
+    """Shares of requests for shards that go wrong, and the speed of the rest. A hang is silence, then a
+    cut."""
 
     error: float = 0.0
     short: float = 0.0

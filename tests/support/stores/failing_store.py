@@ -1,6 +1,6 @@
-"""A proxy before an object store that fails and lies, by a seeded plan: 500, 503, slow answers, bodies cut short,
-connections reset before the store was asked, and reset after it has done what it was asked (the answer is lost),
-listings that are what the last one of the same question was (late).
+"""A proxy before an object store that fails and lies, by a seeded plan: 500, 503, slow answers, bodies cut
+short, connections reset before the store was asked, and reset after it has done what it was asked (the answer
+is lost), listings that are what the last one of the same question was (late).
 
 A process of its own, as the store is: deltalake waits for it without letting other threads run."""
 
@@ -28,8 +28,9 @@ from tests.support.stores.loopback import Handler, serving
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
-    """The shares of requests that go wrong, each way; and outages, which begin at a share of the requests and refuse so
-    many in a row that every retry of a client fails. `first` names what happens to the first requests, one by one."""
+    """The shares of requests that go wrong, each way; and outages, which begin at a share of the requests and
+    refuse so many in a row that every retry of a client fails. `first` names what happens to the first
+    requests, one by one."""
 
     seed: int
     first: tuple[str, ...] = ()
@@ -122,7 +123,9 @@ class _Proxy(Handler):
             if name.lower() not in ("connection", "transfer-encoding", "content-length", "expect")
         }
         try:
-            store.request(self.command, self.path, body=body or None, headers=headers | {"Connection": "close"})
+            store.request(
+                self.command, self.path, body=body or None, headers=headers | {"Connection": "close"}
+            )
             reply = store.getresponse()
             return reply.status, reply.headers, reply.read()
         finally:
@@ -171,7 +174,8 @@ class _Nowhere:
 
 @contextmanager
 def failing_store(store: str, plan: FaultPlan, notes: Path) -> Iterator[str]:
-    """The URL behind which the store at URL `store` fails by `plan`; what it did is noted in the file `notes`."""
+    """The URL behind which the store at URL `store` fails by `plan`; what it did is noted in the file
+    `notes`."""
     told = [sys.executable, "-m", "tests.support.stores.failing_store", store, repr(asdict(plan)), str(notes)]
     proxy = subprocess.Popen(told, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT)
     try:

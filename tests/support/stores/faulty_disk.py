@@ -1,4 +1,5 @@
-"""A disk that fails at a chosen call or loses its power: faulty_disk.c, compiled, and what it needs and records."""
+"""A disk that fails at a chosen call or loses its power: faulty_disk.c, compiled, and what it needs and
+records."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ def compile_faulty_disk(folder: Path) -> Path:
     """The library to preload."""
     library = folder / "faulty_disk.so"
     source = ROOT / "tests" / "support" / "processes" / "faulty_disk.c"
-    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl", "-lpthread"], check=True)
+    subprocess.run(
+        ["cc", "-O1", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl", "-lpthread"], check=True
+    )
     return library
 
 
@@ -37,7 +40,9 @@ class Commands:
     def __init__(self, server: subprocess.Popen[str], prepare: tuple[str, ...]) -> None:
         self._server, self._prepare = server, prepare
 
-    def call(self, *arguments: str, module: str = "pipeline.cli.main", env: Mapping[str, str] | None = None) -> Ended:
+    def call(
+        self, *arguments: str, module: str = "pipeline.cli.main", env: Mapping[str, str] | None = None
+    ) -> Ended:
         """`main(arguments)` of the module, that of `sluice` if none is named."""
         assert self._server.stdin is not None and self._server.stdout is not None
         call = {"module": module, "arguments": arguments, "env": dict(env or {}), "prepare": self._prepare}
@@ -48,7 +53,8 @@ class Commands:
 
 @contextmanager
 def commands_on(library: Path, *prepare: str) -> Iterator[Commands]:
-    """A server of commands, preloaded with the library; `prepare` as of tests.support.processes.forked_commands."""
+    """A server of commands, preloaded with the library; `prepare` as of
+    tests.support.processes.forked_commands."""
     module = "tests.support.processes.forked_commands"
     own = {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
@@ -65,8 +71,8 @@ def commands_on(library: Path, *prepare: str) -> Iterator[Commands]:
 
 
 class Act(NamedTuple):
-    """A call that changed the disk: what it was, where, and the other path of a rename or link; of the sync of a file
-    the name under which its content is kept."""
+    """A call that changed the disk: what it was, where, and the other path of a rename or link; of the sync
+    of a file the name under which its content is kept."""
 
     kind: str
     path: str
@@ -74,7 +80,8 @@ class Act(NamedTuple):
 
 
 def num_calls(counter: Path) -> int:
-    """How many calls $DISK_COUNTER has counted: those too that changed nothing, as of a folder that was there."""
+    """How many calls $DISK_COUNTER has counted: those too that changed nothing, as of a folder that was
+    there."""
     return int.from_bytes(counter.read_bytes(), sys.byteorder)
 
 
@@ -99,11 +106,11 @@ class _Folder(dict[str, "_File | _Folder"]):
 
 
 class ModelDisk:
-    """What a disk holds after a power cut, by the rules that fsync(2) gives and no more: a file has the content that
-    was synced, or none; a folder the entries that were synced.
+    """What a disk holds after a power cut, by the rules that fsync(2) gives and no more: a file has the
+    content that was synced, or none; a folder the entries that were synced.
 
-    With `keeps_names` the disk has brought every entry to itself, as a journal in order does, and still no content that
-    was not synced."""
+    With `keeps_names` the disk has brought every entry to itself, as a journal in order does, and still no
+    content that was not synced."""
 
     def __init__(self, top: str, template: Path, kept: Path) -> None:
         """`template` is what `top` holds at the start; `kept` has what was synced."""

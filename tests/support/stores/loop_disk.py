@@ -1,5 +1,6 @@
-"""A file system of its own on a file of blocks, whose power can be cut: what a copy of the blocks holds at a moment is
-what the disk of a machine would hold that stopped then. Needs root, and a kernel with loop devices."""
+"""A file system of its own on a file of blocks, whose power can be cut: what a copy of the blocks holds at a
+moment is what the disk of a machine would hold that stopped then. Needs root, and a kernel with loop
+devices."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ MAKERS: Final = {
 }
 """By file system: the least size that it takes, with room for a small output, and what makes it."""
 _OPTIONS: Final = {"ext4": "loop,noauto_da_alloc", "xfs": "loop"}
-"""ext4 brings a file that replaces another to the disk by itself, unless it is told not to: nobody may lean on that."""
+"""ext4 brings a file that replaces another to the disk by itself, unless it is told not to: nobody may lean
+on that."""
 
 _UNMOUNTS: Final = 100
 

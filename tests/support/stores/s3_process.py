@@ -74,7 +74,10 @@ def s3_process() -> Iterator[dict[str, str]]:
 
 def _start() -> _Server:
     process = subprocess.Popen(
-        [sys.executable, "-c", _SERVE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", _SERVE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     assert process.stdout is not None
     return _Server(process, int(process.stdout.readline()))

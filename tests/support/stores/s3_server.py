@@ -24,7 +24,9 @@ def s3_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             store = filesystem("s3://plain")
             for bucket in ("plain", "versioned"):
                 store.mkdir(bucket)
-            store.call_s3("put_bucket_versioning", Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
+            store.call_s3(
+                "put_bucket_versioning", Bucket="versioned", VersioningConfiguration={"Status": "Enabled"}
+            )
             yield
         finally:
             storage._filesystem.cache_clear()

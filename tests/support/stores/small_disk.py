@@ -30,4 +30,7 @@ def resize(folder: Path, kilobytes: int) -> None:
 
 
 def _mount(folder: Path, options: str) -> bool:
-    return subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=False).returncode == 0
+    return (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)], check=False).returncode
+        == 0
+    )

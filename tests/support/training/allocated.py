@@ -1,8 +1,9 @@
 """What training on a layout really allocates, on CPU processes, beside what the plan of that layout says.
 
 torch's CPU allocator reports every block that it gives or takes back to torch.profiler while that runs with
-`profile_memory`; it runs here from before the model is made until a second step is done, so the running sum is all that
-the training thread holds, and its largest value the peak. What gloo's own threads copy is not in it."""
+`profile_memory`; it runs here from before the model is made until a second step is done, so the running sum
+is all that the training thread holds, and its largest value the peak. What gloo's own threads copy is not in
+it."""
 
 from __future__ import annotations
 
@@ -68,8 +69,8 @@ def planned_peak(layout: ParallelLayout, config: ModelConfig, batch: TwinBatch) 
 
 
 def on_a_cpu(layout: PlannedLayout, *, sparse: bool = False) -> float:
-    """A layer's activations where norms are not fused, which keeps their inputs scaled too, and attention keeps its
-    mask in float32 for each layer: the only ways in which a CPU keeps more than a GPU."""
+    """A layer's activations where norms are not fused, which keeps their inputs scaled too, and attention
+    keeps its mask in float32 for each layer: the only ways in which a CPU keeps more than a GPU."""
     norms = 2 * layout.config.width / layout.mesh.tp
     mask = layout.seq_len if layout.mesh.cp == 1 or layout.context.method == "gather" else 0
     return layer_activations(layout, sparse=sparse) + layout.weight_bytes * layout.tokens * (norms + mask)

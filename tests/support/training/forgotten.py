@@ -84,7 +84,9 @@ class Trained:
             if row.shard is not None and row.start is not None and row.num_tokens is not None:
                 steps = [
                     e.step
-                    for e in exposures(training, Span(row.source, row.shard, row.start, row.num_tokens), find_readings)
+                    for e in exposures(
+                        training, Span(row.source, row.shard, row.start, row.num_tokens), find_readings
+                    )
                 ]
                 if steps:
                     found[row.doc_id] = min(steps)
@@ -127,7 +129,8 @@ def tensors(trained: Trained) -> dict[str, torch.Tensor]:
     (newest,) = sorted((trained.run.output / "checkpoints").glob("step-*"))[-1:]
     folder = Folder(str(newest))
     state: dict[str, Any] = {
-        name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in held_tensors(folder).items()
+        name: torch.empty(entry.size, dtype=entry.properties.dtype)
+        for name, entry in held_tensors(folder).items()
     }
     load(folder, state, None)
     return state

@@ -1,4 +1,5 @@
-"""Runs that recover in place, with deaths at chosen markers: a process kills or stops itself where it passes one."""
+"""Runs that recover in place, with deaths at chosen markers: a process kills or stops itself where it passes
+one."""
 
 from __future__ import annotations
 
@@ -71,8 +72,8 @@ def _work(job: ParticipantJob, deaths: Deaths, prepare: Callable[[], None] | Non
 
 
 def miss_the_vote(rank: int, dying: int, step: int) -> None:
-    """In the first generation, at `step`: `dying` dies once the vote is over, and `rank` does not hear of its end, as
-    where its last message is lost with the connection."""
+    """In the first generation, at `step`: `dying` dies once the vote is over, and `rank` does not hear of its
+    end, as where its last message is lost with the connection."""
     voted = in_place.vote
 
     def vote(run: RunParts) -> None:

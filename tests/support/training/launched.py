@@ -1,4 +1,5 @@
-"""A training run as a user starts it: under torchrun or under Ray, in processes of its own, which may be killed."""
+"""A training run as a user starts it: under torchrun or under Ray, in processes of its own, which may be
+killed."""
 
 from __future__ import annotations
 
@@ -28,19 +29,28 @@ def command_line(trained: Trained, launcher: Launcher, *options: str) -> list[st
     recipe.write_text(as_toml(trained.run.recipe()))
     processes = f"--nproc-per-node={trained.run.recipe().train.num_workers}"
     before = ["torch.distributed.run", processes, "--standalone", "-m", "trainer"]
-    return [sys.executable, "-m", *(before if launcher == "torchrun" else ["pipeline", "train"]), str(recipe), *options]
+    return [
+        sys.executable,
+        "-m",
+        *(before if launcher == "torchrun" else ["pipeline", "train"]),
+        str(recipe),
+        *options,
+    ]
 
 
 def finish(command: Sequence[str]) -> str:
     """Run a call until it ends well; gives what it told on stderr."""
-    ended = subprocess.run(command, capture_output=True, text=True, env=_environment(), timeout=900, check=False)
+    ended = subprocess.run(
+        command, capture_output=True, text=True, env=_environment(), timeout=900, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     return ended.stderr
 
 
 def finish_killed(trained: Trained, command: Sequence[str], victim: Victim, after: int) -> str:
-    """Run a call until its own attempt has done the step `after`, SIGKILL its victim, and make the same call again
-    unless the first one goes on by itself, as Ray Train does without a worker; gives what the last call told."""
+    """Run a call until its own attempt has done the step `after`, SIGKILL its victim, and make the same call
+    again unless the first one goes on by itself, as Ray Train does without a worker; gives what the last call
+    told."""
     before = max(row["attempt"] for row in _rows(trained))
     with _started(command) as process:
         while not any(row["attempt"] > before and row["step"] >= after for row in _rows(trained)):
@@ -73,7 +83,9 @@ def _workers_below(pid: int) -> list[int]:
 
 def _processes_below(pid: int) -> list[tuple[int, str]]:
     """(id, command line) of each."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
+    ).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()]
     parents = {int(child): int(parent) for child, parent, *_ in rows}
 
@@ -86,7 +98,12 @@ def _processes_below(pid: int) -> list[tuple[int, str]]:
 @contextmanager
 def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        command, env=_environment(), start_new_session=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        env=_environment(),
+        start_new_session=True,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         yield process
@@ -103,4 +120,6 @@ def _rows(trained: Trained) -> list[dict[str, int]]:
 
 
 def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    return {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {
+        "OMP_NUM_THREADS": "1"
+    }

@@ -1,4 +1,5 @@
-"""Training by our step on any layout, and as a textbook has it in one process: what tests of layouts compare."""
+"""Training by our step on any layout, and as a textbook has it in one process: what tests of layouts
+compare."""
 
 from __future__ import annotations
 
@@ -87,7 +88,12 @@ def shared(
 
 
 def dataset(
-    url: str, part: Slice, validation: float = 0.0, *, seq_len: int = SEQ_LEN, global_batch: int = GLOBAL_BATCH
+    url: str,
+    part: Slice,
+    validation: float = 0.0,
+    *,
+    seq_len: int = SEQ_LEN,
+    global_batch: int = GLOBAL_BATCH,
 ) -> Dataset:
     corpus = open_corpus((DataTable(out=url),))
     options = OrderOptions(
@@ -97,9 +103,11 @@ def dataset(
     return Dataset(corpus, order, LocalBlocks(), part)
 
 
-def train_plainly(data: Dataset, drawn_in: torch.dtype = torch.float64, config: ModelConfig = CONFIG) -> Trained:
-    """Training as a textbook has it: one process, no wrapper, each document run by itself, torch's plain AdamW; the
-    planted NaN leaves everything as it was."""
+def train_plainly(
+    data: Dataset, drawn_in: torch.dtype = torch.float64, config: ModelConfig = CONFIG
+) -> Trained:
+    """Training as a textbook has it: one process, no wrapper, each document run by itself, torch's plain
+    AdamW; the planted NaN leaves everything as it was."""
     torch.set_num_threads(1)
     model = first_model(drawn_in, config)
     matrices = [p for p in model.parameters() if p.ndim > 1]
@@ -165,11 +173,17 @@ def train_parallel(
     model = parallelise_model(config, layout, process.device, datetime.timedelta(seconds=60))
     initialise(model, SEED)
     data = dataset(url, part)
-    feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process))
+    feed = Feed(
+        FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process)
+    )
     context = context_of(model, feed)
-    figures = [train_step(context, step, lambda step, outcome: None)[0].figures.read() for step in range(STEPS)]
+    figures = [
+        train_step(context, step, lambda step, outcome: None)[0].figures.read() for step in range(STEPS)
+    ]
     return Trained(
-        losses=[f.loss for f in figures], norms=[f.gradient_norm for f in figures], weights=whole_weights(model)
+        losses=[f.loss for f in figures],
+        norms=[f.gradient_norm for f in figures],
+        weights=whole_weights(model),
     )
 
 

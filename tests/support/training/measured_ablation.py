@@ -1,4 +1,5 @@
-"""A finished ablation over a small corpus whose losses follow a known law: all that fitting and reporting read."""
+"""A finished ablation over a small corpus whose losses follow a known law: all that fitting and reporting
+read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Three sources of the demo's texts with planted quality, and two examinations that only one of them each prepares for.
+"""Three sources of the demo's texts with planted quality, and two examinations that only one of them each
+prepares for.
 
 books     English prose             exam_en   more of it, only evaluated
 news      German prose              exam_de   likewise
@@ -31,7 +32,9 @@ def make_output(folder: Path) -> Path:
     for source, own in texts.items():
         rows = [{"id": str(number), "text": text} for number, text in enumerate(own)]
         (folder / f"{source}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "small.tiktoken").write_bytes(train_bpe((text for own in texts.values() for text in own[:60]), _VOCAB))
+    (folder / "small.tiktoken").write_bytes(
+        train_bpe((text for own in texts.values() for text in own[:60]), _VOCAB)
+    )
     recipe = {
         "run": {"name": "mix-demo", "output": str(folder / "out")},
         "source": [

@@ -14,8 +14,8 @@ TARGET = np.array([0.40, 0.25, 0.20, 0.10, 0.05])
 
 
 class World:
-    """Five random bigram sources. With the target's shares a bigram model of endless data is the target itself, so
-    that mixture is the optimum of Σ TARGET · loss by source."""
+    """Five random bigram sources. With the target's shares a bigram model of endless data is the target
+    itself, so that mixture is the optimum of Σ TARGET · loss by source."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -48,7 +48,8 @@ class World:
         return self.losses(counted + 0.5)
 
     def swarm(self, num_runs: int) -> tuple[Floats, Floats]:
-        """The uniform mixture, corners and drawn ones, as an ablation runs them, and their losses by source."""
+        """The uniform mixture, corners and drawn ones, as an ablation runs them, and their losses by
+        source."""
         drawn = draw(SPACE, num_runs - len(TARGET) - 1, self.rng, round_prior=True)
         weights = np.vstack((SPACE.prior, np.eye(len(TARGET)), drawn))
         return weights, np.stack([self.proxy(row) for row in weights])

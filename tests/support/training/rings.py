@@ -78,7 +78,9 @@ def ring(
 
 def times(step: int, forward: float, waiting: float = 0.1) -> StepTimes:
     """A step in which forward took so much own work."""
-    return StepTimes(step=step, own=(0.0, forward, 0.01, 0.2, 0.02, 0.05, 0.0), waiting=(0.0, waiting) + (0.0,) * 5)
+    return StepTimes(
+        step=step, own=(0.0, forward, 0.01, 0.2, 0.02, 0.05, 0.0), waiting=(0.0, waiting) + (0.0,) * 5
+    )
 
 
 def rings(of_ranks: Mapping[int, RingContent]) -> dict[int, RingContent]:

@@ -50,12 +50,15 @@ class Run:
     def start(self, **changes: Any) -> TrainingResult:
         """Run until the end; gives rank 0's result."""
         recipe = self.recipe(changes)
-        results: list[TrainingResult] = run_forked(self.scratch, recipe.train.num_workers, partial(_train, recipe))
+        results: list[TrainingResult] = run_forked(
+            self.scratch, recipe.train.num_workers, partial(_train, recipe)
+        )
         return results[0]
 
     def start_and_kill(self, after_step: int, *, at_once: bool = False, **changes: Any) -> None:
-        """Every process kills itself once `after_step` steps are done: no cleanup, no last checkpoint. The checkpoint
-        that was due last is published by then (it is written beside the steps after it), unless `at_once`."""
+        """Every process kills itself once `after_step` steps are done: no cleanup, no last checkpoint. The
+        checkpoint that was due last is published by then (it is written beside the steps after it), unless
+        `at_once`."""
         recipe = self.recipe(changes)
         every = recipe.train.checkpoint.every
         assert isinstance(every, int)
@@ -78,7 +81,11 @@ class Run:
 
     def sequences(self) -> dict[int, list[tuple[int, int, str]]]:
         """(row, sequence, hash of its tokens) as the newest attempt was fed them at each step."""
-        rows = [row for file in (self.output / "batches").glob("*.parquet") for row in pq.read_table(file).to_pylist()]
+        rows = [
+            row
+            for file in (self.output / "batches").glob("*.parquet")
+            for row in pq.read_table(file).to_pylist()
+        ]
         newest = {row["step"]: 0 for row in rows}
         for row in rows:
             newest[row["step"]] = max(newest[row["step"]], row["attempt"])

@@ -1,4 +1,5 @@
-"""Checkpoints as files: what counts as one, what is kept, what is refused, and that an object store will do."""
+"""Checkpoints as files: what counts as one, what is kept, what is refused, and that an object store will
+do."""
 
 from __future__ import annotations
 
@@ -78,7 +79,10 @@ def test_what_an_old_attempt_publishes_after_its_successor_began_does_not_count(
     made(folder, 10, attempt=1)
     made(folder, 30, attempt=1)  # published by a process that outlived its attempt
     made(folder, 20, attempt=2)
-    assert [(entry.step, entry.attempt) for entry in complete_checkpoints(folder, begun)] == [(10, 1), (20, 2)]
+    assert [(entry.step, entry.attempt) for entry in complete_checkpoints(folder, begun)] == [
+        (10, 1),
+        (20, 2),
+    ]
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=6), st.integers(0, 60))
@@ -124,7 +128,9 @@ def test_a_checkpoint_whose_files_changed_is_refused(name: str, data: bytes | No
 
 
 @given(st.sets(st.integers(1, 60), min_size=1), st.integers(1, 5), st.integers(0, 9))
-def test_what_may_go_is_neither_among_the_last_nor_a_multiple(steps: set[int], keep: int, keep_every: int) -> None:
+def test_what_may_go_is_neither_among_the_last_nor_a_multiple(
+    steps: set[int], keep: int, keep_every: int
+) -> None:
     entries = tuple(Checkpoint(name=str(step), step=step, attempt=1) for step in sorted(steps))
     gone = {entry.step for entry in superseded(entries, keep, keep_every)}
     stay = {entry.step for entry in entries} - gone
@@ -213,7 +219,9 @@ def test_metadata_that_names_a_function_runs_nothing(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_run_whose_output_is_an_object_store_is_resumed_from_there(s3: dict[str, str], tmp_path: Path) -> None:
+def test_a_run_whose_output_is_an_object_store_is_resumed_from_there(
+    s3: dict[str, str], tmp_path: Path
+) -> None:
     data = make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url
     plain = Run(data=data, output=tmp_path / "plain", changes={"steps": 8, "workers": 2})
     plain.start()
@@ -238,14 +246,22 @@ def test_a_run_whose_output_is_an_object_store_is_resumed_from_there(s3: dict[st
         },
     )
     assert killed(wait(start_forked(tmp_path / "processes", 2, partial(train_there, s3, recipe, 5))))
-    results: list[TrainingResult] = run_forked(tmp_path / "processes", 2, partial(train_there, s3, recipe, None))
+    results: list[TrainingResult] = run_forked(
+        tmp_path / "processes", 2, partial(train_there, s3, recipe, None)
+    )
     assert (results[0].step, results[0].attempt, results[0].finished) == (8, 2, True)
     assert results[0].loss == plain.losses()[-1]
-    assert [entry.step for entry in complete_checkpoints(output.folder("checkpoints"), attempts(output))] == [8]
-    assert output.read("metrics.jsonl").count(b"\n") == 8  # what was told up to the checkpoint, and what came after
+    assert [entry.step for entry in complete_checkpoints(output.folder("checkpoints"), attempts(output))] == [
+        8
+    ]
+    assert (
+        output.read("metrics.jsonl").count(b"\n") == 8
+    )  # what was told up to the checkpoint, and what came after
 
 
-def train_there(env: dict[str, str], recipe: TrainRecipe, kill_after: int | None, process: Process) -> TrainingResult:
+def train_there(
+    env: dict[str, str], recipe: TrainRecipe, kill_after: int | None, process: Process
+) -> TrainingResult:
     os.environ.update(env)
     checkpoints = Folder(recipe.train.output).folder("checkpoints")
 

@@ -1,4 +1,5 @@
-"""Longer sequences later: a second run that begins from the weights of a first, with a lineage that knows both."""
+"""Longer sequences later: a second run that begins from the weights of a first, with a lineage that knows
+both."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def test_a_run_over_longer_sequences_goes_on_from_the_weights_of_a_shorter_one(t
     store = Folder(data)
     runs = [RunRow(**row) for row in read_table(store, "training_runs").to_pylist()]
     segments = [SegmentRow(**row) for row in read_table(store, "training_segments").to_pylist()]
-    histories = {run.run: exposures(run, Span("web", 0, 100, 40), find_readings) for run in fold(runs, segments)}
+    histories = {
+        run.run: exposures(run, Span("web", 0, 100, 40), find_readings) for run in fold(runs, segments)
+    }
     assert set(histories) == {str(short.output), str(long.output)}
     for run, seq_len in ((short, 32), (long, 64)):
         fed = {row for rows in run.sequences().values() for row in rows}

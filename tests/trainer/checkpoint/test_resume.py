@@ -45,7 +45,9 @@ def whole(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def check_identical(run: Run, whole: Run) -> None:
     assert run.losses() == whole.losses()  # bit for bit
-    assert [row["grad_norm"] for row in run.metrics().values()] == [r["grad_norm"] for r in whole.metrics().values()]
+    assert [row["grad_norm"] for row in run.metrics().values()] == [
+        r["grad_norm"] for r in whole.metrics().values()
+    ]
     assert run.sequences() == whole.sequences()
 
 
@@ -92,7 +94,13 @@ def test_on_three_and_four_ranks_a_killed_run_ends_with_the_same_bits_of_weights
 ) -> None:
     """Two ranks cannot tell: a + b is b + a. The gradients, 6 MiB, fill more than one of DDP's buckets."""
     (tmp_path / "config.json").write_text(json.dumps(NAMES | WIDE))
-    small = {"model": str(tmp_path), "dtype": "fp32", "steps": 7, "checkpoint": {"every": 3}, "optimizer": {"lr": 1e-2}}
+    small = {
+        "model": str(tmp_path),
+        "dtype": "fp32",
+        "steps": 7,
+        "checkpoint": {"every": 3},
+        "optimizer": {"lr": 1e-2},
+    }
     whole = Run(data=corpus, output=tmp_path / "whole", changes=small | LAYOUTS[layout])
     assert whole.start().finished
     run = Run(data=corpus, output=tmp_path / "run", changes=small | LAYOUTS[layout])
@@ -108,7 +116,8 @@ def hashes_of_last_checkpoint(run: Run) -> dict[str, list[int | str]]:
     return {name: entry for name, entry in complete["files"].items() if name.endswith(".distcp")}
 
 
-# A step that `skip` lists, between an evaluation and a checkpoint: nothing has resharded what evaluating gathered.
+# A step that `skip` lists, between an evaluation and a checkpoint: nothing has resharded what evaluating
+# gathered.
 EVALUATED: dict[str, Any] = {
     "validation": 0.1,
     "eval_every": 3,
@@ -169,7 +178,9 @@ def test_a_run_killed_at_twenty_random_steps_ends_with_the_same_bits(corpus: str
 def near(run: Run, whole: Run) -> bool:
     """Another layout adds in another order: 1e-10 in the loss after a dozen steps of float64."""
     pairs = zip(run.losses(), whole.losses(), strict=True)
-    return all(abs(mine - theirs) < 1e-10 for mine, theirs in pairs if mine is not None and theirs is not None)
+    return all(
+        abs(mine - theirs) < 1e-10 for mine, theirs in pairs if mine is not None and theirs is not None
+    )
 
 
 def test_a_run_goes_on_with_other_numbers_of_processes(corpus: str, whole: Run, tmp_path: Path) -> None:
@@ -291,7 +302,9 @@ def test_a_run_resumed_after_a_purge_reads_end_of_text_there_and_the_same_elsewh
     assert sum(row["start"] < 1400 and row["start"] + row["num_tokens"] > 500 for row in again) > 10
 
 
-def test_a_purge_under_a_running_run_is_read_by_every_rank_from_the_next_checkpoint_on(tmp_path: Path) -> None:
+def test_a_purge_under_a_running_run_is_read_by_every_rank_from_the_next_checkpoint_on(
+    tmp_path: Path,
+) -> None:
     tokens = made_up_tokens(3_000, 7)
     write_output(tmp_path / "out", {"web": [tokens]}, store=True)
     run = Run(data=str(tmp_path / "out"), output=tmp_path / "run", changes=FSDP_2 | {"steps": 30})

@@ -39,7 +39,9 @@ def test_a_disk_that_is_full_is_told_in_bytes_and_the_next_try_finds_it_clean(
         saver = Saver(folder, output, CheckpointTable(), alone, steps=3)
         saver.save(state, position)
         saver.release()
-        with pytest.raises(DiskFullError, match=r"\d bytes free, and a checkpoint of this model needs 800,000: free"):
+        with pytest.raises(
+            DiskFullError, match=r"\d bytes free, and a checkpoint of this model needs 800,000: free"
+        ):
             saver.wait()
         assert folder.names() == []
         resize(disk, 2000)
@@ -53,7 +55,9 @@ def test_a_disk_that_is_full_is_told_in_bytes_and_the_next_try_finds_it_clean(
 def test_the_room_is_that_of_the_disk_where_the_folder_will_lie(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 100) as disk:
         check_room(Folder(str(disk / "not/yet/there")), 100 << 10)
-        with pytest.raises(DiskFullError, match=r"102,400 bytes free, and a checkpoint of this model needs 102,401"):
+        with pytest.raises(
+            DiskFullError, match=r"102,400 bytes free, and a checkpoint of this model needs 102,401"
+        ):
             check_room(Folder(str(disk / "not/yet/there")), (100 << 10) + 1)
     check_room(Folder("s3://bucket/run"), 1 << 60)
 

@@ -115,9 +115,13 @@ def test_layers_that_a_smaller_model_lacks_are_never_dropped(run: Run, tmp_path:
     """Nothing says of which model the checkpoint is, and every tensor that the smaller one has is there."""
     again = copied(run, tmp_path, recorded=False)
     (again.output / "model.json").unlink()
-    with pytest.raises(ChildFailedError, match=r"holds \d+ tensors that this model lacks, .*model\.layers\.2\."):
+    with pytest.raises(
+        ChildFailedError, match=r"holds \d+ tensors that this model lacks, .*model\.layers\.2\."
+    ):
         again.start(model=write_model(tmp_path / "other", {"num_hidden_layers": 2}))
-    assert again.start(parallel={"pp": 2}).finished, "each stage has some of the layers, all of them together have all"
+    assert again.start(parallel={"pp": 2}).finished, (
+        "each stage has some of the layers, all of them together have all"
+    )
 
 
 def test_a_run_is_not_begun_from_some_layers_of_a_checkpoint(run: Run, tmp_path: Path) -> None:
@@ -125,7 +129,9 @@ def test_a_run_is_not_begun_from_some_layers_of_a_checkpoint(run: Run, tmp_path:
     (earlier.output / "model.json").unlink()
     begun = {"init_from": str(earlier.output / "checkpoints" / checkpoint_of(run).name)}
     begun["model"] = write_model(tmp_path / "other", {"num_hidden_layers": 2})
-    with pytest.raises(ChildFailedError, match=r"holds \d+ tensors that this model lacks, weights\.model\.layers\.2\."):
+    with pytest.raises(
+        ChildFailedError, match=r"holds \d+ tensors that this model lacks, weights\.model\.layers\.2\."
+    ):
         Run(data=run.data, output=tmp_path / "begun", changes=FROZEN | begun).start()
 
 
@@ -145,7 +151,11 @@ def test_a_run_is_not_begun_from_the_weights_of_another_model(
 def test_rotary_positions_may_be_stretched_by_a_run_begun_from_a_checkpoint_and_a_line_says_so(
     change: dict[str, Any], message: str, run: Run, tmp_path: Path
 ) -> None:
-    changes = {"init_from": str(checkpoint_of(run)), "model": write_model(tmp_path / "other", change), "workers": 2}
+    changes = {
+        "init_from": str(checkpoint_of(run)),
+        "model": write_model(tmp_path / "other", change),
+        "workers": 2,
+    }
     begun = Run(data=run.data, output=tmp_path / "begun", changes=FROZEN | changes)
     assert begun.start().finished
     said = "".join(path.read_text() for path in begun.scratch.glob("stderr-*"))
@@ -161,7 +171,11 @@ def test_a_run_begun_from_a_checkpoint_has_the_biases_of_its_routers(run: Run, t
     changes = EXPERTS | FROZEN | {"init_from": str(newest(first)), "experts": {"bias_rate": 1e-9}}
     begun = Run(data=run.data, output=tmp_path / "begun", changes=changes)
     begun.start()
-    biases = {name: bias_of(newest(first), name) for name in held_tensors(Folder(str(newest(first)))) if "bias" in name}
+    biases = {
+        name: bias_of(newest(first), name)
+        for name in held_tensors(Folder(str(newest(first))))
+        if "bias" in name
+    }
     assert len(biases) == 2
     for name, bias_E in biases.items():
         assert bias_E.any()

@@ -196,10 +196,14 @@ def test_a_block_that_the_disk_cannot_read_is_fetched_again(
 
 
 def test_a_block_that_another_process_wrote_anew_is_checked_again(local: Corpus, tmp_path: Path) -> None:
-    """Two runs share a folder: what one has fetched the other may drop, and write again on a disk that fails."""
+    """Two runs share a folder: what one has fetched the other may drop, and write again on a disk that
+    fails."""
     shard = local.sources["a"][0]
     key, right = key_of(shard, 3), LocalBlocks().block(shard, 3)
-    reader, other = CachedBlocks(local, order_of(local), WHOLE, options_of(tmp_path)), CacheFolder(str(tmp_path), 0)
+    reader, other = (
+        CachedBlocks(local, order_of(local), WHOLE, options_of(tmp_path)),
+        CacheFolder(str(tmp_path), 0),
+    )
     assert np.array_equal(reader.block(shard, 3), right)
     other.remove(key)
     claim = other.claim(key, lambda: False)
@@ -252,7 +256,9 @@ def run_all(children: list[Callable[[], None]]) -> None:
 HALVES = (Slice(rank=0, num_ranks=2), Slice(rank=1, num_ranks=2))
 
 
-@pytest.mark.parametrize("parts", [HALVES, (WHOLE, WHOLE)], ids=["data parallel ranks", "tensor parallel peers"])
+@pytest.mark.parametrize(
+    "parts", [HALVES, (WHOLE, WHOLE)], ids=["data parallel ranks", "tensor parallel peers"]
+)
 def test_processes_of_a_node_fetch_each_block_once_between_them(
     root: Path, tmp_path: Path, parts: tuple[Slice, Slice]
 ) -> None:
@@ -372,7 +378,9 @@ def brute_force_uses(
     for step in steps:
         blocks = set()
         for part in parts:
-            _, places = Dataset(Corpus(outputs=(), sources={}, tokenizer=None), order, LocalBlocks(), part).places(step)  # type: ignore[arg-type]
+            _, places = Dataset(
+                Corpus(outputs=(), sources={}, tokenizer=None), order, LocalBlocks(), part
+            ).places(step)  # type: ignore[arg-type]
             rows = zip(places.source, places.shard, places.start // BLOCK_TOKENS, strict=True)
             blocks |= {(int(a), int(b), int(c)) for a, b, c in rows}
         yield step, blocks
@@ -402,7 +410,9 @@ def test_two_ranks_and_a_throttled_failing_s3_with_a_cache_of_a_tenth_of_the_dat
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, folder = tmp_path / "served", tmp_path / "cache"
-    write_output(served / "bucket" / "out", {"a": [made_up_tokens(11 * BLOCK_TOKENS, seed) for seed in (1, 2)]})
+    write_output(
+        served / "bucket" / "out", {"a": [made_up_tokens(11 * BLOCK_TOKENS, seed) for seed in (1, 2)]}
+    )
     parts = HALVES
     bound = 2 * BLOCK_BYTES  # of 22 blocks, 184 MB
     barrier = FORK.Barrier(2)
@@ -421,7 +431,10 @@ def test_two_ranks_and_a_throttled_failing_s3_with_a_cache_of_a_tenth_of_the_dat
                 share = reader.figures.wait_seconds / (time.perf_counter() - began)
                 read = 176 * 16 * 16_384 * 4 / 2
                 amplification = reader.figures.bytes_fetched / read
-                print(f"rank {part.rank}: wait share {share:.2f}, amplification {amplification:.2f}, {reader.figures}")
+                print(
+                    f"rank {part.rank}: wait share {share:.2f}, amplification {amplification:.2f},"
+                    f" {reader.figures}"
+                )
                 reader.close()
 
             return child

@@ -73,7 +73,9 @@ def test_a_run_from_a_throttled_failing_s3_through_a_tenth_of_the_data_ends_with
     last = run.metrics()[NUM_BLOCKS * STEPS_A_BLOCK - 1]
     read = NUM_BLOCKS * STEPS_A_BLOCK * GLOBAL_BATCH * SEQ_LEN * 4
     told = last["loading"]
-    assert told["read_amplification"] == pytest.approx(told["bytes_fetched"] / read, rel=0.05)  # some made ahead
+    assert told["read_amplification"] == pytest.approx(
+        told["bytes_fetched"] / read, rel=0.05
+    )  # some made ahead
     assert told["bytes_fetched"] >= NUM_BLOCKS * BLOCK_BYTES
     assert told["damaged_blocks"] == faults.counts["wrong"] + faults.counts["wrong .blocks"]
     waits = [row["data_wait_share"] for row in run.metrics().values()]

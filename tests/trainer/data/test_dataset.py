@@ -1,4 +1,5 @@
-"""Batches: every token of an epoch once, whatever the world; labels, positions and documents as the order says."""
+"""Batches: every token of an epoch once, whatever the world; labels, positions and documents as the order
+says."""
 
 from __future__ import annotations
 
@@ -85,7 +86,9 @@ def test_positions_restart_after_end_of_text_and_documents_are_numbered() -> Non
 
 @given(st.integers(1, 25), st.integers(0, 60))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_slices_of_any_world_make_up_the_batch_and_have_equal_shapes(corpus: Corpus, world: int, step: int) -> None:
+def test_slices_of_any_world_make_up_the_batch_and_have_equal_shapes(
+    corpus: Corpus, world: int, step: int
+) -> None:
     whole = dataset_of(corpus).batch(step)
     parts = [dataset_of(corpus, Slice(rank=rank, num_ranks=world)).batch(step) for rank in range(world)]
     rows = {

@@ -20,10 +20,13 @@ STEP = [COUNTS, GATHER, GATHER, SCATTER, SCATTER, LOSSES, NORM]
 
 
 def hang(at: int, hung: int = 2) -> dict[int, RingContent]:
-    """The rings where rank `hung` never comes to operation `at` of the fourth step, and all others are in it."""
+    """The rings where rank `hung` never comes to operation `at` of the fourth step, and all others are in
+    it."""
     whole = [STEP] * 3
     return {
-        rank: ring(rank, [*whole, STEP[:at]]) if rank == hung else ring(rank, [*whole, STEP[: at + 1]], is_open=True)
+        rank: ring(rank, [*whole, STEP[:at]])
+        if rank == hung
+        else ring(rank, [*whole, STEP[: at + 1]], is_open=True)
         for rank in range(WORLD)
     }
 
@@ -70,8 +73,14 @@ def test_who_waits_for_a_rank_that_waits_itself_is_no_cause() -> None:
 def test_a_rank_that_leaves_one_out_is_named_with_both_operations(at: int) -> None:
     others = {rank: ring(rank, [*[STEP] * 3, STEP[: at + 1]], is_open=True) for rank in (0, 1, 3)}
     rings = others | {2: ring(2, [*[STEP] * 3, [*STEP[:at], STEP[at + 1]]], is_open=True)}
-    if (STEP[at].name, STEP[at].size, STEP[at].line) == (STEP[at + 1].name, STEP[at + 1].size, STEP[at + 1].line):
-        assert not mismatches(rings)  # one gather of a layer is like the next: it is missed at the last of them
+    if (STEP[at].name, STEP[at].size, STEP[at].line) == (
+        STEP[at + 1].name,
+        STEP[at + 1].size,
+        STEP[at + 1].line,
+    ):
+        assert not mismatches(
+            rings
+        )  # one gather of a layer is like the next: it is missed at the last of them
         return
     (mismatch,) = mismatches(rings)
     assert mismatch.ranks == (0, 1, 3) and list(mismatch.others) == [2]
@@ -97,7 +106,9 @@ def test_another_size_is_a_mismatch_where_ranks_bring_as_much_and_none_where_the
     rings = {rank: ring(rank, [[odd if rank == 2 else even]]) for rank in range(WORLD)}
     (mismatch,) = mismatches(rings)
     assert (mismatch.ranks, list(mismatch.others), mismatch.others[2].size) == ((0, 1, 3), [2], 512)
-    uneven = {rank: ring(rank, [[Asked(line=10, name="all_to_all_single", size=rank)]]) for rank in range(WORLD)}
+    uneven = {
+        rank: ring(rank, [[Asked(line=10, name="all_to_all_single", size=rank)]]) for rank in range(WORLD)
+    }
     assert not mismatches(uneven)
 
 

@@ -61,7 +61,10 @@ def test_a_cell_of_the_heat_map_is_own_time_over_the_median_of_all_ranks() -> No
 
 def test_a_heat_map_of_many_ranks_and_steps_has_few_cells_and_still_shows_the_slow_one() -> None:
     usual, slow = ([times(step, forward) for step in range(500)] for forward in (0.2, 0.6))
-    rings = {rank: ring(rank, [], times=slow if rank == 777 else usual, node=f"n{rank // 8}") for rank in range(1000)}
+    rings = {
+        rank: ring(rank, [], times=slow if rank == 777 else usual, node=f"n{rank // 8}")
+        for rank in range(1000)
+    }
     heat = heat_map(rings)
     assert len(heat.columns) <= 120 and len(heat.rows) <= 64
     assert heat.columns[0] == (0, 4) and heat.columns[-1][1] == 499

@@ -1,4 +1,5 @@
-"""The feed that the loop takes: micro-batches on the device, from a recipe to a purge in the middle of a run."""
+"""The feed that the loop takes: micro-batches on the device, from a recipe to a purge in the middle of a
+run."""
 
 from __future__ import annotations
 
@@ -96,7 +97,9 @@ def test_as_many_batches_are_in_the_making_as_the_recipe_says(tmp_path: Path, pr
     feed = Feed(source, options)
     feed.micro_batches(3)
     # The thread makes them in order; only the one of step 3 was waited for.
-    assert [reader.steps.get(timeout=60) for _ in range(prefetch_batches)] == list(range(3, 3 + prefetch_batches))
+    assert [reader.steps.get(timeout=60) for _ in range(prefetch_batches)] == list(
+        range(3, 3 + prefetch_batches)
+    )
     feed.close()
     assert reader.steps.empty()
 
@@ -160,7 +163,11 @@ def test_a_purge_before_a_listed_step_is_met_where_its_batch_is_recorded(tmp_pat
     for step in range(8):
         feed.pass_over(step)
     feed.close()
-    rows = [row for path in (tmp_path / "run").glob("batches/*.parquet") for row in pq.read_table(path).to_pylist()]
+    rows = [
+        row
+        for path in (tmp_path / "run").glob("batches/*.parquet")
+        for row in pq.read_table(path).to_pylist()
+    ]
     assert {row["step"] for row in rows} == set(range(8))
 
 
@@ -174,7 +181,9 @@ def test_a_cache_too_small_for_the_order_is_an_error_of_the_recipe(tmp_path: Pat
 
 def test_a_mixture_that_does_not_fit_the_data_is_an_error_of_the_recipe(tmp_path: Path) -> None:
     write_output(tmp_path / "out", SHARDS)
-    recipe = recipe_of(str(tmp_path / "out"), tmp_path / "run", mixture=(MixtureTable(weights={"books": 1.0}),))
+    recipe = recipe_of(
+        str(tmp_path / "out"), tmp_path / "run", mixture=(MixtureTable(weights={"books": 1.0}),)
+    )
     with pytest.raises(RecipeError, match="names source 'books', which the data do not have: expected 'web'"):
         open_feed(recipe, process())
 
@@ -221,16 +230,22 @@ def test_a_slow_reader_names_the_shard_and_the_disk_that_it_lies_on(tmp_path: Pa
     dataset = dataset_of(recipe, Slice())
     slow = Dataset(dataset.corpus, dataset.order, OneSlowShard(), Slice())
     source = FeedSource(dataset=slow, open_reader=lambda changed: LocalBlocks())
-    feed = Feed(source, FeedOptions(run="r", output=Folder(str(tmp_path / "run")), device=torch.device("cpu")))
+    feed = Feed(
+        source, FeedOptions(run="r", output=Folder(str(tmp_path / "run")), device=torch.device("cpu"))
+    )
     assert feed.slowest_reading() == "it has read nothing"
     for step in range(6):
         feed.micro_batches(step)
     told = feed.slowest_reading()
     path = tmp_path / "out" / "shards" / "web" / "00001.bin"
-    assert told.startswith("its reading goes to shard 1 of web: ") and f"{path}, on {disk_of(str(path))}" in told
+    assert (
+        told.startswith("its reading goes to shard 1 of web: ") and f"{path}, on {disk_of(str(path))}" in told
+    )
     feed.close()
     cached = dataclasses.replace(source, cache_folder=str(tmp_path / "cache"))
-    feed = Feed(cached, FeedOptions(run="r", output=Folder(str(tmp_path / "run")), device=torch.device("cpu")))
+    feed = Feed(
+        cached, FeedOptions(run="r", output=Folder(str(tmp_path / "run")), device=torch.device("cpu"))
+    )
     feed.micro_batches(0)
     assert f"through the cache on {disk_of(str(tmp_path))}" in feed.slowest_reading()
     feed.close()

@@ -35,7 +35,9 @@ def test_llama_3_lists_its_unexpected_interruptions() -> None:
     assert pytest.approx(MTBF, abs=1) == LLAMA_3_SECONDS / 419
 
 
-@pytest.mark.parametrize(("stall", "restart", "published"), [(2, 600, 0.9297), (2, 30, 0.9785), (120, 900, 0.7935)])
+@pytest.mark.parametrize(
+    ("stall", "restart", "published"), [(2, 600, 0.9297), (2, 30, 0.9785), (120, 900, 0.7935)]
+)
 def test_the_simulation_is_the_closed_form_within_three_standard_errors(
     stall: float, restart: float, published: float
 ) -> None:
@@ -59,7 +61,9 @@ def test_where_some_failures_need_a_restart_the_expectation_lies_between() -> No
     mixed = case(2, 600, in_place=30.0, in_place_share=0.8, step=15.0)
     found = simulate(mixed, DAYS)
     assert (
-        expected_goodput(case(2, 600)) < found.mean < expected_goodput(dataclasses.replace(mixed, in_place_share=1.0))
+        expected_goodput(case(2, 600))
+        < found.mean
+        < expected_goodput(dataclasses.replace(mixed, in_place_share=1.0))
     )
     assert found.mean == pytest.approx(expected_goodput(mixed), abs=2e-3)
 
@@ -68,16 +72,20 @@ def test_waiting_for_repair_is_erlangs_loss() -> None:
     assert waiting_share(0, 15.5) == pytest.approx(15.5 / 16.5)
     for spares in (2, 5):
         # Long runs, since the first days have no node in repair; restarts and saves cost nothing here.
-        repaired = Reliability(mtbf=3600.0, interval=36.0, stall=0.0, restart=0.0, repair=4 * 3600.0, spares=spares)
+        repaired = Reliability(
+            mtbf=3600.0, interval=36.0, stall=0.0, restart=0.0, repair=4 * 3600.0, spares=spares
+        )
         found = simulate(repaired, 200 * 86_400.0, runs=64)
         assert found.waiting == pytest.approx(waiting_share(spares, nodes_in_repair(repaired)), rel=0.03)
 
 
 def test_spares_as_measured_elsewhere() -> None:
-    """2,048 nodes, two days of repair, 30 s for a swap, a save every 300 s: .52, .86, .970, .977 with 8 to 32."""
+    """2,048 nodes, two days of repair, 30 s for a swap, a save every 300 s: .52, .86, .970, .977 with 8 to
+    32."""
     swapped = Reliability(mtbf=MTBF, interval=300.0, stall=2.0, restart=30.0, repair=2 * 86_400.0)
     found = [
-        simulate(dataclasses.replace(swapped, spares=spares), DAYS / 3, runs=100).mean for spares in (8, 16, 24, 32)
+        simulate(dataclasses.replace(swapped, spares=spares), DAYS / 3, runs=100).mean
+        for spares in (8, 16, 24, 32)
     ]
     assert found == pytest.approx([0.54, 0.86, 0.970, 0.977], abs=0.03)
 
@@ -91,7 +99,9 @@ def test_spares_are_bought_as_long_as_they_pay() -> None:
 
 def test_llama_3s_published_failures_give_above_90_percent() -> None:
     rate = LLAMA_3_INTERRUPTIONS / (54 * 2048)
-    llama = fleet_case(num_nodes=2048, failures_per_node_day=rate, stall=2.0, restart=600.0, repair=2 * 86_400.0)
+    llama = fleet_case(
+        num_nodes=2048, failures_per_node_day=rate, stall=2.0, restart=600.0, repair=2 * 86_400.0
+    )
     assert 0.90 < simulate(llama, DAYS).low < expected_goodput(llama)
 
 

@@ -18,7 +18,11 @@ RECIPE = ROOT / "recipes" / "sizes" / "8B.toml"
 
 
 def simulated(ranks: int, *changes: str) -> FleetSimulation:
-    layout = [f"train.workers={ranks}", f"train.parallel.dp_shard={ranks}", f"train.global_batch={max(ranks, 512)}"]
+    layout = [
+        f"train.workers={ranks}",
+        f"train.parallel.dp_shard={ranks}",
+        f"train.global_batch={max(ranks, 512)}",
+    ]
     return simulate_fleet(load_recipe(RECIPE, TrainRecipe, [*layout, *changes]))
 
 
@@ -71,7 +75,14 @@ def test_the_command_shows_goodput_and_storage(more: list[str], capsys: pytest.C
     told = capsys.readouterr().out
     if more:
         found = json.loads(told)
-        assert found["num_ranks"] == 64 and {row["recovery"] for row in found["fleets"]} == {"restart", "in place"}
+        assert found["num_ranks"] == 64 and {row["recovery"] for row in found["fleets"]} == {
+            "restart",
+            "in place",
+        }
         assert [tier["name"] for tier in found["tiers"]] == [tier.name for tier in TIERS]
     else:
-        assert "Goodput, simulated" in told and "What all nodes ask of a shared store" in told and "mdtest" in told
+        assert (
+            "Goodput, simulated" in told
+            and "What all nodes ask of a shared store" in told
+            and "mdtest" in told
+        )

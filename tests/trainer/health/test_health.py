@@ -109,7 +109,9 @@ def kernel(root: Path, **counted: int) -> None:
     disk.write_text(f"{counted.get('disk', 0):#x}\n")
     (root / "proc/net").mkdir(parents=True, exist_ok=True)
     sent, again = counted.get("sent", 0), counted.get("again", 0)
-    (root / "proc/net/snmp").write_text(f"Ip: Forwarding\nIp: 1\nTcp: OutSegs RetransSegs\nTcp: {sent} {again}\n")
+    (root / "proc/net/snmp").write_text(
+        f"Ip: Forwarding\nIp: 1\nTcp: OutSegs RetransSegs\nTcp: {sent} {again}\n"
+    )
 
 
 def test_what_the_kernel_counts_more_of_is_a_sign(tmp_path: Path) -> None:
@@ -126,11 +128,15 @@ def test_what_the_kernel_counts_more_of_is_a_sign(tmp_path: Path) -> None:
         Sign(what="tcp segments sent again, of 10,000", count=500),
     ]
     kernel(tmp_path, ce=190, ue=2, disk=18, throttled=4, rx=1, file_system=2, sent=1_010_000, again=1000)
-    assert reader.read() == [Sign(what="corrected memory errors of mc0", count=100)]  # and 0.05% of segments again
+    assert reader.read() == [
+        Sign(what="corrected memory errors of mc0", count=100)
+    ]  # and 0.05% of segments again
 
 
 def test_a_counter_that_began_anew_counts_from_nothing_and_a_new_one_is_no_sign() -> None:
-    assert signs({"disk errors of sda": 9}, {"disk errors of sda": 2}) == [Sign(what="disk errors of sda", count=2)]
+    assert signs({"disk errors of sda": 9}, {"disk errors of sda": 2}) == [
+        Sign(what="disk errors of sda", count=2)
+    ]
     assert signs({}, {"disk errors of sdb": 9}) == []
 
 
@@ -232,10 +238,15 @@ print([sign.what for sign in reader.read()])
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("tc") is None or os.getuid() != 0, reason="needs tc, and a namespace of its own")
+@pytest.mark.skipif(
+    shutil.which("tc") is None or os.getuid() != 0, reason="needs tc, and a namespace of its own"
+)
 def test_real_retransmissions_are_a_sign() -> None:
-    # A queue of four packets behind 8 megabits a second: TCP sends more at once, and what finds no place is lost.
-    made = "ip link set lo mtu 1500 up && tc qdisc add dev lo root tbf rate 8mbit burst 5000 limit 6000 && exec "
+    # A queue of four packets behind 8 megabits a second: TCP sends more at once, and what finds no place is
+    # lost.
+    made = (
+        "ip link set lo mtu 1500 up && tc qdisc add dev lo root tbf rate 8mbit burst 5000 limit 6000 && exec "
+    )
     ended = subprocess.run(
         ["unshare", "-n", "sh", "-c", made + '"$0" -c "$1"', sys.executable, RETRANSMITTING],
         capture_output=True,
@@ -259,7 +270,9 @@ def test_every_flipped_bit_and_every_exchange_changes_a_checksum() -> None:
     exchanged[[3, 700]] = exchanged[[700, 3]]
     assert not torch.equal(checksum(exchanged), expected)
     assert torch.equal(checksum(torch.empty(0)), torch.zeros(2, dtype=torch.int64))
-    assert torch.equal(checksum(numbers[:3]), checksum(numbers[:3].clone()))  # an odd number of bytes of words
+    assert torch.equal(
+        checksum(numbers[:3]), checksum(numbers[:3].clone())
+    )  # an odd number of bytes of words
 
 
 def _train_flipped(recipe: TrainRecipe, rank: int, process: Process) -> None:
@@ -295,12 +308,20 @@ def test_a_flipped_bit_is_found_named_and_mended(layout: str, tmp_path: Path) ->
     told = [symptom["text"] for row in run.metrics().values() for symptom in row.get("health", ())]
     (found,) = [line for line in told if "differs" in line]
     others = {3: "0, 2", 6: "3, 5"}[num]
-    assert found.startswith(f"after 4 steps rank 1 differs from its replicas {others} in ") and "mended" in found
+    assert (
+        found.startswith(f"after 4 steps rank 1 differs from its replicas {others} in ") and "mended" in found
+    )
 
 
 def test_two_replicas_that_differ_stop_the_run(tmp_path: Path) -> None:
     corpus = make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url
-    table = {"workers": 2, "zero": 0, "steps": 6, "recovery": {"check_replicas_every": 2}, "record_batches": False}
+    table = {
+        "workers": 2,
+        "zero": 0,
+        "steps": 6,
+        "recovery": {"check_replicas_every": 2},
+        "record_batches": False,
+    }
     run = Run(data=corpus, output=tmp_path / "run", changes=table)
     with pytest.raises(ChildFailedError, match="no majority of them says which is right"):
         run_forked(run.scratch, 2, partial(_train_flipped, run.recipe(), 1))

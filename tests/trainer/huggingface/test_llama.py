@@ -48,7 +48,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return made
 
 
-def test_an_exported_folder_holds_the_weights_under_the_names_of_transformers(run: Run, tmp_path: Path) -> None:
+def test_an_exported_folder_holds_the_weights_under_the_names_of_transformers(
+    run: Run, tmp_path: Path
+) -> None:
     checkpoint = export_run(Folder(str(run.output)), tmp_path, tokenizer_files={"tokenizer.model": b"ranks"})
     assert checkpoint.step == 4
     tensors = load_file(tmp_path / "model.safetensors")
@@ -123,7 +125,9 @@ def test_experts_are_exported_one_by_one_and_come_back_on_any_layout(run: Run, t
 
 def test_shared_experts_are_not_exported(run: Run, tmp_path: Path) -> None:
     card = read_card(Folder(str(run.output)))
-    shared = dataclasses.replace(card.config, experts=Experts(num_experts=8, top_k=2, hidden=64, num_shared=1))
+    shared = dataclasses.replace(
+        card.config, experts=Experts(num_experts=8, top_k=2, hidden=64, num_shared=1)
+    )
     export = Export(config=shared, seq_len=32, end_of_text=249, dtype=torch.float32, more_files={})
     checkpoint = Folder(str(run.output)).folder(f"checkpoints/{run.checkpoints()[-1]}")
     with pytest.raises(RecipeError, match="1 shared experts, and transformers' Mixtral has none"):
@@ -144,7 +148,10 @@ def test_a_run_begun_from_a_checkpoint_has_its_weights(run: Run, tmp_path: Path)
     frozen = {"init_from": str(checkpoint), "optimizer": {"lr": 1e-30, "weight_decay": 0.0}, "steps": 1}
     begun = Run(data=run.data, output=tmp_path / "begun", changes=frozen)
     begun.start()
-    folders = [Folder(str(checkpoint)), Folder(str(begun.output)).folder(f"checkpoints/{begun.checkpoints()[0]}")]
+    folders = [
+        Folder(str(checkpoint)),
+        Folder(str(begun.output)).folder(f"checkpoints/{begun.checkpoints()[0]}"),
+    ]
     assert np.array_equal(*(weight_of(folder) for folder in folders))
 
 
@@ -192,7 +199,9 @@ def test_a_run_is_not_begun_from_a_damaged_checkpoint(run: Run, tmp_path: Path) 
     data = bytearray(piece.read_bytes())
     data[len(data) // 2] ^= 1
     piece.write_bytes(data)
-    begun = Run(data=run.data, output=tmp_path / "begun", changes={"init_from": str(checkpoint), "workers": 2})
+    begun = Run(
+        data=run.data, output=tmp_path / "begun", changes={"init_from": str(checkpoint), "workers": 2}
+    )
     with pytest.raises(ChildFailedError, match="has other bytes"):
         begun.start()
 
@@ -201,7 +210,9 @@ def test_weights_of_another_shape_are_refused_by_name(run: Run, tmp_path: Path) 
     export_run(Folder(str(run.output)), tmp_path / "hf")
     config = json.loads((tmp_path / "hf" / "config.json").read_text()) | {"intermediate_size": 256}
     (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
-    begun = Run(data=run.data, output=tmp_path / "begun", changes={"init_from": str(tmp_path / "hf"), "steps": 1})
+    begun = Run(
+        data=run.data, output=tmp_path / "begun", changes={"init_from": str(tmp_path / "hf"), "steps": 1}
+    )
     with pytest.raises(ChildFailedError, match=r"its hidden is 256, train.model has 192"):
         begun.start()
 
@@ -220,7 +231,9 @@ def test_weights_that_learnt_other_positions_or_norms_are_refused_by_name(
     export_run(Folder(str(run.output)), tmp_path / "hf")
     config = json.loads((tmp_path / "hf" / "config.json").read_text()) | change
     (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
-    begun = Run(data=run.data, output=tmp_path / "begun", changes={"init_from": str(tmp_path / "hf"), "steps": 1})
+    begun = Run(
+        data=run.data, output=tmp_path / "begun", changes={"init_from": str(tmp_path / "hf"), "steps": 1}
+    )
     with pytest.raises(ChildFailedError, match=message):
         begun.start()
 
@@ -238,9 +251,18 @@ def test_a_config_comes_back_from_hugging_face_as_it_went(name: str) -> None:
 
 
 def test_the_scaled_rotary_rule_of_llama_3_1_is_kept() -> None:
-    scaling = RopeScaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
+    scaling = RopeScaling(
+        factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
+    )
     config = ModelConfig(
-        num_layers=1, width=64, num_heads=8, num_kv_heads=8, head_dim=8, hidden=64, vocab_size=128, rope_scaling=scaling
+        num_layers=1,
+        width=64,
+        num_heads=8,
+        num_kv_heads=8,
+        head_dim=8,
+        hidden=64,
+        vocab_size=128,
+        rope_scaling=scaling,
     )
     described = to_hugging_face(config, seq_len=32, end_of_text=0, dtype="float32")
     assert described["rope_scaling"]["rope_type"] == "llama3"
@@ -257,7 +279,9 @@ def test_the_scaled_rotary_rule_of_llama_3_1_is_kept() -> None:
     ],
 )
 def test_what_is_no_plain_llama_is_refused(change: dict[str, object], message: str) -> None:
-    described = to_hugging_face(model_config("debug", 250), seq_len=32, end_of_text=0, dtype="float32") | change
+    described = (
+        to_hugging_face(model_config("debug", 250), seq_len=32, end_of_text=0, dtype="float32") | change
+    )
     raw = {name: value for name, value in described.items() if value is not None}
     with pytest.raises(RecipeError, match=message):
         from_hugging_face(raw, where="config.json")
@@ -287,4 +311,8 @@ def test_an_export_that_is_tried_again_is_recorded_once(tmp_path: Path) -> None:
     output = Folder(str(tmp_path))
     for place, step in (("/a", 4), ("/a", 4), ("/b", 4), ("/a", 8), ("/a", 4)):
         record_exported(output, place, step, 1)
-    assert [(row.place, row.step) for row in exported_checkpoints(output)] == [("/a", 4), ("/b", 4), ("/a", 8)]
+    assert [(row.place, row.step) for row in exported_checkpoints(output)] == [
+        ("/a", 4),
+        ("/b", 4),
+        ("/a", 8),
+    ]

@@ -83,7 +83,9 @@ def test_a_proxy_is_judged_on_no_more_than_it_trains_on_unless_the_recipe_says(
     assert ablation.validation_tokens == sum(min(num, -(-most // 32)) for num in held) * 32
 
 
-def test_the_design_tells_what_a_run_costs(corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_design_tells_what_a_run_costs(
+    corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "recipe.toml"
     path.write_text(as_toml(recipe(corpus, tmp_path, SMALL)))
     assert main(["mix", "design", str(path), "--json"]) == 0
@@ -93,7 +95,8 @@ def test_the_design_tells_what_a_run_costs(corpus: str, tmp_path: Path, capsys: 
     assert told["flops_per_run"] == ablation.flops_per_token * (2048 + ablation.validation_tokens / 3)
     assert main(["mix", "design", str(path)]) == 0
     words = (
-        rf"A run trains on 2,048 tokens and is judged on {ablation.validation_tokens:,} held-out ones: .* of them for"
+        rf"A run trains on 2,048 tokens and is judged on {ablation.validation_tokens:,}"
+        rf" held-out ones: .* of them for"
     )
     assert re.search(words, capsys.readouterr().out)
 
@@ -152,7 +155,9 @@ def test_a_designed_ablation_opens_where_its_first_weights_have_gone(corpus: str
 
 
 def test_a_layout_that_no_proxy_can_have_is_refused_before_the_design(corpus: str, tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"train\.compile = true: expected false with train\.float8\.emulate"):
+    with pytest.raises(
+        RecipeError, match=r"train\.compile = true: expected false with train\.float8\.emulate"
+    ):
         open_ablation(recipe(corpus, tmp_path, SMALL, compile=True, dtype="float8", float8={"emulate": True}))
 
 

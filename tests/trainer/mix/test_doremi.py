@@ -59,7 +59,10 @@ def test_weights_that_a_large_step_took_to_nothing_grow_again() -> None:
 
 
 def test_an_update_survives_losses_that_would_overflow() -> None:
-    assert update(np.array([0.5, 0.5]), np.array([0.0, 5000.0]), step_size=1.0, smoothing=0.0).tolist() == [0.0, 1.0]
+    assert update(np.array([0.5, 0.5]), np.array([0.0, 5000.0]), step_size=1.0, smoothing=0.0).tolist() == [
+        0.0,
+        1.0,
+    ]
 
 
 def test_the_answer_is_the_mean_over_steps() -> None:
@@ -67,7 +70,8 @@ def test_the_answer_is_the_mean_over_steps() -> None:
 
 
 def test_oracle_losses_end_with_equal_excess() -> None:
-    """Each source's loss falls with its own share: then no other weights than those of equal excess stand still."""
+    """Each source's loss falls with its own share: then no other weights than those of equal excess stand
+    still."""
     hardness = np.array([0.3, 0.5, 0.9])
     reference = np.array([0.2, 0.1, 0.4])
 
@@ -89,7 +93,9 @@ class TestAgainstAConvergedReference:
 
     def test_the_reference_weights_stand_still_exactly(self) -> None:
         world = World(0)
-        assert update(TARGET, self.excess(world, TARGET, TARGET), 1.0, 0.0) == pytest.approx(TARGET, abs=1e-16)
+        assert update(TARGET, self.excess(world, TARGET, TARGET), 1.0, 0.0) == pytest.approx(
+            TARGET, abs=1e-16
+        )
 
     def test_the_uniform_start_comes_back_to_the_reference_weights(self) -> None:
         world, weights, history = World(0), UNIFORM, []
@@ -148,7 +154,11 @@ class TestProxy:
         }
         recipe = parse_table(TrainRecipe, {"run": {"name": f"doremi-{folder.name}"}, "train": table})
         job = DoremiJob(
-            recipe=as_toml(recipe), reference=reference or "", sources=("books", "web"), step_size=1.0, smoothing=1e-3
+            recipe=as_toml(recipe),
+            reference=reference or "",
+            sources=("books", "web"),
+            step_size=1.0,
+            smoothing=1e-3,
         )
         return job, Folder(recipe.train.output)
 
@@ -172,7 +182,9 @@ class TestProxy:
             checkpoints = output.folder("checkpoints")
             newest = checkpoints.folder(complete_checkpoints(checkpoints, attempts(output))[-1].name)
             held = held_tensors(newest).items()
-            biases = {tensor: torch.zeros(entry.size) for tensor, entry in held if tensor.startswith("buffers.")}
+            biases = {
+                tensor: torch.zeros(entry.size) for tensor, entry in held if tensor.startswith("buffers.")
+            }
             load(newest, biases, None)
             assert len(biases) > 1 and all(bias.abs().max() > 0.01 for bias in biases.values())
         assert answers[0] == answers[1]
@@ -190,7 +202,9 @@ class TestProxy:
 def test_a_killed_run_goes_on_and_ends_with_the_weights_of_one_that_was_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    corpus = make_corpus(str(tmp_path / "out"), {"web": [9000], "books": [6000], "code": [4000], "wanted": [3000]}).url
+    corpus = make_corpus(
+        str(tmp_path / "out"), {"web": [9000], "books": [6000], "code": [4000], "wanted": [3000]}
+    ).url
     answers = []
     for name in ("whole", "killed"):
         (tmp_path / name).mkdir()

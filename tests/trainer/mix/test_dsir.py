@@ -36,7 +36,9 @@ def test_a_lone_surrogate_is_counted_like_any_text() -> None:
     assert features("abc \ud83d def").sum() == unigrams("abc \ud83d def").sum() + 2 == 5
 
 
-@pytest.mark.parametrize(("target", "raw", "what"), [(" \n", "a b", "the target"), ("a", " ", r"train\.data")])
+@pytest.mark.parametrize(
+    ("target", "raw", "what"), [(" \n", "a b", "the target"), ("a", " ", r"train\.data")]
+)
 def test_texts_without_a_word_have_no_ratio(target: str, raw: str, what: str) -> None:
     with pytest.raises(RecipeError, match=f"{what} has no word"):
         log_ratio(features(target), features(raw))

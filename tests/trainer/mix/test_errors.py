@@ -1,4 +1,5 @@
-"""What `sluice mix` refuses, and what it says: exit 2 for a wrong call or recipe, 1 for what is not there yet."""
+"""What `sluice mix` refuses, and what it says: exit 2 for a wrong call or recipe, 1 for what is not there
+yet."""
 
 from __future__ import annotations
 
@@ -79,7 +80,9 @@ def test_a_recipe_that_cannot_be_ablated_is_refused(
     assert not (tmp_path / "run" / "mix").exists()
 
 
-@pytest.mark.parametrize("call", [["fit", "--target", "web", "--model", "log_linear"], ["optimize"], ["report"]])
+@pytest.mark.parametrize(
+    "call", [["fit", "--target", "web", "--model", "log_linear"], ["optimize"], ["report"]]
+)
 def test_an_ablation_with_runs_to_do_says_how_many(
     corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], call: list[str]
 ) -> None:
@@ -90,7 +93,9 @@ def test_an_ablation_with_runs_to_do_says_how_many(
     assert "1 of 24 runs are not done: call `sluice mix run` first" in capsys.readouterr().err
 
 
-def test_data_that_changed_since_the_design_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_data_that_changed_since_the_design_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write_recipe(make_corpus(str(tmp_path / "out"), SIZES).url, tmp_path)
     write_design(finished(path))
     make_corpus(str(tmp_path / "other"), SIZES | {"web": [60_000]})

@@ -131,7 +131,9 @@ class TestTables:
         return str(folder / name)
 
     def fit(self, weights: str, losses: str, *more: str) -> int:
-        return main(["mix", "fit", "--weights", weights, "--losses", losses, "--model", "least_squares", *more])
+        return main(
+            ["mix", "fit", "--weights", weights, "--losses", losses, "--model", "least_squares", *more]
+        )
 
     def test_rows_are_joined_by_index_and_renormalised(self, tmp_path: Path) -> None:
         weights = self.write(tmp_path, "w.csv", "index,a,b\n1,0.5,0.505\n2,1,0\n3,0,1\n")
@@ -191,7 +193,9 @@ def test_an_ablation_is_scored_on_the_test_files_that_are_named(
     shares = [{"books": 0.2, "code": 0.3, "web": 0.5}, {"books": 0.6, "code": 0.3, "web": 0.1}]
     (tmp_path / "w.csv").write_text("books,code,web\n0.2,0.3,0.5\n0.6,0.3,0.1\n")
     # Each loss is one nat above the law, which the fitted model knows to .01.
-    rows = [",".join(str(law_of(target, share) + 1.0) for target in ("books", "code", "web")) for share in shares]
+    rows = [
+        ",".join(str(law_of(target, share) + 1.0) for target in ("books", "code", "web")) for share in shares
+    ]
     (tmp_path / "l.csv").write_text("\n".join(["books,code,web", *rows]))
     files = ["--test-weights", str(tmp_path / "w.csv"), "--test-losses", str(tmp_path / "l.csv")]
     assert main([*call, *files]) == 0

@@ -1,4 +1,5 @@
-"""Designs, bounds, the value of repeated tokens, and the mixture that is chosen where the best one is known."""
+"""Designs, bounds, the value of repeated tokens, and the mixture that is chosen where the best one is
+known."""
 
 from __future__ import annotations
 
@@ -101,10 +102,14 @@ class TestDesign:
         space = make_space(TOKENS, MixTable(floors={"code": 0.0005}))
         assert snap(np.array([0.6, 0.0005, 0.3995]), space, 10) == pytest.approx([0.5, 0.1, 0.4])
 
-    @pytest.mark.parametrize(("block", "shares"), [(2, [0.3, 0.3, 0.4]), (2, [0.001, 0.001, 0.998]), (1, [0, 0, 1.0])])
+    @pytest.mark.parametrize(
+        ("block", "shares"), [(2, [0.3, 0.3, 0.4]), (2, [0.001, 0.001, 0.998]), (1, [0, 0, 1.0])]
+    )
     def test_a_block_too_short_for_the_sources_is_called_that(self, block: int, shares: list[float]) -> None:
         space = make_space(TOKENS, MixTable(floors={"books": 0.0005, "code": 0.0005}))
-        with pytest.raises(RecipeError, match=f"a mixture block of {block} sequence.* is too short for 3 sources"):
+        with pytest.raises(
+            RecipeError, match=f"a mixture block of {block} sequence.* is too short for 3 sources"
+        ):
             snap(np.array(shares), space, block)
 
     def test_bounds_that_no_whole_sequences_meet_give_the_nearest_ones(self) -> None:
@@ -114,7 +119,10 @@ class TestDesign:
     @pytest.mark.parametrize(
         ("table", "message"),
         [
-            ({"caps": {"blogs": 0.5}}, "mix.caps.blogs: train.data has no such source, only books, code, web"),
+            (
+                {"caps": {"blogs": 0.5}},
+                "mix.caps.blogs: train.data has no such source, only books, code, web",
+            ),
             ({"targets": {"blogs": 1.0}}, "mix.targets.blogs"),
             ({"caps": {"web": 0.2, "books": 0.2, "code": 0.2}}, "no shares sum to 1"),
             ({"floors": {"web": 0.6, "books": 0.6}}, "no shares sum to 1"),
@@ -157,7 +165,10 @@ class TestRecommendation:
             regrets = []
             for world, (weights, losses) in zip(worlds, swarms, strict=True):
                 runs = Swarm(
-                    sources=SPACE.sources, targets=SPACE.sources, weights=weights[:num_runs], losses=losses[:num_runs]
+                    sources=SPACE.sources,
+                    targets=SPACE.sources,
+                    weights=weights[:num_runs],
+                    losses=losses[:num_runs],
                 )
                 both = (settle(SPACE, runs, MODELS["log_linear"], goal)[1] for goal in (plain, near))
                 regrets.append([world.regret(mixture) for mixture in both])
@@ -171,14 +182,18 @@ class TestRecommendation:
         spoilt = np.where(np.arange(40) == 7, 99.0, runs.losses[:, 0])
         mixtures = runs.weights[:5]
         with_it = fit_log_linear(runs.weights, spoilt, trust).predict(mixtures)
-        without = fit_log_linear(np.delete(runs.weights, 7, axis=0), np.delete(runs.losses[:, 0], 7)).predict(mixtures)
+        without = fit_log_linear(np.delete(runs.weights, 7, axis=0), np.delete(runs.losses[:, 0], 7)).predict(
+            mixtures
+        )
         assert with_it == pytest.approx(without, abs=1e-4)
 
     def test_no_source_is_read_for_more_epochs_than_allowed(self) -> None:
         goal = Goal(target_weights=TARGET, budget_tokens=4_000_000_000, max_epochs=1.0)
         choice = recommend(SPACE, self.swarm(), MODELS["log_linear"], goal)
         assert max(choice.epochs.values()) <= 1.0
-        assert sum(share * 4 for share in choice.weights.values()) == pytest.approx(sum(choice.epochs.values()))
+        assert sum(share * 4 for share in choice.weights.values()) == pytest.approx(
+            sum(choice.epochs.values())
+        )
 
     def test_a_strong_pull_to_the_prior_gives_the_prior(self) -> None:
         choice = recommend(SPACE, self.swarm(), MODELS["log_linear"], Goal(target_weights=TARGET, kl=100.0))

@@ -118,7 +118,10 @@ class TestParent:
 
     @pytest.mark.parametrize(
         ("number", "code", "message"),
-        [(signal.SIGTERM, 1, "the same call again continues"), (signal.SIGINT, -signal.SIGINT, "KeyboardInterrupt")],
+        [
+            (signal.SIGTERM, 1, "the same call again continues"),
+            (signal.SIGINT, -signal.SIGINT, "KeyboardInterrupt"),
+        ],
     )
     def test_interrupted_it_tells_its_children_to_save_and_waits_for_them(
         self, parent: subprocess.Popen[str], tmp_path: Path, number: signal.Signals, code: int, message: str
@@ -165,7 +168,9 @@ def test_a_child_that_fails_ends_the_others_and_is_quoted(
 def test_an_orphan_that_starts_too_late_ends_at_once(tmp_path: Path) -> None:
     """As when the parent dies before the child can ask to die with it."""
     (one,) = sleepers(str(tmp_path), 1)
-    work = [asdict(ChildWork(name=one.name, module=one.module, arguments=[*one.arguments], stdin="", preload=[]))]
+    work = [
+        asdict(ChildWork(name=one.name, module=one.module, arguments=[*one.arguments], stdin="", preload=[]))
+    ]
     child = subprocess.run(
         [sys.executable, "-m", "trainer.mix.child", str(os.getpid() + 1), "1"],
         input=json.dumps(work).encode(),
@@ -190,7 +195,9 @@ def test_all_are_forked_from_one_process_that_has_imported_what_they_need(
 def test_a_module_that_is_not_there_ends_all_and_is_quoted(ablation: Ablation, tmp_path: Path) -> None:
     work = [replace(one, module="trainer.nowhere") for one in sleepers(str(tmp_path), 2)]
     with (
-        pytest.raises(AblationError, match=r"(?s)ended with exit code 1: .*No module named 'trainer.nowhere'"),
+        pytest.raises(
+            AblationError, match=r"(?s)ended with exit code 1: .*No module named 'trainer.nowhere'"
+        ),
         closing(run_all(ablation, work, AblationLaunch(num_parallel=2))) as ended,
     ):
         list(ended)
@@ -221,7 +228,9 @@ class TestCluster:
 
         with (
             ThreadPoolExecutor(1) as thread,
-            closing(run_all(ablation, sleepers(str(folder), 3), AblationLaunch(check_workers=check_workers))) as ended,
+            closing(
+                run_all(ablation, sleepers(str(folder), 3), AblationLaunch(check_workers=check_workers))
+            ) as ended,
         ):
             watched = thread.submit(watch)
             names = list(ended)
@@ -239,7 +248,11 @@ class TestCluster:
 
         assert sorted(self.run(ablation, tmp_path, count)) == ["0", "1", "2"]
         assert num_at_first == [2]
-        until(lambda: {"task::mix.0", "task::mix.1", "task::mix.2"} <= {event["cat"] for event in ray.timeline()})
+        until(
+            lambda: (
+                {"task::mix.0", "task::mix.1", "task::mix.2"} <= {event["cat"] for event in ray.timeline()}
+            )
+        )
         assert {told["AWS_SECRET_ACCESS_KEY"] for told in started(tmp_path).values()} == {"hidden"}
         assert {told["OMP_NUM_THREADS"] for told in started(tmp_path).values()} == {"3"}
 
@@ -268,7 +281,9 @@ class TestCluster:
         assert {path.read_text() for path in tmp_path.glob("*.stopped")} == {"SIGTERM"}
         until(lambda: not any(alive(told["pid"]) for told in started(tmp_path).values()))
 
-    def test_a_resource_that_no_node_has_is_refused_at_once(self, recipe: Path, cluster: None, tmp_path: Path) -> None:
+    def test_a_resource_that_no_node_has_is_refused_at_once(
+        self, recipe: Path, cluster: None, tmp_path: Path
+    ) -> None:
         changed = ["ray.address=auto", "train.resources.resource=gpu_node"]
         ablation = open_ablation(load_recipe(recipe, TrainRecipe, changed))
         with pytest.raises(ResourceError, match="no node has CPU 1, gpu_node"):

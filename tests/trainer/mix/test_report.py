@@ -26,7 +26,9 @@ from trainer.options import MixtureTable
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_corpus(str(tmp_path_factory.mktemp("out")), {"books": [30_000], "code": [20_000], "web": [50_000]}).url
+    return make_corpus(
+        str(tmp_path_factory.mktemp("out")), {"books": [30_000], "code": [20_000], "web": [50_000]}
+    ).url
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,11 @@ class TestFigures:
     def test_noise_floor_and_cost_are_sums_over_all_runs(self, ablation: Ablation, report: MixReport) -> None:
         assert report.noise_floor is not None and 0.0 < report.noise_floor < 0.005
         num = len(ablation.points)
-        assert (report.cost.num_runs, report.cost.tokens, report.cost.seconds) == (num, num * ablation.tokens, num * 2)
+        assert (report.cost.num_runs, report.cost.tokens, report.cost.seconds) == (
+            num,
+            num * ablation.tokens,
+            num * 2,
+        )
         assert report.cost.flops == ablation.flops_per_token * report.cost.tokens
 
     def test_epochs_are_those_that_a_run_of_the_recommended_mixture_tells(
@@ -92,11 +98,15 @@ class TestFigures:
     ) -> None:
         train = ablation.recipe.train
         mixture = (MixtureTable(weights=report.choice.weights),)
-        order = make_order(replace(ablation.recipe, train=replace(train, mixture=mixture)), open_corpus(train.outs))
+        order = make_order(
+            replace(ablation.recipe, train=replace(train, mixture=mixture)), open_corpus(train.outs)
+        )
         blocks = 5  # after whole ones the shares are exact
         told = order.epochs(blocks * train.order.mixture_block)
         share = blocks * train.order.mixture_block / (train.steps * train.global_batch)
-        assert {source: epochs * share for source, epochs in report.choice.epochs.items()} == pytest.approx(told)
+        assert {source: epochs * share for source, epochs in report.choice.epochs.items()} == pytest.approx(
+            told
+        )
 
 
 class _Page(html.parser.HTMLParser):
@@ -151,7 +161,9 @@ class TestPage:
             {"floors": {"web": 0.3, "books": 0.3, "code": 0.3}, "runs": 7, "held_out": 1},
         ],
     )
-    def test_every_kind_of_recipe_has_a_page(self, corpus: str, tmp_path: Path, mix: dict[str, object]) -> None:
+    def test_every_kind_of_recipe_has_a_page(
+        self, corpus: str, tmp_path: Path, mix: dict[str, object]
+    ) -> None:
         report = make_report(finished(write_recipe(corpus, tmp_path, **mix)), "least_squares")
         page = _Page()
         page.feed(render_mix(report))

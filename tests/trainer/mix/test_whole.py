@@ -27,7 +27,10 @@ pytestmark = pytest.mark.slow
 def sluice(*arguments: str) -> dict[str, Any]:
     """What a command tells as JSON."""
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline", *arguments, "--json"], stdout=subprocess.PIPE, check=True, text=True
+        [sys.executable, "-m", "pipeline", *arguments, "--json"],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
     )
     told: dict[str, Any] = json.loads(done.stdout)
     return told

@@ -1,4 +1,5 @@
-"""The model: documents do not see each other, kernels agree, sizes are those published, the first weights are fixed."""
+"""The model: documents do not see each other, kernels agree, sizes are those published, the first weights are
+fixed."""
 
 from __future__ import annotations
 
@@ -78,17 +79,25 @@ def test_turning_by_position_keeps_lengths_and_depends_on_distance_alone() -> No
 
 
 def test_the_scaled_rotary_rule_slows_long_waves_only() -> None:
-    scaling = RopeScaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192)
-    plain = ModelConfig(num_layers=1, width=128, num_heads=1, num_kv_heads=1, head_dim=128, hidden=64, vocab_size=128)
+    scaling = RopeScaling(
+        factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
+    )
+    plain = ModelConfig(
+        num_layers=1, width=128, num_heads=1, num_kv_heads=1, head_dim=128, hidden=64, vocab_size=128
+    )
     scaled = replace(plain, rope_scaling=scaling)
     position = torch.tensor([[1]])
-    ratio = (rotary_angles(position, scaled, torch.float64) / rotary_angles(position, plain, torch.float64))[0, 0]
+    ratio = (rotary_angles(position, scaled, torch.float64) / rotary_angles(position, plain, torch.float64))[
+        0, 0
+    ]
     assert ratio[0] == 1.0
     assert ratio[-1] == pytest.approx(1 / 8)
     assert bool((ratio.diff() <= 1e-12).all())
 
 
-@pytest.mark.parametrize(("name", "billions"), [("1B", 1.236), ("8B", 8.030), ("70B", 70.554), ("405B", 405.853)])
+@pytest.mark.parametrize(
+    ("name", "billions"), [("1B", 1.236), ("8B", 8.030), ("70B", 70.554), ("405B", 405.853)]
+)
 def test_sizes_have_the_parameters_that_llama_3_publishes(name: str, billions: float) -> None:
     config = model_config(name, 128_256)
     with torch.device("meta"):
@@ -125,5 +134,7 @@ def test_a_first_weight_depends_on_seed_and_name_alone() -> None:
     first = initial_weight("model.norm_proj.weight", torch.Size([8, 8]), CONFIG, 3, like)
     torch.manual_seed(99)
     assert torch.equal(first, initial_weight("model.norm_proj.weight", torch.Size([8, 8]), CONFIG, 3, like))
-    assert not torch.equal(first, initial_weight("model.norm_proj.weight", torch.Size([8, 8]), CONFIG, 4, like))
+    assert not torch.equal(
+        first, initial_weight("model.norm_proj.weight", torch.Size([8, 8]), CONFIG, 4, like)
+    )
     assert not torch.equal(first, initial_weight("model.other.weight", torch.Size([8, 8]), CONFIG, 3, like))

@@ -35,7 +35,9 @@ def test_a_share_that_rounds_to_nothing_names_the_block_that_would_do() -> None:
     assert dict(quantise(shares, 2500))["small"] == 1
 
 
-@pytest.mark.parametrize(("shares", "message"), [({"a": -0.1, "b": 1}, "'a' is -0.1"), ({"a": 0, "b": 0}, "are all 0")])
+@pytest.mark.parametrize(
+    ("shares", "message"), [({"a": -0.1, "b": 1}, "'a' is -0.1"), ({"a": 0, "b": 0}, "are all 0")]
+)
 def test_negative_or_empty_shares_are_refused(shares: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         quantise(shares, 10)
@@ -77,9 +79,13 @@ def test_every_whole_block_holds_exactly_the_shares(case: tuple[Mixture, list[Se
     mixture, segments, global_batch = case
     ends = [segment.first_step * global_batch for segment in segments[1:]] + [400]
     for segment, end in zip(segments, ends, strict=True):
-        for first in range(segment.first_step * global_batch, end - segment.mixture_block, segment.mixture_block):
+        for first in range(
+            segment.first_step * global_batch, end - segment.mixture_block, segment.mixture_block
+        ):
             drawn = Counter(mixture.draw(np.arange(first, first + segment.mixture_block)).source.tolist())
-            assert [drawn[source] for source in range(len(segment.counts))] == [count for _, count in segment.counts]
+            assert [drawn[source] for source in range(len(segment.counts))] == [
+                count for _, count in segment.counts
+            ]
 
 
 def test_blocks_of_one_segment_start_at_different_places_of_the_layout() -> None:
@@ -89,6 +95,9 @@ def test_blocks_of_one_segment_start_at_different_places_of_the_layout() -> None
 
 
 def test_a_source_that_no_later_segment_reads_is_never_reached_again() -> None:
-    segments = [Segment(first_step=0, counts=(("a", 1), ("b", 1))), Segment(first_step=5, counts=(("a", 2), ("b", 0)))]
+    segments = [
+        Segment(first_step=0, counts=(("a", 1), ("b", 1))),
+        Segment(first_step=5, counts=(("a", 2), ("b", 0))),
+    ]
     mixture = Mixture(segments, 4, [1, 2])
     assert mixture.number_of(1, np.array([9, 10, 11])).tolist()[1:] == [-1, -1]

@@ -13,12 +13,15 @@ from scipy import stats
 from trainer.ordering.permutation import Int64s, domain, permute, unpermute
 
 LEAST_P = 1e-5
-"""The test below makes about 4,000 p-values of fixed keys; the least of 4,000 uniform ones is about 2.5e-4."""
+"""The test below makes about 4,000 p-values of fixed keys; the least of 4,000 uniform ones is about
+2.5e-4."""
 
 
 def keyed(size: int, key: int) -> Callable[[Int64s], Int64s]:
     def image(values: Int64s) -> Int64s:
-        return permute(values, domain(np.full(len(values), size, np.int64), np.full(len(values), key, np.uint64)))
+        return permute(
+            values, domain(np.full(len(values), size, np.int64), np.full(len(values), key, np.uint64))
+        )
 
     return image
 
@@ -43,7 +46,10 @@ def test_values_of_different_domains_are_permuted_side_by_side() -> None:
     keys = np.array([1, 2, 3, 4], np.uint64)
     values = np.array([4, 999, 0, 69_999], np.int64)
     together = permute(values, domain(sizes, keys))
-    alone = [keyed(int(size), int(key))(np.array([value]))[0] for size, key, value in zip(sizes, keys, values)]  # noqa: B905
+    alone = [
+        keyed(int(size), int(key))(np.array([value]))[0]
+        for size, key, value in zip(sizes, keys, values, strict=True)
+    ]
     assert together.tolist() == alone
 
 
@@ -59,9 +65,11 @@ def p_of_lags(image: Int64s, size: int, lags: tuple[int, ...], bins: int = 64) -
 
 
 def p_of_bits(image: Int64s, num_outputs: int = 8, num_inputs: int = 17) -> list[float]:
-    """p-values that each low bit of the image is independent of each bit of the argument, and of each two bits' xor.
+    """p-values that each low bit of the image is independent of each bit of the argument, and of each two
+    bits' xor.
 
-    On +-1 the chi-square of a 2 x 2 table with even margins is the number of values times their squared correlation."""
+    On +-1 the chi-square of a 2 x 2 table with even margins is the number of values times their squared
+    correlation."""
     values = np.arange(len(image))
     bits = [(values >> i) & 1 for i in range(num_inputs) if values[-1] >> i]
     inputs = bits + [bits[i] ^ bits[k] for k in range(len(bits)) for i in range(k)]
@@ -77,9 +85,12 @@ def test_neighbours_and_low_bits_are_unrelated_in_the_image(size: int) -> None:
     for key in range(3):
         image = keyed(size, key * 7919 + 1)(np.arange(size, dtype=np.int64))
         p_values += p_of_lags(image, size, (1, 2, 3, 7, 64, 255, 256, 257, 1024)) + p_of_bits(image[:131_072])
-    print(f"size {size}: {len(p_values)} p-values, least {min(p_values):.2g}, median {np.median(p_values):.2f}")
+    print(
+        f"size {size}: {len(p_values)} p-values, least {min(p_values):.2g}, median {np.median(p_values):.2f}"
+    )
     assert min(p_values) > LEAST_P
-    # A permutation that fills bins more evenly than chance would pass a one-sided test: so the whole shape counts.
+    # A permutation that fills bins more evenly than chance would pass a one-sided test: so the whole shape
+    # counts.
     assert stats.kstest(p_values, "uniform").pvalue > LEAST_P
 
 

@@ -112,7 +112,9 @@ LARGER = {
     "context 2 x ddp 2": double(cp=2, dp_replicate=2, zero=0),
     "context 2 x tensor parallel 2, gathered": shared("gather", "documents", cp=2, tp=2),
     "context 2 x tensor parallel 2, ring": shared("ring", "zigzag", cp=2, tp=2),
-    "context 2 x fsdp 2, everything recomputed": dataclasses.replace(double(cp=2, dp_shard=2), recompute="full"),
+    "context 2 x fsdp 2, everything recomputed": dataclasses.replace(
+        double(cp=2, dp_shard=2), recompute="full"
+    ),
     "context 2 x fsdp 2, compiled": dataclasses.replace(
         double(cp=2, dp_shard=2), compile=True, compile_backend="aot_eager"
     ),
@@ -120,12 +122,20 @@ LARGER = {
     "fsdp 4": ParallelLayout(mesh=mesh(dp_shard=4), dtype=torch.float64),
     "zero-2 form 4": ParallelLayout(mesh=mesh(dp_shard=4), zero=2, dtype=torch.float64),
     "hsdp 2 x 2": ParallelLayout(mesh=mesh(dp_replicate=2, dp_shard=2), dtype=torch.float64),
-    "hsdp 2 x 2, zero-2 form": ParallelLayout(mesh=mesh(dp_replicate=2, dp_shard=2), zero=2, dtype=torch.float64),
+    "hsdp 2 x 2, zero-2 form": ParallelLayout(
+        mesh=mesh(dp_replicate=2, dp_shard=2), zero=2, dtype=torch.float64
+    ),
     "tensor parallel 4": ParallelLayout(mesh=mesh(tp=4), dtype=torch.float64),
     "fsdp 2 x tensor parallel 2": ParallelLayout(mesh=mesh(dp_shard=2, tp=2), dtype=torch.float64),
-    "replicas 2 x tensor parallel 2": ParallelLayout(mesh=mesh(dp_replicate=2, tp=2), zero=0, dtype=torch.float64),
-    "fsdp 2, everything recomputed": ParallelLayout(mesh=mesh(dp_shard=2), dtype=torch.float64, recompute="full"),
-    "fsdp 2, some recomputed": ParallelLayout(mesh=mesh(dp_shard=2), dtype=torch.float64, recompute="selective"),
+    "replicas 2 x tensor parallel 2": ParallelLayout(
+        mesh=mesh(dp_replicate=2, tp=2), zero=0, dtype=torch.float64
+    ),
+    "fsdp 2, everything recomputed": ParallelLayout(
+        mesh=mesh(dp_shard=2), dtype=torch.float64, recompute="full"
+    ),
+    "fsdp 2, some recomputed": ParallelLayout(
+        mesh=mesh(dp_shard=2), dtype=torch.float64, recompute="selective"
+    ),
     "fsdp 2 x tensor parallel 2, recomputed": ParallelLayout(
         mesh=mesh(dp_shard=2, tp=2), dtype=torch.float64, recompute="full"
     ),
@@ -164,14 +174,18 @@ LARGER_PIPELINES = {
     "interleaved 2 x fsdp 2 x tensor parallel 2": staged("interleaved", pp=2, dp_shard=2, tp=2),
     "1f1b 2 x context 2": staged("1f1b", pp=2, cp=2),
     "zbv 2 x context 2": staged("zbv", pp=2, cp=2),
-    "1f1b 2 x context 2, ring": dataclasses.replace(staged("1f1b", pp=2, cp=2), context=ContextTable(method="ring")),
+    "1f1b 2 x context 2, ring": dataclasses.replace(
+        staged("1f1b", pp=2, cp=2), context=ContextTable(method="ring")
+    ),
     "1f1b 2 x fsdp 2 x context 2": staged("1f1b", pp=2, cp=2, dp_shard=2),
     "1f1b 2 x context 2 x tensor parallel 2": staged("1f1b", pp=2, cp=2, tp=2),
     "1f1b 2, everything recomputed": staged("1f1b", pp=2, recompute="full"),
     "1f1b 2, some recomputed": staged("1f1b", pp=2, recompute="selective"),
     "zbv 2, everything recomputed": staged("zbv", pp=2, recompute="full"),
     "dualpipev 2, everything recomputed": staged("dualpipev", pp=2, recompute="full"),
-    "interleaved_zero_bubble 2, everything recomputed": staged("interleaved_zero_bubble", pp=2, recompute="full"),
+    "interleaved_zero_bubble 2, everything recomputed": staged(
+        "interleaved_zero_bubble", pp=2, recompute="full"
+    ),
     "interleaved 2 with 4 stages each": staged("interleaved", pp=2, virtual=4),
     "1f1b 2, zero 1": staged("1f1b", pp=2, dp_shard=2, zero=1),
     "1f1b 2, uneven layers": dataclasses.replace(
@@ -204,7 +218,9 @@ def test_a_pipeline_whose_embedding_is_not_tied_trains_as_one_plain_process_does
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_layout_trains_as_one_plain_process_does(name: str, corpus: str, reference: Trained, tmp_path: Path) -> None:
+def test_a_layout_trains_as_one_plain_process_does(
+    name: str, corpus: str, reference: Trained, tmp_path: Path
+) -> None:
     assert agree(train_over(tmp_path, corpus, LAYOUTS[name]), reference)
 
 
@@ -223,7 +239,8 @@ def near(trained: Sequence[Trained], reference: Trained, loss: float, weight: fl
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "weight"), [("ddp 2", 1e-5), ("fsdp 2", 1e-5), ("zero-2 form 2", 1e-5), ("tensor parallel 2", 3e-4)]
+    ("name", "weight"),
+    [("ddp 2", 1e-5), ("fsdp 2", 1e-5), ("zero-2 form 2", 1e-5), ("tensor parallel 2", 3e-4)],
 )
 def test_float32_differs_by_rounding(
     name: str, weight: float, corpus: str, float32_reference: Trained, tmp_path: Path
@@ -237,8 +254,8 @@ def test_float32_differs_by_rounding(
 def test_bfloat16_trains_nearly_the_same_and_keeps_its_weights_in_float32(
     name: str, corpus: str, float32_reference: Trained, tmp_path: Path
 ) -> None:
-    """Rounded to 8 bits, forward and backward leave the loss within 2e-3 of 5.5; AdamW's first steps have the size of
-    the learning rate whatever the gradient's, so weights differ by up to a few of them."""
+    """Rounded to 8 bits, forward and backward leave the loss within 2e-3 of 5.5; AdamW's first steps have the
+    size of the learning rate whatever the gradient's, so weights differ by up to a few of them."""
     layout = dataclasses.replace(LAYOUTS[name], dtype=torch.bfloat16)
     trained = train_over(tmp_path, corpus, layout)
     assert near(trained, float32_reference, 2e-3, 5 * TABLE.lr)
@@ -247,11 +264,14 @@ def test_bfloat16_trains_nearly_the_same_and_keeps_its_weights_in_float32(
 
 
 def validate(url: str, layout: ParallelLayout, config: ModelConfig, process: Process) -> list[list[float]]:
-    """Sums and counts of each source's held-out losses with the first weights, before and after a step of no rate."""
+    """Sums and counts of each source's held-out losses with the first weights, before and after a step of no
+    rate."""
     model = parallelise_model(config, layout, process.device, datetime.timedelta(seconds=60))
     initialise(model, SEED)
     data = dataset(url, slice_over(layout, process), validation=0.2)
-    feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process))
+    feed = Feed(
+        FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process)
+    )
     context = context_of(model, feed)
     before = evaluate(context, feed.validation())
     # A schedule that has trained goes on as before: evaluation takes another way through its stages.
@@ -281,13 +301,17 @@ EVALUATED_SLOWLY = {
 @pytest.mark.parametrize(
     "name", [*EVALUATED, *(pytest.param(name, marks=pytest.mark.slow) for name in EVALUATED_SLOWLY)]
 )
-def test_losses_of_held_out_sequences_are_those_of_one_plain_process(name: str, corpus: str, tmp_path: Path) -> None:
+def test_losses_of_held_out_sequences_are_those_of_one_plain_process(
+    name: str, corpus: str, tmp_path: Path
+) -> None:
     layout, config = (EVALUATED | EVALUATED_SLOWLY)[name]
     model, data = first_model(config=config), dataset(corpus, Slice(), validation=0.2)
     sums, counts = [], []
     for source, held in enumerate(data.order.num_validation.tolist()):
         with torch.no_grad():
-            plain = [plain_sum(model, data.validation(source, first)) for first in range(0, held, GLOBAL_BATCH)]
+            plain = [
+                plain_sum(model, data.validation(source, first)) for first in range(0, held, GLOBAL_BATCH)
+            ]
         sums.append(sum(float(total) for total, _ in plain))
         counts.append(sum(count for _, count in plain))
     for told in run_forked(tmp_path, layout.mesh.num_workers, partial(validate, corpus, layout, config)):

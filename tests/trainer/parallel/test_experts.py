@@ -1,4 +1,5 @@
-"""A mixture of experts trains in every layout as a loop over single tokens does, and drops the same choices."""
+"""A mixture of experts trains in every layout as a loop over single tokens does, and drops the same
+choices."""
 
 from __future__ import annotations
 
@@ -50,8 +51,12 @@ from trainer.recipe_tables.parallelism import ExpertsTable
 from trainer.step import train_step
 
 CONFIG = dataclasses.replace(model_config("moe-debug", VOCAB), num_layers=4)
-SHARED = dataclasses.replace(CONFIG, hidden=16, experts=Experts(num_experts=16, top_k=3, hidden=16, num_shared=2))
-FULL = ExpertsTable(capacity_factor=0.75, balance_loss=0.1, z_loss=0.01)  # so little room that choices are dropped
+SHARED = dataclasses.replace(
+    CONFIG, hidden=16, experts=Experts(num_experts=16, top_k=3, hidden=16, num_shared=2)
+)
+FULL = ExpertsTable(
+    capacity_factor=0.75, balance_loss=0.1, z_loss=0.01
+)  # so little room that choices are dropped
 DROPLESS = dataclasses.replace(FULL, capacity_factor=0.0)
 BIASED = dataclasses.replace(FULL, balance_loss=0.0, bias_rate=0.01)
 
@@ -65,7 +70,9 @@ class Routed:
 
     def agrees(self, other: Routed) -> bool:
         pairs = zip(self.loads, other.loads, strict=True)
-        near = all(apart(mine, theirs) < 1e-11 for one, two in pairs for mine, theirs in zip(one, two, strict=True))
+        near = all(
+            apart(mine, theirs) < 1e-11 for one, two in pairs for mine, theirs in zip(one, two, strict=True)
+        )
         return near and agree_in_part(self.trained, other.trained)
 
 
@@ -75,7 +82,8 @@ def agree_in_part(mine: Trained, reference: Trained) -> bool:
 
 
 class TokenByToken(nn.Module):
-    """Experts as the papers have them: each token of one sequence goes to its experts, one after the other."""
+    """Experts as the papers have them: each token of one sequence goes to its experts, one after the
+    other."""
 
     def __init__(self, config: ModelConfig, table: ExpertsTable, weights: nn.Module) -> None:
         super().__init__()
@@ -92,7 +100,9 @@ class TokenByToken(nn.Module):
         logits = x_TD @ self.gate.weight.T
         shares = torch.softmax(logits, -1)
         room = math.ceil(self.table.capacity_factor * len(x_TD) * self.sizes.top_k / self.sizes.num_experts)
-        served: list[list[int]] = [[] for _ in range(self.sizes.num_experts)]  # tokens of each expert, as they come
+        served: list[list[int]] = [
+            [] for _ in range(self.sizes.num_experts)
+        ]  # tokens of each expert, as they come
         chosen, dropped = [0] * self.sizes.num_experts, 0
         picked_TJ = torch.topk(shares.detach() + self.bias, self.sizes.top_k).indices
         for t, picked in enumerate(picked_TJ.tolist()):
@@ -188,11 +198,17 @@ def train_experts(url: str, layout: ParallelLayout, config: ModelConfig, process
     model = parallelise_model(config, layout, process.device, datetime.timedelta(seconds=60))
     initialise(model, SEED)
     data = dataset(url, slice_over(layout, process))
-    feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process))
+    feed = Feed(
+        FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process)
+    )
     context = context_of(model, feed)
-    figures = [train_step(context, step, lambda step, outcome: None)[0].figures.read() for step in range(STEPS)]
+    figures = [
+        train_step(context, step, lambda step, outcome: None)[0].figures.read() for step in range(STEPS)
+    ]
     trained = Trained(
-        losses=[f.loss for f in figures], norms=[f.gradient_norm for f in figures], weights=whole_weights(model)
+        losses=[f.loss for f in figures],
+        norms=[f.gradient_norm for f in figures],
+        weights=whole_weights(model),
     )
     return Routed(trained=trained, loads=[list(dataclasses.astuple(f.experts)) for f in figures])
 
@@ -230,7 +246,12 @@ def check(layout: ParallelLayout, kind: str, corpus: str, reference: Routed, fol
     assert all(one.agrees(reference) for one in routed)
 
 
-FAST = [("one process", "with capacity"), ("ep 2", "with capacity"), ("tp 2", "dropless"), ("pp 2", "with a bias")]
+FAST = [
+    ("one process", "with capacity"),
+    ("ep 2", "with capacity"),
+    ("tp 2", "dropless"),
+    ("pp 2", "with a bias"),
+]
 LAYOUTS = {
     "one process": double(),
     "ep 2": double(dp_shard=2, ep=2),
@@ -265,7 +286,9 @@ CASES = [
     *(
         pytest.param(layout, kind, marks=pytest.mark.slow)
         for layout in (LAYOUTS | LARGER)
-        for kind in (KINDS if layout in ("one process", "ep 2", "ep 2 x fsdp 2", "pp 2 x ep 2") else ("with capacity",))
+        for kind in (
+            KINDS if layout in ("one process", "ep 2", "ep 2 x fsdp 2", "pp 2 x ep 2") else ("with capacity",)
+        )
         if (layout, kind) not in FAST
     ),
 ]

@@ -29,9 +29,9 @@ ROWWISE = Float8Table(emulate=True)
 
 
 LEAST_APART = 5e-4
-"""Between losses: a last bit moves a value to the next float8 number, and with it a loss of these two layers by up to
-2e-4. Which last bits two layouts differ in depends on the processor. Scales that are not one a row move it by 1e-3 and
-more."""
+"""Between losses: a last bit moves a value to the next float8 number, and with it a loss of these two layers
+by up to 2e-4. Which last bits two layouts differ in depends on the processor. Scales that are not one a row
+move it by 1e-3 and more."""
 
 
 def trained_over(folder: Path, url: str, layout: ParallelLayout) -> list[Trained]:
@@ -46,7 +46,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def alone(corpus: str, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """One process, float8."""
-    return trained_over(tmp_path_factory.mktemp("alone"), corpus, ParallelLayout(mesh=mesh(), float8=ROWWISE))[0]
+    return trained_over(
+        tmp_path_factory.mktemp("alone"), corpus, ParallelLayout(mesh=mesh(), float8=ROWWISE)
+    )[0]
 
 
 LAYOUTS = {
@@ -61,7 +63,9 @@ LAYOUTS = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name != "fsdp 2" else ()) for name in LAYOUTS]
 )
-def test_rowwise_products_train_as_in_one_process(name: str, corpus: str, alone: Trained, tmp_path: Path) -> None:
+def test_rowwise_products_train_as_in_one_process(
+    name: str, corpus: str, alone: Trained, tmp_path: Path
+) -> None:
     for one in trained_over(tmp_path, corpus, LAYOUTS[name]):
         assert one.furthest(alone)[0] < LEAST_APART
 
@@ -80,8 +84,11 @@ EXACT_SUMS = {
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name != "tp 2" else ()) for name in EXACT_SUMS]
 )
-def test_with_sums_in_float64_rowwise_losses_are_those_of_one_process(name: str, corpus: str, tmp_path: Path) -> None:
-    """The same values go to float8 in every layout, so nothing but the last bits of float32 tells layouts apart."""
+def test_with_sums_in_float64_rowwise_losses_are_those_of_one_process(
+    name: str, corpus: str, tmp_path: Path
+) -> None:
+    """The same values go to float8 in every layout, so nothing but the last bits of float32 tells layouts
+    apart."""
     options, sizes = EXACT_SUMS[name]
     # A weight's gradient has a scale a micro-batch, and a micro-batch of a pipeline is one row.
     rows = 1 if "pp" in sizes else 2
@@ -100,8 +107,8 @@ def test_with_sums_in_float64_rowwise_losses_are_those_of_one_process(name: str,
 def train_with_exact_sums(
     rows: int, url: str, layout: ParallelLayout, config: ModelConfig, process: Process
 ) -> Trained:
-    """Training in micro-batches of so many rows, whose float8 products are summed in float64; torchao emulates them in
-    float32."""
+    """Training in micro-batches of so many rows, whose float8 products are summed in float64; torchao
+    emulates them in float32."""
     from torchao.float8.float8_ops import FLOAT8_OPS_TABLE
 
     of_layout = layouts.feed_options
@@ -159,7 +166,9 @@ def train_with_last_bits(
         with torch.no_grad():
             for parameter in model.parameters().values():
                 local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-                local *= 1 + torch.finfo(local.dtype).eps * torch.randint(-1, 2, local.shape, generator=generator)
+                local *= 1 + torch.finfo(local.dtype).eps * torch.randint(
+                    -1, 2, local.shape, generator=generator
+                )
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(layouts, "initialise", initialise_and_move)
@@ -169,7 +178,9 @@ def train_with_last_bits(
 def test_they_are_float8_and_train(corpus: str, alone: Trained, tmp_path: Path) -> None:
     exact = trained_over(tmp_path, corpus, ParallelLayout(mesh=mesh()))[0]
     a_scale_a_tensor = dataclasses.replace(ROWWISE, recipe="tensorwise")
-    other = trained_over(tmp_path / "tensorwise", corpus, ParallelLayout(mesh=mesh(), float8=a_scale_a_tensor))[0]
+    other = trained_over(
+        tmp_path / "tensorwise", corpus, ParallelLayout(mesh=mesh(), float8=a_scale_a_tensor)
+    )[0]
     assert LEAST_APART < exact.furthest(alone)[0] < 0.05
     assert LEAST_APART < other.furthest(alone)[0] < 0.05
     assert alone.losses[-1] < alone.losses[0]
@@ -178,7 +189,10 @@ def test_they_are_float8_and_train(corpus: str, alone: Trained, tmp_path: Path) 
 def test_what_is_converted_is_told_and_why_not_the_rest() -> None:
     told = "\n".join(float8_products(model_config("debug", 250), ROWWISE, tp=4))
     assert "float8 (rowwise, emulated): self_attn.q_proj, self_attn.o_proj, mlp.gate_proj" in told
-    assert "not float8: self_attn.k_proj, self_attn.v_proj, whose sides on a rank are not multiples of 16" in told
+    assert (
+        "not float8: self_attn.k_proj, self_attn.v_proj, whose sides on a rank are not multiples of 16"
+        in told
+    )
     assert "output matrix" in told
     of_experts = "\n".join(float8_products(model_config("moe-debug", 250), ROWWISE, tp=1))
     assert "not float8: router (" in of_experts and "and experts (" in of_experts

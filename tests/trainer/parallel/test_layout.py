@@ -17,7 +17,15 @@ CONFIG = dataclasses.replace(model_config("debug", 250), num_layers=8)
 
 
 def check(changes: dict[str, Any]) -> None:
-    table = {"data": "out", "output": "run", "model": "debug", "seq_len": 32, "global_batch": 8, "steps": 1, **changes}
+    table = {
+        "data": "out",
+        "output": "run",
+        "model": "debug",
+        "seq_len": 32,
+        "global_batch": 8,
+        "steps": 1,
+        **changes,
+    }
     config = CONFIG if table["model"] == "debug" else model_config(table["model"], 250)
     check_layout(parse_table(TrainRecipe, {"run": {"name": "refused"}, "train": table}).train, config)
 
@@ -33,13 +41,22 @@ def staged(schedule: str, **rest: Any) -> dict[str, Any]:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "positions over tensor peers": (sizes(tp=3), "parallel.tp = 3: it must divide the model's heads, 8"),
     "key-value heads": (sizes(tp=8), "parallel.tp = 8: it must divide the model's key-value heads, 4"),
-    "sequence over tensor peers": ({**sizes(tp=4), "seq_len": 30}, "parallel.tp = 4: it must divide train.seq_len, 30"),
-    "sequence over context peers": (sizes(cp=3), "parallel.cp = 3: with tp = 1 it must divide train.seq_len, 32"),
+    "sequence over tensor peers": (
+        {**sizes(tp=4), "seq_len": 30},
+        "parallel.tp = 4: it must divide train.seq_len, 30",
+    ),
+    "sequence over context peers": (
+        sizes(cp=3),
+        "parallel.cp = 3: with tp = 1 it must divide train.seq_len, 32",
+    ),
     "sequence over both": (
         {**sizes(cp=4, tp=4), "seq_len": 40},
         "cp = 4: with tp = 4 it must divide train.seq_len, 40",
     ),
-    "zigzag": ({**sizes(cp=2), "seq_len": 30}, 'balance = "zigzag": 2 x cp = 4 must divide train.seq_len, 30'),
+    "zigzag": (
+        {**sizes(cp=2), "seq_len": 30},
+        'balance = "zigzag": 2 x cp = 4 must divide train.seq_len, 30',
+    ),
     "workers": ({**sizes(pp=2, tp=2), "workers": 6}, "workers = 6: expected the product of"),
     "workers and context": ({**sizes(cp=4), "workers": 2}, "workers = 2: expected the product of"),
     "more stages than layers": (sizes(pp=16), "pp = 16: with 1 a rank that is 16 stages"),
@@ -55,12 +72,24 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"parallel": {"pp": 4}, "pipeline": {"last_stage_less_layers": 5}},
         "one would have none of the model's 8 layers",
     ),
-    "1f1b of two": (staged("1f1b", virtual_stages=2), "virtual_stages = 2: expected 1 with schedule = '1f1b'"),
-    "gpipe of two": (staged("gpipe", virtual_stages=2), "virtual_stages = 2: expected 1 with schedule = 'gpipe'"),
-    "interleaved of one": (staged("interleaved", virtual_stages=1), "virtual_stages = 1: expected at least 2"),
+    "1f1b of two": (
+        staged("1f1b", virtual_stages=2),
+        "virtual_stages = 2: expected 1 with schedule = '1f1b'",
+    ),
+    "gpipe of two": (
+        staged("gpipe", virtual_stages=2),
+        "virtual_stages = 2: expected 1 with schedule = 'gpipe'",
+    ),
+    "interleaved of one": (
+        staged("interleaved", virtual_stages=1),
+        "virtual_stages = 1: expected at least 2",
+    ),
     "zero bubble of one": (staged("interleaved_zero_bubble", virtual_stages=1), "= 1: expected at least 2"),
     "zbv of three": (staged("zbv", virtual_stages=3), "virtual_stages = 3: expected 2 with schedule = 'zbv'"),
-    "dualpipev of one": (staged("dualpipev", virtual_stages=1), "= 1: expected 2 with schedule = 'dualpipev'"),
+    "dualpipev of one": (
+        staged("dualpipev", virtual_stages=1),
+        "= 1: expected 2 with schedule = 'dualpipev'",
+    ),
     **{
         f"{schedule} and selective recomputation": (
             {**staged(schedule), "activation_checkpointing": "selective"},
@@ -69,11 +98,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         for schedule in ("interleaved_zero_bubble", "zbv", "dualpipev")
     },
     **{
-        f"{schedule} and compiled layers": ({**staged(schedule), "compile": True}, "compile = true: train.pipeline")
+        f"{schedule} and compiled layers": (
+            {**staged(schedule), "compile": True},
+            "compile = true: train.pipeline",
+        )
         for schedule in ("interleaved_zero_bubble", "zbv", "dualpipev")
     },
-    "experts of a model without": (sizes(ep=2, dp_shard=2), "parallel.ep = 2: expected 1, the model has no experts"),
-    "experts over too many": (sizes(ep=4, dp_shard=2), "parallel.ep = 4: expected a divisor of dp_shard x cp x tp"),
+    "experts of a model without": (
+        sizes(ep=2, dp_shard=2),
+        "parallel.ep = 2: expected 1, the model has no experts",
+    ),
+    "experts over too many": (
+        sizes(ep=4, dp_shard=2),
+        "parallel.ep = 4: expected a divisor of dp_shard x cp x tp",
+    ),
     "experts over a number that does not divide them": (
         {**sizes(ep=3, dp_shard=3), "model": "moe-debug"},
         "parallel.ep = 3: it must divide the model's experts, 8",
@@ -115,7 +153,10 @@ def test_a_layout_that_does_not_fit_is_refused_by_its_key(name: str) -> None:
     ("table", "message"),
     [
         (OverlapTable(async_tp=True), "async_tp = true: this is a cpu, and it needs NVIDIA GPUs"),
-        (OverlapTable(prefetch_layers=2), "prefetch_layers = 2: this is a cpu, which gathers nothing beside computing"),
+        (
+            OverlapTable(prefetch_layers=2),
+            "prefetch_layers = 2: this is a cpu, which gathers nothing beside computing",
+        ),
     ],
 )
 def test_overlap_is_refused_where_there_is_no_gpu(table: OverlapTable, message: str) -> None:

@@ -50,7 +50,9 @@ def passed_through(layer: nn.Module, config: ModelConfig, dtype: torch.dtype) ->
     """Gradients of the layer's parameters for the same input."""
     x_BTD = torch.randn(NUM_ROWS, SEQ_LEN, WIDTH, generator=torch.Generator().manual_seed(1)).to(dtype)
     positions_BT = torch.arange(SEQ_LEN).repeat(NUM_ROWS, 1)
-    routing = Routing(places_BT=positions_BT, counted_B=torch.ones(NUM_ROWS), scale=torch.tensor(1.0), sequence=None)
+    routing = Routing(
+        places_BT=positions_BT, counted_B=torch.ones(NUM_ROWS), scale=torch.tensor(1.0), sequence=None
+    )
     wide = torch.promote_types(dtype, torch.float32)
     mask = document_mask(torch.zeros_like(positions_BT), "dense")
     output = layer(x_BTD.requires_grad_(), rotary_angles(positions_BT, config, wide), mask, routing)

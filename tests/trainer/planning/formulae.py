@@ -38,7 +38,8 @@ def gpt_model_flops(gpt: Gpt, batch: int) -> float:
 
 
 def gpt_hardware_flops(gpt: Gpt, batch: int) -> float:
-    """72Blsh²(1 + s/(3h) + V/(12hl)): a step with selective recomputation (2205.05198, appendix A, equation 8)."""
+    """72Blsh²(1 + s/(3h) + V/(12hl)): a step with selective recomputation (2205.05198, appendix A, equation
+    8)."""
     return _gpt_flops(gpt, batch, attention=3)
 
 
@@ -64,14 +65,15 @@ def bubble_of_whole(stages: int, micro_batches: int, virtual_stages: int = 1) ->
 
 
 def zero_volume(num_parameters: float, stage: Literal[0, 1, 2, 3]) -> float:
-    """Parameters that a GPU sends in a step: 2Ψ for data parallelism and stages 1 and 2, 3Ψ for stage 3 (ZeRO,
-    1910.02054, section 7)."""
+    """Parameters that a GPU sends in a step: 2Ψ for data parallelism and stages 1 and 2, 3Ψ for stage 3
+    (ZeRO, 1910.02054, section 7)."""
     return (3 if stage == 3 else 2) * num_parameters
 
 
 def zero_bytes(num_parameters: float, num_gpus: int, stage: Literal[0, 1, 2, 3]) -> float:
-    """Model states of one GPU in mixed precision with Adam: 2 bytes a parameter, 2 a gradient, 12 of states (float32
-    weight, momentum, variance), of which the stage shards over `num_gpus` (ZeRO, 1910.02054, table 1, figure 1)."""
+    """Model states of one GPU in mixed precision with Adam: 2 bytes a parameter, 2 a gradient, 12 of states
+    (float32 weight, momentum, variance), of which the stage shards over `num_gpus` (ZeRO, 1910.02054, table
+    1, figure 1)."""
     shared = {0: 0, 1: 12, 2: 14, 3: 16}[stage]
     return num_parameters * ((16 - shared) + shared / num_gpus)
 
@@ -91,8 +93,8 @@ def gpt_layer_activations(
 ) -> float:
     """Bytes that a GPT layer keeps for backward at 16 bits (Korthikanti et al., 2205.05198, table 2).
 
-    sbh(10 + 24/t + 5as/(ht)); with sequence parallelism all of it is divided by t; selective recomputation drops
-    attention's 5as/h; full recomputation keeps the layer's input, 2sbh."""
+    sbh(10 + 24/t + 5as/(ht)); with sequence parallelism all of it is divided by t; selective recomputation
+    drops attention's 5as/h; full recomputation keeps the layer's input, 2sbh."""
     sbh = layer.seq_len * layer.micro_batch * layer.width
     if recompute == "full":
         return 2.0 * sbh

@@ -20,8 +20,8 @@ MEGATRON: Final[dict[str, object]] = {"fused_attention": False, "fused_gradients
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One row. `seconds`: of a step, as published or from what was. `plan`: keys of `[plan]` that say what system it
-    was, where it is not the default."""
+    """One row. `seconds`: of a step, as published or from what was. `plan`: keys of `[plan]` that say what
+    system it was, where it is not the default."""
 
     source: str
     row: str
@@ -231,7 +231,8 @@ _Found = tuple[tuple[Schedule, int, tuple[float, float, float]], ...]
 
 
 def zero_bubble() -> Iterator[Run]:
-    """2401.10241, tables 3, 4 and 6; samples a GPU and second. (ZB-1p and ZB-2p are schedules that torch lacks.)"""
+    """2401.10241, tables 3, 4 and 6; samples a GPU and second. (ZB-1p and ZB-2p are schedules that torch
+    lacks.)"""
     for name, size, pp, micro, virtual, counts, plain, interleaved in (
         ("1.5B", (22, 2304, 24), 8, 6, 3, (24, 32, 64), (11.8, 12.5, 13.6), (13.1, 13.4, 13.9)),
         ("6.2B", (30, 4096, 32), 8, 3, 4, (24, 32, 64), (3.50, 3.70, 4.03), (4.01, 4.08, 4.19)),
@@ -279,7 +280,8 @@ def _zero_bubble(
 
 
 def megascale() -> Iterator[Run]:
-    """2402.15627, table 2: 175B, TP 8 x PP 8 with 6 stages a rank; Megatron-LM, and MegaScale, which overlaps."""
+    """2402.15627, table 2: 175B, TP 8 x PP 8 with 6 stages a rank; Megatron-LM, and MegaScale, which
+    overlaps."""
     for batch, gpus, plain, overlapped in (
         (768, 256, 40.0, 32.0),
         (768, 512, 21.2, 16.5),
@@ -344,14 +346,38 @@ def torchtitan() -> Iterator[Run]:
         ("1 compiled", "8B", 8192, mesh(1, 1, 8, shard=True), 16, 2, "selective", False, True, "1f1b", 6667),
         ("1 float8", "8B", 8192, mesh(1, 1, 8, shard=True), 16, 2, "selective", True, True, "1f1b", 8532),
         ("3 eager", "8B", 8192, mesh(1, 1, 128, shard=True), 256, 2, "selective", False, False, "1f1b", 5605),
-        ("3 compiled", "8B", 8192, mesh(1, 1, 128, shard=True), 256, 2, "selective", False, True, "1f1b", 6514),
+        (
+            "3 compiled",
+            "8B",
+            8192,
+            mesh(1, 1, 128, shard=True),
+            256,
+            2,
+            "selective",
+            False,
+            True,
+            "1f1b",
+            6514,
+        ),
         ("3 float8", "8B", 8192, mesh(1, 1, 128, shard=True), 256, 2, "selective", True, True, "1f1b", 8380),
         ("2 cp 1", "8B", 32768, mesh(1, 1, 8, shard=True), 8, 1, "full", True, True, "1f1b", 3890),
         ("2 cp 2", "8B", 65536, mesh(1, 1, 4, 2, shard=True), 4, 1, "full", True, True, "1f1b", 2540),
         ("4 2D", "70B", 8192, mesh(8, 1, 32, shard=True), 512, 16, "full", True, True, "1f1b", 829),
         ("4 2D async", "70B", 8192, mesh(8, 1, 32, shard=True), 512, 16, "full", True, True, "1f1b", 876),
         ("5 1F1B", "405B", 8192, mesh(8, 8, 8, shard=True), 256, 4, "full", True, True, "1f1b", 100),
-        ("5 interleaved", "405B", 8192, mesh(8, 8, 8, shard=True), 256, 4, "full", True, True, "interleaved", 128),
+        (
+            "5 interleaved",
+            "405B",
+            8192,
+            mesh(8, 8, 8, shard=True),
+            256,
+            4,
+            "full",
+            True,
+            True,
+            "interleaved",
+            128,
+        ),
     )
     for row, size, seq_len, spread, batch, micro, recompute, float8, compiled, schedule, tokens in rows:
         yield Run(

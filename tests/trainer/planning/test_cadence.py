@@ -18,7 +18,8 @@ from trainer.planning.plan import mtbf_hours
 
 
 @pytest.mark.parametrize(
-    ("mtbf_hours", "save", "young", "available", "percent"), [(1.8, 5, 255, 265, 3.9), (7.9, 30, 1306, 1344, 4.6)]
+    ("mtbf_hours", "save", "young", "available", "percent"),
+    [(1.8, 5, 255, 265, 3.9), (7.9, 30, 1306, 1344, 4.6)],
 )
 def test_cadence_is_as_published(
     mtbf_hours: float, save: float, young: float, available: float, percent: float

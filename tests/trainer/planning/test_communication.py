@@ -46,12 +46,16 @@ def test_peers_of_a_layer_send_the_stream_and_context_peers_keys_and_values(tmp_
     assert sent["tp"] == 64 * (8 * 32 + 4) * stream * 3 / 4
     # Eight key-value heads of width 128, of which each tensor peer has two.
     assert sent["cp"] == 64 * 32 * 3 * (8192 * 2 * 2 * 128 * 2) / 2
-    again = plan_of(tmp_path, "train.parallel.dp_shard=1", "train.parallel.tp=4", "train.activation_checkpointing=full")
+    again = plan_of(
+        tmp_path, "train.parallel.dp_shard=1", "train.parallel.tp=4", "train.activation_checkpointing=full"
+    )
     assert again.traffic[0].num_bytes == 64 * (11 * 32 + 4) * 2 * stream * 3 / 4
 
 
 def test_experts_are_kept_by_their_own_ranks_and_tokens_sent_to_them(tmp_path: Path) -> None:
-    whole, spread = (plan_of(tmp_path, mixtral(tmp_path), "train.zero=2", f"train.parallel.ep={ep}") for ep in (1, 8))
+    whole, spread = (
+        plan_of(tmp_path, mixtral(tmp_path), "train.zero=2", f"train.parallel.ep={ep}") for ep in (1, 8)
+    )
     assert whole.layout.mesh.num_workers == spread.layout.mesh.num_workers == 8
     # Moments are shared by all eight either way; gathered weights are an eighth of the experts.
     assert spread.memory.optimizer_states == pytest.approx(whole.memory.optimizer_states)
@@ -59,7 +63,8 @@ def test_experts_are_kept_by_their_own_ranks_and_tokens_sent_to_them(tmp_path: P
     assert whole.memory.parameters - spread.memory.parameters == pytest.approx(2 * experts * 7 / 8)
     assert not any(kind.axis == "ep" for kind in whole.traffic)
     (sent,) = (kind for kind in spread.traffic if kind.axis == "ep")
-    # Two copies of each of 8,192 tokens, there and back, forward and backward, in 32 layers and 8 micro-batches.
+    # Two copies of each of 8,192 tokens, there and back, forward and backward, in 32 layers and 8
+    # micro-batches.
     assert sent.num_bytes == 8 * 32 * 4 * (8192 * 2 * 4096 * 2) * 7 / 8
     assert sent.link == "intra"
 
@@ -85,7 +90,12 @@ def test_routers_and_shared_experts_are_shared_by_tensor_peers_too(tmp_path: Pat
 
 
 def test_replicas_share_what_tensor_peers_have_of_experts(tmp_path: Path) -> None:
-    spread = ("train.zero=0", "train.parallel.dp_shard=1", "train.parallel.dp_replicate=4", "train.parallel.tp=2")
+    spread = (
+        "train.zero=0",
+        "train.parallel.dp_shard=1",
+        "train.parallel.dp_replicate=4",
+        "train.parallel.tp=2",
+    )
     plan = plan_of(tmp_path, mixtral(tmp_path), *spread)
     assert plan.layout.shards == (1, 2, 2)
     sent = {kind.what: kind for kind in plan.traffic}
@@ -108,7 +118,9 @@ def test_an_all_to_all_between_nodes_has_only_its_own_adapters(tmp_path: Path) -
 
 def test_more_collectives_wait_longer_where_hops_are_slow(tmp_path: Path) -> None:
     tensor = ("train.parallel.dp_shard=1", "train.parallel.tp=8")
-    fast, slow = (plan_of(tmp_path, *tensor, f"plan.latency_us=[{hop}, 14, 28]").traffic[0] for hop in (0, 100))
+    fast, slow = (
+        plan_of(tmp_path, *tensor, f"plan.latency_us=[{hop}, 14, 28]").traffic[0] for hop in (0, 100)
+    )
     # 64 micro-batches, eight collectives a layer and four more, seven hops of a ring each.
     assert slow.seconds - fast.seconds == pytest.approx(64 * (8 * 32 + 4) * 7 * 100e-6)
     assert fast.latency_seconds == 0
@@ -139,7 +151,9 @@ def test_a_group_is_within_a_node_where_every_group_is(
     tmp_path: Path, node: int, workers: int, sizes: dict[str, int], link: str
 ) -> None:
     changes = [f"train.parallel.{axis}={size}" for axis, size in sizes.items()]
-    plan = plan_of(tmp_path, *changes, f"plan.gpus_per_node={node}", "train.seq_len=6144", "train.global_batch=72")
+    plan = plan_of(
+        tmp_path, *changes, f"plan.gpus_per_node={node}", "train.seq_len=6144", "train.global_batch=72"
+    )
     assert plan.layout.mesh.num_workers == workers
     axis = next(iter(sizes))
     (sent,) = (kind for kind in plan.traffic if kind.axis == axis)

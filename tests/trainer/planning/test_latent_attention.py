@@ -1,4 +1,5 @@
-"""DeepSeek-V2's and V3's config.json: latent attention, groups of experts, all-to-alls that pairs of passes hide."""
+"""DeepSeek-V2's and V3's config.json: latent attention, groups of experts, all-to-alls that pairs of passes
+hide."""
 
 from __future__ import annotations
 
@@ -89,7 +90,9 @@ def as_it_ran(folder: Path, *changes: str) -> TrainingPlan:
 
 def test_the_parameters_are_those_that_the_reports_print(tmp_path: Path) -> None:
     large, small = config(tmp_path, V3), config(tmp_path, V2_LITE)
-    assert large.num_parameters == pytest.approx(671e9, rel=1e-3)  # 2412.19437, abstract: 671B, of them 37B a token
+    assert large.num_parameters == pytest.approx(
+        671e9, rel=1e-3
+    )  # 2412.19437, abstract: 671B, of them 37B a token
     assert large.num_multiplied_parameters == pytest.approx(37e9, rel=0.02)
     assert small.num_parameters == pytest.approx(15.7e9, rel=0.005)  # 2405.04434, appendix B: 15.7B, 2.4B
     assert small.num_multiplied_parameters == pytest.approx(2.4e9, rel=0.06)
@@ -124,7 +127,10 @@ def test_latents_are_kept_for_backward_in_the_place_of_what_is_made_from_them(tm
     raw = written(tmp_path, V2_LITE)
     none, selective = (
         plan_of(
-            tmp_path, f"train.model={raw}", "train.parallel.dp_shard=8", f"train.activation_checkpointing={recompute}"
+            tmp_path,
+            f"train.model={raw}",
+            "train.parallel.dp_shard=8",
+            f"train.activation_checkpointing={recompute}",
         )
         for recompute in ("none", "selective")
     )

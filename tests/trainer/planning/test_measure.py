@@ -80,7 +80,10 @@ def test_what_is_measured_can_be_planned_with(
     assert main(["plan", path, "--to", str(file), *changes]) == 2
     capsys.readouterr()
     assert main(["plan", path, "--measure", "--to", str(file), *changes]) == 0
-    assert {product["name"] for product in json.loads(file.read_text())["products"]} >= {"queries", "output matrix"}
+    assert {product["name"] for product in json.loads(file.read_text())["products"]} >= {
+        "queries",
+        "output matrix",
+    }
     plan = plan_of(tmp_path, *TINY, f"plan.measured={file}")
     assert plan.throughput.step_seconds > 0
     assert plan.throughput.mfu <= 1

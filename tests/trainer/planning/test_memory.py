@@ -58,7 +58,9 @@ def test_model_states_are_those_of_the_zero_table(num_gpus: int, stages: tuple[f
 )
 def test_activations_of_gpt_175b_are_those_of_korthikanti(how: dict[str, Any], gibibytes: float) -> None:
     layer = GptLayer(seq_len=2048, micro_batch=1, width=12288, num_heads=96)
-    assert 96 * gpt_layer_activations(layer, **how) / 2**30 == pytest.approx(gibibytes, abs=0.05 * gibibytes / 100)
+    assert 96 * gpt_layer_activations(layer, **how) / 2**30 == pytest.approx(
+        gibibytes, abs=0.05 * gibibytes / 100
+    )
 
 
 def test_tensor_parallelism_alone_leaves_ten_of_the_stream_whole() -> None:
@@ -74,7 +76,8 @@ def test_states_are_sixteen_bytes_a_parameter_over_the_shards(tmp_path: Path, nu
     kept = 4 * plan.layout.config.num_parameters / num_gpus
     assert found.optimizer_states == 2 * kept
     assert found.parameters > kept
-    # At the fullest instant, when the loss is computed, those of earlier micro-batches: over 64 GPUs there are none.
+    # At the fullest instant, when the loss is computed, those of earlier micro-batches: over 64 GPUs there
+    # are none.
     assert found.gradients == (kept if num_gpus < 64 else 0)
     assert 4 * kept == zero_bytes(plan.layout.config.num_parameters, num_gpus, 3)
 
@@ -106,7 +109,9 @@ def test_tensor_peers_gather_shared_experts_whole_and_share_them_between_steps(t
 def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
     tmp_path: Path, global_batch: int, in_flight: int
 ) -> None:
-    plan = plan_of(tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", f"train.global_batch={global_batch}")
+    plan = plan_of(
+        tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", f"train.global_batch={global_batch}"
+    )
     of_stage = 8 * layer_activations(plan.layout) + stream_of_rank(plan.layout)  # what it gave is held too
     assert most_kept(plan.layout, 0) == in_flight * of_stage
 
@@ -126,7 +131,10 @@ def test_zero_1_shards_what_lies_between_steps_and_keeps_the_rest_whole_within_o
     assert by_zero[1].memory.optimizer_states == by_zero[2].memory.optimizer_states == num
     sent = {kind.what: kind.num_bytes for kind in by_zero[1].traffic}
     # Each once a step, however many micro-batches there are.
-    assert sent == {"all-gather of parameters": 2 * num * 7 / 8, "reduce-scatter of gradients": 4 * num * 7 / 8}
+    assert sent == {
+        "all-gather of parameters": 2 * num * 7 / 8,
+        "reduce-scatter of gradients": 4 * num * 7 / 8,
+    }
 
 
 def test_a_pipeline_keeps_gradients_whole_within_a_step(tmp_path: Path) -> None:
@@ -169,7 +177,9 @@ def test_a_schedule_keeps_as_many_layers_as_its_table_has_under_way(
 
 @pytest.mark.parametrize("num_micro_batches", [32, 36, 40, 45, 54])
 @pytest.mark.parametrize("schedule", ["1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev"])
-def test_as_much_is_under_way_as_in_the_whole_table(tmp_path: Path, schedule: Schedule, num_micro_batches: int) -> None:
+def test_as_much_is_under_way_as_in_the_whole_table(
+    tmp_path: Path, schedule: Schedule, num_micro_batches: int
+) -> None:
     # Interleaved schedules go in rounds: 36 micro-batches in four of 9, 32 in four of 8.
     num_virtual = {"1f1b": 1, "zbv": 2, "dualpipev": 2}.get(schedule, 4)
     changes = (

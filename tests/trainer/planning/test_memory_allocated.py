@@ -1,4 +1,5 @@
-"""Memory: a plan is within 10% of what torch's CPU allocator hands out for a scaled-down twin, layout by layout."""
+"""Memory: a plan is within 10% of what torch's CPU allocator hands out for a scaled-down twin, layout by
+layout."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ LARGER = {
         f"pp {pp}, {schedule}": staged(schedule, pp=pp)
         for pp in (2, 4)
         for schedule in ("gpipe", "1f1b", "interleaved", "interleaved_zero_bubble", "zbv", "dualpipev")
-        if (pp, schedule) != (2, "1f1b") and pp * (1 if schedule in ("gpipe", "1f1b") else 2) <= DENSE.num_layers
+        if (pp, schedule) != (2, "1f1b")
+        and pp * (1 if schedule in ("gpipe", "1f1b") else 2) <= DENSE.num_layers
     },
     "pp 2 x zero 3 over 2": staged("1f1b", pp=2, dp_shard=2),
     "pp 2 x tp 2": staged("1f1b", pp=2, tp=2),
@@ -78,7 +80,8 @@ WITH_EXPERTS = {
     "ep 2 of pp 2 x dp_shard 2 x cp 2": staged("1f1b", pp=2, dp_shard=2, cp=2, ep=2),
 }
 WITH_LARGE_EXPERTS = {
-    f"large experts, {recompute}": ParallelLayout(mesh=mesh(), recompute=recompute) for recompute in get_args(Recompute)
+    f"large experts, {recompute}": ParallelLayout(mesh=mesh(), recompute=recompute)
+    for recompute in get_args(Recompute)
 }
 ZEROS: tuple[Literal[1, 2, 3], ...] = (1, 2, 3)
 WITH_SHARED_EXPERTS = {

@@ -69,7 +69,9 @@ def test_a_plan_has_as_many_micro_batches_as_training_feeds(
     url = make_corpus(str(tmp_path / "out"), {"web": [3000]}).url
     data = dataset(url, Slice(), global_batch=global_batch)
     process = Process(rank=0, world_size=1, device=torch.device("cpu"))
-    feed = Feed(FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process))
+    feed = Feed(
+        FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process)
+    )
     plan = plan_of(
         tmp_path,
         "train.parallel.dp_shard=1",
@@ -115,7 +117,9 @@ def test_vocabulary_and_epochs_are_the_datas_where_there_is_some(tmp_path: Path)
     assert "tiny" in plan.vocabulary.origin
     assert plan.budget.corpus_tokens == 8096
     # Both have four sequences, and the mixture gives each about half of all that are read.
-    assert plan.budget.epochs == pytest.approx({"web": 1000 * 64 / 2 / 4, "code": 1000 * 64 / 2 / 4}, rel=0.02)
+    assert plan.budget.epochs == pytest.approx(
+        {"web": 1000 * 64 / 2 / 4, "code": 1000 * 64 / 2 / 4}, rel=0.02
+    )
 
 
 def test_the_epochs_of_a_plan_are_those_that_training_prints_when_it_starts(
@@ -134,7 +138,9 @@ weights = { web = 0.2, code = 0.8 }
     recipe = load_recipe(path, TrainRecipe, changes)
     print_epochs(make_order(recipe, open_corpus(recipe.train.outs)), recipe.train.steps)
     printed = capsys.readouterr().err
-    assert plan_training(recipe).budget.epochs == make_order(recipe, open_corpus(recipe.train.outs)).epochs(1000 * 64)
+    assert plan_training(recipe).budget.epochs == make_order(recipe, open_corpus(recipe.train.outs)).epochs(
+        1000 * 64
+    )
     assert main(["plan", str(path), *(word for change in changes for word in ("--set", change))]) == 0
     page = capsys.readouterr().out
     for source in ("code", "web"):
@@ -156,7 +162,10 @@ def test_without_data_a_plan_names_no_epochs(tmp_path: Path) -> None:
         ("train.parallel.cp=3", "train.parallel.cp = 3"),
         ("train.parallel.ep=2", "train.parallel.ep = 2: expected 1"),
         ("train.parallel.ep=3", "train.parallel.ep = 3: expected a divisor"),
-        ("train.parallel.pp=2 train.pipeline.schedule=zbv train.activation_checkpointing=selective", "splits backward"),
+        (
+            "train.parallel.pp=2 train.pipeline.schedule=zbv train.activation_checkpointing=selective",
+            "splits backward",
+        ),
         (
             "train.parallel.cp=4096 train.context.balance=zigzag train.seq_len=4096",
             'balance = "zigzag": 2 x cp = 8192 must divide',
@@ -166,7 +175,9 @@ def test_without_data_a_plan_names_no_epochs(tmp_path: Path) -> None:
         ("plan.efficiency=1.5", "plan.efficiency = 1.5: expected at most 1"),
     ],
 )
-def test_a_recipe_that_cannot_be_carried_out_is_refused_by_key(tmp_path: Path, override: str, message: str) -> None:
+def test_a_recipe_that_cannot_be_carried_out_is_refused_by_key(
+    tmp_path: Path, override: str, message: str
+) -> None:
     with pytest.raises(RecipeError) as error:
         plan_of(tmp_path, *override.split())
     assert message in str(error.value)

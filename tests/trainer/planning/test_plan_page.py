@@ -1,4 +1,5 @@
-"""docs/plan.md says what the planner says today: its figures, reckoned again by the calls that stand beside them."""
+"""docs/plan.md says what the planner says today: its figures, reckoned again by the calls that stand beside
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ CALLS = [(found[1], shlex.split(found[2])) for found in CALL.finditer(re.sub(r" 
 
 def recipe_of(*words: str, searching: bool = False, changes: tuple[str, ...] = ()) -> TrainRecipe:
     """The recipe of the page's one call with these words, and with `changes`."""
-    (call,) = [call for call in CALLS if {*words} <= {call[0], *call[1]} and searching == ("--search" in call[1])]
+    (call,) = [
+        call for call in CALLS if {*words} <= {call[0], *call[1]} and searching == ("--search" in call[1])
+    ]
     return load_recipe(ROOT / call[0], TrainRecipe, [*(word for word in call[1] if "=" in word), *changes])
 
 
@@ -36,7 +39,10 @@ def test_the_8b_takes_the_memory_and_reaches_the_share_of_the_peak_that_the_page
     [
         ((), "comes to {0} of the peak at 8,192 tokens and {1} at 131,072 with CP 16"),
         ((), "it does not fit here: it takes {2} GB and {3} GB"),
-        (("train.activation_checkpointing=selective",), "it takes {2} GB and {3} GB, and comes to {0} and {1}."),
+        (
+            ("train.activation_checkpointing=selective",),
+            "it takes {2} GB and {3} GB, and comes to {0} and {1}.",
+        ),
     ],
 )
 def test_the_405b_takes_and_reaches_what_the_page_says(changes: tuple[str, ...], says: str) -> None:
@@ -44,14 +50,22 @@ def test_the_405b_takes_and_reaches_what_the_page_says(changes: tuple[str, ...],
         plan_training(recipe_of("train.model=405B", f"train.seq_len={length}", changes=changes))
         for length in (8192, 131072)
     ]
-    shares, sizes = ([of(plan) for plan in found] for of in (lambda p: p.throughput.mfu, lambda p: p.memory.total))
-    assert says.format(*(f"{share:.1%}" for share in shares), *(f"{size / 1e9:.1f}" for size in sizes)) in PROSE
+    shares, sizes = (
+        [of(plan) for plan in found] for of in (lambda p: p.throughput.mfu, lambda p: p.memory.total)
+    )
+    assert (
+        says.format(*(f"{share:.1%}" for share in shares), *(f"{size / 1e9:.1f}" for size in sizes)) in PROSE
+    )
     assert {plan.fits for plan in found} == {bool(changes)}
 
 
-@pytest.mark.parametrize(("length", "says"), [(16384, "splits no sequence of 16,384 tokens"), (32768, "over cp = 2")])
+@pytest.mark.parametrize(
+    ("length", "says"), [(16384, "splits no sequence of 16,384 tokens"), (32768, "over cp = 2")]
+)
 def test_sequences_of_the_8b_are_split_from_the_length_on_that_the_page_says(length: int, says: str) -> None:
-    (first,) = search(recipe_of(f"train.seq_len={length}", "recipes/sizes/8B.toml", searching=True), limit=1).ranked
+    (first,) = search(
+        recipe_of(f"train.seq_len={length}", "recipes/sizes/8B.toml", searching=True), limit=1
+    ).ranked
     assert first.layout.mesh.cp == (1 if length == 16384 else 2)
     assert says in PROSE
 

@@ -75,7 +75,9 @@ def test_what_the_constants_were_fitted_to_is_predicted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "least"), list(zip(SOURCES, (0.8, 0.95, 0.9, 1.0, 0.9, 0.95, 0.5, 0.8), strict=True)), ids=SOURCES
+    ("source", "least"),
+    list(zip(SOURCES, (0.8, 0.95, 0.9, 1.0, 0.9, 0.95, 0.5, 0.8), strict=True)),
+    ids=SOURCES,
 )
 def test_runs_of_a_source_are_ranked_as_measured(source: str, least: float) -> None:
     published, predicted = zip(*(rates(run) for run in of_source(source)), strict=True)

@@ -38,7 +38,8 @@ def test_a_recipe_fits_as_the_documentation_says(
     plan = plan_training(load_recipe(RECIPES / f"{name}.toml", TrainRecipe, changes))
     assert plan.layout.mesh.num_workers == num_gpus
     assert plan.fits
-    # Weights that are sharded over nodes are gathered over one adapter a ring, which small micro-batches do not hide.
+    # Weights that are sharded over nodes are gathered over one adapter a ring, which small micro-batches do
+    # not hide.
     assert plan.throughput.mfu > (0.25 if plan.layout.mesh.dp_shard > plan.gpu.gpu_domain else 0.35)
     model = {"mixtral-8x7B": "Mixtral 8x7B"}.get(name, name)
     row = next(
@@ -46,4 +47,7 @@ def test_a_recipe_fits_as_the_documentation_says(
         for line in (ROOT / "docs" / "plan.md").read_text().splitlines()
         if line.startswith(f"| {model}, {num_gpus} {plan.gpu.name} ")
     )
-    assert f"| {plan.memory.total / 1e9:.1f} | {plan.throughput.step_seconds:.4g} | {plan.throughput.mfu:.1%} |" in row
+    assert (
+        f"| {plan.memory.total / 1e9:.1f} | {plan.throughput.step_seconds:.4g} | {plan.throughput.mfu:.1%} |"
+        in row
+    )

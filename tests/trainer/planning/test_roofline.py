@@ -1,4 +1,5 @@
-"""The roofline: intensities, where experts' messages overtake tensor parallel's, the scaling law, and reading."""
+"""The roofline: intensities, where experts' messages overtake tensor parallel's, the scaling law, and
+reading."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def test_the_ridge_is_peak_over_bandwidth() -> None:
     assert all(gpu.ridge > 100 for gpu in GPUS.values())
 
 
-def test_a_product_of_three_large_sides_is_bound_by_arithmetic_and_a_flat_one_by_memory(tmp_path: Path) -> None:
+def test_a_product_of_three_large_sides_is_bound_by_arithmetic_and_a_flat_one_by_memory(
+    tmp_path: Path,
+) -> None:
     found = roofline_of(tmp_path)
     products = {product.name: product for product in found.products}
     up = products["gate, up"]
@@ -41,7 +44,9 @@ def test_the_operations_of_a_layer_are_those_of_its_plan(tmp_path: Path) -> None
     found = roofline_of(tmp_path)
     layout = found.layout
     config = layout.config
-    whole = sum(product.flops * product.times for product in found.products if product.name != "output matrix")
+    whole = sum(
+        product.flops * product.times for product in found.products if product.name != "output matrix"
+    )
     # Norms have no product.
     norms = 6 * 2 * config.width
     expected = (config.layer_flops(sparse=False) - norms + config.attention_flops(8192)) / 3 * layout.tokens
@@ -53,7 +58,13 @@ def test_only_products_that_training_converts_read_factors_of_one_byte_and_have_
 ) -> None:
     changes = (mixtral(tmp_path, n_shared_experts=1), "train.dtype=float8")
     products = {product.name: product for product in roofline_of(tmp_path, *changes).products}
-    float8 = {"queries", "keys, values", "attention's output", "shared experts' gate, up", "shared experts' down"}
+    float8 = {
+        "queries",
+        "keys, values",
+        "attention's output",
+        "shared experts' gate, up",
+        "shared experts' down",
+    }
     others = {"attention", "router", "an expert's gate, up", "an expert's down", "output matrix"}
     assert set(products) == float8 | others
     for name, product in products.items():
@@ -76,7 +87,9 @@ def test_an_all_to_all_overtakes_tensor_parallel_once_it_leaves_the_node(tmp_pat
 
 
 @given(st.floats(1e7, 1e12), st.floats(0.2, 5))
-def test_no_other_split_of_the_same_operations_is_expected_to_do_better(num_parameters: float, factor: float) -> None:
+def test_no_other_split_of_the_same_operations_is_expected_to_do_better(
+    num_parameters: float, factor: float
+) -> None:
     tokens = optimal_tokens(num_parameters)
     best = expected_loss(num_parameters, tokens)
     assert best <= expected_loss(num_parameters * factor, tokens / factor) + 1e-9
@@ -96,7 +109,8 @@ def test_more_readers_fetch_the_same_blocks_more_often() -> None:
     published = {2: 1.09, 8: 1.53, 32: 3.2, 128: 10, 1024: 28.5}
     for num, amplification in published.items():
         assert read_amplification(num, max(1024, 8 * num), 2048, 64) == pytest.approx(amplification, rel=0.1)
-    # One batch over as many readers as it has rows: each block is fetched as often as it has sequences at most.
+    # One batch over as many readers as it has rows: each block is fetched as often as it has sequences at
+    # most.
     assert read_amplification(4096, 4096, 4096, 64) <= 2_097_152 / 4096
     assert found[-1] < 128
 

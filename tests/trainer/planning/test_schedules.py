@@ -1,4 +1,5 @@
-"""Schedules: the action tables are torch's own, and executed they give the bubbles that are known in closed form."""
+"""Schedules: the action tables are torch's own, and executed they give the bubbles that are known in closed
+form."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ IN_TORCH: dict[Schedule, str] = {
     "dualpipev": "DualPipeV",
 }
 EVEN = PassTimes(forward=1.0, input=1.0, weight=1.0)
-SIZES = [(schedule, pp, 1 if schedule in ("gpipe", "1f1b") else 2) for schedule in IN_TORCH for pp in (2, 4, 8)]
+SIZES = [
+    (schedule, pp, 1 if schedule in ("gpipe", "1f1b") else 2) for schedule in IN_TORCH for pp in (2, 4, 8)
+]
 
 
 @pytest.fixture(scope="module")
@@ -48,20 +51,31 @@ def process_group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def actions_of_torch(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int) -> list[list[Action]]:
+def actions_of_torch(
+    schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int
+) -> list[list[Action]]:
     """The compute actions of torch's table, pairs flattened."""
     stages = [0, 2 * pp - 1] if schedule in ("zbv", "dualpipev") else range(0, pp * num_stages, pp)
     group = dist.new_group(list(range(pp)))
     stages = [PipelineStage(nn.Linear(1, 1), i, pp * num_stages, device("cpu"), group=group) for i in stages]
     make: Any = get_schedule_class(IN_TORCH[schedule])
-    made = make(stages[0] if num_stages == 1 else stages, n_microbatches=num_micro_batches, loss_fn=lambda *parts: None)
+    made = make(
+        stages[0] if num_stages == 1 else stages,
+        n_microbatches=num_micro_batches,
+        loss_fn=lambda *parts: None,
+    )
     order = made._get_pipeline_order() if made.pipeline_order is None else made.pipeline_order
     kinds = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}
     table: list[list[Action]] = []
     for rank in range(pp):
-        flat = [part for action in order[rank] if action is not None for part in action.sub_actions or (action,)]
-        found = [(part.stage_index, kinds.get(part.computation_type.name), part.microbatch_index) for part in flat]
-        # torch numbers the forward passes of 1F1B's last rank from 1 in this table, and executes them rightly.
+        flat = [
+            part for action in order[rank] if action is not None for part in action.sub_actions or (action,)
+        ]
+        found = [
+            (part.stage_index, kinds.get(part.computation_type.name), part.microbatch_index) for part in flat
+        ]
+        # torch numbers the forward passes of 1F1B's last rank from 1 in this table, and executes them
+        # rightly.
         shift = 1 if schedule == "1f1b" and rank == pp - 1 else 0
         table.append([Action(c, k, m - shift if k == "F" else m) for c, k, m in found if k is not None])  # type: ignore[arg-type]
     return table
@@ -91,11 +105,14 @@ def idle_of_useful(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[fl
 
 @pytest.mark.parametrize(("schedule", "pp", "num_stages"), SIZES)
 @pytest.mark.parametrize("rounds", [2, 4])
-def test_bubbles_are_those_of_the_closed_forms(schedule: Schedule, pp: int, num_stages: int, rounds: int) -> None:
+def test_bubbles_are_those_of_the_closed_forms(
+    schedule: Schedule, pp: int, num_stages: int, rounds: int
+) -> None:
     num_micro_batches = rounds * pp
     pipeline = PipelinePlan(schedule, pp, num_stages, num_micro_batches)
     shares = [1 / (pp * num_stages)] * (pp * num_stages)
-    # (p − 1)/(v·m) of schedules that compute both gradients at once, a third of that where F = I = W and they do not.
+    # (p − 1)/(v·m) of schedules that compute both gradients at once, a third of that where F = I = W and they
+    # do not.
     apart = 3 if schedule in ("interleaved_zero_bubble", "zbv", "dualpipev") else 1
     expected = Fraction(pp - 1, num_stages * num_micro_batches * apart)
     assert idle_of_useful(pipeline, EVEN, shares) == pytest.approx(float(expected), abs=1e-12)
@@ -115,7 +132,9 @@ def test_a_longer_gradient_of_the_input_leaves_more_bubble(
 ) -> None:
     num_stages = 1 if schedule == "1f1b" else 2
     passes = PassTimes(forward=times[0], input=times[1], weight=times[2])
-    found = idle_of_useful(PipelinePlan(schedule, 4, num_stages, 8), passes, [1 / (4 * num_stages)] * (4 * num_stages))
+    found = idle_of_useful(
+        PipelinePlan(schedule, 4, num_stages, 8), passes, [1 / (4 * num_stages)] * (4 * num_stages)
+    )
     assert found == pytest.approx(expected, abs=1e-12)
 
 
@@ -141,7 +160,8 @@ def test_a_rank_keeps_as_many_stages_as_its_schedule_has_under_way(
 
 
 def test_gradients_are_there_from_a_stages_first_backward_pass_on() -> None:
-    # gpipe has made none before all its forward passes are done; 1F1B has while it still begins micro-batches.
+    # gpipe has made none before all its forward passes are done; 1F1B has while it still begins
+    # micro-batches.
     assert pairs("gpipe", 1, 1) == [(8, 0), (7, 1)]
     assert pairs("1f1b", 1, 1) == [(3, 0), (3, 1)]
     assert pairs("1f1b", 3, 1) == [(1, 0), (1, 1)]

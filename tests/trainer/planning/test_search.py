@@ -1,4 +1,5 @@
-"""The search: its ranking is that of trying everything, its refusals are true, and it finds what papers found."""
+"""The search: its ranking is that of trying everything, its refusals are true, and it finds what papers
+found."""
 
 from __future__ import annotations
 
@@ -29,11 +30,13 @@ def recipe_of(tmp_path: Path, *changes: str) -> TrainRecipe:
 
 
 def fastest_way(tmp_path: Path, *changes: str) -> Candidate:
-    """The fastest way to carry out one mesh that fits, by planning each: papers seldom say schedule and recomputation
-    so that they can be copied, and what does not fit cannot be compared."""
+    """The fastest way to carry out one mesh that fits, by planning each: papers seldom say schedule and
+    recomputation so that they can be copied, and what does not fit cannot be compared."""
     found = []
     schedules = [("1f1b", 1), ("gpipe", 1), ("zbv", 2), ("dualpipev", 2)]
-    schedules += [(name, num) for name in ("interleaved", "interleaved_zero_bubble") for num in (2, 3, 4, 5, 8)]
+    schedules += [
+        (name, num) for name in ("interleaved", "interleaved_zero_bubble") for num in (2, 3, 4, 5, 8)
+    ]
     for (schedule, num), recompute, less, size in itertools.product(
         schedules, ("none", "selective", "full"), (0, 1), (1, 2, 4)
     ):
@@ -71,7 +74,9 @@ def gpt(tmp_path: Path, layers: int, width: int, heads: int) -> str:
     return f"train.model={path}"
 
 
-def assert_no_worse(tmp_path: Path, published: tuple[str, ...], num_workers: int, *changes: str) -> SearchResult:
+def assert_no_worse(
+    tmp_path: Path, published: tuple[str, ...], num_workers: int, *changes: str
+) -> SearchResult:
     found = search(recipe_of(tmp_path, f"train.workers={num_workers}", *changes), limit=1)
     (first,) = found.ranked
     theirs = fastest_way(tmp_path, f"train.workers={num_workers}", *changes, *published)
@@ -121,8 +126,12 @@ def test_nothing_is_slower_than_the_layouts_of_megatron(
 
 
 def test_the_ranking_is_that_of_trying_everything(tmp_path: Path) -> None:
-    recipe = recipe_of(tmp_path, "train.model=1B", "train.global_batch=32", "plan.gpu=A10G", "plan.gpus_per_node=2")
-    maker = _Maker(recipe, planned_model(recipe.train, finished_corpus(recipe.train))[0], machine_of(recipe.plan))
+    recipe = recipe_of(
+        tmp_path, "train.model=1B", "train.global_batch=32", "plan.gpu=A10G", "plan.gpus_per_node=2"
+    )
+    maker = _Maker(
+        recipe, planned_model(recipe.train, finished_corpus(recipe.train))[0], machine_of(recipe.plan)
+    )
     for core in maker.cores():
         maker.spread(core)
     everything = [evaluate(entry.layout, maker.machine) for entry in maker.fitting]
@@ -133,7 +142,10 @@ def test_the_ranking_is_that_of_trying_everything(tmp_path: Path) -> None:
     ranked = [candidate.throughput.step_seconds for candidate in found.ranked]
     assert ranked == pytest.approx(times, rel=1.01 * EVEN)
     assert sorted(ranked) == pytest.approx(times, rel=1e-12)
-    exotic = [(math.floor(math.log(one.throughput.step_seconds) / EVEN), _exotic(one.layout)) for one in found.ranked]
+    exotic = [
+        (math.floor(math.log(one.throughput.step_seconds) / EVEN), _exotic(one.layout))
+        for one in found.ranked
+    ]
     assert exotic == sorted(exotic)
     assert {candidate.layout.mesh.pp for candidate in everything} >= {1, 2, 4}
     assert all(candidate.memory.total <= maker.machine.usable_bytes for candidate in everything)
@@ -146,12 +158,20 @@ def test_the_ranking_is_that_of_trying_everything(tmp_path: Path) -> None:
 
 def test_the_search_counts_the_memory_of_experts_as_the_plan_does(tmp_path: Path) -> None:
     shape = {"model_type": "deepseek", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 6}
-    experts = {"n_routed_experts": 4, "moe_intermediate_size": 1024, "n_shared_experts": 4, "first_k_dense_replace": 1}
+    experts = {
+        "n_routed_experts": 4,
+        "moe_intermediate_size": 1024,
+        "n_shared_experts": 4,
+        "first_k_dense_replace": 1,
+    }
     recipe = recipe_of(tmp_path, plans.mixtral(tmp_path, **shape, **experts), "train.global_batch=16")
     maker = _Maker(recipe, planned_model(recipe.train, None)[0], machine_of(recipe.plan))
     for core in maker.cores():
         maker.spread(core)
-    assert {(entry.layout.zero, entry.layout.mesh.tp > 1) for entry in maker.fitting} >= {(0, True), (3, True)}
+    assert {(entry.layout.zero, entry.layout.mesh.tp > 1) for entry in maker.fitting} >= {
+        (0, True),
+        (3, True),
+    }
     for entry in maker.fitting[::7]:
         assert entry.total == pytest.approx(memory(entry.layout).total, rel=1e-12)
 
@@ -170,7 +190,10 @@ def test_what_does_not_fit_lacks_what_its_plan_lacks(tmp_path: Path) -> None:
             for name, size in (("pp", choice.pp), ("cp", choice.cp), ("tp", choice.tp), ("dp_shard", shard))
         ]
         changes += [f"train.parallel.dp_replicate={choice.dp // shard}", f"train.zero={refused.zero}"]
-        changes += [f"train.micro_batch={choice.micro_batch}", f"train.activation_checkpointing={choice.recompute}"]
+        changes += [
+            f"train.micro_batch={choice.micro_batch}",
+            f"train.activation_checkpointing={choice.recompute}",
+        ]
         table = dataclasses.asdict(choice.pipeline)
         changes += [f"train.pipeline.{name}={value}" for name, value in table.items() if value is not None]
         plan = plan_training(recipe_of(tmp_path, "plan.gpu=L40S", *changes))
@@ -187,7 +210,9 @@ def test_the_first_layout_plans_as_it_was_ranked(tmp_path: Path) -> None:
     assert plan.memory == first.memory
 
 
-def test_layouts_without_tensor_parallel_are_found_for_a_recipe_that_overlaps_its_exchanges(tmp_path: Path) -> None:
+def test_layouts_without_tensor_parallel_are_found_for_a_recipe_that_overlaps_its_exchanges(
+    tmp_path: Path,
+) -> None:
     changes = ("train.model=1B", "train.compile=true", "train.overlap.async_tp=true", "train.parallel.tp=2")
     recipe = plans.recipe_of(tmp_path, *changes, spread="workers = 8\n")
     found = search(recipe, limit=1)
@@ -237,7 +262,9 @@ def test_context_parallel_pays_only_past_some_length(tmp_path: Path) -> None:
 
 
 def test_experts_are_spread_where_that_is_faster(tmp_path: Path) -> None:
-    found = search(recipe_of(tmp_path, plans.mixtral(tmp_path), "train.workers=16", "train.global_batch=64"), limit=1)
+    found = search(
+        recipe_of(tmp_path, plans.mixtral(tmp_path), "train.workers=16", "train.global_batch=64"), limit=1
+    )
     assert set(found.by_axis["ep"]) == {1, 2, 4, 8}
     times = {ep: candidate.throughput.step_seconds for ep, candidate in found.by_axis["ep"].items()}
     assert found.ranked[0].throughput.step_seconds == pytest.approx(min(times.values()), rel=1.01 * EVEN)

@@ -62,7 +62,9 @@ def test_eight_operations_a_token_and_parameter_are_those_of_a_step(gpt: Gpt) ->
 def test_training_times_are_those_of_narayanan(
     tokens: float, parameters: float, num_gpus: int, teraflops: float, days: float
 ) -> None:
-    assert training_seconds(tokens, parameters, num_gpus, teraflops * 1e12) / 86400 == pytest.approx(days, abs=0.5)
+    assert training_seconds(tokens, parameters, num_gpus, teraflops * 1e12) / 86400 == pytest.approx(
+        days, abs=0.5
+    )
 
 
 # Sequences a step, GPUs and seconds of its table 5; shares of an A100's peak.
@@ -75,9 +77,13 @@ def test_training_times_are_those_of_narayanan(
         (Gpt(num_layers=128, width=25600), (512, 512, 71.49), (56.3, 57.0)),
     ],
 )
-def test_utilisation_is_that_of_korthikanti(gpt: Gpt, run: tuple[int, int, float], shares: tuple[float, float]) -> None:
+def test_utilisation_is_that_of_korthikanti(
+    gpt: Gpt, run: tuple[int, int, float], shares: tuple[float, float]
+) -> None:
     batch, num_gpus, seconds = run
-    for flops, percent in zip((gpt_model_flops(gpt, batch), gpt_hardware_flops(gpt, batch)), shares, strict=True):
+    for flops, percent in zip(
+        (gpt_model_flops(gpt, batch), gpt_hardware_flops(gpt, batch)), shares, strict=True
+    ):
         found = 100 * utilisation(flops / seconds / num_gpus, GPUS["A100"].peak_flops)
         assert found == pytest.approx(percent, rel=0.01)
 
@@ -113,7 +119,12 @@ def test_the_estimate_for_llama_3_405b_is_near_the_published_share_of_peak(tmp_p
     assert plan.layout.num_micro_batches == 16
     assert plan.budget.num_tokens // plan.budget.steps == 2**24
     assert plan.throughput.mfu == pytest.approx(0.41, rel=0.15)
-    long = ("train.seq_len=131072", "train.global_batch=128", "train.parallel.dp_shard=8", "train.parallel.cp=16")
+    long = (
+        "train.seq_len=131072",
+        "train.global_batch=128",
+        "train.parallel.dp_shard=8",
+        "train.parallel.cp=16",
+    )
     assert plan_of(tmp_path, *LLAMA_3_405B, *long).throughput.mfu == pytest.approx(0.38, rel=0.25)
     # 400 teraflops are printed to ten, 41% to one.
     assert 100 * utilisation(405e12, plan.gpu.peak_flops) == pytest.approx(41, abs=0.5)
@@ -121,14 +132,18 @@ def test_the_estimate_for_llama_3_405b_is_near_the_published_share_of_peak(tmp_p
 
 
 def test_more_to_compute_again_takes_longer_and_lowers_mfu_but_not_hfu(tmp_path: Path) -> None:
-    none, full = (plan_of(tmp_path, f"train.activation_checkpointing={how}").throughput for how in ("none", "full"))
+    none, full = (
+        plan_of(tmp_path, f"train.activation_checkpointing={how}").throughput for how in ("none", "full")
+    )
     assert full.step_seconds > none.step_seconds
     assert full.mfu < none.mfu
     # Not quite: adding gradients up takes no longer.
     assert full.hfu == pytest.approx(none.hfu, rel=0.02)
 
 
-def test_a_short_last_micro_batch_takes_the_time_of_its_sequences_unless_a_pipeline_fills_it_up(tmp_path: Path) -> None:
+def test_a_short_last_micro_batch_takes_the_time_of_its_sequences_unless_a_pipeline_fills_it_up(
+    tmp_path: Path,
+) -> None:
     small = ("train.global_batch=72", "train.seq_len=2048", *HALF)
     nine = {size: plan_of(tmp_path, *small, f"train.micro_batch={size}") for size in (1, 3, 4, 8, 9)}
     adding = nine[9].layout.config.num_parameters * 12 / BANDWIDTH
@@ -140,7 +155,10 @@ def test_a_short_last_micro_batch_takes_the_time_of_its_sequences_unless_a_pipel
         assert plan.throughput.compute_seconds == pytest.approx(whole + num * adding), size
         assert not plan.notes
     spread = ("train.parallel.tp=2", "train.parallel.cp=2", "train.parallel.dp_shard=2")
-    sent = [plan_of(tmp_path, "train.global_batch=18", *spread, f"train.micro_batch={size}").traffic for size in (9, 8)]
+    sent = [
+        plan_of(tmp_path, "train.global_batch=18", *spread, f"train.micro_batch={size}").traffic
+        for size in (9, 8)
+    ]
     for whole_batch, cut in zip(*sent, strict=True):
         if whole_batch.axis in ("tp", "cp"):
             assert whole_batch.num_bytes == pytest.approx(cut.num_bytes)
@@ -166,7 +184,8 @@ def test_an_all_reduce_longer_than_the_last_backward_shows_in_the_step(tmp_path:
 
 def test_float8_speeds_up_products_with_weights_and_nothing_else(tmp_path: Path) -> None:
     plans = [
-        plan_of(tmp_path, f"train.dtype={dtype}", "train.parallel.dp_shard=8", *HALF) for dtype in ("bf16", "float8")
+        plan_of(tmp_path, f"train.dtype={dtype}", "train.parallel.dp_shard=8", *HALF)
+        for dtype in ("bf16", "float8")
     ]
     config, parts = plans[0].layout.config, plans[0].layout.num_micro_batches
     saved = plans[0].throughput.compute_seconds - plans[1].throughput.compute_seconds
@@ -266,9 +285,16 @@ def test_many_micro_batches_take_as_long_as_their_whole_table(
 
 
 def test_context_peers_gather_or_pass_round_and_without_balance_one_has_more_work(tmp_path: Path) -> None:
-    long = ("train.seq_len=131072", "train.parallel.dp_shard=1", "train.parallel.cp=8", "train.global_batch=1", *HALF)
+    long = (
+        "train.seq_len=131072",
+        "train.parallel.dp_shard=1",
+        "train.parallel.cp=8",
+        "train.global_batch=1",
+        *HALF,
+    )
     gather, ring, uneven = (
-        plan_of(tmp_path, *long, f"train.context.{key}") for key in ("method=gather", "method=ring", "balance=none")
+        plan_of(tmp_path, *long, f"train.context.{key}")
+        for key in ("method=gather", "method=ring", "balance=none")
     )
     assert ring.throughput.step_seconds < gather.throughput.step_seconds < uneven.throughput.step_seconds
     # A ring keeps its own keys and values for backward, a gather those of the whole sequence.
@@ -284,7 +310,8 @@ def test_a_gpu_alone_sends_nothing(tmp_path: Path) -> None:
     assert plan.throughput.exposed_seconds == 0
     speed = plan.throughput
     num = plan.layout.config.num_parameters
-    # Half the peak, less the passes over gradients in each of 64 micro-batches and over the optimizer's states in one.
+    # Half the peak, less the passes over gradients in each of 64 micro-batches and over the optimizer's
+    # states in one.
     passes = (64 * 12 + 28) * num / BANDWIDTH
     # PaLM's count has norms as products, less than one in ten thousand.
     assert speed.mfu == pytest.approx(0.5 * (speed.step_seconds - passes) / speed.step_seconds, rel=1e-4)

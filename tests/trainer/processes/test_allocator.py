@@ -23,7 +23,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 def faults(way: str) -> int:
     """Pages that the kernel handed out for 64 MB that are asked for five times."""
-    return int(subprocess.run([sys.executable, "-c", SCRIPT, way], cwd=ROOT, capture_output=True, check=True).stdout)
+    return int(
+        subprocess.run([sys.executable, "-c", SCRIPT, way], cwd=ROOT, capture_output=True, check=True).stdout
+    )
 
 
 def test_a_large_piece_that_is_asked_for_again_is_handed_out_once() -> None:

@@ -57,7 +57,10 @@ def test_peers_on_two_nodes_are_named() -> None:
 def nodes_of(racks: dict[str, list[float]]) -> list[LabelledNode]:
     """Nodes with so many processors in each rack, in turn as a cluster might name them."""
     found = [(rack, cpus) for rack, every in racks.items() for cpus in every]
-    return [LabelledNode(labels={"rack": rack}, resources={"CPU": cpus}) for rack, cpus in found[::2] + found[1::2]]
+    return [
+        LabelledNode(labels={"rack": rack}, resources={"CPU": cpus})
+        for rack, cpus in found[::2] + found[1::2]
+    ]
 
 
 def test_consecutive_ranks_fill_one_rack_before_the_next() -> None:
@@ -66,8 +69,13 @@ def test_consecutive_ranks_fill_one_rack_before_the_next() -> None:
     assert [chosen["rack"] for chosen in label_selectors(workers, nodes, "rack")] == ["b"] * 8 + ["c"] * 4
 
 
-@given(st.dictionaries(st.sampled_from("abcde"), st.lists(st.integers(0, 9).map(float), max_size=4)), st.integers(1, 4))
-def test_no_value_is_left_and_come_back_to_and_peers_are_never_parted(racks: dict[str, list[float]], tp: int) -> None:
+@given(
+    st.dictionaries(st.sampled_from("abcde"), st.lists(st.integers(0, 9).map(float), max_size=4)),
+    st.integers(1, 4),
+)
+def test_no_value_is_left_and_come_back_to_and_peers_are_never_parted(
+    racks: dict[str, list[float]], tp: int
+) -> None:
     room = {rack: sum(int(cpus) // tp * tp for cpus in every) for rack, every in racks.items()}
     num = max(tp, sum(room.values()) // 2 // tp * tp)
     workers = workers_of(table(parallel={"tp": tp, "dp_shard": num // tp}), 0)
@@ -83,5 +91,7 @@ def test_no_value_is_left_and_come_back_to_and_peers_are_never_parted(racks: dic
 
 
 def test_a_label_that_training_nodes_lack_is_refused() -> None:
-    with pytest.raises(RecipeError, match=r"near = 'zone': the nodes with this label have room for 0 of 2 workers"):
+    with pytest.raises(
+        RecipeError, match=r"near = 'zone': the nodes with this label have room for 0 of 2 workers"
+    ):
         label_selectors(workers_of(table(workers=2), 0), nodes_of({"a": [4.0]}), "zone")

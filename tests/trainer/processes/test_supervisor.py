@@ -1,4 +1,5 @@
-"""Who takes whose place, and when all must start again: the supervisor over processes that are only numbers."""
+"""Who takes whose place, and when all must start again: the supervisor over processes that are only
+numbers."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Store:
 
 
 class Numbers:
-    """Processes that end when they are told so. `act(n)` is called at the n-th look: it plays what they do."""
+    """Processes that end when they are told so. `act(n)` is called at the n-th look: it plays what they
+    do."""
 
     def __init__(self, act: Callable[[int], Sequence[tuple[int, str]]]) -> None:
         self.started: list[int] = []
@@ -53,7 +55,9 @@ class Numbers:
 
     def ended(self, seconds: float) -> Sequence[tuple[int, str]]:
         self._looks += 1
-        return self._act(self._looks) if self._looks < 50 else [(process, "ended") for process in self.started]
+        return (
+            self._act(self._looks) if self._looks < 50 else [(process, "ended") for process in self.started]
+        )
 
     def kill(self, process: int) -> None:
         self.killed.append(process)
@@ -111,7 +115,10 @@ def test_a_spare_gets_the_number_of_the_rank_that_died_and_another_spare_is_star
     outcome, numbers, said = supervise(tmp_path, store, act)
     assert outcome == StartOutcome(row={"result": {"step": 0}})
     assert numbers.started == [0, 1, 2, 3]
-    assert said == ["rank 1 was ended by SIGKILL: a spare takes its place, in generation 1", "generation 1 trains"]
+    assert said == [
+        "rank 1 was ended by SIGKILL: a spare takes its place, in generation 1",
+        "generation 1 trains",
+    ]
     ranks = json.loads((tmp_path / "ranks.json").read_text())
     assert ranks == [
         {"rank": 0, "pid": 100, "host": "here", "generation": 1, "role": "rank"},

@@ -52,13 +52,19 @@ def feeds(corpus: Corpus, output: Path, options: OrderOptions = OPTIONS, run: st
         part = Slice(rank=rank, num_ranks=WORLD)
         dataset = Dataset(corpus, order, LocalBlocks(), part, skip=((8 * 11 + 3, 8 * 11 + 3),))
         feed_options = FeedOptions(
-            run=run, output=Folder(str(output)), device=torch.device("cpu"), keeps_account=rank == 0, records=True
+            run=run,
+            output=Folder(str(output)),
+            device=torch.device("cpu"),
+            keeps_account=rank == 0,
+            records=True,
         )
         found.append(Feed(FeedSource(dataset=dataset, open_reader=lambda _: LocalBlocks()), feed_options))
     return found
 
 
-def run_steps(ranks: list[Feed], output: Path, attempt: Attempt, end: int, skipped: tuple[int, ...] = ()) -> None:
+def run_steps(
+    ranks: list[Feed], output: Path, attempt: Attempt, end: int, skipped: tuple[int, ...] = ()
+) -> None:
     """The steps of an attempt up to `end`, a checkpoint every 10; steps in `skipped` count as spikes."""
     for feed in ranks:
         feed.start(attempt)
@@ -78,7 +84,9 @@ def run_steps(ranks: list[Feed], output: Path, attempt: Attempt, end: int, skipp
 
 
 def recorded_rows(output: Path) -> list[dict[str, object]]:
-    return [row for file in sorted(output.glob("batches/*.parquet")) for row in pq.read_table(file).to_pylist()]
+    return [
+        row for file in sorted(output.glob("batches/*.parquet")) for row in pq.read_table(file).to_pylist()
+    ]
 
 
 def facts_of(out: Path) -> tuple[list[RunRow], list[SegmentRow]]:
@@ -135,7 +143,11 @@ def test_traced_rows_are_the_recorded_ones_for_every_document(trained: tuple[Pat
             and span.start < row["start"] + row["num_tokens"]
         }
         told = {(e.step, e.row, e.sequence, e.epoch) for e in told_of(out, span)}
-        missing, extra, compared = missing + len(expected - told), extra + len(told - expected), compared + len(told)
+        missing, extra, compared = (
+            missing + len(expected - told),
+            extra + len(told - expected),
+            compared + len(told),
+        )
     assert (missing, extra) == (0, 0)
     assert compared > 1500
     assert max(int(row["epoch"]) for row in fed) >= 2  # type: ignore[call-overload]
@@ -151,10 +163,14 @@ def test_recorded_hashes_are_those_of_the_shards_own_bytes(trained: tuple[Path, 
 def test_every_sequence_of_a_step_is_recorded_once_and_not_once_a_rank(trained: tuple[Path, Path]) -> None:
     rows = [(row["attempt"], row["step"], row["row"]) for row in recorded_rows(trained[1])]
     assert len(rows) == len(set(rows))
-    assert {row for row in rows if row[0] == 2} == {(2, step, row) for step in range(40, NUM_STEPS) for row in range(8)}
+    assert {row for row in rows if row[0] == 2} == {
+        (2, step, row) for step in range(40, NUM_STEPS) for row in range(8)
+    }
 
 
-def test_skipped_and_abandoned_steps_are_told_as_not_applied_and_each_row_once(trained: tuple[Path, Path]) -> None:
+def test_skipped_and_abandoned_steps_are_told_as_not_applied_and_each_row_once(
+    trained: tuple[Path, Path],
+) -> None:
     out, _ = trained
     told = [exposure for span in documents(500) for exposure in told_of(out, span)]
     not_applied = {exposure.step for exposure in told if not exposure.applied}
@@ -196,12 +212,17 @@ def test_the_facts_file_tells_the_same_as_the_store(trained: tuple[Path, Path]) 
 def edited(first_step: int, books: float) -> OrderOptions:
     """OPTIONS with another second mixture."""
     first, _ = OPTIONS.mixture
-    return dataclasses.replace(OPTIONS, mixture=(first, (first_step, {"books": books, "web": round(1 - books, 3)})))
+    return dataclasses.replace(
+        OPTIONS, mixture=(first, (first_step, {"books": books, "web": round(1 - books, 3)}))
+    )
 
 
-def dead_at_step_37_then(folder: Path, before: OrderOptions, *after: OrderOptions) -> tuple[Path, list[Order]]:
-    """The data, and the order of each attempt: the first died after its checkpoint of 30 steps, once it had fed step
-    36; each later one began there with another plan and fed steps 30 to 34, and the last two steps of each died too."""
+def dead_at_step_37_then(
+    folder: Path, before: OrderOptions, *after: OrderOptions
+) -> tuple[Path, list[Order]]:
+    """The data, and the order of each attempt: the first died after its checkpoint of 30 steps, once it had
+    fed step 36; each later one began there with another plan and fed steps 30 to 34, and the last two steps
+    of each died too."""
     out, output = folder / "out", folder / "run"
     output.mkdir()
     write_output(out, SHARDS, store=True)
@@ -232,7 +253,9 @@ def fed_in(order: Order, steps: range, span: Span) -> set[tuple[int, int]]:
     return {divmod(number, 8) for number in numbers[read].tolist()}
 
 
-def test_the_steps_of_a_dead_attempt_are_told_by_its_output_before_the_next_start_records_them(tmp_path: Path) -> None:
+def test_the_steps_of_a_dead_attempt_are_told_by_its_output_before_the_next_start_records_them(
+    tmp_path: Path,
+) -> None:
     out, output = tmp_path / "out", tmp_path / "run"
     output.mkdir()
     write_output(out, SHARDS, store=True)
@@ -252,13 +275,18 @@ def test_the_steps_of_a_dead_attempt_are_told_by_its_output_before_the_next_star
     for feed in ranks:
         feed.close()
     then = [s for s in fold(*facts_of(out))[0].segments if s.attempt == 1]
-    assert [dataclasses.replace(s, fact=0) for s in then] == [dataclasses.replace(s, fact=0) for s in told.segments]
+    assert [dataclasses.replace(s, fact=0) for s in then] == [
+        dataclasses.replace(s, fact=0) for s in told.segments
+    ]
 
 
 def test_what_a_dead_attempt_fed_from_a_later_mixture_is_told_with_that_mixture(tmp_path: Path) -> None:
     out, _ = dead_at_step_37_then(tmp_path, edited(33, 0.8), edited(33, 0.8))
     latest = {(s.attempt, s.first_step): s for s in sorted(facts_of(out)[1], key=lambda s: s.fact or 0)}
-    told = {key: (s.last_step, json.loads(s.weights or "")["books"], s.first_sequence) for key, s in latest.items()}
+    told = {
+        key: (s.last_step, json.loads(s.weights or "")["books"], s.first_sequence)
+        for key, s in latest.items()
+    }
     assert told == {
         (1, 0): (32, 0.5, 0),
         (1, 33): (36, 0.8, 33 * 8),
@@ -315,11 +343,15 @@ def test_a_mixture_that_was_edited_back_is_the_one_that_counts(tmp_path: Path) -
         assert applied == {place for place in fed_in(third, range(35), span) if place[0] != 11}
 
 
-def test_a_stretch_that_an_earlier_release_drew_over_a_mixtures_beginning_hides_nothing(tmp_path: Path) -> None:
+def test_a_stretch_that_an_earlier_release_drew_over_a_mixtures_beginning_hides_nothing(
+    tmp_path: Path,
+) -> None:
     out, (before, now) = dead_at_step_37_then(tmp_path, edited(33, 0.8), edited(36, 0.2))
     runs, segments = facts_of(out)
     kept = [s for s in segments if (s.attempt, s.first_step) != (1, 33)]
-    drawn = [dataclasses.replace(s, last_step=36) if s.attempt == 1 and s.last_step == 32 else s for s in kept]
+    drawn = [
+        dataclasses.replace(s, last_step=36) if s.attempt == 1 and s.last_step == 32 else s for s in kept
+    ]
     (run,) = fold(runs, drawn)
     for span in documents(300):
         told = {(e.step, e.row) for e in exposures(run, span, find_readings)}
@@ -339,7 +371,9 @@ def test_the_plan_of_an_attempt_whose_store_was_down_is_committed_by_the_next(tm
     second = feeds(corpus, tmp_path / "run", edited(33, 0.2))
     run_steps(second, tmp_path / "run", Attempt(number=2, first_step=30, parent=1), 31)
     (run,) = fold(*facts_of(tmp_path / "out"))
-    assert [fact.plan for fact in run.plans] == [feed[0].dataset.order.plan.to_json() for feed in (second, first)]
+    assert [fact.plan for fact in run.plans] == [
+        feed[0].dataset.order.plan.to_json() for feed in (second, first)
+    ]
 
 
 def test_a_store_that_is_down_stops_nothing_and_the_next_start_commits(tmp_path: Path) -> None:
@@ -390,11 +424,14 @@ def test_two_outputs_each_get_their_own_facts_with_their_prefix(tmp_path: Path) 
         assert run.prefixes == (prefix,)
         told = {(e.step, e.row) for e in exposures(run, Span("web", 0, 100, 500), find_readings)}
         held = [row for row in fed if row["source"] == f"{prefix}web"]
-        assert told == {(r["step"], r["row"]) for r in held if r["start"] < 600 and r["start"] + r["num_tokens"] > 100}
+        assert told == {
+            (r["step"], r["row"]) for r in held if r["start"] < 600 and r["start"] + r["num_tokens"] > 100
+        }
 
 
 def ten_steps_then_a_purge(folder: Path) -> tuple[Path, Path, list[Feed]]:
-    """The data, the run's output, and its ranks: they have fed ten steps when tokens that lie ahead are purged."""
+    """The data, the run's output, and its ranks: they have fed ten steps when tokens that lie ahead are
+    purged."""
     out, output = folder / "out", folder / "run"
     output.mkdir()
     write_output(out, {"web": SHARDS["web"]}, store=True)
@@ -418,7 +455,9 @@ def test_a_purge_during_the_run_opens_a_stretch_and_empties_every_later_batch(tm
         return row if set(row) != {EOT} else []  # one of the nine rows of three ranks only fills up
 
     for step in range(10, 40):
-        rows = [row for feed in ranks for micro in feed.micro_batches(step) for row in micro.inputs_BT.tolist()]
+        rows = [
+            row for feed in ranks for micro in feed.micro_batches(step) for row in micro.inputs_BT.tolist()
+        ]
         whole = changed.batch(step)
         assert sorted(map(filled, rows)) == sorted(map(filled, [*whole.inputs_BT.tolist(), [EOT]]))
     for feed in ranks:
@@ -442,7 +481,10 @@ def test_where_one_rank_meets_a_purge_first_the_stretch_ends_at_the_next_checkpo
         feed.close()
     latest = {(s.attempt, s.first_step): s for s in sorted(facts_of(out)[1], key=lambda s: s.fact or 0)}
     assert [(key, s.last_step) for key, s in latest.items()] == [((1, 0), 19), ((1, 20), 29)]
-    assert latest[1, 20].content_fingerprint == open_corpus([DataTable(out=str(out))]).outputs[0].content_fingerprint
+    assert (
+        latest[1, 20].content_fingerprint
+        == open_corpus([DataTable(out=str(out))]).outputs[0].content_fingerprint
+    )
 
 
 def test_rows_of_an_attempt_are_told_by_its_own_prefix(tmp_path: Path) -> None:
@@ -452,7 +494,9 @@ def test_rows_of_an_attempt_are_told_by_its_own_prefix(tmp_path: Path) -> None:
         corpus = open_corpus([DataTable(out=str(tmp_path / "out"), prefix=prefix)])
         options = dataclasses.replace(OPTIONS, mixture=())
         ranks = feeds(corpus, tmp_path / "run", options)
-        run_steps(ranks, tmp_path / "run", Attempt(number=number, first_step=0, parent=None), 9 if prefix else 10)
+        run_steps(
+            ranks, tmp_path / "run", Attempt(number=number, first_step=0, parent=None), 9 if prefix else 10
+        )
         for feed in ranks:
             feed.close()
     (run,) = fold(*facts_of(tmp_path / "out"))

@@ -52,18 +52,24 @@ LARGER = {
 }
 
 
-def run_over(folder: Path, name: str, changes: dict[str, Any]) -> tuple[list[set[Row]], set[tuple[int, int, int]]]:
-    """What tracing tells of each span of a run in this layout, and the (step, row, sequence) that were recorded."""
+def run_over(
+    folder: Path, name: str, changes: dict[str, Any]
+) -> tuple[list[set[Row]], set[tuple[int, int, int]]]:
+    """What tracing tells of each span of a run in this layout, and the (step, row, sequence) that were
+    recorded."""
     out = make_corpus(str(folder / f"{name} out"), SHARDS)
     output = folder / name
     # A skipped batch in the middle, and one that its loss makes not count.
-    Run(data=out.url, output=output, changes={"skip": [[23, 24]], "faults": {"nan_at_step": 6}, **changes}).start()
+    Run(
+        data=out.url, output=output, changes={"skip": [[23, 24]], "faults": {"nan_at_step": 6}, **changes}
+    ).start()
     store = Folder(out.url)
     runs = [RunRow(**row) for row in read_table(store, "training_runs").to_pylist()]
     segments = [SegmentRow(**row) for row in read_table(store, "training_segments").to_pylist()]
     (run,) = fold(runs, segments)
     told = [
-        {(e.step, e.row, e.sequence, e.epoch, e.applied) for e in exposures(run, span, find_readings)} for span in SPANS
+        {(e.step, e.row, e.sequence, e.epoch, e.applied) for e in exposures(run, span, find_readings)}
+        for span in SPANS
     ]
     rows = [row for file in (output / "batches").glob("*.parquet") for row in pq.read_table(file).to_pylist()]
     assert len(rows) == len({(row["step"], row["row"]) for row in rows})

@@ -1,4 +1,5 @@
-"""The file of facts has one writer that counts: a superseded attempt can neither write to it nor take lines away."""
+"""The file of facts has one writer that counts: a superseded attempt can neither write to it nor take lines
+away."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, 
 
 
 def fact(host: str) -> SweepFact:
-    return SweepFact(run="r", out="/out", host=host, folder="/nvme", content_fingerprint="f", at="2026-01-01T00:00:00Z")
+    return SweepFact(
+        run="r", out="/out", host=host, folder="/nvme", content_fingerprint="f", at="2026-01-01T00:00:00Z"
+    )
 
 
 def hosts(output: Folder) -> list[str]:
@@ -66,7 +69,8 @@ def test_what_others_wrote_since_the_log_was_opened_stays(output: Folder) -> Non
 def test_a_claim_between_the_check_and_the_writing_loses_no_line(
     output: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The window of a few milliseconds: the old attempt has passed its fence when the new one begins and writes."""
+    """The window of a few milliseconds: the old attempt has passed its fence when the new one begins and
+    writes."""
     old = FactLog(output, claim(output))
     successors: list[threading.Thread] = []
 
@@ -108,7 +112,9 @@ def test_writers_at_the_same_time_each_keep_their_lines(output: Folder) -> None:
     told = hosts(output)
     assert len(told) == 20
     for writer in range(4):
-        assert [host for host in told if host[0] == str(writer)] == [f"{writer}-{number}" for number in range(5)]
+        assert [host for host in told if host[0] == str(writer)] == [
+            f"{writer}-{number}" for number in range(5)
+        ]
 
 
 def test_a_commit_of_facts_covers_them_and_lists_nothing_but_their_tables(
@@ -137,7 +143,10 @@ def test_an_earlier_plan_is_committed_late_where_another_run_has_the_same(tmp_pa
     corpus = open_corpus([DataTable(out=out.url)])
     first = plan_order(corpus.lengths, OrderOptions(seed=1, seq_len=64, global_batch=2))
     edited = plan_order(corpus.lengths, OrderOptions(seed=2, seq_len=64, global_batch=2))
-    for run, plans in (("a", [first]), ("b", [first, edited])):  # b's store was down while it had its first plan
+    for run, plans in (
+        ("a", [first]),
+        ("b", [first, edited]),
+    ):  # b's store was down while it had its first plan
         output = Folder(str(tmp_path / run))
         log = FactLog(output, claim(output))
         log.add(*(run_fact(run, output, plan) for plan in plans))
@@ -150,7 +159,8 @@ def test_an_earlier_plan_is_committed_late_where_another_run_has_the_same(tmp_pa
 
 
 def test_an_error_of_a_commit_in_the_background_is_raised_at_the_next_checkpoint(tmp_path: Path) -> None:
-    """A store that is down is not one (that is made up for); checksums of a layout that we do not know are."""
+    """A store that is down is not one (that is made up for); checksums of a layout that we do not know
+    are."""
     out, output = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "run"))
     write_output(tmp_path / "out", {"web": [made_up_tokens(5_000)]}, store=True)
     corpus = open_corpus([DataTable(out=out.url)])

@@ -21,11 +21,15 @@ def record(output: Folder, attempt: int, steps: range, *, with_losses: bool) -> 
     for step in steps:
         recorder.add(rows(step))
         if with_losses and step != 3:  # which was skipped unseen
-            recorder.note_losses(step, [RowLoss(loss=6.0 + step, num_labels=2), RowLoss(loss=1.0, num_labels=0)])
+            recorder.note_losses(
+                step, [RowLoss(loss=6.0 + step, num_labels=2), RowLoss(loss=1.0, num_labels=0)]
+            )
     recorder.flush()
 
 
-def test_the_loss_of_a_row_is_a_mean_over_its_labels_and_absent_where_none_is_recorded(tmp_path: Path) -> None:
+def test_the_loss_of_a_row_is_a_mean_over_its_labels_and_absent_where_none_is_recorded(
+    tmp_path: Path,
+) -> None:
     output = Folder(str(tmp_path))
     record(output, 1, range(4), with_losses=True)
     record(output, 2, range(4, 8), with_losses=True)

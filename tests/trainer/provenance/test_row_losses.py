@@ -41,7 +41,13 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 def test_the_losses_of_rows_add_up_to_the_step_and_change_no_bit_of_it(
     changes: dict[str, Any], corpus: str, tmp_path: Path
 ) -> None:
-    settings = {**changes, "steps": STEPS, "global_batch": 6, "skip": [[6, 6]], "faults": {"nan_at_step": [3]}}
+    settings = {
+        **changes,
+        "steps": STEPS,
+        "global_batch": 6,
+        "skip": [[6, 6]],
+        "faults": {"nan_at_step": [3]},
+    }
     run = Run(data=corpus, output=tmp_path / "run", changes=settings)
     assert run.start(record_losses=True, record_batches=False).finished
     plain = Run(data=corpus, output=tmp_path / "plain", changes=settings)
@@ -68,7 +74,9 @@ def test_the_losses_of_rows_add_up_to_the_step_and_change_no_bit_of_it(
 def test_a_skipped_step_has_the_norms_of_its_gradients_by_layer(
     changes: dict[str, Any], corpus: str, tmp_path: Path
 ) -> None:
-    run = Run(data=corpus, output=tmp_path / "run", changes={**changes, "steps": 4, "checkpoint": {"every": 4}})
+    run = Run(
+        data=corpus, output=tmp_path / "run", changes={**changes, "steps": 4, "checkpoint": {"every": 4}}
+    )
     # A window of two steps and a sigma near nothing: each loss above the mean of the last two is a spike.
     faults = {"spike_window": 2, "spike_sigma": 1e-9, "max_skips": 9}
     assert run.start(faults=faults, optimizer={"lr": 1e-9}).finished

@@ -31,7 +31,9 @@ def test_the_line_of_attempts_with_the_steps_that_each_did(tmp_path: Path) -> No
     assert steps_on_line(output, now, 8) == [(4, range(9, 12)), (3, range(8, 9))]
 
 
-def test_a_number_that_this_start_claimed_and_lost_is_passed_over_and_another_start_ends_it(tmp_path: Path) -> None:
+def test_a_number_that_this_start_claimed_and_lost_is_passed_over_and_another_start_ends_it(
+    tmp_path: Path,
+) -> None:
     output = Folder(str(tmp_path))
     assert claim(output) == 1
     assert claim_next(output, 1, "ours") == 2

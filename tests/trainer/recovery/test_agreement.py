@@ -18,9 +18,16 @@ def of_ddp(num: int):  # type: ignore[no-untyped-def]
     return lambda rank: mesh(dp_replicate=num).replicas_of(rank, shards=False)
 
 
-def held(rank: int, applied: int, *, done: int | None = None, ready: bool = False, attempt: int = 1) -> RankReport:
+def held(
+    rank: int, applied: int, *, done: int | None = None, ready: bool = False, attempt: int = 1
+) -> RankReport:
     return RankReport(
-        rank=rank, holds=True, applied=applied, done=applied if done is None else done, ready=ready, attempt=attempt
+        rank=rank,
+        holds=True,
+        applied=applied,
+        done=applied if done is None else done,
+        ready=ready,
+        attempt=attempt,
     )
 
 
@@ -44,7 +51,9 @@ def test_the_progress_is_that_of_a_rank_that_did_the_end_of_the_step() -> None:
     assert found == Agreement(step=6, told_by=1, attempt=1, filled_by={2: 0})
 
 
-@pytest.mark.parametrize("late", [held(0, 5), held(0, 4, ready=True)], ids=["without gradients", "two steps behind"])
+@pytest.mark.parametrize(
+    "late", [held(0, 5), held(0, 4, ready=True)], ids=["without gradients", "two steps behind"]
+)
 def test_a_rank_that_cannot_catch_up_makes_the_run_start_again(late: RankReport) -> None:
     with pytest.raises(CannotRecoverError, match=r"rank 0 has . steps in its weights and no gradients"):
         agree([late, RankReport(rank=1), held(2, 6)], of_ddp(3))
@@ -59,7 +68,9 @@ def test_the_newest_attempt_of_those_that_are_left_is_the_one_that_ended() -> No
 def test_a_shard_whose_replicas_are_all_lost_makes_the_run_start_again() -> None:
     hsdp = mesh(dp_replicate=2, dp_shard=2)
     reports = [RankReport(rank=0), held(1, 5), RankReport(rank=2), held(3, 5)]
-    with pytest.raises(CannotRecoverError, match="rank 0 is lost, and no other rank holds its weights and moments"):
+    with pytest.raises(
+        CannotRecoverError, match="rank 0 is lost, and no other rank holds its weights and moments"
+    ):
         agree(reports, lambda rank: hsdp.replicas_of(rank, shards=True))
 
 
@@ -85,7 +96,13 @@ def test_the_ranks_that_hold_the_same_pieces(
 def kept(rank: int, steps: tuple[int, ...], num: int = 4) -> RankReport:
     applied = steps[-1]
     return RankReport(
-        rank=rank, holds=True, applied=applied, done=applied, attempt=1, kept=steps, keeps_of=keeps_copy_of(rank, num)
+        rank=rank,
+        holds=True,
+        applied=applied,
+        done=applied,
+        attempt=1,
+        kept=steps,
+        keeps_of=keeps_copy_of(rank, num),
     )
 
 
@@ -97,7 +114,9 @@ def test_without_a_replica_all_go_back_to_the_newest_step_that_every_copy_has() 
 
 def test_two_neighbours_that_are_lost_together_make_the_run_start_again() -> None:
     reports = [kept(0, (7, 8)), RankReport(rank=1), RankReport(rank=2), kept(3, (7, 8))]
-    with pytest.raises(CannotRecoverError, match="rank 1 is lost, and rank 2, which keeps its copy, is lost too"):
+    with pytest.raises(
+        CannotRecoverError, match="rank 1 is lost, and rank 2, which keeps its copy, is lost too"
+    ):
         agree(reports, lambda rank: ())
 
 
@@ -108,8 +127,9 @@ def test_copies_of_no_common_step_make_the_run_start_again() -> None:
 
 
 def test_whatever_dies_when_the_step_after_which_it_counts_is_in_every_weight() -> None:
-    """A step of four ranks as a machine: each comes to the vote, finishes it once all came, applies and ends the step.
-    At a random moment some die; those that are left must agree on the step that the furthest of them has."""
+    """A step of four ranks as a machine: each comes to the vote, finishes it once all came, applies and ends
+    the step. At a random moment some die; those that are left must agree on the step that the furthest of
+    them has."""
     rng = random.Random(3)
     for _ in range(2000):
         arrived = [rng.random() < 0.7 for _ in range(4)]
@@ -119,7 +139,9 @@ def test_whatever_dies_when_the_step_after_which_it_counts_is_in_every_weight() 
         reports = [
             RankReport(rank=rank)
             if rank in dead
-            else held(rank, 5 + finished[rank], done=5 + ended[rank], ready=arrived[rank] and not finished[rank])
+            else held(
+                rank, 5 + finished[rank], done=5 + ended[rank], ready=arrived[rank] and not finished[rank]
+            )
             for rank in range(4)
         ]
         found = agree(reports, of_ddp(4))

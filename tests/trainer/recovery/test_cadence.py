@@ -12,9 +12,14 @@ from tests.support.training.training_runs import Run
 from trainer.recovery.cadence import FIRST_STEPS, AutoCadence, daly_interval, expected_mtbf
 
 
-@pytest.mark.parametrize(("stall", "restart", "mtbf"), [(2, 600, 11_135), (2, 30, 11_135), (120, 900, 11_135)])
-def test_the_interval_is_the_optimum_of_the_exact_expectation(stall: float, restart: float, mtbf: float) -> None:
-    """Wall time per useful second for exponential failures: M·e^(R/M)·(e^((t+C)/M) - 1)/t (Daly 2006, equation 20)."""
+@pytest.mark.parametrize(
+    ("stall", "restart", "mtbf"), [(2, 600, 11_135), (2, 30, 11_135), (120, 900, 11_135)]
+)
+def test_the_interval_is_the_optimum_of_the_exact_expectation(
+    stall: float, restart: float, mtbf: float
+) -> None:
+    """Wall time per useful second for exponential failures: M·e^(R/M)·(e^((t+C)/M) - 1)/t (Daly 2006,
+    equation 20)."""
 
     def wall(interval: float) -> float:
         return mtbf * math.exp(restart / mtbf) * math.expm1((interval + stall) / mtbf) / interval

@@ -40,7 +40,9 @@ def run(corpus: str, tmp_path: Path) -> Run:
     return Run(data=corpus, output=tmp_path / "run", changes={"steps": 8})
 
 
-def test_a_step_with_a_nan_is_skipped_and_consumes_its_sequences(run: Run, corpus: str, tmp_path: Path) -> None:
+def test_a_step_with_a_nan_is_skipped_and_consumes_its_sequences(
+    run: Run, corpus: str, tmp_path: Path
+) -> None:
     assert run.start(faults={"nan_at_step": 3}).finished
     rows = run.metrics()
     assert [step for step, row in rows.items() if row["skipped"]] == [3]
@@ -57,7 +59,10 @@ def test_a_step_with_a_nan_is_skipped_and_consumes_its_sequences(run: Run, corpu
 def test_a_listed_batch_is_left_out_whole_and_consumes_its_step(run: Run) -> None:
     assert run.start(skip=[[13, 14]]).finished
     rows = run.metrics()
-    assert [(step, row["reason"]) for step, row in rows.items() if row["skipped"]] == [(1, "listed"), (2, "listed")]
+    assert [(step, row["reason"]) for step, row in rows.items() if row["skipped"]] == [
+        (1, "listed"),
+        (2, "listed"),
+    ]
     assert len(run.sequences()[1]) == 7  # recorded all the same
 
 
@@ -140,7 +145,9 @@ def test_a_checkpoint_counts_a_skipped_step_whose_report_is_still_to_come(
     (ended,) = run_forked(run.scratch, 1, partial(train_with_figures_behind, recipe))
     assert [step for step, row in run.metrics().items() if row["skipped"]] == skipped
     facts = read_facts([str(run.output)])
-    assert {step for fact in facts.segments for step in json.loads(fact.skipped_steps or "[]")} == set(skipped)
+    assert {step for fact in facts.segments for step in json.loads(fact.skipped_steps or "[]")} == set(
+        skipped
+    )
     assert read_position(Folder(ended.checkpoint)).num_skipped_in_row == in_row
 
 
@@ -204,7 +211,9 @@ def train_superseded(recipe: TrainRecipe, process: Process) -> TrainingResult:
     def after_step(step: int) -> None:
         if step == 3:
             published = Path(recipe.train.output, "checkpoints")
-            while not any(published.glob("*/complete.json")):  # that of step 2 is written beside the steps after it
+            while not any(
+                published.glob("*/complete.json")
+            ):  # that of step 2 is written beside the steps after it
                 time.sleep(0.01)
             claim(Folder(recipe.train.output))
 
@@ -215,8 +224,9 @@ def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> 
     recipe = run.recipe({"workers": 2, "faults": {"watchdog_seconds": 1800.0}})
     codes = wait(start_forked(run.scratch, 2, partial(train_and_hang, recipe)))
     assert EXIT_HUNG in codes, said(run.scratch)
-    assert "rank 1 is hung in step 2, data loading; others wait in step 2 in the all-reduce of label counts" in said(
-        run.scratch
+    assert (
+        "rank 1 is hung in step 2, data loading; others wait in step 2 in the all-reduce of label counts"
+        in said(run.scratch)
     )
     (absence,) = (found := diagnose_run(Folder(str(run.output)), recipe)).causes
     assert (absence.absent, absence.waiting, absence.operation.step) == ((1,), (0,), 2)
@@ -224,7 +234,9 @@ def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> 
     where = found.stacks[1].in_trainer
     assert where is not None and (where.file, where.function) == ("trainer/step.py", "_count_labels")
     assert where.line < absence.operation.site.line  # it never came to that line
-    assert found.recorders.stacks[0] and found.stacks[0].why.startswith("no progress for 1800 s in all-reduce of label")
+    assert found.recorders.stacks[0] and found.stacks[0].why.startswith(
+        "no progress for 1800 s in all-reduce of label"
+    )
 
 
 def test_storage_that_is_slower_than_the_steps_between_two_checkpoints_is_waited_for(run: Run) -> None:
@@ -236,7 +248,8 @@ def test_storage_that_is_slower_than_the_steps_between_two_checkpoints_is_waited
 
 
 def train_with_slow_storage(recipe: TrainRecipe, process: Process) -> TrainingResult:
-    """The first checkpoint is published an hour after the second one is due, and once the watchdog has looked twice."""
+    """The first checkpoint is published an hour after the second one is due, and once the watchdog has looked
+    twice."""
     waits, looks = threading.Event(), list[int]()
     wait_for_storage, publish = Saver.wait, state.publish_complete
 
@@ -263,8 +276,8 @@ def train_with_slow_storage(recipe: TrainRecipe, process: Process) -> TrainingRe
 
 
 def train_and_hang(recipe: TrainRecipe, process: Process) -> TrainingResult:
-    """Rank 1 never comes back from its third batch. Then, and once rank 0 waits for it, the watchdogs' clock is an hour
-    further: no slow step can wake them before."""
+    """Rank 1 never comes back from its third batch. Then, and once rank 0 waits for it, the watchdogs' clock
+    is an hour further: no slow step can wake them before."""
     hangs, waits = (Path(f"{recipe.train.output}-{name}") for name in ("hangs", "waits"))
     asked: list[int] = []
     pass_marker = Watchdog.at

@@ -13,7 +13,14 @@ import pytest
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
-from tests.support.training.in_place import Death, Deaths, miss_the_vote, show_a_sign, train_with, without_recovery
+from tests.support.training.in_place import (
+    Death,
+    Deaths,
+    miss_the_vote,
+    show_a_sign,
+    train_with,
+    without_recovery,
+)
 from tests.support.training.training_runs import Run
 from trainer.provenance.reached import read_facts
 from trainer.recovery.attempts import attempts
@@ -38,7 +45,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 def check_same(run: Run, whole: Run) -> None:
     """Losses, norms, weights, moments and what was fed, to the bit; each step fed and applied once."""
     assert run.losses() == whole.losses()
-    assert [row["grad_norm"] for row in run.metrics().values()] == [r["grad_norm"] for r in whole.metrics().values()]
+    assert [row["grad_norm"] for row in run.metrics().values()] == [
+        r["grad_norm"] for r in whole.metrics().values()
+    ]
     assert hashes(run) == hashes(whole) != {}
     assert run.sequences() == whole.sequences()
     line = {step: attempt for attempt, steps in applied_by(run) for step in steps}
@@ -75,7 +84,10 @@ def test_a_spare_takes_the_place_of_a_killed_process_and_nothing_is_lost(corpus:
     assert (result.finished, result.attempt) == (True, 2)
     check_same(run, whole)
     ranks = json.loads((run.output / "ranks.json").read_text())
-    assert [(row["rank"], row["generation"], row["role"]) for row in ranks][:2] == [(0, 1, "rank"), (1, 1, "rank")]
+    assert [(row["rank"], row["generation"], row["role"]) for row in ranks][:2] == [
+        (0, 1, "rank"),
+        (1, 1, "rank"),
+    ]
     assert len({row["pid"] for row in ranks}) == len(ranks)
 
 
@@ -90,7 +102,9 @@ def test_a_rank_whose_node_shows_a_sign_is_replaced_before_it_fails(
     assert train_with(run, {}, prepare=partial(show_a_sign, tmp_path / "once")).finished
     check_same(run, whole)
     said = capfd.readouterr().err
-    assert "rank 0 is replaced: rank 0 (" in said and "shows a sign: 1 uncorrected memory errors of mc0" in said
+    assert (
+        "rank 0 is replaced: rank 0 (" in said and "shows a sign: 1 uncorrected memory errors of mc0" in said
+    )
     ranks = json.loads((run.output / "ranks.json").read_text())
     assert {row["generation"] for row in ranks if row["role"] == "rank"} == {1}
 
@@ -111,44 +125,66 @@ WITHOUT_REPLICAS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", WITHOUT_REPLICAS)
-def test_without_a_replica_the_copies_on_neighbours_fill_the_place(layout: str, corpus: str, tmp_path: Path) -> None:
-    changes = {"steps": 60, "recovery": IN_PLACE | {"spares": 2, "neighbour_copy": True}} | WITHOUT_REPLICAS[layout]
+def test_without_a_replica_the_copies_on_neighbours_fill_the_place(
+    layout: str, corpus: str, tmp_path: Path
+) -> None:
+    changes = {"steps": 60, "recovery": IN_PLACE | {"spares": 2, "neighbour_copy": True}} | WITHOUT_REPLICAS[
+        layout
+    ]
     whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
     assert whole.start().finished
     run = Run(data=corpus, output=tmp_path / "run", changes=changes)
-    moments = [(where, 3) for where in (*PHASES, "vote on the step", "copy to the neighbour") for _ in range(2)]
-    deaths = {number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)}
+    moments = [
+        (where, 3) for where in (*PHASES, "vote on the step", "copy to the neighbour") for _ in range(2)
+    ]
+    deaths = {
+        number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)
+    }
     assert train_with(run, deaths).finished
     check_same(run, whole)
     assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {len(deaths)}
 
 
 def forty_deaths() -> Deaths:
-    """One in each generation: in every phase of each rank, and at every marker of a recovery, which the next ends."""
-    moments = [(where, 3) for where in PHASES for _ in range(4)] + [(where, 1) for where in RECOVERY for _ in range(2)]
+    """One in each generation: in every phase of each rank, and at every marker of a recovery, which the next
+    ends."""
+    moments = [(where, 3) for where in PHASES for _ in range(4)] + [
+        (where, 1) for where in RECOVERY for _ in range(2)
+    ]
     moments += [("vote on the step", 2), ("all-reduce of label counts", 2)]
     # A generation that dies in its recovery has not trained: those in which it trains lie between.
     moments = [moments[number * 11 % len(moments)] for number in range(len(moments))]
-    return {number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)}
+    return {
+        number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_forty_deaths_in_all_phases_and_in_recoveries_change_no_bit(layout: str, corpus: str, tmp_path: Path) -> None:
-    changes = {"steps": 120, "recovery": IN_PLACE | {"spares": 2}, "validation": 0.1, "eval_every": 10} | LAYOUTS[
-        layout
-    ]
+def test_forty_deaths_in_all_phases_and_in_recoveries_change_no_bit(
+    layout: str, corpus: str, tmp_path: Path
+) -> None:
+    changes = {
+        "steps": 120,
+        "recovery": IN_PLACE | {"spares": 2},
+        "validation": 0.1,
+        "eval_every": 10,
+    } | LAYOUTS[layout]
     whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
     assert whole.start().finished
     run = Run(data=corpus, output=tmp_path / "run", changes=changes)
     assert train_with(run, forty_deaths()).finished
     check_same(run, whole)
     # Each in the same start of the processes: a start from a checkpoint has generation 0.
-    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {len(forty_deaths())}
+    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {
+        len(forty_deaths())
+    }
 
 
 @pytest.mark.slow
-def test_a_rank_one_step_behind_brings_it_in(corpus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_one_step_behind_brings_it_in(
+    corpus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     changes = {"steps": 9, "recovery": IN_PLACE, "parallel": {"dp_replicate": 2, "dp_shard": 2}}
     whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
     assert whole.start().finished
@@ -202,13 +238,28 @@ def test_where_a_shard_is_lost_with_its_replica_all_start_again_and_say_why(
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no spare": ({"zero": 0, "workers": 2, "recovery": {"mode": "in_place"}}, "spares = 0: expected at least 1"),
-    "spares without it": ({"workers": 2, "recovery": {"spares": 1}}, 'spares = 1: expected train.recovery.mode = "in'),
-    "replacing without it": ({"recovery": {"on_straggler": "replace"}}, 'on_straggler = "replace": expected train.rec'),
-    "draining without it": ({"recovery": {"on_sign": "drain"}}, 'on_sign = "drain": expected train.recovery.mode'),
+    "no spare": (
+        {"zero": 0, "workers": 2, "recovery": {"mode": "in_place"}},
+        "spares = 0: expected at least 1",
+    ),
+    "spares without it": (
+        {"workers": 2, "recovery": {"spares": 1}},
+        'spares = 1: expected train.recovery.mode = "in',
+    ),
+    "replacing without it": (
+        {"recovery": {"on_straggler": "replace"}},
+        'on_straggler = "replace": expected train.rec',
+    ),
+    "draining without it": (
+        {"recovery": {"on_sign": "drain"}},
+        'on_sign = "drain": expected train.recovery.mode',
+    ),
     "one process": ({"recovery": IN_PLACE}, "expected at least 2 workers"),
     "nobody else has it": ({"workers": 2, "recovery": IN_PLACE}, "no other process holds the weights"),
-    "losses of rows": ({"zero": 0, "workers": 2, "recovery": IN_PLACE, "record_losses": True}, "record_losses = true"),
+    "losses of rows": (
+        {"zero": 0, "workers": 2, "recovery": IN_PLACE, "record_losses": True},
+        "record_losses = true",
+    ),
 }
 
 

@@ -19,7 +19,13 @@ from trainer.checkpoint.store import read_position
 from trainer.model.optimizer import learning_rate
 from trainer.options import OptimizerTable
 from trainer.recovery.attempts import attempts
-from trainer.recovery.repeats import LoweredRate, OnRepeat, RepeatedFaultsError, SkipCounter, TrainingStoppedError
+from trainer.recovery.repeats import (
+    LoweredRate,
+    OnRepeat,
+    RepeatedFaultsError,
+    SkipCounter,
+    TrainingStoppedError,
+)
 from trainer.recovery.rollbacks import rollbacks
 from trainer.replay.repeated import left_out
 
@@ -87,9 +93,14 @@ def test_a_run_goes_back_before_bad_steps_and_ends_as_one_that_skips_them_by_rec
     (rollback,) = rollbacks(output)
     assert (rollback.step, rollback.checkpoint) == (4, "step-00000004.attempt-1")
     assert rollback.left_out == left_out(output) == ((20, 31),)
-    assert [(each.first_step, each.parent, each.rollback) for each in attempts(output)] == [(0, None, None), (4, 1, 1)]
+    assert [(each.first_step, each.parent, each.rollback) for each in attempts(output)] == [
+        (0, None, None),
+        (4, 1, 1),
+    ]
     told = said(run.scratch)
-    assert "steps 5, 6, 7 were skipped in a row: the run goes back to checkpoint step-00000004.attempt-1" in told
+    assert (
+        "steps 5, 6, 7 were skipped in a row: the run goes back to checkpoint step-00000004.attempt-1" in told
+    )
     assert "leaves sequences 20 to 31 out" in told
     assert "\n  document " in told and "http://host" in told
     by_recipe = replace(run, output=run.output.parent / "by-recipe")
@@ -99,7 +110,9 @@ def test_a_run_goes_back_before_bad_steps_and_ends_as_one_that_skips_them_by_rec
     assert [step for step, reason in reasons.items() if reason] == list(BAD)
     assert {reasons[step] for step in BAD} == {"listed"}
     last = "checkpoints/step-00000012.attempt-"
-    assert weights_digest(output.folder(f"{last}2")) == weights_digest(Folder(str(by_recipe.output)).folder(f"{last}1"))
+    assert weights_digest(output.folder(f"{last}2")) == weights_digest(
+        Folder(str(by_recipe.output)).folder(f"{last}1")
+    )
     assert run.start(workers=2, faults=faults, steps=14).finished  # a later call leaves them out too
     assert len(rollbacks(output)) == 1
 
@@ -120,7 +133,13 @@ def test_bad_steps_before_the_first_checkpoint_lead_back_to_the_first_weights(ru
 
 @pytest.mark.parametrize("killed_after", [None, 9])
 def test_the_rate_is_as_the_schedule_has_it_times_the_factor(killed_after: int | None, run: Run) -> None:
-    faults = {"nan_at_step": list(BAD), "max_skips": 3, "on_repeat": "lower_lr", "lower_factor": 0.25, "lower_steps": 2}
+    faults = {
+        "nan_at_step": list(BAD),
+        "max_skips": 3,
+        "on_repeat": "lower_lr",
+        "lower_factor": 0.25,
+        "lower_steps": 2,
+    }
     if killed_after is not None:
         run.start_and_kill(killed_after, faults=faults)
     assert run.start(faults=faults).finished
@@ -128,7 +147,9 @@ def test_the_rate_is_as_the_schedule_has_it_times_the_factor(killed_after: int |
     table = parse_table(OptimizerTable, run.changes["optimizer"])
     rates = {step: row["lr"] for step, row in run.metrics().items()}
     for step, rate in rates.items():
-        assert math.isclose(rate, learning_rate(step, 12, table) * (0.25 if step in (9, 10) else 1), rel_tol=1e-12)
+        assert math.isclose(
+            rate, learning_rate(step, 12, table) * (0.25 if step in (9, 10) else 1), rel_tol=1e-12
+        )
     saved = {step: read_position(Folder(str(path))) for step, path in _checkpoints(run)}
     assert saved[6].skipped_in_row == (5,) and saved[6].lowered == ()
     assert (saved[8].skipped_in_row, saved[8].lowered) == ((), (LoweredRate(9, 11, 0.25),))

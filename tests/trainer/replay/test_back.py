@@ -62,7 +62,8 @@ def test_the_steps_behind_a_checkpoint_are_done_again(
     assert begun(run.output) == [(0, None)]  # nothing is done before an attempt carries it out
     if killed_after is not None:
         run.start_and_kill(killed_after)
-        # One whose steps are done again goes right after the new one is published: the kill may come between the two.
+        # One whose steps are done again goes right after the new one is published: the kill may come between
+        # the two.
         assert {step for step in (8, 12) if step > killed_after} <= set(set_aside(run.output)) <= {8, 12}
         assert "already" in "".join(go_back_to(run.recipe(), 4))
     assert run.start().finished
@@ -87,14 +88,18 @@ def test_what_was_undone_is_told_as_not_applied(corpus: str, tmp_path: Path) -> 
     assert set_aside(run.output) == [8, 12]
 
 
-def test_a_start_that_was_killed_before_it_set_anything_aside_is_made_up_for(corpus: str, tmp_path: Path) -> None:
+def test_a_start_that_was_killed_before_it_set_anything_aside_is_made_up_for(
+    corpus: str, tmp_path: Path
+) -> None:
     run = Run(data=corpus, output=tmp_path / "run")
     run.start()
     go_back_to(run.recipe(), 4)
     output = Folder(str(run.output))
     claim(output)  # killed here: no attempt has carried it out
     assert "asked for before" in "".join(go_back_to(run.recipe(), 4))
-    begin(output, Attempt(number=claim(output), first_step=4, parent=1, rollback=1))  # killed here: 8 and 12 lie there
+    begin(
+        output, Attempt(number=claim(output), first_step=4, parent=1, rollback=1)
+    )  # killed here: 8 and 12 lie there
     run.start_and_kill(5)
     assert begun(run.output) == [(0, None), (4, 1), (4, 1)]
     assert set_aside(run.output) == [8, 12]

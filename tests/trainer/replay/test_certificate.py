@@ -55,7 +55,9 @@ def world(small: SmallOut, tmp_path_factory: pytest.TempPathFactory) -> World:
     record = trained.record_first_read_in(range(5, 6))
     purge_id = trained.purge(record)
     assert forget(trained.run.recipe(), ["all"], restart=False).trains
-    with pytest.raises(CertificateError, match=r"it read documents of purge .* first in step 5; sluice train"):
+    with pytest.raises(
+        CertificateError, match=r"it read documents of purge .* first in step 5; sluice train"
+    ):
         make_certificate(open_certified(Folder(str(trained.run.output)), ["all"]))
     trained.run.start()
     begins_from = {"init_from": str(trained.folder / "exported"), "steps": 2}
@@ -79,15 +81,23 @@ def wrong(world: World, row: dict[str, Any], output: Path | None = None) -> list
     return [f"{line.what}: {line.why}" for line in lines if not line.holds]
 
 
-def test_it_says_what_was_forgotten_and_how_the_weights_came_to_be(world: World, certificate: dict[str, Any]) -> None:
+def test_it_says_what_was_forgotten_and_how_the_weights_came_to_be(
+    world: World, certificate: dict[str, Any]
+) -> None:
     (purge,) = certificate["purges"]
     assert purge["num_documents"] >= 1
     assert (purge["applied"], purge["first_step"], purge["readings"] > 0) == (0, 5, True)
     if purge["num_documents"] == 1:
         assert purge["documents_digest"] == show_digest(id_digest([world.record.doc_id]))
-    links = [(link["attempt"], link["parent"], link["first_step"], link["end_step"]) for link in certificate["chain"]]
+    links = [
+        (link["attempt"], link["parent"], link["first_step"], link["end_step"])
+        for link in certificate["chain"]
+    ]
     assert links == [(1, None, 0, 4), (2, 1, 4, 10)]
-    assert len({content["content_fingerprint"] for link in certificate["chain"] for content in link["contents"]}) == 2
+    assert (
+        len({content["content_fingerprint"] for link in certificate["chain"] for content in link["contents"]})
+        == 2
+    )
     assert certificate["inexact"] == []
     kinds = {gap["kind"] for gap in certificate["not_covered"]}
     assert kinds == {"tokenizer", "export", "undone steps", "begun from it"}
@@ -95,7 +105,9 @@ def test_it_says_what_was_forgotten_and_how_the_weights_came_to_be(world: World,
     assert wrong(world, certificate) == []
     data = (world.output / "certificates/step-00000010.attempt-2.json").read_bytes()
     assert all(line.holds for line in check_certificate(data, "cert.json", Folder(str(world.output))))
-    changed = check_certificate(data.replace(b'"readings": ', b'"readings":  '), "cert.json", Folder(str(world.output)))
+    changed = check_certificate(
+        data.replace(b'"readings": ', b'"readings":  '), "cert.json", Folder(str(world.output))
+    )
     assert [line.what for line in changed if not line.holds] == ["checksum"]
 
 
@@ -161,7 +173,10 @@ def set_in(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
         (set_in("not_covered", to=[]), "found and not named"),
         (set_in("init_from", to=[{"url": "/x"}]), "init_from"),
         (set_in("purges", 0, "purge_id", to="x"), "no purge 'x'"),
-        (set_in("checkpoint", "name", to="step-00000002.attempt-7"), "has no checkpoint step-00000002.attempt-7"),
+        (
+            set_in("checkpoint", "name", to="step-00000002.attempt-7"),
+            "has no checkpoint step-00000002.attempt-7",
+        ),
         (set_in("purges", 0, "applied", to=-1), "applied is -1, found 0"),
         (set_in("purges", 0, "first_step", to=9), "first_step is 9, found 5"),
         (cut_newest, "chain: attempt 2: it is part of the chain and cut out"),
@@ -172,7 +187,10 @@ def set_in(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
         (set_in("chain", 1, "device", to="cuda"), "chain: attempt 2: device is 'cuda'"),
         (set_in("inexact", to=["x"]), "what makes it inexact"),
         (set_in("checkpoint", "plan_fingerprint", to="0"), "checkpoint: plan_fingerprint is"),
-        (set_in("weights", "tensors", "model.norm.weight", to="0" * 64), "tensors are others, model.norm.weight first"),
+        (
+            set_in("weights", "tensors", "model.norm.weight", to="0" * 64),
+            "tensors are others, model.norm.weight first",
+        ),
         (set_in("weights", "num_elements", to=3), "weights and moments: num_elements is 3"),
         (without_gap("export"), "not covered: export"),
         (without_gap("begun from it"), "not covered: begun from it"),
@@ -245,7 +263,9 @@ def test_a_lie_in_the_records_of_a_run_is_named(
         ("checkpoints/step-00000010.attempt-2/.metadata", "files of the checkpoint: "),
     ],
 )
-def test_a_record_that_is_gone_is_named(file: str, named: str, world: World, certificate: dict[str, Any]) -> None:
+def test_a_record_that_is_gone_is_named(
+    file: str, named: str, world: World, certificate: dict[str, Any]
+) -> None:
     path = world.output / file
     before = path.read_bytes()
     path.unlink()
@@ -265,20 +285,44 @@ def is_of(attempt: int, kind: str) -> Callable[[dict[str, Any]], bool]:
 
 def contents_of_the_replay(data: bytes) -> bytes:
     """As if the first attempt had read what the replay did."""
-    read = [fact["content_fingerprint"] for fact in map(json.loads, data.splitlines()) if fact["fact"] == "segment"]
+    read = [
+        fact["content_fingerprint"]
+        for fact in map(json.loads, data.splitlines())
+        if fact["fact"] == "segment"
+    ]
     return data.replace(read[0].encode(), read[-1].encode())
 
 
 @pytest.mark.parametrize(
     ("file", "edit", "named"),
     [
-        ("lineage.jsonl", facts_where(lambda fact: not is_of(1, "segment")(fact)), "that stand there otherwise now"),
+        (
+            "lineage.jsonl",
+            facts_where(lambda fact: not is_of(1, "segment")(fact)),
+            "that stand there otherwise now",
+        ),
         ("lineage.jsonl", facts_where(lambda fact: not is_of(2, "start")(fact)), "attempt 2 was set up with"),
         ("lineage.jsonl", contents_of_the_replay, "that stand there otherwise now: of attempt 1 from step 0"),
-        ("lineage.jsonl", lambda data: data.replace(b'"last_step":9', b'"last_step":3'), "last_step 9, there 3"),
-        ("lineage.jsonl", lambda data: data.replace(b'skipped_steps":[]', b'skipped_steps":[5]'), "there '[5]'"),
-        ("lineage.jsonl", lambda data: data.replace(b'\\"seed\\":0', b'\\"seed\\":1'), "was saved in the order"),
-        ("rollbacks/00001.json", lambda data: data.replace(b'"step": 4', b'"step": 2'), "asks for another step"),
+        (
+            "lineage.jsonl",
+            lambda data: data.replace(b'"last_step":9', b'"last_step":3'),
+            "last_step 9, there 3",
+        ),
+        (
+            "lineage.jsonl",
+            lambda data: data.replace(b'skipped_steps":[]', b'skipped_steps":[5]'),
+            "there '[5]'",
+        ),
+        (
+            "lineage.jsonl",
+            lambda data: data.replace(b'\\"seed\\":0', b'\\"seed\\":1'),
+            "was saved in the order",
+        ),
+        (
+            "rollbacks/00001.json",
+            lambda data: data.replace(b'"step": 4', b'"step": 2'),
+            "asks for another step",
+        ),
     ],
 )
 def test_records_that_were_edited_are_named_where_the_certificate_was_too(
@@ -304,7 +348,9 @@ def test_a_recipe_that_changed_on_the_way_is_told(world: World, certificate: dic
     path.write_text(before.replace("lr = 0.003", "lr = 0.002"))
     try:
         row = make_certificate(open_certified(Folder(str(world.output)), ["all"]))
-        assert row["inexact"] == ["the recipe changed on the way: train.optimizer.lr is 0.003 now and was 0.002"]
+        assert row["inexact"] == [
+            "the recipe changed on the way: train.optimizer.lr is 0.003 now and was 0.002"
+        ]
         assert any("what makes it inexact" in line for line in wrong(world, certificate))
     finally:
         path.write_text(before)
@@ -353,7 +399,11 @@ def test_weights_to_begin_with_that_were_hidden_are_named(world: World) -> None:
     (link,) = row["init_from"]
     assert (link["run"], link["step"], link["readings"] > 0) == (str(world.output), 10, True)
     assert [gap for gap in row["not_covered"] if gap["kind"] == "init_from"]
-    hidden = {**row, "init_from": [], "not_covered": [g for g in row["not_covered"] if g["kind"] != "init_from"]}
+    hidden = {
+        **row,
+        "init_from": [],
+        "not_covered": [g for g in row["not_covered"] if g["kind"] != "init_from"],
+    }
     named = wrong(world, hidden, child)
     assert any(line.startswith("weights that the run began with (init_from)") for line in named)
     assert any(line.startswith("not covered: init_from") for line in named)
@@ -377,13 +427,18 @@ def test_weights_in_the_middle_that_were_hidden_are_named(world: World) -> None:
     assert [link["run"] for link in row["init_from"]] == [str(child.run.output), str(world.output)]
     assert (row["init_from"][0]["readings"], row["init_from"][1]["readings"] > 0) == (0, True)
     skipped = {**row, "init_from": row["init_from"][1:]}
-    assert any(line.startswith("weights that the run began with (init_from)") for line in wrong(world, skipped, output))
+    assert any(
+        line.startswith("weights that the run began with (init_from)")
+        for line in wrong(world, skipped, output)
+    )
     setup = child.run.output / "attempts/00001.setup"
     before = setup.read_bytes()
     setup.write_text(json.dumps(json.loads(before) | {"origin": None}))
     try:
         certified = open_certified(Folder(str(output)), ["all"])
-        hidden = records(certified) | {"weights": row["weights"]}  # made of records that say nothing of the first run
+        hidden = records(certified) | {
+            "weights": row["weights"]
+        }  # made of records that say nothing of the first run
         assert [link["run"] for link in hidden["init_from"]] == [str(child.run.output)]
         named = f"{child.run.output}, with whose weights it began: attempt 1 was set up with"
         assert any(named in line for line in wrong(world, hidden, output)), wrong(world, hidden, output)

@@ -44,7 +44,9 @@ def ask(trained: Trained, *purges: str, restart: bool = False) -> Forgetting:
 
 
 @pytest.mark.parametrize("killed_after", [None, 7])
-def test_it_ends_with_the_bits_of_a_run_that_never_read_it(killed_after: int | None, trained: Trained) -> None:
+def test_it_ends_with_the_bits_of_a_run_that_never_read_it(
+    killed_after: int | None, trained: Trained
+) -> None:
     purge_id = trained.purge(trained.record_first_read_in(range(5, 6)))
     assert True in applied(trained)
     asked = ask(trained, purge_id)
@@ -75,7 +77,9 @@ def test_going_back_by_a_step_after_a_purge_trains_on_the_cleaned_bytes(trained:
 
 def test_a_first_step_takes_a_new_run(trained: Trained) -> None:
     trained.purge(trained.record_first_read_in(range(1)))
-    with pytest.raises(RecipeError, match="first read in step 0: a new run is the only way; this call starts it with"):
+    with pytest.raises(
+        RecipeError, match="first read in step 0: a new run is the only way; this call starts it with"
+    ):
         ask(trained)
     assert "first weights" in ask(trained, restart=True).lines[1]
     assert trained.run.start().finished
@@ -139,11 +143,15 @@ def test_a_wrong_call_is_refused_in_a_sentence(trained: Trained) -> None:
     purge_id = trained.purge(trained.record_first_read_in(range(5, 6)))
     for step in (2, 4):
         shutil.rmtree(trained.run.output / f"checkpoints/step-{step:08d}.attempt-1")
-    with pytest.raises(RecipeError, match=r"first read in step 5, and no whole checkpoint before it is kept \(the old"):
+    with pytest.raises(
+        RecipeError, match=r"first read in step 5, and no whole checkpoint before it is kept \(the old"
+    ):
         ask(trained)
     for name in ("index.json", "shards"):
         source, target = shards / name, Path(trained.out.at(name))
-        shutil.copytree(source, target, dirs_exist_ok=True) if source.is_dir() else shutil.copy(source, target)
+        shutil.copytree(source, target, dirs_exist_ok=True) if source.is_dir() else shutil.copy(
+            source, target
+        )
     with pytest.raises(CheckpointError, match=f"holds again what purge {purge_id} took"):
         ask(trained, restart=True)
 

@@ -1,4 +1,5 @@
-"""`python -m trainer RECIPE --from-step T` and `--forget`: exit codes, what is told, the certificate beside the run."""
+"""`python -m trainer RECIPE --from-step T` and `--forget`: exit codes, what is told, the certificate beside
+the run."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ pytestmark = pytest.mark.slow
 def call(trained: Trained, *options: str) -> subprocess.CompletedProcess[str]:
     recipe = trained.folder / "recipe.toml"
     recipe.write_text(as_toml(trained.run.recipe()))
-    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {"OMP_NUM_THREADS": "1"}
+    env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {
+        "OMP_NUM_THREADS": "1"
+    }
     command = [sys.executable, "-m", "trainer", str(recipe), *options]
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
 

@@ -41,15 +41,25 @@ def trained(small: SmallOut, tmp_path_factory: pytest.TempPathFactory) -> Traine
 def test_a_replay_gives_every_number_again_and_leaves_the_run_as_it_is(trained: Trained) -> None:
     files = {path: path.stat().st_mtime_ns for path in trained.run.output.rglob("*") if path.is_file()}
     found = why(trained, 6)
-    assert {path: path.stat().st_mtime_ns for path in trained.run.output.rglob("*") if path.is_file()} == files
-    assert (found.verdict.cause, found.replayed_from, found.num_replayed) == ("data", "step-00000004.attempt-1", 3)
+    assert {
+        path: path.stat().st_mtime_ns for path in trained.run.output.rglob("*") if path.is_file()
+    } == files
+    assert (found.verdict.cause, found.replayed_from, found.num_replayed) == (
+        "data",
+        "step-00000004.attempt-1",
+        3,
+    )
     recorded = trained.run.metrics()[6]
-    assert (found.loss, found.recorded_loss, found.gradient_norm) == (recorded["loss"],) * 2 + (recorded["grad_norm"],)
+    assert (found.loss, found.recorded_loss, found.gradient_norm) == (recorded["loss"],) * 2 + (
+        recorded["grad_norm"],
+    )
     assert list(found.layers) == ["embed_tokens", "layers.0", "layers.1", "norm"]
     fed = {row: sequence for row, sequence, _ in trained.run.sequences()[6]}
     assert {row.row: row.sequence for row in found.rows} == fed
     num = sum(row.num_labels for row in found.rows)
-    assert sum(row.loss * row.num_labels for row in found.rows) / num == pytest.approx(recorded["loss"], rel=1e-12)
+    assert sum(row.loss * row.num_labels for row in found.rows) / num == pytest.approx(
+        recorded["loss"], rel=1e-12
+    )
     # Documents are parts of rows, and have the ids that trace has.
     assert sum(one.num_labels for one in found.documents) == num
     assert sum(one.loss * one.num_labels for one in found.documents) / num == pytest.approx(
@@ -57,7 +67,9 @@ def test_a_replay_gives_every_number_again_and_leaves_the_run_as_it_is(trained: 
     )  # of float32
     placed = {record.doc_id.hex(): record.url for record in trained.small.records if record.status == "kept"}
     assert all(one.doc_id in placed and one.url == placed[one.doc_id] for one in found.documents)
-    assert [one.excess for one in found.documents] == sorted((one.excess for one in found.documents), reverse=True)
+    assert [one.excess for one in found.documents] == sorted(
+        (one.excess for one in found.documents), reverse=True
+    )
 
 
 def test_a_run_without_an_early_checkpoint_is_replayed_from_its_first_weights(trained: Trained) -> None:
@@ -89,7 +101,9 @@ def test_a_wrong_call_is_refused_in_a_sentence(trained: Trained, tmp_path: Path)
     with pytest.raises(RecipeError, match="is not the output of a training run"):
         ask_why(Folder(str(tmp_path)), 1)
     recipe = (
-        output.path("attempts/00001.toml") if hasattr(output, "path") else trained.run.output / "attempts/00001.toml"
+        output.path("attempts/00001.toml")
+        if hasattr(output, "path")
+        else trained.run.output / "attempts/00001.toml"
     )
     kept = Path(recipe).read_bytes()
     Path(recipe).unlink()
@@ -119,7 +133,9 @@ def assert_named(small: SmallOut, folder: Path, flip: Flip, changes: Mapping[str
     assert verdict.ranks == (flip.rank,), verdict.why
 
 
-def test_a_flipped_bit_in_a_replica_is_hardware_and_its_rank_is_named(small: SmallOut, tmp_path: Path) -> None:
+def test_a_flipped_bit_in_a_replica_is_hardware_and_its_rank_is_named(
+    small: SmallOut, tmp_path: Path
+) -> None:
     assert_named(small, tmp_path, Flip(1, 5, 24), {"workers": 2, "zero": 0})
 
 
@@ -164,7 +180,9 @@ def garbage(folder: Path, seed: int) -> tuple[SmallOut, bytes]:
 
 def assert_first(folder: Path, seed: int) -> None:
     small, chosen = garbage(folder, seed)
-    mine = Trained(small=small, folder=folder, changes={"steps": 40, "optimizer": {"lr": 1e-2, "warmup_steps": 2}})
+    mine = Trained(
+        small=small, folder=folder, changes={"steps": 40, "optimizer": {"lr": 1e-2, "warmup_steps": 2}}
+    )
     copy_out(small, folder)
     assert mine.run.start(checkpoint={"every": 5, "keep": 20}).finished
     seen = [step for step, rows in read_in(mine, chosen).items() if step >= 10 and rows >= 20]

@@ -1,4 +1,5 @@
-"""Wrong calls that go back, forget, certify or ask why: a sentence each, the right exit code, nothing changed."""
+"""Wrong calls that go back, forget, certify or ask why: a sentence each, the right exit code, nothing
+changed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def trained(small: SmallOut, tmp_path_factory: pytest.TempPathFactory) -> Traine
 
 @pytest.fixture
 def call(trained: Trained, capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[..., tuple[int, str]]]:
-    """A command line, in which names in {} stand for places; gives its exit code and its last line on stderr."""
+    """A command line, in which names in {} stand for places; gives its exit code and its last line on
+    stderr."""
     places = {
         "recipe": trained.folder / "recipe.toml",
         "run": trained.run.output,
@@ -60,9 +62,15 @@ def call(trained: Trained, capsys: pytest.CaptureFixture[str]) -> Iterator[Calla
         ("train {recipe} --restart", "--restart goes with --forget alone"),
         ("train {recipe} --from-step 4 --restart", "--restart goes with --forget alone"),
         ("train {recipe} --forget all --set train.seed=9", "train.seed is 9 now and was 0"),
-        ("train {recipe} --forget all --set train.optimizer.lr=1e-4", "train.optimizer.lr is 0.0001 now and was 0.003"),
+        (
+            "train {recipe} --forget all --set train.optimizer.lr=1e-4",
+            "train.optimizer.lr is 0.0001 now and was 0.003",
+        ),
         ("train {recipe} --forget all --set train.steps=20", "train.steps is 20 now and was 10"),
-        ("train {recipe} --forget all --restart --set train.skip=[[1,2]]", "train.skip is [[1, 2]] now and was []"),
+        (
+            "train {recipe} --forget all --restart --set train.skip=[[1,2]]",
+            "train.skip is [[1, 2]] now and was []",
+        ),
         ("train {recipe} --from-step 4 --set train.global_batch=8", "train.global_batch is 8 now and was 4"),
         ("train {recipe} --forget all --set train.output={none}", "give this run another run.name"),
         ("train {recipe} --forget all --set run.name=z", "give that run.name to go on with it"),
@@ -103,10 +111,17 @@ def test_where_nothing_is_left_to_go_back_from_it_is_said(
         finally:
             shutil.move(tmp_path / "away", path)
 
-    forget, back, certify = "train {recipe} --forget all", "train {recipe} --from-step 4", "certify {run} --to {cert}"
+    forget, back, certify = (
+        "train {recipe} --forget all",
+        "train {recipe} --from-step 4",
+        "certify {run} --to {cert}",
+    )
     told = without(trained.run.output / "checkpoints", forget, back, certify)
     assert [code for code, _ in told] == [2, 2, 2]
-    assert "first read in step 5, and no whole checkpoint before it is kept: a new run is the only way" in told[0][1]
+    assert (
+        "first read in step 5, and no whole checkpoint before it is kept: a new run is the only way"
+        in told[0][1]
+    )
     assert "none before it: --from-step 0 begins again from the first weights" in told[1][1]
     assert "has no checkpoint in" in told[2][1]
     told = without(trained.run.output, forget, f"{forget} --restart", back)
@@ -145,7 +160,10 @@ CERTIFICATE: dict[str, Any] = {
         (json.dumps(CERTIFICATE | {"checksum": None}).encode(), "checksum is None, and no str"),
         (json.dumps(CERTIFICATE | {"purges": [1]}).encode(), "purges: 1 is no object"),
         (json.dumps(CERTIFICATE | {"purges": {}}).encode(), "purges is no list"),
-        (json.dumps(CERTIFICATE | {"purges": [{"purge_id": "all", "out": "x"}]}).encode(), "all is no purge's id"),
+        (
+            json.dumps(CERTIFICATE | {"purges": [{"purge_id": "all", "out": "x"}]}).encode(),
+            "all is no purge's id",
+        ),
         (json.dumps(CERTIFICATE | {"chain": [{"attempt": "1"}]}).encode(), "attempt is '1', and no int"),
         (json.dumps(CERTIFICATE | {"weights": None}).encode(), "weights: None is no object"),
     ],

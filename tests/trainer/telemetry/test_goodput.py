@@ -67,8 +67,8 @@ def account(
 
 
 def test_an_attempt_that_ends_in_order_is_split_to_the_second() -> None:
-    # Begun at 100, 20 s of start, two steps of 10 s (1 s between them), held-out losses of 4 s, 3 s of saving at the
-    # end and 2 s of other things.
+    # Begun at 100, 20 s of start, two steps of 10 s (1 s between them), held-out losses of 4 s, 3 s of saving
+    # at the end and 2 s of other things.
     reports = [step(0, 130.0, wait=2.0, stall=1.0), step(1, 141.0, evaluation=4.0)]
     ended = AttemptEnd(at=150.0, how="finished", saving_seconds=3.0)
     assert account([attempt(1, 0, 100.0)], {1: ended}, reports) == {
@@ -109,7 +109,13 @@ def test_of_a_killed_attempt_the_last_line_and_the_next_start_are_known() -> Non
     begun = [attempt(1, 0, 0.0), attempt(2, 2, 100.0)]
     reports = [step(0, 20.0), step(1, 30.0), step(2, 120.0, attempt=2)]
     found = account(begun, {2: AttemptEnd(at=120.0, how="finished")}, reports)
-    assert found == {"steps": 30.0, "start": 10.0, "lost work": 5.0, "waiting for nodes": 65.0, "recovery": 10.0}
+    assert found == {
+        "steps": 30.0,
+        "start": 10.0,
+        "lost work": 5.0,
+        "waiting for nodes": 65.0,
+        "recovery": 10.0,
+    }
 
 
 def test_a_killed_attempt_without_a_step_started_as_long_as_the_slowest_start() -> None:
@@ -153,7 +159,9 @@ def test_the_account_is_told_while_the_run_goes_on(tmp_path: Path) -> None:
     begin(output, attempt(claim(output), 0, 100.0))
     live = LiveGoodput(output)
     assert not live.noted(step(0, 120.0), 121.0).goodput  # ranks are not compared at this step
-    compared = StepReport(step=1, attempt=1, loss=1.0, seconds=10.0, at=130.0, ranks={"forward": OverRanks.of([1.0])})
+    compared = StepReport(
+        step=1, attempt=1, loss=1.0, seconds=10.0, at=130.0, ranks={"forward": OverRanks.of([1.0])}
+    )
     noted = live.noted(compared, 132.0)
     assert sum(noted.goodput.values()) == 32.0
     assert StepReport.from_json(noted.as_json()).goodput == noted.goodput
@@ -212,9 +220,13 @@ def test_the_parts_of_a_run_with_three_failures_are_its_wall_time(
     applied = {row["step"]: row for row in rows}
     lost = sum(row["seconds"] for row in rows) - sum(row["seconds"] for row in applied.values())
     assert found.seconds["lost work"] >= lost > 0
-    useful = sum(row["seconds"] - row["data_wait_seconds"] - row["phases"]["checkpoint"] for row in applied.values())
+    useful = sum(
+        row["seconds"] - row["data_wait_seconds"] - row["phases"]["checkpoint"] for row in applied.values()
+    )
     assert found.seconds["steps"] == pytest.approx(useful)
-    assert found.seconds["waiting for nodes"] >= 0.9  # three times 0.3 s lie between a death and the next start
+    assert (
+        found.seconds["waiting for nodes"] >= 0.9
+    )  # three times 0.3 s lie between a death and the next start
     assert found.seconds["evaluation"] > 0
     assert "goodput" in applied[10] and "goodput" in applied[11]
 

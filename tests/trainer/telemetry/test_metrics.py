@@ -71,7 +71,8 @@ def test_what_a_step_waits_for_data_is_a_part_of_its_first_phase() -> None:
 
 
 def test_a_pipeline_is_idle_between_the_passes_of_its_stages() -> None:
-    # Four passes of one second; waits of two and one seconds between them, and what comes before and after is no part.
+    # Four passes of one second; waits of two and one seconds between them, and what comes before and after is
+    # no part.
     passes = [(10.0, 11.0), (13.0, 14.0), (14.0, 15.0), (16.0, 17.0)]
     timing = StepTiming([("data loading", 0.0)], 1.0, 30.0, passes)
     assert timing.pipeline_idle_share() == pytest.approx(3 / 7)
@@ -96,7 +97,9 @@ def test_the_passes_of_a_step_are_no_part_of_the_next() -> None:
 
 
 def test_the_slowest_rank_is_named() -> None:
-    assert OverRanks.of([0.1, 0.5, 0.3]) == OverRanks(least=0.1, mean=pytest.approx(0.3), most=0.5, slowest_rank=1)
+    assert OverRanks.of([0.1, 0.5, 0.3]) == OverRanks(
+        least=0.1, mean=pytest.approx(0.3), most=0.5, slowest_rank=1
+    )
     ranks = {"forward": OverRanks.of([0.3, 0.3, 0.4]), "data wait": OverRanks.of([0.0, 2.0, 0.1])}
     told = describe(StepReport(step=3, attempt=1, loss=2.0, gradient_norm=1.0, ranks=ranks), 9)
     assert "slowest rank 1 (data wait 2.00 s, mean 0.70)" in told
@@ -123,9 +126,13 @@ def test_the_last_step_leaves_none() -> None:
     assert told.startswith("step 8/9  loss")
 
 
-STRAGGLER = Straggler(rank=3, node="n7", phase="forward", seconds=0.3, usual=0.2, since_step=40, detail="its disk")
+STRAGGLER = Straggler(
+    rank=3, node="n7", phase="forward", seconds=0.3, usual=0.2, since_step=40, detail="its disk"
+)
 EXPERTS = ExpertLoad(fullest=1.5, dropped=0.25, entropy=2.0, balance_loss=1.125, z_loss=4.5)
-LOADING = ReadFigures(hits=90, misses=10, bytes_fetched=12_000_000, damaged_blocks=2, disk_errors=1, evictions=3)
+LOADING = ReadFigures(
+    hits=90, misses=10, bytes_fetched=12_000_000, damaged_blocks=2, disk_errors=1, evictions=3
+)
 
 
 def test_loading_is_told_for_all_ranks_and_counts_tokens_of_peers_once() -> None:
@@ -221,7 +228,8 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
 
 def test_a_straggler_is_told_with_rank_node_phase_factor_and_since_when() -> None:
     assert describe_straggler(STRAGGLER) == (
-        "straggler: rank 3 on n7 takes 1.50 times as long as others at the same work in forward (0.300 s a step beside "
+        "straggler: rank 3 on n7 takes 1.50 times as long as others at the same work in forward (0.300 s a"
+        " step beside "
         "0.200) since step 40; its disk"
     )
     ended = describe_straggler(dataclasses.replace(STRAGGLER, ended=True))
@@ -266,7 +274,11 @@ def test_a_line_is_json_whatever_the_figures() -> None:
     )
     row = json.loads(report.as_json())
     assert (row["step"], row["attempt"], row["loss"], row["skipped"]) == (3, 2, None, True)
-    assert (row["reason"], row["sequences"], row["loss_by_source"]) == ("non_finite_loss", [21, 27], {"web": None})
+    assert (row["reason"], row["sequences"], row["loss_by_source"]) == (
+        "non_finite_loss",
+        [21, 27],
+        {"web": None},
+    )
     assert row["ranks"]["forward"]["slowest"] == 1
 
 
@@ -280,7 +292,9 @@ def test_half_a_line_of_a_killed_attempt_is_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("behind", [-1, 0, 700, 2_997, 2_999])
-def test_the_end_of_a_long_file_is_read_back_to_the_last_report_that_is_known(tmp_path: Path, behind: int) -> None:
+def test_the_end_of_a_long_file_is_read_back_to_the_last_report_that_is_known(
+    tmp_path: Path, behind: int
+) -> None:
     reports = [StepReport(step=step, attempt=1, loss=1.0) for step in range(3_000)]
     text = "".join(report.as_json() + "\n" for report in reports)
     (tmp_path / "metrics.jsonl").write_text(text + '{"step": 3000, "at')
@@ -313,7 +327,9 @@ def test_two_attempts_lose_no_line_of_each_other_in_an_object_store(s3: dict[str
     assert steps_in(output) == [(1, 0), (2, 1), (1, 1), (2, 2)]
 
 
-def test_lines_reach_an_object_store_between_checkpoints(s3: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_reach_an_object_store_between_checkpoints(
+    s3: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [0.0]
     monkeypatch.setattr(metrics_file.time, "monotonic", lambda: clock[0])
     output = Folder("s3://runs/one")
@@ -374,7 +390,9 @@ def test_a_store_that_goes_down_after_it_refused_a_put_ends_no_training(
 
 
 def test_a_skipped_step_tells_its_sequences() -> None:
-    told = describe(StepReport(step=3, attempt=1, loss=None, skipped="spike", first_sequence=21, last_sequence=27), 9)
+    told = describe(
+        StepReport(step=3, attempt=1, loss=None, skipped="spike", first_sequence=21, last_sequence=27), 9
+    )
     assert "skipped (spike): sequences 21 to 27" in told
 
 
@@ -411,7 +429,8 @@ def at(num_markers: int, where: str, step: int = 5) -> RankProgress:
     [
         (
             [at(40, "backward"), at(37, "data loading"), at(40, "backward")],
-            "rank 1 is hung in step 5, data loading; others wait in step 5 in the reduce-scatter or all-reduce of "
+            "rank 1 is hung in step 5, data loading; others wait in step 5 in the reduce-scatter or"
+            " all-reduce of "
             "gradients",
         ),
         (
@@ -420,7 +439,8 @@ def at(num_markers: int, where: str, step: int = 5) -> RankProgress:
         ),
         (
             [at(40, "all-reduce of losses"), at(40, "all-reduce of losses")],
-            "all ranks wait in step 5 in the all-reduce of losses; `sluice train diagnose OUTPUT` says who came to it",
+            "all ranks wait in step 5 in the all-reduce of losses; `sluice train diagnose OUTPUT` says who"
+            " came to it",
         ),
     ],
 )

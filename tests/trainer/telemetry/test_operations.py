@@ -115,7 +115,9 @@ def _each_way(output: Path, process: Process) -> dict[str, tuple[float, float]]:
     return times
 
 
-def test_a_planted_sleep_is_own_time_of_its_rank_and_waiting_of_the_other_in_every_way(tmp_path: Path) -> None:
+def test_a_planted_sleep_is_own_time_of_its_rank_and_waiting_of_the_other_in_every_way(
+    tmp_path: Path,
+) -> None:
     first, second = run_forked(tmp_path / "work", 2, partial(_each_way, tmp_path / "out"))
     for way in WAYS:
         (own, waiting), (own_slow, waiting_slow) = first[way], second[way]
@@ -156,7 +158,9 @@ def _asked_while_it_waits(output: Path, process: Process) -> None:
             content = read_ring((output / f"{attempt_folder(1)}/rank-00000.ring").read_bytes())
             stack = last_stack((output / name).read_text(), content.header.thread)
             dist.all_reduce(torch.ones(1))
-            assert stack is not None and any(frame.function == "_asked_while_it_waits" for frame in stack.frames)
+            assert stack is not None and any(
+                frame.function == "_asked_while_it_waits" for frame in stack.frames
+            )
             assert content.operations[-1].exit is None and content.operations[-1].site.name == "all_reduce"
 
 
@@ -171,7 +175,9 @@ def _killed(output: Path, process: Process) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_what_a_killed_process_knew_is_read_on_its_node_and_published_by_the_next_attempt(tmp_path: Path) -> None:
+def test_what_a_killed_process_knew_is_read_on_its_node_and_published_by_the_next_attempt(
+    tmp_path: Path,
+) -> None:
     output = Folder(str(tmp_path / "out"))
     with pytest.raises(AssertionError, match="-9"):
         run_forked(tmp_path / "work", 1, partial(_killed, tmp_path / "out"))

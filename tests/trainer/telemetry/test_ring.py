@@ -36,7 +36,14 @@ def test_what_is_written_is_read_and_what_is_under_way_has_no_exit(ring: Ring) -
     content = read_ring(ring.content())
     assert content.header == HEADER
     done, open_ = content.operations
-    assert (done.number, done.site, done.step, done.group_number, done.size, done.peer) == (1, SITE, 5, 1, 24, -1)
+    assert (done.number, done.site, done.step, done.group_number, done.size, done.peer) == (
+        1,
+        SITE,
+        5,
+        1,
+        24,
+        -1,
+    )
     assert done.exit is not None and done.exit >= done.enter
     assert (open_.exit, open_.size, open_.peer, open_.group_number) == (None, -1, 1, 2)
     assert [(step.step, step.own, step.waiting) for step in content.steps] == [(5, OWN, WAITING)]

@@ -1,4 +1,5 @@
-"""What a run tells: epochs at its start, figures of each step to every sink, losses by source, a trace on request."""
+"""What a run tells: epochs at its start, figures of each step to every sink, losses by source, a trace on
+request."""
 
 from __future__ import annotations
 
@@ -57,7 +58,9 @@ def test_every_step_tells_its_phases_its_wait_for_data_and_the_checkpoints_age(r
         assert row["checkpoint_age_seconds"] > 0
 
 
-def test_the_peak_that_the_recipe_names_makes_utilisation_known_where_the_devices_name_does_not(run: Run) -> None:
+def test_the_peak_that_the_recipe_names_makes_utilisation_known_where_the_devices_name_does_not(
+    run: Run,
+) -> None:
     config = model_config("debug", VOCAB)
     for row in run.metrics().values():
         assert row["mfu"] == pytest.approx(mfu(config, 32, row["tokens_per_second"] / 2, 0.5e12))
@@ -92,7 +95,9 @@ def test_held_out_sequences_are_evaluated_by_source_when_due_and_at_the_end(run:
         assert alone.metrics()[step]["validation_loss"] == pytest.approx(losses, rel=1e-10)
 
 
-def test_held_out_sequences_are_evaluated_after_a_step_that_the_recipe_skips_too(run: Run, tmp_path: Path) -> None:
+def test_held_out_sequences_are_evaluated_after_a_step_that_the_recipe_skips_too(
+    run: Run, tmp_path: Path
+) -> None:
     skipping = Run(data=run.data, output=tmp_path / "skipping", changes={"validation": 0.1, "eval_every": 2})
     skipping.start(steps=6, skip=[[3 * 7, 3 * 7], [5 * 7 + 6, 5 * 7 + 6]])
     rows = skipping.metrics()
@@ -140,7 +145,9 @@ def test_a_run_tells_of_its_pipeline_shared_sequences_and_experts(run: Run, tmp_
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_trace_of_the_asked_steps_is_left_by_each_rank(run: Run, rank: int) -> None:
-    trace = json.loads(gzip.decompress((run.output / f"profile/rank-{rank:05d}.attempt-1.json.gz").read_bytes()))
+    trace = json.loads(
+        gzip.decompress((run.output / f"profile/rank-{rank:05d}.attempt-1.json.gz").read_bytes())
+    )
     names = {event.get("name") for event in trace["traceEvents"]}
     assert "aten::mm" in names
     assert sum(event.get("name") == "Optimizer.step#AdamW.step" for event in trace["traceEvents"]) == 2

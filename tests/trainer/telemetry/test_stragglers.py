@@ -1,4 +1,5 @@
-"""Slow ranks are found, and fast ones are left alone: over simulated times, by rank, phase, size and noise."""
+"""Slow ranks are found, and fast ones are left alone: over simulated times, by rank, phase, size and
+noise."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ STEP_SECONDS = 0.8
 def named(
     seed: int, num_ranks: int, sigma: float, slow: tuple[int, str] | None, *, factor: float = 1.5
 ) -> set[tuple[int, str]]:
-    """Whom the detector names in a run with log-normal noise where `slow`, a rank and a phase, takes `factor` times as
-    long."""
+    """Whom the detector names in a run with log-normal noise where `slow`, a rank and a phase, takes `factor`
+    times as long."""
     random = np.random.default_rng(seed)
     detector = StragglerDetector(LIMITS, [list(range(num_ranks))], ["node"] * num_ranks)
     windows = [StepWindow(LIMITS.window) for _ in range(num_ranks)]
@@ -46,7 +47,9 @@ def named(
 
 
 @pytest.mark.parametrize("phase", ["forward", "backward", "optimizer"])
-def test_one_of_four_that_is_half_as_slow_again_in_one_phase_is_named_in_each_of_twenty_runs(phase: str) -> None:
+def test_one_of_four_that_is_half_as_slow_again_in_one_phase_is_named_in_each_of_twenty_runs(
+    phase: str,
+) -> None:
     for seed in range(20):
         slow = (seed % 4, phase)
         assert named(seed, 4, 0.15, slow) == {slow}, seed
@@ -89,14 +92,21 @@ def test_of_two_ranks_none_is_named_and_stages_are_judged_by_themselves() -> Non
     assert feed(pair, [0.9, 0.9, 0.9], others=1) == [[], [], []]
     stages = StragglerDetector(LIMITS, [[0, 1, 2], [3, 4, 5]], ["a"] * 6)
     of_first, of_last = times(0.2), times(0.5)  # the last stage has the loss
-    told = [stages.add_window(at, [of_first] * 3 + [of_last, times(0.75), of_last], STEP_SECONDS) for at in range(2)]
+    told = [
+        stages.add_window(at, [of_first] * 3 + [of_last, times(0.75), of_last], STEP_SECONDS)
+        for at in range(2)
+    ]
     assert [(one.rank, one.factor) for one in told[1]] == [(4, pytest.approx(1.5))]
 
 
 def test_rank_0_may_take_longer_where_it_has_more_to_do() -> None:
     detector = StragglerDetector(LIMITS, [[0, 1, 2]], ["a"] * 3, exempt=((0, "checkpoint"),))
     longer = {**SECONDS, "checkpoint": 0.5}
-    assert [detector.add_window(at, [longer, SECONDS, SECONDS], STEP_SECONDS) for at in range(3)] == [[], [], []]
+    assert [detector.add_window(at, [longer, SECONDS, SECONDS], STEP_SECONDS) for at in range(3)] == [
+        [],
+        [],
+        [],
+    ]
     told = [detector.add_window(at, [SECONDS, longer, SECONDS], STEP_SECONDS) for at in range(2)]
     assert [one.rank for one in told[1]] == [1]
 

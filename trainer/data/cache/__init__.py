@@ -1,1 +1,2 @@
-"""The block cache of a node: reader → folder (files and eviction), schedule (next use), fetch (range reads)."""
+"""The block cache of a node: reader → folder (files and eviction), schedule (next use), fetch (range
+reads)."""

@@ -55,7 +55,9 @@ def expected_digest(
     return _persist(lambda: digest_of(shard, number), where, figures, give_up)
 
 
-def _persist(read: Callable[[], bytes], what: str, figures: ReadFigures, give_up: Callable[[], bool]) -> bytes:
+def _persist(
+    read: Callable[[], bytes], what: str, figures: ReadFigures, give_up: Callable[[], bool]
+) -> bytes:
     """What `read` returns, in as many attempts as it takes, up to ATTEMPTS."""
     error: BaseException = StorageError("the reader was closed")
     for attempt in range(ATTEMPTS):
@@ -77,7 +79,9 @@ def _persist(read: Callable[[], bytes], what: str, figures: ReadFigures, give_up
         raise DamagedBlockError(
             f"{what} came damaged, {ATTEMPTS} attempts: {error}. Run `sluice verify` and restore it"
         )
-    raise StorageError(f"{what} could not be read in {ATTEMPTS} attempts; the last: {type(error).__name__}: {error}")
+    raise StorageError(
+        f"{what} could not be read in {ATTEMPTS} attempts; the last: {type(error).__name__}: {error}"
+    )
 
 
 def _read_range(folder: Folder, name: str, start: int, length: int) -> bytes:

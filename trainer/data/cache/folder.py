@@ -1,11 +1,12 @@
-"""The cache folder: blocks as files on a local disk, shared by all processes of a node, never more than its bound.
+"""The cache folder: blocks as files on a local disk, shared by all processes of a node, never more than its
+bound.
 
     <key>.block  a whole block; the key holds the shard's content hash, the block's number and its bytes
     <key>.part   one that is being fetched, by the holder of its flock; the kernel releases that on death
     ledger.lock  held while room is made; the folder's names and sizes are the ledger, so no crash can falsify it
 
-A .part is given its full size before the first byte comes, so partial downloads count and a full disk is met early.
-"""
+A .part is given its full size before the first byte comes, so partial downloads count and a full disk is met
+early."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def _disk(what: str) -> Iterator[None]:
 
 
 def key_of(shard: ShardFile, number: int) -> str:
-    """The name of a block's content: a purged shard has another hash, so its old blocks are never asked for."""
+    """The name of a block's content: a purged shard has another hash, so its old blocks are never asked
+    for."""
     return f"{shard.hash}-{number:05d}-{block_tokens(shard, number) * TOKEN_BYTES}"
 
 
@@ -85,8 +87,8 @@ class CacheFolder:
         self.path, self._max_bytes = Path(folder), max_bytes
 
     def prepare(self, hashes: Collection[str]) -> int:
-        """Make the folder; drop blocks of shards not in `hashes` and what dead processes left. Says how many blocks
-        were dropped. DiskError where the disk does not let us."""
+        """Make the folder; drop blocks of shards not in `hashes` and what dead processes left. Says how many
+        blocks were dropped. DiskError where the disk does not let us."""
         dropped = 0
         with _disk(f"{self.path} cannot be used as a cache"):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -103,12 +105,15 @@ class CacheFolder:
         return os.path.exists(self.path / (key + _BLOCK))
 
     def open(self, key: str) -> Tokens | None:
-        """The block's tokens, memory-mapped; None if it is not there, or was there with another size. Not checked."""
+        """The block's tokens, memory-mapped; None if it is not there, or was there with another size. Not
+        checked."""
         try:
             with open(self.path / (key + _BLOCK), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 if size != _size_of(key):
-                    self.remove(key)  # else it would be streamed past for ever: names and sizes are the ledger
+                    self.remove(
+                        key
+                    )  # else it would be streamed past for ever: names and sizes are the ledger
                     return None
                 self._read_through(file.fileno(), key)
                 return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), "<u4")
@@ -118,8 +123,8 @@ class CacheFolder:
             raise DiskError(f"{self.path / key} cannot be read: {error}") from error
 
     def _read_through(self, descriptor: int, key: str) -> None:
-        """Read a block before it is mapped: where the disk fails, a read is an error, and a map the end of the process
-        (SIGBUS). What cannot be read is dropped."""
+        """Read a block before it is mapped: where the disk fails, a read is an error, and a map the end of
+        the process (SIGBUS). What cannot be read is dropped."""
         try:
             for at in range(0, _size_of(key), _READ_BYTES):
                 os.pread(descriptor, _READ_BYTES, at)
@@ -138,12 +143,13 @@ class CacheFolder:
             (self.path / (key + _BLOCK)).unlink(missing_ok=True)
 
     def claim(self, key: str, give_up: Callable[[], bool], *, wait: bool = True) -> Claim | None:
-        """The right to fetch the block. None: it is there now, or `give_up`, or another process fetches it and we do
-        not `wait` for that."""
-        # The lock is on the .part's inode, and between open and lock its holder may publish (rename) or drop (unlink)
-        # it: so a lock counts only while the name still leads to the locked inode. The holder of one that counts looks
-        # for the block again, which may have been published before our open, which then made a new .part. The loop
-        # ends because each turn waits for a live holder, who publishes, drops or dies; death releases a flock.
+        """The right to fetch the block. None: it is there now, or `give_up`, or another process fetches it
+        and we do not `wait` for that."""
+        # The lock is on the .part's inode, and between open and lock its holder may publish (rename) or drop
+        # (unlink) it: so a lock counts only while the name still leads to the locked inode. The holder of one
+        # that counts looks for the block again, which may have been published before our open, which then
+        # made a new .part. The loop ends because each turn waits for a live holder, who publishes, drops or
+        # dies; death releases a flock.
         part, block = self.path / (key + _PART), self.path / (key + _BLOCK)
         while not give_up():
             with _disk(f"{part} cannot be made"):
@@ -166,12 +172,13 @@ class CacheFolder:
         return None
 
     def make_room(self, key: str, claim: Claim, rank: Callable[[str], int], use: int) -> int | None:
-        """Reserve the claimed block's bytes, dropping blocks that are needed later than `use`, the latest first.
+        """Reserve the claimed block's bytes, dropping blocks that are needed later than `use`, the latest
+        first.
 
-        `rank` gives the step at which a key is needed next. Returns how many blocks were dropped; None (and no
-        reservation) if all that is there is needed sooner."""
-        # Room is counted and reserved under one lock: two processes that saw the same free bytes would overfill the
-        # folder. Our own .part is still empty here, so it is not counted twice.
+        `rank` gives the step at which a key is needed next. Returns how many blocks were dropped; None (and
+        no reservation) if all that is there is needed sooner."""
+        # Room is counted and reserved under one lock: two processes that saw the same free bytes would
+        # overfill the folder. Our own .part is still empty here, so it is not counted twice.
         size, dropped = _size_of(key), 0
         with self._ledger():
             present = self.keys()

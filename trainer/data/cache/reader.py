@@ -1,11 +1,13 @@
 """Blocks through the cache folder: found there, fetched ahead of their use, or streamed where the disk fails.
 
 1. The schedule says which blocks the next steps need; a few threads fetch those that are missing.
-2. A block that a row needs now and that is not there is fetched at once, or waited for where another process fetches
+2. A block that a row needs now and that is not there is fetched at once, or waited for where another process
+  fetches
    it. So ranks of a node that need the same tokens (tensor, pipeline and context peers) read once: one process fetches
    a block, all that need it map the same pages, and each copies its rows from there, as its own device needs them.
 3. Room is made by dropping what the node needs furthest ahead.
-4. A full or failing disk, or a cache full of blocks needed now, costs speed only: the block is kept in memory a while.
+4. A full or failing disk, or a cache full of blocks needed now, costs speed only: the block is kept in memory
+  a while.
 """
 
 from __future__ import annotations
@@ -31,15 +33,18 @@ from trainer.data.figures import ReadFigures
 from trainer.order import Order
 
 _log = logging.getLogger(__name__)
-_IDLE_SECONDS: Final = 0.5  # how long a fetching thread sleeps where nothing can be fetched, unless a step begins
+_IDLE_SECONDS: Final = (
+    0.5  # how long a fetching thread sleeps where nothing can be fetched, unless a step begins
+)
 _LOOKS: Final = 8  # times a block is looked up again because it was dropped between fetching and opening
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
-    """Where the cache lies, its bound, and how many blocks a node fetches ahead at once. `node`: the slices of the
-    ranks that share the folder (none: only this rank's); `num_processes`: how many processes those are, peers that get
-    the same slice counted too (none: one a slice). `num_steps`: nothing is fetched ahead for later ones."""
+    """Where the cache lies, its bound, and how many blocks a node fetches ahead at once. `node`: the slices
+    of the ranks that share the folder (none: only this rank's); `num_processes`: how many processes those
+    are, peers that get the same slice counted too (none: one a slice). `num_steps`: nothing is fetched ahead
+    for later ones."""
 
     folder: str
     max_bytes: int
@@ -51,7 +56,9 @@ class CacheOptions:
 
 def needed_bytes(corpus: Corpus, order: Order, prefetch_blocks: int) -> int:
     """The least bound of a cache: a window of each source that is read together, and the blocks in flight."""
-    bytes_of = {source: sum(s.num_tokens for s in shards) * TOKEN_BYTES for source, shards in corpus.sources.items()}
+    bytes_of = {
+        source: sum(s.num_tokens for s in shards) * TOKEN_BYTES for source, shards in corpus.sources.items()
+    }
     window = order.plan.window_blocks * BLOCK_BYTES
     windows = (
         sum(min(window, bytes_of[source]) for source, count in segment.counts if count)
@@ -67,8 +74,10 @@ class CachedBlocks:
         needed = needed_bytes(corpus, order, options.prefetch_blocks)
         if options.max_bytes < needed:
             raise ValueError(
-                f"max_bytes is {options.max_bytes}: expected at least {needed}, which hold the active windows "
-                f"(window_blocks = {order.plan.window_blocks}) and the {options.prefetch_blocks} blocks in flight"
+                f"max_bytes is {options.max_bytes}: expected at least {needed}, which hold the active windows"
+                f" "
+                f"(window_blocks = {order.plan.window_blocks}) and the {options.prefetch_blocks} blocks in"
+                f" flight"
             )
         self.figures = ReadFigures()
         self._shards = [corpus.sources.get(source, ()) for source in order.plan.sources]
@@ -136,11 +145,13 @@ class CachedBlocks:
             self._note_disk_error(error)
         else:
             if dropped:
-                _log.info("dropped %d blocks from %s that the index does not name", dropped, self._folder.path)
+                _log.info(
+                    "dropped %d blocks from %s that the index does not name", dropped, self._folder.path
+                )
 
     def _find(self, shard: ShardFile, number: int, key: str) -> Tokens | None:
-        """The block if it is in the folder, checked: another process may have dropped and written it anew since this
-        one last looked. A damaged one is dropped."""
+        """The block if it is in the folder, checked: another process may have dropped and written it anew
+        since this one last looked. A damaged one is dropped."""
         try:
             tokens = self._folder.open(key)
             if tokens is None:
@@ -159,8 +170,9 @@ class CachedBlocks:
 
     def _obtain(self, shard: ShardFile, number: int, key: str) -> Tokens:
         """The block, through the folder or past it."""
-        # Another process may drop a block between its publication and our look, for one that is needed sooner: then it
-        # is fetched or waited for again. After a few turns it is streamed, which no other process can undo.
+        # Another process may drop a block between its publication and our look, for one that is needed
+        # sooner: then it is fetched or waited for again. After a few turns it is streamed, which no other
+        # process can undo.
         for _ in range(_LOOKS):
             try:
                 data = self._fetch_into_folder(shard, number, key)
@@ -175,8 +187,8 @@ class CachedBlocks:
         return self._keep_in_memory(key, fetch_block(shard, number, self.figures, self._is_closed))
 
     def _fetch_into_folder(self, shard: ShardFile, number: int, key: str) -> bytes | None:
-        """Fetch a block that is needed now, or wait until another process has. Where it would push out what is needed
-        as soon, it is fetched past the folder: then its bytes are returned."""
+        """Fetch a block that is needed now, or wait until another process has. Where it would push out what
+        is needed as soon, it is fetched past the folder: then its bytes are returned."""
         claim = self._folder.claim(key, self._is_closed)
         if claim is None:
             return None
@@ -185,10 +197,11 @@ class CachedBlocks:
     def _fetch_claimed(
         self, claim: Claim, shard: ShardFile, number: int, use: int, *, urgent: bool
     ) -> tuple[bool, bytes | None]:
-        """Whether the claimed block, which step `use` needs, is in the folder now; if not, and it is `urgent`, its
-        bytes."""
-        # Room is reserved before the fetch, so that a full disk is met while nothing is lost. The claim is dropped on
-        # every way out but publication: a process that waits for it would otherwise wait as long as this one lives.
+        """Whether the claimed block, which step `use` needs, is in the folder now; if not, and it is
+        `urgent`, its bytes."""
+        # Room is reserved before the fetch, so that a full disk is met while nothing is lost. The claim is
+        # dropped on every way out but publication: a process that waits for it would otherwise wait as long
+        # as this one lives.
         key, published = key_of(shard, number), False
         try:
             dropped = self._folder.make_room(key, claim, self._rank, use)
@@ -242,7 +255,8 @@ class CachedBlocks:
         return None
 
     def _fetch_one_ahead(self, block: BlockAt, elsewhere: set[BlockAt]) -> bool:
-        """Fetch a block unless another process does, then it is `elsewhere`; False: to go on is of no use now."""
+        """Fetch a block unless another process does, then it is `elsewhere`; False: to go on is of no use
+        now."""
         shard, number = self._shard_at(block)
         try:
             claim = self._folder.claim(key_of(shard, number), self._is_closed, wait=False)

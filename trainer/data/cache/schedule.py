@@ -1,9 +1,9 @@
-"""When each block is needed next: the order is known, so prefetch and eviction look ahead instead of guessing.
+"""When each block is needed next: the order is known, so prefetch and eviction look ahead instead of
+guessing.
 
 Eviction drops what is needed furthest ahead (Belady, "A study of replacement algorithms for a virtual-storage
-computer", 1966). The look-ahead grows by a few steps a step until it sees more blocks than the cache holds: what lies
-beyond is needed later than everything within.
-"""
+computer", 1966). The look-ahead grows by a few steps a step until it sees more blocks than the cache holds:
+what lies beyond is needed later than everything within."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from trainer.order import Order, Places
 NEVER: Final = 1 << 62
 _FIRST_STEPS: Final = 4
 _STEPS_A_STEP: Final = 4
-_STEPS_BEHIND: Final = 3  # what the slowest rank of a node may still be reading while the fastest makes batches ahead
+_STEPS_BEHIND: Final = (
+    3  # what the slowest rank of a node may still be reading while the fastest makes batches ahead
+)
 _MOST_STEPS: Final = 1 << 14
 
 BlockAt = tuple[int, int, int]
@@ -38,7 +40,8 @@ class _Needed:
 class Schedule:
     """The blocks of the steps ahead: of this rank's rows (`part`), and of all rows of its node (`node`).
 
-    Looks ahead until it has seen `num_blocks` different ones, or to the run's end. Safe from several threads."""
+    Looks ahead until it has seen `num_blocks` different ones, or to the run's end. Safe from several
+    threads."""
 
     def __init__(
         self, order: Order, part: Slice, node: tuple[Slice, ...], *, num_blocks: int, num_steps: int = NEVER
@@ -64,7 +67,8 @@ class Schedule:
             self.step, self._upcoming = step, None
 
     def next_use(self, block: BlockAt) -> int:
-        """The step at which the node needs `block` next (or needed it last, if just now); NEVER if not within sight."""
+        """The step at which the node needs `block` next (or needed it last, if just now); NEVER if not within
+        sight."""
         with self._lock:
             uses = self._uses.get(block)
             return uses[0] if uses else NEVER
@@ -79,7 +83,11 @@ class Schedule:
 
     def _extend(self, first: int, num_steps: int) -> None:
         for step in range(first, first + num_steps):
-            far = len(self._uses) >= self._num_blocks or len(self._ahead) >= _MOST_STEPS or step >= self._num_steps
+            far = (
+                len(self._uses) >= self._num_blocks
+                or len(self._ahead) >= _MOST_STEPS
+                or step >= self._num_steps
+            )
             if self._ahead and far:
                 return
             needed = self._needed(step)

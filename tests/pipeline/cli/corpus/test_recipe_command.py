@@ -61,14 +61,18 @@ def test_a_file_that_is_there_is_not_written_over(tmp_path: Path, capsys: pytest
     assert path.read_text() == "mine"
 
 
-def test_a_recipe_is_checked_as_set_would_change_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_is_checked_as_set_would_change_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = written(tmp_path, "text")
     assert main(["recipe", "check", str(path), "--set", "dedup.threshold=7"]) == 2
     assert capsys.readouterr().out.startswith(f"{path}: dedup.threshold = 7.0: expected at most 1")
     assert main(["recipe", "check", str(path), "--set", "source.0.name=other"]) == 0
 
 
-def test_a_wrong_recipe_is_named_by_file_line_and_column(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_recipe_is_named_by_file_line_and_column(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = written(tmp_path, "text")
     path.write_text(path.read_text().replace("[dedup]", "[dedup]\n threshhold = 0.7"))
     line = path.read_text().split("\n").index(" threshhold = 0.7") + 1
@@ -103,14 +107,18 @@ def test_what_no_recipe_can_hold_is_named_by_file_line_and_column(
     assert says in told and len(told) < 500
 
 
-def test_two_recipes_differ_in_effective_values_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_recipes_differ_in_effective_values_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     a, b = written(tmp_path, "text"), tmp_path / "b.toml"
     plain = tomllib.loads(a.read_text())
     assert "min_words" not in plain["quality"]
     text = a.read_text().replace("#min_words = 50", "min_words = 50").replace("#seed = 0", "seed = 3")
     b.write_text(text.replace("[quality]", '[quality]\nvariant = "dolma"').replace("#variant", "# variant"))
     assert main(["recipe", "diff", str(a), str(b), "--json"]) == 0
-    found = {entry["key"]: (entry["a"], entry["b"]) for entry in json.loads(capsys.readouterr().out)["differences"]}
+    found = {
+        entry["key"]: (entry["a"], entry["b"]) for entry in json.loads(capsys.readouterr().out)["differences"]
+    }
     assert found.pop("run.seed") == (0, 3)
     assert found.pop("quality.variant") == ("datatrove", "dolma")
     assert found.pop("quality.max_duplicate_line_chars") == (0.2, 0.3)
@@ -145,7 +153,9 @@ def test_tables_in_another_order_are_a_difference(
 
 def test_a_table_more_is_no_other_order_of_the_rest(tmp_path: Path) -> None:
     text = '[run]\nname = "a"\noutput = "out"\n' + SOURCE.format("web")
-    none, one, two = (written(tmp_path, f"f{s}", text + "".join(map(CLASSIFIER.format, s))) for s in ("", "y", "xy"))
+    none, one, two = (
+        written(tmp_path, f"f{s}", text + "".join(map(CLASSIFIER.format, s))) for s in ("", "y", "xy")
+    )
     assert [found.key for found in differences(load(one), load(two))] == ["classifier.x"]
     assert [found.key for found in differences(load(none), load(two))] == ["classifier.x", "classifier.y"]
 
@@ -171,7 +181,9 @@ def test_both_values_of_a_threshold_are_shown_as_its_type_is(
     ]
 
 
-def test_a_recipe_with_a_byte_order_mark_has_nothing_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recipe_with_a_byte_order_mark_has_nothing_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = written(tmp_path, "text", "\ufeff" + new_recipe("text"))
     assert main(["recipe", "check", str(path)]) == 0
     capsys.readouterr()

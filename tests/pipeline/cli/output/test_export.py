@@ -1,4 +1,5 @@
-"""`sluice export`: it tells a corpus from a training run, whose tokenizer it may know by name and hash only."""
+"""`sluice export`: it tells a corpus from a training run, whose tokenizer it may know by name and hash
+only."""
 
 from __future__ import annotations
 
@@ -56,7 +57,10 @@ def test_another_tokenizer_is_refused(file: Path, tmp_path: Path) -> None:
     ("options", "told"),
     [
         ((), "is the output of a data run: --format says how"),
-        (("--format", "jsonl", "--step", "3"), "--step: .* is the output of a data run, so this option does not apply"),
+        (
+            ("--format", "jsonl", "--step", "3"),
+            "--step: .* is the output of a data run, so this option does not apply",
+        ),
         (("--format", "jsonl", "--tokens"), "--tokens: jsonl holds texts only"),
         (("--format", "jsonl", "--dtype", "uint16"), "--dtype: jsonl holds texts"),
         (("--format", "olmo", "--dtype", "uint16"), "100,277 ids"),
@@ -77,14 +81,18 @@ def test_a_wrong_call_is_told_by_its_option(
 def test_a_copy_is_told_with_what_its_reader_needs_to_know() -> None:
     facts: dict[str, Any] = dict.fromkeys(ExportRow.__dataclass_fields__, 0)
     row = ExportRow(**facts | {"format": "megatron", "place": "/copy", "num_tokens": 7})
-    of_tokens = " ".join(how_to_read(row, TokenizerIdentity(name="mine", hash="", vocab_size=5_000, eot_id=4_999)))
+    of_tokens = " ".join(
+        how_to_read(row, TokenizerIdentity(name="mine", hash="", vocab_size=5_000, eot_id=4_999))
+    )
     assert "tokens are those of mine: 5,000 ids, of which 4999 ends a document" in of_tokens
     assert "--data-path takes a file's path below /copy without its .bin" in of_tokens
     of_texts = list(how_to_read(replace(row, format="hf", num_tokens=0), NO_TOKENIZER))
     assert of_texts == ['Datasets: load_dataset("/copy"), a column dump for the source.']
 
 
-def test_a_folder_that_is_neither_is_told_what_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_neither_is_told_what_would_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["export", str(tmp_path), "--to", str(tmp_path / "copy")]) == 2
     assert re.search("neither index.json .* nor model.json", capsys.readouterr().err)
     (tmp_path / "model.json").write_text("{}")

@@ -43,14 +43,17 @@ def test_the_bare_name_of_a_reserved_column_is_refused_with_what_to_write(
 
 
 @pytest.mark.parametrize(
-    "sql", ["SELECT 'at' FROM", 'SELECT "at" purges.at FROM purges', "SELECT cat, FROM purges ORDER BY 1 OFFSET 2"]
+    "sql",
+    ["SELECT 'at' FROM", 'SELECT "at" purges.at FROM purges', "SELECT cat, FROM purges ORDER BY 1 OFFSET 2"],
 )
 def test_another_mistake_has_no_such_hint(sql: str, out: Folder, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lineage", out.url, sql]) == 2
     assert "reserved" not in capsys.readouterr().err
 
 
-def test_what_the_hint_and_the_help_say_to_write_is_answered(out: Folder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_hint_and_the_help_say_to_write_is_answered(
+    out: Folder, capsys: pytest.CaptureFixture[str]
+) -> None:
     quoted, qualified = 'SELECT "at", "by" FROM purges', "SELECT purges.at, purges.by FROM purges"
     told = []
     for sql in (quoted, qualified):
@@ -78,5 +81,9 @@ def test_csv_for_a_spreadsheet_holds_no_formula(out: Folder, capsys: pytest.Capt
         assert main(["lineage", out.url, f"{sql}, -1, '=2' AS \"=name\"", form]) == 0
         told[form] = list(csv.reader(io.StringIO(capsys.readouterr().out, newline="")))
     assert told["--csv"][1][0] == "=1+1" and told["--csv"][0][-1] == "=name"
-    assert told["--csv-safe"][1] == ["'" + text for text in texts[:8]] + [*told["--csv"][1][8:11], "-1", "'=2"]
+    assert told["--csv-safe"][1] == ["'" + text for text in texts[:8]] + [
+        *told["--csv"][1][8:11],
+        "-1",
+        "'=2",
+    ]
     assert told["--csv-safe"][0][-1] == "'=name"

@@ -1,4 +1,5 @@
-"""What `sluice purge` says of training runs, exports and caches, on a small output that is made without Ray."""
+"""What `sluice purge` says of training runs, exports and caches, on a small output that is made without
+Ray."""
 
 from __future__ import annotations
 
@@ -72,7 +73,9 @@ def test_a_plan_lists_its_documents_and_all_of_them_in_a_file(
         listed = list(csv.DictReader(file))
     assert called.doc_id in {row["doc_id"] for row in listed}
     assert all(row["url"] == urls[row["doc_id"]] for row in listed)
-    assert all(f"  {row['doc_id']}  {row['role']}  {row['status']}  {row['url']}".rstrip() in told for row in listed)
+    assert all(
+        f"  {row['doc_id']}  {row['role']}  {row['status']}  {row['url']}".rstrip() in told for row in listed
+    )
     assert "more; all" not in told
     monkeypatch.setattr("pipeline.cli.output.purge._MOST_PAGES", 1)
     assert len(listed) > 1
@@ -84,7 +87,9 @@ def test_a_list_for_a_spreadsheet_holds_no_formula(
 ) -> None:
     plan = plan_purge(called.out, PurgeMatch(kind="doc", values=(called.doc_id,)), hooks.plan_hooks())
     row = replace(plan.rows[0], source="@source", warc_file="+file")
-    monkeypatch.setattr("pipeline.cli.output.purge._listed", lambda *_: [(row, "=1+1"), (row, "https://a.example/")])
+    monkeypatch.setattr(
+        "pipeline.cli.output.purge._listed", lambda *_: [(row, "=1+1"), (row, "https://a.example/")]
+    )
     told = {}
     for form in ("--csv", "--csv-safe"):
         called.plan(form, str(tmp_path / f"{form}.csv"))
@@ -95,9 +100,13 @@ def test_a_list_for_a_spreadsheet_holds_no_formula(
 
 
 def test_a_purge_by_host_says_how_many_hosts_end_in_it(called: Called) -> None:
-    (host,) = query(called.out, "SELECT host FROM documents WHERE host LIKE '%.%' AND host IS NOT NULL LIMIT 1").rows[0]
+    (host,) = query(
+        called.out, "SELECT host FROM documents WHERE host LIKE '%.%' AND host IS NOT NULL LIMIT 1"
+    ).rows[0]
     parent = str(host).split(".", 1)[1]
-    num = query(called.out, f"SELECT count(DISTINCT host) FROM documents WHERE host LIKE '%.{parent}'").rows[0][0]
+    num = query(called.out, f"SELECT count(DISTINCT host) FROM documents WHERE host LIKE '%.{parent}'").rows[
+        0
+    ][0]
     plan = plan_purge(called.out, PurgeMatch(kind="doc", values=(called.doc_id,)), hooks.plan_hooks())
     _print_hosts_below(called.out, replace(plan, match=PurgeMatch(kind="host", values=(parent,))))
     told = called.capsys.readouterr().out
@@ -115,13 +124,18 @@ def test_verify_names_each_purge_that_it_proved(called: Called, monkeypatch: pyt
     (row,) = query(called.out, 'SELECT purge_id, "at", num_documents, num_tokens FROM purges').rows
     assert main(["verify", called.out.url]) == 0
     told = called.capsys.readouterr().out
-    assert "Proved of each purge: all its tokens are end-of-text, and none of its documents has a text here" in told
+    assert (
+        "Proved of each purge: all its tokens are end-of-text, and none of its documents has a text here"
+        in told
+    )
     assert f"{row[1]}  {row[0]}  {row[2]} documents, {row[3]:,} tokens  by a tester: a takedown" in told
     assert main(["verify", called.out.url, "--json"]) == 0
     found = json.loads(called.capsys.readouterr().out)
     assert [purge["purge_id"] for purge in found["purges"]] == [row[0]]
     assert row[3] > 0
-    assert found["num_tokens"] == read_index(called.out).num_tokens - row[3], "what is left, as the report counts it"
+    assert found["num_tokens"] == read_index(called.out).num_tokens - row[3], (
+        "what is left, as the report counts it"
+    )
     assert read_front(called.out, read_index(called.out))["num_tokens"] == found["num_tokens"]
 
 
@@ -142,7 +156,9 @@ def model_json(content: object) -> Any:
     [gone, model_json({}), model_json([]), model_json({"config": None})],
     ids=["gone", "no config", "a list", "null"],
 )
-def test_a_purge_accounts_for_a_run_whose_output_cannot_be_read(output_of: Any, called: Called, tmp_path: Path) -> None:
+def test_a_purge_accounts_for_a_run_whose_output_cannot_be_read(
+    output_of: Any, called: Called, tmp_path: Path
+) -> None:
     output = output_of(tmp_path)
     record_training(called.out, output)
     (planned,) = json.loads(called.plan("--json"))["exposures"]
@@ -170,7 +186,11 @@ def test_a_purge_accounts_for_steps_that_a_dead_run_took_since_its_last_checkpoi
 def test_a_purge_accounts_for_a_run_whose_store_does_not_answer(
     called: Called, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("ENDPOINT_URL", "http://127.0.0.1:9"), ("ACCESS_KEY_ID", "a"), ("SECRET_ACCESS_KEY", "b")):
+    for name, value in (
+        ("ENDPOINT_URL", "http://127.0.0.1:9"),
+        ("ACCESS_KEY_ID", "a"),
+        ("SECRET_ACCESS_KEY", "b"),
+    ):
         monkeypatch.setenv(f"AWS_{name}", value)
     record_training(called.out, "s3://nowhere/run")
     (exposure,) = json.loads(called.apply("--json"))["exposures"]
@@ -193,7 +213,9 @@ def test_checkpoints_apart_from_a_runs_output_are_unknown_where_their_folder_is_
     tokenizer = TokenizerIdentity(name="t", hash="h", vocab_size=8, eot_id=0)
 
     def told(checkpoints: Folder) -> dict[str, Any]:
-        card = ModelCard(config=config, seq_len=8, dtype="float32", tokenizer=tokenizer, checkpoints=checkpoints.url)
+        card = ModelCard(
+            config=config, seq_len=8, dtype="float32", tokenizer=tokenizer, checkpoints=checkpoints.url
+        )
         publish_card(output, card)
         (exposure,) = json.loads(called.plan("--json"))["exposures"]
         return {name: exposure[f"last_checkpoint_{name}"] for name in ("before", "unknown")}

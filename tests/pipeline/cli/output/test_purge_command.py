@@ -92,7 +92,9 @@ def test_the_report_of_a_purged_output_tells_of_the_purge_and_counts_what_is_lef
     before, doc_id = tiles_of(out), a_kept(out)
     assert "Nothing was purged." in words_of(out, "purges")
     assert purge(out, "--doc", doc_id, "--apply") == 0
-    [(purge_id, documents, tokens)] = query(out, "SELECT purge_id, num_documents, num_tokens FROM purges").rows
+    [(purge_id, documents, tokens)] = query(
+        out, "SELECT purge_id, num_documents, num_tokens FROM purges"
+    ).rows
     assert f"Purged as {purge_id}" in capsys.readouterr().out
     said = words_of(out, "purges")
     assert "Nothing was purged" not in said
@@ -147,8 +149,11 @@ def test_personal_data_of_purged_documents_are_counted_no_more(out: Folder) -> N
     assert "No personal data was found in a kept text." in words_of(out, "edits")
 
 
-def test_neither_the_run_nor_the_purge_leaves_a_word_of_the_text_in_a_temporary_folder(tmp_path: Path) -> None:
-    """Ray's object store, what it spills and the logs of its workers lie outside of OUT, where no purge looks."""
+def test_neither_the_run_nor_the_purge_leaves_a_word_of_the_text_in_a_temporary_folder(
+    tmp_path: Path,
+) -> None:
+    """Ray's object store, what it spills and the logs of its workers lie outside of OUT, where no purge
+    looks."""
     rng, sources = random.Random(7), {}
     for name, last in (("told", "The zyxomma rests on the quillwort until evening comes."), ("others", "")):
         row = {"id": name, "text": f"{write_article('en', rng, 12).text}\n{last}"}
@@ -193,9 +198,13 @@ def test_a_purge_stopped_by_a_full_disk_says_what_to_do_and_the_same_call_says_t
     said = capsys.readouterr().out
     assert "has begun and did not end" in said and "Nothing to purge" not in said
     assert purge(out, "--doc", doc_id, "--apply") == 0
-    [(purge_id, documents, tokens)] = query(out, "SELECT purge_id, num_documents, num_tokens FROM purges").rows
+    [(purge_id, documents, tokens)] = query(
+        out, "SELECT purge_id, num_documents, num_tokens FROM purges"
+    ).rows
     said = capsys.readouterr().out
-    assert f"Finished purge {purge_id}" in said and f"{documents} documents, {int(str(tokens)):,} tokens" in said
+    assert (
+        f"Finished purge {purge_id}" in said and f"{documents} documents, {int(str(tokens)):,} tokens" in said
+    )
     assert "Nothing to purge" not in said
     assert purge(out, "--doc", doc_id, "--apply") == 0
     assert "Nothing to purge: 1 document is purged already." in capsys.readouterr().out
@@ -225,7 +234,10 @@ def test_a_backup_laid_over_a_purged_output_is_named_and_purged_again(
 def test_a_list_and_a_condition_are_carried_out_and_the_audit_says_how_they_were_named(
     out: Folder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ids = [str(row[0]) for row in query(out, "SELECT doc_id FROM documents WHERE source = 'told' ORDER BY 1").rows]
+    ids = [
+        str(row[0])
+        for row in query(out, "SELECT doc_id FROM documents WHERE source = 'told' ORDER BY 1").rows
+    ]
     listed = tmp_path / "list.txt"
     listed.write_text("\n".join([ids[0], "f" * 32]))
     asked = ["--reason", "takedown", "--by", "me", "--apply", "--json"]
@@ -257,14 +269,19 @@ def test_copies_are_found_where_another_source_turned_the_same_records_down(
     write_source(tmp_path, "web", pages, 1, rng)
     keeps, rejects = names
     inputs = (str(tmp_path / "web-*.warc.gz"),)
-    plain = recipe(str(tmp_path / "out"), dict.fromkeys(names, inputs), quality={"min_words": 9000, "ledger": "all"})
+    plain = recipe(
+        str(tmp_path / "out"), dict.fromkeys(names, inputs), quality={"min_words": 9000, "ledger": "all"}
+    )
     plain["source"][names.index(keeps)]["steps"] = ["url", "parse", "language"]
     run(tmp_path, plain)
     out = str(tmp_path / "out")
     found = query(Folder(out), "SELECT source, status, doc_id FROM documents").rows
     assert {str(status) for source, status, _ in found if source == rejects} == {"rejected"}
     of = {str(status): str(doc_id) for source, status, doc_id in found if source == keeps}
-    for asked, other, role in ((of["kept"], of["duplicate"], "twin"), (of["duplicate"], of["kept"], "kept_copy")):
+    for asked, other, role in (
+        (of["kept"], of["duplicate"], "twin"),
+        (of["duplicate"], of["kept"], "kept_copy"),
+    ):
         assert main(["purge", out, "--doc", asked, "--reason", "x", "--by", "me", "--json"]) == 0
         told = json.loads(capsys.readouterr().out)
         roles = {(document["doc_id"], document["role"]) for document in told["documents"]}

@@ -19,7 +19,9 @@ def test_a_shard_is_a_source_and_a_number() -> None:
 
 
 @pytest.mark.parametrize("shard", ["web", "web/", "web/-1", "web/²", "web/١", f"web/{'9' * 5000}"])
-def test_a_shard_of_no_number_is_a_wrong_call(shard: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shard_of_no_number_is_a_wrong_call(
+    shard: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     make_small_out(str(tmp_path / "out"))
     assert main(["trace", str(tmp_path / "out"), "--shard", shard, "--offset", "1"]) == 2
     assert "expected SOURCE/N, for example web/0" in capsys.readouterr().err

@@ -1,4 +1,5 @@
-"""`sluice verify --retokenize`: what it prints and how it exits; another tokenizer than the recorded one is refused."""
+"""`sluice verify --retokenize`: what it prints and how it exits; another tokenizer than the recorded one is
+refused."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def plain_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.inspect.hooks.stale_report", hooks.stale_report)
 
 
-def test_it_counts_the_texts_that_were_encoded_again(small: SmallOut, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_counts_the_texts_that_were_encoded_again(
+    small: SmallOut, capsys: pytest.CaptureFixture[str]
+) -> None:
     kept = sum(shard.num_documents for shard in small.index.shards)
     assert main(["verify", small.folder.url, "--retokenize"]) == 0
     printed = capsys.readouterr()
@@ -47,18 +50,24 @@ def test_faults_are_exit_1_with_document_shard_start_and_position(
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("retokenize.tokens")]
     assert len(lines) == 19
     for line in lines:
-        assert re.search(r"shards/\w+/\d{5}\.bin at \d+: document [0-9a-f]{32}: its text gives .* position \d+", line)
+        assert re.search(
+            r"shards/\w+/\d{5}\.bin at \d+: document [0-9a-f]{32}: its text gives .* position \d+", line
+        )
 
 
 def saved_with_id(folder: Path, end: int) -> str:
     """A tokenizer of words whose end of text has the given id."""
-    tokenizer = HfTokenizer(models.WordLevel({"<unk>": 0, **{f"w{id_}": id_ for id_ in range(1, end)}}, "<unk>"))
+    tokenizer = HfTokenizer(
+        models.WordLevel({"<unk>": 0, **{f"w{id_}": id_ for id_ in range(1, end)}}, "<unk>")
+    )
     tokenizer.add_special_tokens(["</s>"])
     tokenizer.save(str(folder / "words.json"))
     return str(folder / "words.json")
 
 
-def test_another_tokenizer_is_refused(tmp_path: Path, small: SmallOut, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_tokenizer_is_refused(
+    tmp_path: Path, small: SmallOut, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "other.tiktoken").write_bytes(load_tokenizer("cl100k_base").rank_bytes())
     call = ["verify", small.folder.url, "--retokenize", "--tokenizer"]
     for other in (str(tmp_path / "other.tiktoken"), saved_with_id(tmp_path, small.tokenizer.eot_id)):

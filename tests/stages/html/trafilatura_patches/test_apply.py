@@ -1,4 +1,5 @@
-"""The texts of the patched trafilatura are those of one left alone in another process, to the last character."""
+"""The texts of the patched trafilatura are those of one left alone in another process, to the last
+character."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ FAVORS = ["precision", "balance", "recall"]
 
 def check_texts(pages: list[str], favors: list[str]) -> None:
     asked = json.dumps([pages, favors])
-    theirs = subprocess.run([sys.executable, "-c", UNTOUCHED], input=asked, capture_output=True, text=True, check=True)
+    theirs = subprocess.run(
+        [sys.executable, "-c", UNTOUCHED], input=asked, capture_output=True, text=True, check=True
+    )
     for favor, texts in zip(favors, json.loads(theirs.stdout), strict=True):
         ours = Extractor(name="trafilatura", favor=favor, fast=False, timeout_seconds=60)
         assert [extract(page, ours) for page in pages] == texts
@@ -41,7 +44,9 @@ def read_pages(file: Path) -> list[str]:
 
 
 def sentences(num: int, word: str) -> str:
-    return " ".join(f"The {word} of sentence {number} goes on for a while, and then it ends." for number in range(num))
+    return " ".join(
+        f"The {word} of sentence {number} goes on for a while, and then it ends." for number in range(num)
+    )
 
 
 def page(*parts: str) -> str:
@@ -66,7 +71,10 @@ def around_the_comparison() -> list[str]:
         page(f"<div>{sentences(12, 'division')}</div>"),
         page(own, "<iframe src='https://www.youtube.com/embed/1'></iframe>" * 300),
         page(own.replace("</article>", f"<xmp>{'<' * 300}</xmp></article>")),
-        page(f"<article><h2>Head</h2><p>{sentences(9, 'headed')}</p></article>", f"<div>{sentences(3, 'rest')}</div>"),
+        page(
+            f"<article><h2>Head</h2><p>{sentences(9, 'headed')}</p></article>",
+            f"<div>{sentences(3, 'rest')}</div>",
+        ),
         page(f"<script>var text = '{'x y, ' * 4000}';</script><style>p {{}}</style>", own),
         page(own.replace("The", "Th\x01\x0be\ufffe")),
         page("<div></div>"),
@@ -75,7 +83,9 @@ def around_the_comparison() -> list[str]:
 
 def test_the_texts_of_written_pages_are_those_of_a_trafilatura_left_alone():
     rng = random.Random(7)
-    written = [render_page(write_article(language, rng), "example.org", rng) for language in ["en", "de", "fr"] * 8]
+    written = [
+        render_page(write_article(language, rng), "example.org", rng) for language in ["en", "de", "fr"] * 8
+    ]
     check_texts([html.decode() for html in written] + around_the_comparison(), FAVORS)
 
 

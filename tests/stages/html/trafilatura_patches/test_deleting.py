@@ -31,7 +31,9 @@ pages = st.lists(st.recursive(texts, element, max_leaves=20), min_size=1, max_si
 
 
 @given(pages, st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=30), st.booleans())
-def test_deleting_in_rows_gives_the_same_tree(written: str, chosen: list[tuple[int, bool]], in_order: bool) -> None:
+def test_deleting_in_rows_gives_the_same_tree(
+    written: str, chosen: list[tuple[int, bool]], in_order: bool
+) -> None:
     theirs = html.document_fromstring(f"<body>{written}</body>")
     ours = deepcopy(theirs)
     deletions = Deletions()

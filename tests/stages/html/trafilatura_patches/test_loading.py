@@ -24,7 +24,9 @@ PATTERN = untouched()
 
 def test_every_character_is_forbidden_that_trafilatura_takes_out_and_no_other():
     every = map(chr, range(0x110000))
-    assert [one for one in every if holds_forbidden(one)] == PATTERN.findall("".join(map(chr, range(0x110000))))
+    assert [one for one in every if holds_forbidden(one)] == PATTERN.findall(
+        "".join(map(chr, range(0x110000)))
+    )
 
 
 @given(st.text(st.characters() | st.sampled_from("\0\x0b\x1f\t\r\n\ufffe\uffff\ud800é漢")))

@@ -22,7 +22,14 @@ NAMES = [
 ]  # fmt: skip
 texts = st.lists(st.sampled_from(WORDS), max_size=12).map("".join)
 attributes = st.sampled_from(
-    ["", " class='article'", " class='sidebar'", " id='comment'", " src='https://youtube.com/x'", " class='promo'"]
+    [
+        "",
+        " class='article'",
+        " class='sidebar'",
+        " id='comment'",
+        " src='https://youtube.com/x'",
+        " class='promo'",
+    ]
 )
 
 
@@ -54,7 +61,9 @@ def test_what_readability_makes_of_a_page_is_never_longer_than_said(written):
 def test_what_readability_never_reads_does_not_count_and_what_it_adds_does():
     tree = load_html("<html><body><script>var x</script><p>two  words</p><style>p {}</style></body></html>")
     assert longest_text(copy(tree)) == len("two words")
-    tree = load_html("<html><body><p>a,</p><p>b</p><iframe src='https://youtube.com/x'></iframe></body></html>")
+    tree = load_html(
+        "<html><body><p>a,</p><p>b</p><iframe src='https://youtube.com/x'></iframe></body></html>"
+    )
     assert "VIDEO" in readability_text(copy(tree))
     assert longest_text(copy(tree)) >= len(readability_text(copy(tree))) > len("a,b")
 
@@ -108,7 +117,12 @@ def test_readability_looks_at_few_pages(monkeypatch):
     monkeypatch.setattr("trafilatura.external.try_readability", look)
     article = f"<article><p>{'A sentence of the article, with a comma. ' * 40}</p></article>"
     menu = "<div class='navigation'><a href='/'>an item of a menu</a></div>"
-    for outside, looks in [("", False), (menu * 20, False), (menu * 400, False), ("<p>some text more</p>" * 400, True)]:
+    for outside, looks in [
+        ("", False),
+        (menu * 20, False),
+        (menu * 400, False),
+        ("<p>some text more</p>" * 400, True),
+    ]:
         looked.clear()
         written = f"<html><body>{outside}{article}</body></html>"
         trafilatura.extract(written, favor_precision=True, include_comments=False)

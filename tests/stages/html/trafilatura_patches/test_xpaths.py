@@ -30,12 +30,29 @@ WORDS = [
     "caption", "display:none", "reply-1", "reader-comments", "mvp-post-add-box", "infinite-scroll", "text", "",
 ]  # fmt: skip
 attributes = st.dictionaries(
-    st.sampled_from(["id", "class", "role", "style", "itemprop", "aria-hidden", "data-component", "rel", "title"]),
+    st.sampled_from(
+        ["id", "class", "role", "style", "itemprop", "aria-hidden", "data-component", "rel", "title"]
+    ),
     st.lists(st.sampled_from(WORDS), max_size=3).map(" ".join) | st.text("abcCS -_:", max_size=6),
     max_size=3,
 )
 names = st.sampled_from(
-    ["div", "section", "article", "main", "p", "span", "list", "item", "ul", "details", "h1", "a", "time", "aside"]
+    [
+        "div",
+        "section",
+        "article",
+        "main",
+        "p",
+        "span",
+        "list",
+        "item",
+        "ul",
+        "details",
+        "h1",
+        "a",
+        "time",
+        "aside",
+    ]
 )
 
 
@@ -60,7 +77,9 @@ def test_every_expression_finds_the_same_elements_in_the_same_order(tree):
 
 def found(path: str) -> list[str]:
     """The ids that the compiled path finds, which EXSLT's own finds too."""
-    tree = html.fromstring("<div><p/><p id='x'/><p id='y' class='X'/><p class='x'/><p id='xy' class='z'/></div>")
+    tree = html.fromstring(
+        "<div><p/><p id='x'/><p id='y' class='X'/><p class='x'/><p id='xy' class='z'/></div>"
+    )
     theirs = etree.XPath(path, namespaces={"re": "http://exslt.org/regular-expressions"})
     assert compiled(path)(tree) == theirs(tree), path
     return [element.get("id", "") for element in compiled(path)(tree)]
@@ -100,7 +119,9 @@ def test_answers_are_remembered_but_not_of_values_that_fill_the_memory():
 
 def test_an_expression_in_which_positions_count_is_not_taken_apart_by_names():
     assert compiled(".//*[self::p or self::q][@id='a'][1]").path.startswith(".//*")
-    assert compiled(".//*[self::p or self::q][@id='a']").path == "descendant::p[@id='a']|descendant::q[@id='a']"
+    assert (
+        compiled(".//*[self::p or self::q][@id='a']").path == "descendant::p[@id='a']|descendant::q[@id='a']"
+    )
     assert compiled(".//*[self::p or self::q][@id='a']|.//i[b]").path.startswith(".//*")
 
 

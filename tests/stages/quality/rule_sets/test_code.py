@@ -1,4 +1,5 @@
-"""Rules of source files: cases worked from The Stack v2's paper, section 3.1, and bigcode-dataset's filtering.py."""
+"""Rules of source files: cases worked from The Stack v2's paper, section 3.1, and bigcode-dataset's
+filtering.py."""
 
 from __future__ import annotations
 
@@ -90,7 +91,10 @@ def test_every_rule_of_source_files_is_met_by_a_case() -> None:
 
 
 def test_what_is_visible_stands_outside_of_tags_comments_scripts_and_styles() -> None:
-    assert visible_text("a<b>b</b><!-- c > -->d<SCRIPT x>e<p></Script >f<style>g</style>h < i<br/>j") == "abdfh < ij"
+    assert (
+        visible_text("a<b>b</b><!-- c > -->d<SCRIPT x>e<p></Script >f<style>g</style>h < i<br/>j")
+        == "abdfh < ij"
+    )
     assert visible_text("a<scripted>b<script>c") == "ab"
     assert visible_text("a<!-- b") == visible_text("a<b") == "a"
 
@@ -107,7 +111,10 @@ def test_rules_of_prose_are_refused_for_source_files_by_name() -> None:
 def test_a_language_of_the_recipe_goes_before_the_published_threshold() -> None:
     table = QualityTable(variant="code", language={"json": LanguageQualityTable(code_max_lines=7)})
     assert limits(table, "json")["code_max_lines"] == 7 and limits(table, "yaml")["code_max_lines"] == 512
-    assert "code_max_mean_line_chars" not in limits(table, "html") and limits(table, "html")["code_min_visible"] == 0.2
+    assert (
+        "code_max_mean_line_chars" not in limits(table, "html")
+        and limits(table, "html")["code_min_visible"] == 0.2
+    )
     assert "code_min_visible" not in limits(table, "c")
 
 
@@ -194,10 +201,12 @@ def test_what_is_no_notebook_is_turned_down(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["<script>", "<!--", "<", "aa ", "ab     ", "0x", "\\u00e9", "a" * 63 + " ", "SPDX-License-Identifier: "]
+    "piece",
+    ["<script>", "<!--", "<", "aa ", "ab     ", "0x", "\\u00e9", "a" * 63 + " ", "SPDX-License-Identifier: "],
 )
 def test_hostile_files_are_judged_in_one_pass(piece: str) -> None:
-    # A pass that begins anew at each piece would look at 1 MB a hundred thousand times, and the suite's bound stop it.
+    # A pass that begins anew at each piece would look at 1 MB a hundred thousand times, and the suite's bound
+    # stop it.
     text = piece * (1_000_000 // len(piece))
     assert judged(text, "a.html", ledger="all") is not None
     license_of(text, None)
@@ -207,6 +216,8 @@ def test_a_rule_that_only_some_languages_have_is_listed() -> None:
     rules = {rule.name: rule for rule in quality_rules(QualityTable(variant="code"))}
     assert rules["code.too_small_visible_share"].threshold is None
     assert rules["code.too_small_visible_share"].by_language == {"html": 0.2}
-    assert rules["code.too_many_lines"].by_language == dict.fromkeys(("dot", "json", "owl", "text", "yaml"), 512)
+    assert rules["code.too_many_lines"].by_language == dict.fromkeys(
+        ("dot", "json", "owl", "text", "yaml"), 512
+    )
     assert rules["code.too_little_alphabetic"].by_language["webassembly"] == -float("inf")
     assert dataclasses.replace(rules["code.generated"], lines=None).by_language == {}

@@ -79,7 +79,9 @@ def test_a_page_goes_with_more_than_a_twentieth_of_its_words() -> None:
     ]
     assert edited(f"{at_the_bound}\nONE MORE", "line_edits") == "line_edits.too_many_words_removed"
     assert edited("LOUD\nLOUDER", "line_edits") == "line_edits.empty"
-    assert isinstance(edited(f"{at_the_bound}\nONE MORE", "line_edits", line_edits_max_removed_words=0.2), Document)
+    assert isinstance(
+        edited(f"{at_the_bound}\nONE MORE", "line_edits", line_edits_max_removed_words=0.2), Document
+    )
 
 
 def test_dclm_strips_a_page_and_dolma3_does_not() -> None:
@@ -92,7 +94,10 @@ def test_dclm_strips_a_page_and_dolma3_does_not() -> None:
 def test_runs_of_line_feeds_and_short_pages() -> None:
     kept = edited("a\n\n\n\nb\n\nc\n\n\nd", "newlines")
     assert isinstance(kept, Document) and kept.text == "a\n\nb\n\nc\n\nd"
-    assert [(edit.kind, edit.count) for edit in kept.edits] == [("newlines.runs", 2), ("newlines.chars_removed", 3)]
+    assert [(edit.kind, edit.count) for edit in kept.edits] == [
+        ("newlines.runs", 2),
+        ("newlines.chars_removed", 3),
+    ]
     assert edited("x" * 149, "length") == "length.too_few_chars"
     assert isinstance(edited("漢" * 150, "length"), Document)
     assert isinstance(edited("x", "length", min_chars=1), Document)

@@ -54,7 +54,9 @@ bases = st.sampled_from([None, None, 0, 1])
 @settings(max_examples=300, deadline=None)
 @given(words=words, n=sizes, base=bases)
 @example(words=["ab", "c", "a", "bc"], n=2, base=0)
-def test_the_most_common_gram_is_the_one_that_counting_gives(words: list[str], n: int, base: int | None) -> None:
+def test_the_most_common_gram_is_the_one_that_counting_gives(
+    words: list[str], n: int, base: int | None
+) -> None:
     found, expected = windows(words, base).most_common(n), plain_top(words, n)
     if expected is None:
         assert found is None
@@ -73,7 +75,9 @@ def test_greedy_duplicates_are_those_of_the_plain_scan(words: list[str], n: int,
 
 @settings(max_examples=150, deadline=None)
 @given(words=words, n=sizes, base=bases)
-def test_every_place_of_a_gram_is_counted_as_plain_counting_does(words: list[str], n: int, base: int | None) -> None:
+def test_every_place_of_a_gram_is_counted_as_plain_counting_does(
+    words: list[str], n: int, base: int | None
+) -> None:
     listed = [tuple(words[start : start + n]) for start in range(len(words) - n + 1)]
     counts = Counter(listed)
     grams = windows(words, base)
@@ -96,7 +100,9 @@ def test_the_shares_of_the_word_variants_are_those_of_plain_counting(words: list
     assert gopher_repetition._dolma_top_gram(view, n=n) == len("".join(first)) * most / whole
     sizes = [(len("".join(gram)) * count, count) for gram, count in counts.items()]
     duplicates = sum(size for size, count in sizes if count > 1)
-    assert gopher_repetition._dolma_duplicates(view, n=n) == duplicates / max(sum(size for size, _ in sizes), 1)
+    assert gopher_repetition._dolma_duplicates(view, n=n) == duplicates / max(
+        sum(size for size, _ in sizes), 1
+    )
 
 
 def test_windows_can_be_asked_in_any_order() -> None:

@@ -19,7 +19,15 @@ import pyarrow.parquet as pq
 
 from lineage.ids import content_hash, text_hash, tokens_hash
 from lineage.index.blocks import as_bytes
-from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity, make_index, part_name, publish_index
+from lineage.index.output_index import (
+    Index,
+    PartFile,
+    Shard,
+    TokenizerIdentity,
+    make_index,
+    part_name,
+    publish_index,
+)
 from lineage.pages import compared_key
 from lineage.storage.folder import Folder
 from lineage.store import tables
@@ -40,10 +48,11 @@ SEED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallOut:
-    """The finished folder, its records in (source, file, offset) order, and the tokenizer that made its shards.
+    """The finished folder, its records in (source, file, offset) order, and the tokenizer that made its
+    shards.
 
-    `named` gives the planted records: original, exact, near; url_original, same_url; first, again; longer, same_text
-    (dropped for its URL), text_original (which has the text of same_text)."""
+    `named` gives the planted records: original, exact, near; url_original, same_url; first, again; longer,
+    same_text (dropped for its URL), text_original (which has the text of same_text)."""
 
     folder: Folder
     index: Index
@@ -57,7 +66,8 @@ Tamper = Callable[[str, pa.Table], pa.Table]
 
 
 Plant = Callable[[bytes, npt.NDArray[np.uint32]], npt.NDArray[np.uint32]]
-"""What a test makes of a document's tokens, by doc_id, before anything is computed from them; end-of-text is there."""
+"""What a test makes of a document's tokens, by doc_id, before anything is computed from them; end-of-text is
+there."""
 
 
 def _as_it_is(_name: str, rows: pa.Table) -> pa.Table:
@@ -83,7 +93,8 @@ def make_small_out(
     *,
     tokenizer: Tokenizer | None = None,
 ) -> SmallOut:
-    """Write a finished OUT to `url` (a path, or s3://…). `tokenizer`: another one than `default_tokenizer`."""
+    """Write a finished OUT to `url` (a path, or s3://…). `tokenizer`: another one than
+    `default_tokenizer`."""
     out = Folder(url)
     records, named = make_records(seed, per_file)
     tokenizer = tokenizer or default_tokenizer()
@@ -92,7 +103,9 @@ def make_small_out(
     dedup = _write_dedup(out, records, rows_of, tamper)
     rows = {"documents": document_rows(records, rows_of, placed), **small_tables(records)}
     _write_store(out, rows, shards, tamper)
-    out.publish("excerpts.parquet", _parquet(tamper("excerpts", _table(excerpt_rows(records), tables.EXCERPTS))))
+    out.publish(
+        "excerpts.parquet", _parquet(tamper("excerpts", _table(excerpt_rows(records), tables.EXCERPTS)))
+    )
     out.publish("recipe.toml", b'[run]\nname = "small"\n')
     out.publish("run.json", json.dumps({"num_documents": len(records)}).encode())
     out.publish("report.html", render_plainly(out))
@@ -119,7 +132,9 @@ def change_where(name: str, doc_id: bytes, column: str, value: object) -> Callab
     return tamper
 
 
-def _write_parts(out: Folder, records: tuple[Record, ...], tamper: Tamper) -> tuple[list[PartFile], dict[int, int]]:
+def _write_parts(
+    out: Folder, records: tuple[Record, ...], tamper: Tamper
+) -> tuple[list[PartFile], dict[int, int]]:
     """The parts, and the part_row of each survivor by its place in `records`."""
     parts: list[PartFile] = []
     rows_of: dict[int, int] = {}
@@ -135,9 +150,14 @@ def _write_parts(out: Folder, records: tuple[Record, ...], tamper: Tamper) -> tu
             }
             for i in here
         ]
-        name, data = part_name("documents", source, file), _parquet(tamper("parts", _table(rows, tables.PART)))
+        name, data = (
+            part_name("documents", source, file),
+            _parquet(tamper("parts", _table(rows, tables.PART))),
+        )
         out.publish(name, data)
-        parts.append(PartFile(source=source, part=file, file=name, num_rows=len(rows), hash=content_hash(data).hex()))
+        parts.append(
+            PartFile(source=source, part=file, file=name, num_rows=len(rows), hash=content_hash(data).hex())
+        )
     return parts, rows_of
 
 
@@ -151,13 +171,19 @@ def _write_shards(
         files = [file for name, file in input_files(records) if name == source]
         first = 0
         for group in range(0, len(files), GROUP_FILES):
-            runs = [_run(records, source, file, tokenizer, plant) for file in files[group : group + GROUP_FILES]]
+            runs = [
+                _run(records, source, file, tokenizer, plant) for file in files[group : group + GROUP_FILES]
+            ]
             indexes = [rows for rows, _ in runs]
             cuts = cut_group(indexes, SHARD_TOKENS)
             for rows, places in zip(indexes, place_group(indexes, cuts), strict=True):
                 for row, place in zip(rows.to_pylist(), places.to_pylist(), strict=True):
                     of_run = {name: row[name] for name in ("num_tokens", "tokens_hash")}
-                    placed[row["doc_id"]] = {"shard": first + place["shard"], "start": place["start"], **of_run}
+                    placed[row["doc_id"]] = {
+                        "shard": first + place["shard"],
+                        "start": place["start"],
+                        **of_run,
+                    }
             for number in range(len(cuts) - 1):
                 slices = [_slice(run, cuts[number][r], cuts[number + 1][r]) for r, run in enumerate(runs)]
                 shards.append(publish_shard(out, source, first + number, slices))
@@ -176,7 +202,10 @@ def _run(
     ends = np.cumsum(rows["num_tokens"].to_numpy())[:-1]
     of_row = np.split(np.frombuffer(tokens.getvalue(), "<u4"), ends)
     planted = [plant(doc_id, held) for doc_id, held in zip(rows["doc_id"].to_pylist(), of_row, strict=True)]
-    changed = {"num_tokens": [len(held) for held in planted], "tokens_hash": [tokens_hash(held) for held in planted]}
+    changed = {
+        "num_tokens": [len(held) for held in planted],
+        "tokens_hash": [tokens_hash(held) for held in planted],
+    }
     for name, column in changed.items():
         at = rows.schema.get_field_index(name)
         rows = rows.set_column(at, rows.schema.field(name), pa.array(column, rows.schema.field(name).type))
@@ -189,7 +218,9 @@ def _slice(run: tuple[pa.Table, bytes], first: int, last: int) -> RunSlice:
     return RunSlice(rows=rows.slice(first, last - first), tokens=io.BytesIO(tokens[at : at + size]))
 
 
-def _write_dedup(out: Folder, records: tuple[Record, ...], rows_of: dict[int, int], tamper: Tamper) -> list[PartFile]:
+def _write_dedup(
+    out: Folder, records: tuple[Record, ...], rows_of: dict[int, int], tamper: Tamper
+) -> list[PartFile]:
     files = []
     for source, file in input_files(records):
         rows = [
@@ -208,11 +239,15 @@ def _write_dedup(out: Folder, records: tuple[Record, ...], rows_of: dict[int, in
         ]
         name, data = part_name("dedup", source, file), _parquet(tamper("dedup", _table(rows, tables.DEDUP)))
         out.publish(name, data)
-        files.append(PartFile(source=source, part=file, file=name, num_rows=len(rows), hash=content_hash(data).hex()))
+        files.append(
+            PartFile(source=source, part=file, file=name, num_rows=len(rows), hash=content_hash(data).hex())
+        )
     return files
 
 
-def _write_store(out: Folder, given: dict[str, list[dict[str, Any]]], shards: list[Shard], tamper: Tamper) -> None:
+def _write_store(
+    out: Folder, given: dict[str, list[dict[str, Any]]], shards: list[Shard], tamper: Tamper
+) -> None:
     with Shuffle() as shuffle:
         for name, rows in given.items():
             table = tamper(name, _table(rows, tables.SCHEMAS[name]))
@@ -220,7 +255,9 @@ def _write_store(out: Folder, given: dict[str, list[dict[str, Any]]], shards: li
             if name == "documents":
                 for index_name, derived in index_rows(table).items():
                     add_rows(shuffle, index_name, tamper(index_name, derived))
-        for bucket, places in enumerate(placement_buckets((s.source, s.shard, s.num_documents) for s in shards)):
+        for bucket, places in enumerate(
+            placement_buckets((s.source, s.shard, s.num_documents) for s in shards)
+        ):
             of_bucket = [s for s in shards if (s.source, s.shard) in places]
             rows = pa.concat_tables([_placements(out, shard) for shard in of_bucket])
             add_rows(shuffle, "placements", tamper("placements", rows), bucket)

@@ -46,20 +46,26 @@ class Record:
 def make_records(seed: int = 0, per_file: int = 12) -> tuple[tuple[Record, ...], dict[str, Record]]:
     """The records of three files of `web` and one of `books`, and the planted ones by name."""
     rng = random.Random(seed)
-    vocabulary = ["".join(rng.choice("abcdefghijklmnop") for _ in range(rng.randrange(2, 9))) for _ in range(400)]
+    vocabulary = [
+        "".join(rng.choice("abcdefghijklmnop") for _ in range(rng.randrange(2, 9))) for _ in range(400)
+    ]
 
     def words(num: int) -> str:
         return " ".join(rng.choice(vocabulary) for _ in range(num)) + " – ende."
 
     records = [
-        _record(seed, "web", file, row, words(rng.randrange(20, 120))) for file in range(3) for row in range(per_file)
+        _record(seed, "web", file, row, words(rng.randrange(20, 120)))
+        for file in range(3)
+        for row in range(per_file)
     ]
     records += [_record(seed, "books", 0, row, words(50)) for row in range(per_file // 2)]
     for at in (0, per_file, 2 * per_file):
         records[at] = replace(
             records[at], status="rejected", stage="url", rule="url.too_long", value=2e8, threshold=1e8
         )
-        records[at + 1] = replace(records[at + 1], text="", status="rejected", stage="parse", rule="parse.empty")
+        records[at + 1] = replace(
+            records[at + 1], text="", status="rejected", stage="parse", rule="parse.empty"
+        )
     named = _plant(records, per_file, vocabulary[0])
     return tuple(records), {name: records[at] for name, at in named.items()}
 
@@ -79,15 +85,22 @@ def _plant(records: list[Record], per_file: int, other_word: str) -> dict[str, i
         "same_text": per_file + 6,
     }
     _plant_texts(records, [named[name] for name in ("original", "exact", "near")], other_word)
-    records[named["same_text"]] = replace(records[named["same_text"]], text=records[named["text_original"]].text)
+    records[named["same_text"]] = replace(
+        records[named["same_text"]], text=records[named["text_original"]].text
+    )
     for kept, dropped in (("url_original", "same_url"), ("longer", "same_text")):
         original, again = records[named[kept]], records[named[dropped]]
         cluster_id = min(original.doc_id, again.doc_id)
         records[named[kept]] = replace(original, cluster_id=cluster_id)
-        records[named[dropped]] = _duplicate(again, original, "dedup.url", url=original.url, cluster_id=cluster_id)
+        records[named[dropped]] = _duplicate(
+            again, original, "dedup.url", url=original.url, cluster_id=cluster_id
+        )
     first, again = records[named["first"]], records[named["again"]]
     records[named["again"]] = _duplicate(
-        replace(again, doc_id=first.doc_id, url=first.url, text=first.text), first, "identity", rule="identity.repeated"
+        replace(again, doc_id=first.doc_id, url=first.url, text=first.text),
+        first,
+        "identity",
+        rule="identity.repeated",
     )
     return named
 
@@ -106,14 +119,21 @@ def _plant_texts(records: list[Record], places: list[int], other_word: str) -> N
         replace(exact, text=original.text), original, "dedup.exact", value=1.0, threshold=1.0, similarity=1.0
     )
     near = _duplicate(
-        replace(near, text=altered), original, "dedup.near", value=alike, threshold=THRESHOLD, similarity=alike
+        replace(near, text=altered),
+        original,
+        "dedup.near",
+        value=alike,
+        threshold=THRESHOLD,
+        similarity=alike,
     )
     for at, record in zip(places, (original, exact, near), strict=True):
         records[at] = record
 
 
 def _duplicate(record: Record, of: Record, stage: str, rule: str | None = None, **changes: Any) -> Record:
-    return replace(record, status="duplicate", stage=stage, rule=rule or stage, duplicate_of=of.doc_id, **changes)
+    return replace(
+        record, status="duplicate", stage=stage, rule=rule or stage, duplicate_of=of.doc_id, **changes
+    )
 
 
 def _record(seed: int, source: str, file: int, row: int, text: str) -> Record:

@@ -54,10 +54,13 @@ def document_rows(
 def small_tables(records: tuple[Record, ...]) -> dict[str, list[dict[str, Any]]]:
     """The rows of every other table, by its name."""
     steps, rules = _step_rows(records)
-    unreadable = [{"source": "web", "file": file_name("web", 2), "offset": 99_000, "length": 17, "error": "cut"}]
+    unreadable = [
+        {"source": "web", "file": file_name("web", 2), "offset": 99_000, "length": 17, "error": "cut"}
+    ]
     kept = [r for r in records if r.status == "kept"]
     edits = [
-        {"k": sort_key(r.doc_id), "doc_id": r.doc_id, "stage": "pii", "kind": "email", "count": 1} for r in kept[::3]
+        {"k": sort_key(r.doc_id), "doc_id": r.doc_id, "stage": "pii", "kind": "email", "count": 1}
+        for r in kept[::3]
     ]
     findings = [
         {
@@ -105,7 +108,13 @@ def _step_rows(records: tuple[Record, ...]) -> tuple[list[dict[str, Any]], list[
             for rule in sorted({str(r.rule) for r in gone}):
                 by_rule = [r for r in gone if r.rule == rule]
                 rules.append(
-                    {"source": source, "stage": stage, "rule": rule, "num": len(by_rule), "digest": _digest(by_rule)}
+                    {
+                        "source": source,
+                        "stage": stage,
+                        "rule": rule,
+                        "num": len(by_rule),
+                        "digest": _digest(by_rule),
+                    }
                 )
             here = left
     return steps, rules
