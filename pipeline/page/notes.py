@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -31,10 +31,12 @@ _MOST_CHARS: Final = 20_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasketItem:
-    """What is to be purged, by one of its names."""
+    """What is to be purged, by one of its names. `written` is how it stood where it was named, for a mail's
+    lines to be found again: it makes no other item."""
 
     kind: ItemKind
     value: str
+    written: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +65,7 @@ class Notes:
 
     def put(self, items: Sequence[BasketItem]) -> None:
         """Put these into the basket; what is there stays once. RecipeError where it cannot hold so many."""
-        for item in items:
-            if item.kind not in KINDS or not item.value or len(item.value) > _MOST_CHARS:
-                raise RecipeError(
-                    f"expected one of {', '.join(KINDS)} and its value, of up to {_MOST_CHARS:,} characters"
-                )
+        _check(items)
         with self._held():
             all_items = list(dict.fromkeys([*self.basket(), *items]))
             if len(all_items) > _MOST_ITEMS:
@@ -81,6 +79,17 @@ class Notes:
         gone = set(items)
         with self._held():
             self._write("basket.json", [asdict(item) for item in self.basket() if item not in gone])
+
+    def put_instead(self, item: BasketItem, other: BasketItem) -> None:
+        """Put another in the place of an item, which keeps how it was written. RecipeError for one that is
+        none."""
+        _check([other])
+        with self._held():
+            items = [
+                replace(other, written=known.written or known.value) if known == item else known
+                for known in self.basket()
+            ]
+            self._write("basket.json", [asdict(known) for known in dict.fromkeys(items)])
 
     def queries(self) -> list[SavedQuery]:
         """The saved queries, by name."""
@@ -150,3 +159,11 @@ class Notes:
             file.flush()
             os.fsync(file.fileno())
         os.replace(file.name, path)
+
+
+def _check(items: Sequence[BasketItem]) -> None:
+    for item in items:
+        if item.kind not in KINDS or not item.value or len(item.value) > _MOST_CHARS:
+            raise RecipeError(
+                f"expected one of {', '.join(KINDS)} and its value, of up to {_MOST_CHARS:,} characters"
+            )

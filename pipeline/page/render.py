@@ -7,6 +7,7 @@ from typing import Final
 
 import jinja2
 
+from lineage.ids import content_hash
 from pipeline.report.data import human_value
 from pipeline.report.examples import web_link
 from pipeline.report.render import escaping
@@ -27,6 +28,12 @@ def harmless(text: str) -> str:
     )
 
 
+def basket_button(kind: str, value: str) -> str:
+    """The id of the button that puts something into the basket, or takes it out again: an address that ends
+    with it gives that button the focus."""
+    return f"basket-{content_hash(f'{kind}:{value}'.encode('utf-8', 'replace')).hex()[:8]}"
+
+
 def environment() -> jinja2.Environment:
     """The templates with their filters: `line` for names and URLs, `harmless` for texts, `number` and `value`
     for figures, `of` for counted words, `web_link` for the target of a link."""
@@ -39,5 +46,6 @@ def environment() -> jinja2.Environment:
         "percent": lambda share: f"{100 * share:.2f}%",
         "of": lambda num, one, more=None: f"{num:,} {one if num == 1 else more or one + 's'}",
         "short": lambda hexes: hexes[:12],
+        "basket_button": basket_button,
     }
     return made

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import jinja2
 from aiohttp import web
@@ -20,7 +20,7 @@ from pipeline.inspect.tracing import make_tracer
 from pipeline.page.guard import FORM_SECRET, HEADERS
 from pipeline.page.jobs import Jobs
 from pipeline.page.lists import RecentLists
-from pipeline.page.notes import Notes
+from pipeline.page.notes import BasketItem, ItemKind, Notes
 from pipeline.page.processes import Commands
 from pipeline.page.views.unfinished import ReadSoFar
 from pipeline.report.tokens import tokenizer_of
@@ -137,7 +137,17 @@ class Site:
             return self.show(request, template, **values)
         return self.show(request, "piece", piece=f"{template}.html", title=title, **values)
 
+    def _is_in(self, basket: Collection[BasketItem], kind: ItemKind | Literal["list"], value: str) -> bool:
+        """Whether the basket holds an item, or all documents of a list."""
+        if kind != "list":
+            return BasketItem(kind=kind, value=value) in basket
+        listed = self.lists.get(value)
+        return listed is not None and all(
+            BasketItem(kind="doc", value=doc_id.hex()) in basket for doc_id in listed.doc_ids
+        )
+
     def _shown(self, request: web.Request) -> dict[str, Any]:
+        basket = frozenset(self.notes.basket()) if self.purges else frozenset()
         return {
             "out": self.out.url,
             "out_word": shlex.quote(self.out.url),
@@ -148,7 +158,8 @@ class Site:
             "has_jobs": self.has_jobs,
             "as_of": self.version,
             "purges_here": self.purges,
-            "num_in_basket": len(self.notes.basket()) if self.purges else 0,
+            "num_in_basket": len(basket),
+            "in_basket": lambda kind, value: self._is_in(basket, kind, value),
             "form_secret": request.get(FORM_SECRET, ""),
         }
 

@@ -68,8 +68,6 @@ class _Documents:
             "most_members": MOST_MEMBERS,
             "lines": run_lines(tracer, history.exposures),
             "looked_masked": not unmasked,
-            "in_basket": site.purges
-            and any(item.kind == "doc" and item.value == doc_id.hex() for item in site.notes.basket()),
             **_beside(site, request.query.get("list", ""), doc_id),
         }
 

@@ -5,26 +5,34 @@ by a redirect, and a plan is carried out by the first call alone."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from lineage.ids import parse_id
+from lineage.ids import content_hash, parse_id
 from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
 from lineage.purge.plan import PurgeError
 from lineage.recipe import RecipeError
-from lineage.store.rows import DocumentRow
 from pipeline.inspect.hooks import apply_hooks, plan_hooks
 from pipeline.page.guard import HEADERS
 from pipeline.page.jobs import Job
 from pipeline.page.notes import KINDS, BasketItem
+from pipeline.page.render import basket_button
 from pipeline.page.site import Site, aside
+from pipeline.page.views.basket import items_of, named_by
 from pipeline.page.views.plan import MOST_SHOWN, BasketPlan, plan_basket, recorded_purge, training_on_purged
-from pipeline.page.views.search import recorded_spelling
+from pipeline.page.views.written import Written, read_written
 
-_MOST_LINES: Final = 10_000
+_MOST_NAMES: Final = 10_000
+_MOST_READ: Final = 64
+"""Texts of which the basket can say again what was read of them."""
+_MOST_WITHOUT: Final = 50
+_MOST_CHARS: Final = 200
+"""Of the lines without a name that are shown, and of each of them."""
 _HOLD_SECONDS: Final = 10.0
 _VERIFY_SECONDS: Final = 24 * 3600.0
 
@@ -48,43 +56,86 @@ def routes(site: Site) -> Iterable[web.RouteDef]:
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What was read of a text that was put into the basket: how many URLs and ids, and the lines without
+    any."""
+
+    num_urls: int
+    num_ids: int
+    num_without: int
+    without: tuple[str, ...]
+
+    @classmethod
+    def of(cls, written: Written) -> Read:
+        """With the first lines that have no name."""
+        num_ids = sum(name.kind == "doc" for name in written.names)
+        return cls(
+            num_urls=len(written.names) - num_ids,
+            num_ids=num_ids,
+            num_without=len(written.without),
+            without=tuple(line[:_MOST_CHARS] for line in written.without[:_MOST_WITHOUT]),
+        )
+
+
 class _Purges:
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._read: OrderedDict[str, Read] = OrderedDict()
 
     async def basket(self, request: web.Request) -> web.Response:
         self._site.refuse_purge()
         items = self._site.notes.basket()
-        rows = await aside(self._described, items[:MOST_SHOWN])
         return self._site.show(
             request,
             "basket",
-            items=items[:MOST_SHOWN],
+            named=await aside(named_by, self._site.lookup(), items[:MOST_SHOWN]),
             num_items=len(items),
-            rows=rows,
+            read=self._read.get(request.query.get("read", "")),
             notes_place=self._site.notes.place,
             unfinished=unfinished_purge(self._site.out),
         )
 
-    def _described(self, items: list[BasketItem]) -> dict[str, DocumentRow]:
-        ids = [parse_id(item.value) for item in items if item.kind == "doc"]
-        return {row.doc_id.hex(): row for row in self._site.lookup().documents(ids)}
-
     async def change_basket(self, request: web.Request) -> web.Response:
         self._site.refuse_purge()
         form = await request.post()
-        act, kind, value = (str(form.get(name, "")).strip() for name in ("act", "kind", "value"))
+        act, kind, value, other = (
+            str(form.get(name, "")).strip() for name in ("act", "kind", "value", "instead")
+        )
+        notes = self._site.notes
+        if act == "put" and kind == "lines":
+            raise self._see(await self._put_written(value))
         items = await aside(self._items, kind, value)
         if act == "put":
-            self._site.notes.put(items)
+            notes.put(items)
         elif act == "take":
-            self._site.notes.take(self._site.notes.basket() if kind == "all" else items)
+            notes.take(notes.basket() if kind == "all" else items)
+        elif act == "instead":
+            for item in items:
+                notes.put_instead(item, *self._items(kind, other))
         else:
-            raise RecipeError(f"act {act!r}: expected put or take")
-        raise self._see(self._came_from(request))
+            raise RecipeError(f"act {act!r}: expected put, take or instead")
+        place = self._came_from(request)
+        is_page = place.partition("?")[0] != f"{self._site.base}basket"
+        raise self._see(f"{place}#{basket_button(kind, value)}" if is_page else place)
+
+    async def _put_written(self, text: str) -> str:
+        """Put the ids and URLs of a text into the basket; the place that says what was read of it."""
+        written = read_written(text)
+        if len(written.names) > _MOST_NAMES:
+            raise RecipeError(
+                f"{len(written.names):,} ids and URLs: expected up to {_MOST_NAMES:,}; sluice purge --from takes"
+                " more"
+            )
+        self._site.notes.put(await aside(lambda: items_of(self._site.lookup(), written)))
+        key = content_hash(text.encode("utf-8", "replace")).hex()[:12]
+        self._read[key] = Read.of(written)
+        while len(self._read) > _MOST_READ:
+            self._read.popitem(last=False)
+        return f"{self._site.base}basket?read={key}"
 
     def _items(self, kind: str, value: str) -> list[BasketItem]:
-        """What a form names: an item; all documents of a list that was shown; lines, each an id or a URL."""
+        """What a form names: an item, or all documents of a list that was shown."""
         if kind == "all":
             return []
         if kind == "list":
@@ -94,19 +145,6 @@ class _Purges:
                     "that list is not kept here any more: show it again, then put it into the basket"
                 )
             return [BasketItem(kind="doc", value=doc_id.hex()) for doc_id in listed.doc_ids]
-        if kind == "lines":
-            lines = [line.strip() for line in value.splitlines() if line.strip()]
-            lookup = self._site.lookup()
-            if len(lines) > _MOST_LINES:
-                raise RecipeError(
-                    f"{len(lines):,} lines: expected up to {_MOST_LINES:,}; sluice purge --from takes more"
-                )
-            return [
-                BasketItem(kind="doc", value=line.lower())
-                if _is_id(line.lower())
-                else BasketItem(kind="url", value=recorded_spelling(lookup, line))
-                for line in lines
-            ]
         if kind not in KINDS:
             raise RecipeError(f"kind {kind!r}: expected one of {', '.join(KINDS)}")
         if kind == "doc":
@@ -123,13 +161,14 @@ class _Purges:
     def _see(self, place: str) -> web.HTTPSeeOther:
         return web.HTTPSeeOther(place, headers=HEADERS)
 
-    async def begin_plan(self, _request: web.Request) -> web.Response:
+    async def begin_plan(self, request: web.Request) -> web.Response:
         self._site.refuse_purge()
         site, items = self._site, self._site.notes.basket()
+        promotes = "promote_duplicates" in await request.post()
 
         async def work(job: Job) -> BasketPlan:
             job.say(f"looking for what {len(items):,} items of the basket name, and for what repeats it")
-            return await aside(plan_basket, site.out, site.index(), items)
+            return await aside(plan_basket, site.out, site.index(), items, promotes=promotes)
 
         job = site.jobs.begin("plan", work)
         raise self._see(f"{site.base}purges/plan/{job.name}")
@@ -160,7 +199,7 @@ class _Purges:
             raise PurgeError("the plan is not ready yet, or failed: nothing is carried out")
         planned: BasketPlan = plan.result
         if not planned.num_documents:
-            raise PurgeError("nothing to purge: all of it is purged already")
+            raise PurgeError("nothing to purge: none of it is found, or all of it is purged already")
 
         async def work(job: Job) -> list[str]:
             done: list[str] = []
@@ -262,11 +301,3 @@ class _Purges:
             return [purge_id]
 
         raise self._see(f"{site.base}purges/work/{site.jobs.begin('check', work).name}")
-
-
-def _is_id(word: str) -> bool:
-    try:
-        parse_id(word)
-    except ValueError:
-        return False
-    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,8 +13,10 @@ from lineage.recipe import RecipeError, whole_number
 from lineage.store.rows import DocumentRow
 from pipeline.page.guard import HEADERS
 from pipeline.page.site import Site, aside
-from pipeline.page.views.search import MOST_FOUND, NamedDocuments, find
+from pipeline.page.views.basket import items_of, named_by
+from pipeline.page.views.search import MOST_FOUND, NamedDocuments, find, is_keyed
 from pipeline.page.views.words import WordSearch, find_words, words_of
+from pipeline.page.views.written import Written, several_names
 
 
 def routes(site: Site) -> Iterable[web.RouteDef]:
@@ -30,6 +33,9 @@ class _Search:
         if not wanted:
             raise RecipeError("expected an id, a hash, a URL, a host, a place or words to look for")
         found = await aside(self._find, wanted)
+        several = None if found is not None and found.rows else several_names(wanted)
+        if several is not None and not is_keyed(wanted):
+            return await self._several(request, wanted, *several)
         if found is None:
             return await self._words(request, wanted)
         title = found.what + (f" ({found.note})" if found.note else "")
@@ -45,6 +51,22 @@ class _Search:
     def _find(self, wanted: str) -> NamedDocuments | None:
         tracer = self._site.tracer()
         return find(tracer.lookup, tracer, wanted)
+
+    async def _several(self, request: web.Request, wanted: str, text: str, written: Written) -> web.Response:
+        """Several ids and URLs, as a mail has them: what each names."""
+        lookup = self._site.lookup()
+        some = replace(written, names=written.names[:MOST_FOUND])
+        named = await aside(lambda: named_by(lookup, items_of(lookup, some)))
+        ids = [row.doc_id for entry in named for row in entry.rows]
+        values: dict[str, Any] = {
+            "wanted": wanted,
+            "text": text,
+            "named": named,
+            "num_names": len(written.names),
+            "num_found": sum(bool(entry.rows) for entry in named),
+            "key": self._site.lists.put(f"{len(named)} names", request.rel_url.path_qs, ids),
+        }
+        return self._site.show(request, "several", status=200 if ids else 404, **values)
 
     async def _words(self, request: web.Request, wanted: str) -> web.Response:
         words = words_of(wanted.removeprefix("words:").strip())

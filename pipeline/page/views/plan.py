@@ -5,35 +5,33 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from lineage.ids import parse_id
 from lineage.index.output_index import Index
-from lineage.pages import named_host, registered_domain
 from lineage.purge.exports import PlannedExports, plan_exports
 from lineage.purge.plan import Elsewhere, PlannedRow, PurgeError, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.sweeps import UnsweptCache, unswept
-from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow, PurgeRow
 from lineage.trace.exposure import TrainingRun
-from lineage.trace.nearest import nearest
-from lineage.trace.tracer import UnknownError
 from pipeline.inspect.hooks import plan_hooks
 from pipeline.inspect.purge_targets import targets_where
 from pipeline.inspect.tracing import UNREADABLE, exposures_of, make_tracer
 from pipeline.page.notes import BasketItem
+from pipeline.page.views.basket import NamedByItem, named_by
+from pipeline.page.views.search import distinct
 from pipeline.page.views.texts import clean_text, masked
 
 MOST_SHOWN: Final = 200
 _FIRST_CHARS: Final = 240
-_MOST_NEAREST: Final = 20
+_MOST_OF_ITEM: Final = 20
+_MOST_KEPT_COPIES: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,15 +45,47 @@ class PlannedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Whether a document that an item names goes, or is purged already. `kept_copy` goes with it: what was
+    kept in its place."""
+
+    row: DocumentRow
+    goes: bool
+    kept_copy: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedItem:
+    """An item and the first of its documents, each with what becomes of it."""
+
+    named: NamedByItem
+    outcomes: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCopy:
+    """A document that nobody named and goes all the same: its text is that of a named one, here `in_place_of`
+    with the similarity where the two were compared."""
+
+    row: DocumentRow
+    in_place_of: tuple[tuple[DocumentRow, float | None], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BasketPlan:
     """What a purge of the basket would take: `matches` are carried out one after the other, each a purge of
-    its own. `documents` are the first of `num_documents`; `by_role` counts all. `refused` are what nothing is
-    known by, and why."""
+    its own, of the `items` that name documents. `planned_items` are the first of all `num_items`, of which
+    `num_refused` name none. `documents` are the first of `num_documents`, and `kept_copies` the first of
+    those; `by_role` counts all. `promotes`: only what is named goes, and its copies stay."""
 
     matches: tuple[PurgeMatch, ...]
     items: tuple[BasketItem, ...]
-    refused: tuple[str, ...]
+    planned_items: tuple[PlannedItem, ...]
+    num_items: int
+    num_refused: int
+    promotes: bool
     documents: tuple[PlannedDocument, ...]
+    kept_copies: tuple[KeptCopy, ...]
     num_documents: int
     num_already: int
     num_tokens: int
@@ -67,7 +97,7 @@ class BasketPlan:
     caches: tuple[UnsweptCache, ...]
 
 
-def matches_of(out: Folder, items: Sequence[BasketItem]) -> list[PurgeMatch]:
+def matches_of(out: Folder, items: Sequence[BasketItem], *, promotes: bool = False) -> list[PurgeMatch]:
     """The items as purges ask for them: ids together, URLs, hosts and domains too, and each condition alone,
     so that each is honoured by later runs for what it is."""
     matches = []
@@ -75,18 +105,23 @@ def matches_of(out: Folder, items: Sequence[BasketItem]) -> list[PurgeMatch]:
         values = tuple(item.value for item in items if item.kind == kind)
         if values:
             matches.append(PurgeMatch(kind=kind, values=values))
-    return [*matches, *(targets_where(out, item.value).match for item in items if item.kind == "where")]
+    matches += [targets_where(out, item.value).match for item in items if item.kind == "where"]
+    return [replace(match, promote_duplicates=promotes) for match in matches]
 
 
-def plan_basket(out: Folder, index: Index, items: Sequence[BasketItem]) -> BasketPlan:
-    """Plan it; nothing is written. PurgeError where nothing is left to plan."""
+def plan_basket(
+    out: Folder, index: Index, items: Sequence[BasketItem], *, promotes: bool = False
+) -> BasketPlan:
+    """Plan it; nothing is written. PurgeError for an empty basket. With `promotes` only the named copies go
+    (`sluice purge --promote-duplicates`)."""
+    if not items:
+        raise PurgeError("nothing to plan: the basket is empty")
     hooks = plan_hooks(out)
-    plans: list[PurgePlan] = []
-    known, refused = _known(out, items)
-    for match in matches_of(out, known):
-        plans.append(plan_purge(out, match, hooks))
-    if not plans:
-        raise PurgeError(f"nothing to plan: {'; '.join(refused) or 'the basket is empty'}")
+    named = named_by(Lookup(out), items, conditions_of=out)
+    known = [entry.item for entry in named if not entry.refused]
+    plans: list[PurgePlan] = [
+        plan_purge(out, match, hooks) for match in matches_of(out, known, promotes=promotes)
+    ]
     rows: dict[tuple[Any, ...], PlannedRow] = {}
     for plan in plans:
         for row in plan.rows:
@@ -94,12 +129,19 @@ def plan_basket(out: Folder, index: Index, items: Sequence[BasketItem]) -> Baske
     planned = sorted(rows.values(), key=lambda row: (row.role != "target", row.doc_id))
     ids = {row.doc_id for row in planned}
     placed = sorted({row.doc_id for row in planned if row.shard is not None})
-    roles = Counter({row.doc_id: row.role for row in reversed(planned)}.values())
+    by_id = {row.doc_id: row.role for row in reversed(planned)}
+    roles = Counter(by_id.values())
+    # Of very many the ones that name nothing stand first.
+    shown = named if len(named) <= MOST_SHOWN else sorted(named, key=lambda entry: not entry.refused)
     return BasketPlan(
         matches=tuple(plan.match for plan in plans),
         items=tuple(known),
-        refused=tuple(refused),
+        planned_items=tuple(_outcomes(entry, by_id) for entry in shown[:MOST_SHOWN]),
+        num_items=len(named),
+        num_refused=len(named) - len(known),
+        promotes=promotes,
         documents=tuple(_described(out, index, planned[:MOST_SHOWN])),
+        kept_copies=tuple(_kept_copies(out, by_id)),
         num_documents=len(ids),
         num_already=len({doc_id for plan in plans for doc_id in plan.already} - ids),
         num_tokens=sum(row.num_tokens or 0 for row in planned),
@@ -112,46 +154,39 @@ def plan_basket(out: Folder, index: Index, items: Sequence[BasketItem]) -> Baske
     )
 
 
-def _known(out: Folder, items: Sequence[BasketItem]) -> tuple[list[BasketItem], list[str]]:
-    """The items that name documents, and for each other one why not. (A plan refuses all for one unknown
-    name.)"""
+def _outcomes(named: NamedByItem, by_id: Mapping[bytes, str]) -> PlannedItem:
+    return PlannedItem(
+        named=named,
+        outcomes=tuple(
+            Outcome(
+                row=row,
+                goes=row.doc_id in by_id,
+                kept_copy=row.duplicate_of if by_id.get(row.duplicate_of or b"") == "kept_copy" else None,
+            )
+            for row in named.rows[:_MOST_OF_ITEM]
+        ),
+    )
+
+
+def _kept_copies(out: Folder, by_id: Mapping[bytes, str]) -> list[KeptCopy]:
+    """The first kept copies, each with the named documents that repeat it."""
     lookup = Lookup(out)
-    there = {
-        row.doc_id.hex() for row in lookup.documents([parse_id(i.value) for i in items if i.kind == "doc"])
-    }
-    of_urls = lookup.of_urls([item.value for item in items if item.kind == "url"])
-    known, refused = [], []
-    for item in items:
-        name = named_host(item.value) if item.kind in ("host", "domain") else None
-        try:
-            if item.kind == "where":
-                is_known = bool(targets_where(out, item.value).match.values)
-            elif item.kind == "host":
-                is_known = name is not None and bool(lookup.host(name, 1))
-            elif item.kind == "domain":
-                is_known = (
-                    name is not None
-                    and registered_domain(name) is not None
-                    and bool(lookup.ids_of_domain(name))
-                )
-            else:
-                is_known = item.value in there if item.kind == "doc" else bool(of_urls[item.value])
-        except (RecipeError, UnknownError) as error:
-            refused.append(str(error))
-            continue
-        if is_known:
-            known.append(item)
-        else:
-            near = (
-                nearest(lookup, item.value)
-                if item.kind in ("doc", "url") and len(refused) < _MOST_NEAREST
-                else []
-            )
-            what = {"doc": "id", "url": "URL"}.get(item.kind, item.kind)
-            refused.append(
-                f"no document has the {what} {item.value}" + (f"; nearest: {', '.join(near)}" if near else "")
-            )
-    return known, refused
+    ids = sorted(doc_id for doc_id, role in by_id.items() if role == "kept_copy")[:_MOST_KEPT_COPIES]
+    copies = distinct(lookup.documents(ids))
+    members = lookup.members({row.cluster_id for row in copies if row.cluster_id is not None})
+    in_place = {m.doc_id: m for m in members if m.duplicate_of in by_id and by_id.get(m.doc_id) == "target"}
+    rows = distinct(lookup.documents(sorted(in_place)[:MOST_SHOWN]))
+    return [
+        KeptCopy(
+            row=copy,
+            in_place_of=tuple(
+                (row, in_place[row.doc_id].similarity)
+                for row in rows
+                if in_place[row.doc_id].duplicate_of == copy.doc_id
+            ),
+        )
+        for copy in copies
+    ]
 
 
 def _described(out: Folder, index: Index, planned: Sequence[PlannedRow]) -> list[PlannedDocument]:

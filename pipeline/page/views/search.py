@@ -15,6 +15,7 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow, Span
 from lineage.trace.nearest import nearest_urls
 from lineage.trace.tracer import Tracer, UnknownError
+from pipeline.page.views.written import read_written
 
 MOST_FOUND: Final = 200
 _PLACE: Final = re.compile(r"(?P<file>.+?)[@:](?P<offset>\d{1,18})")
@@ -48,7 +49,10 @@ def find(lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
     except ValueError:
         pass
     if "://" in wanted:
-        return _of_url(lookup, wanted)
+        as_given, names = _of_url(lookup, wanted), read_written(wanted).names
+        if as_given.rows or [name.kind for name in names] != ["url"]:
+            return as_given
+        return _of_url(lookup, names[0].value)  # which brackets or a sentence enclose
     if " " in wanted or "\n" in wanted:
         return None
     for place in (_of_token, _of_step, _of_place):
@@ -58,11 +62,16 @@ def find(lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
     return _of_page(lookup, wanted)
 
 
+def is_keyed(wanted: str) -> bool:
+    """Whether it says itself what it is: `host:`, `domain:`, `url:` or `words:` stands before it."""
+    return _KEY.fullmatch(wanted) is not None
+
+
 def _of_digest(lookup: Lookup, tracer: Tracer, digest: bytes) -> NamedDocuments:
     rows = lookup.documents([digest])
     if rows:
         return NamedDocuments(what=f"document {digest.hex()}", rows=(tracer.by_id(digest).row,), num=1)
-    rows = _distinct(lookup.by_hashes([digest]))
+    rows = distinct(lookup.by_hashes([digest]))
     if not rows:
         near = ", ".join(known.hex() for known in lookup.ids_beside(digest, 3))
         raise UnknownError(
@@ -81,9 +90,14 @@ def spellings(url: str) -> Iterator[str]:
     yield f"{path[:-1] if path.endswith('/') else path + '/'}{mark}{rest}"
 
 
-def recorded_spelling(lookup: Lookup, url: str) -> str:
-    """A URL as documents of it are found; as it is given where there are none."""
-    given = [url] if "://" in url else [f"https://{url}", f"http://{url}"]
+def recorded_spelling(lookup: Lookup, url: str, longer: Sequence[str] = ()) -> str:
+    """A URL as documents of it are found, in one of the `longer` readings first; as it is given where there
+    are none."""
+    given = [
+        each
+        for reading in (*longer, url)
+        for each in ([reading] if "://" in reading else [f"https://{reading}", f"http://{reading}"])
+    ]
     found = lookup.of_urls([spelling for each in given for spelling in spellings(each)])
     return next((spelling for spelling, rows in found.items() if rows), url)
 
@@ -99,7 +113,7 @@ def _of_url(lookup: Lookup, url: str) -> NamedDocuments:
     for spelling, rows in lookup.of_urls(asked).items():
         if rows:
             note = "" if spelling in given else f"found as {spelling}: with a slash more or less"
-            return _found(f"URL {spelling}", _distinct(rows), note)
+            return _found(f"URL {spelling}", distinct(rows), note)
     return NamedDocuments(what=f"URL {url}", rows=(), num=0, near=tuple(nearest_urls(lookup, given[0])))
 
 
@@ -123,7 +137,7 @@ def _of_host(lookup: Lookup, name: str) -> NamedDocuments:
     ids = list(dict.fromkeys(row.doc_id for row in lookup.host(host, MOST_FOUND)))
     if not ids:
         raise UnknownError(f"no document of host {host!r}")
-    rows = {row.doc_id: row for row in _distinct(lookup.documents(ids))}
+    rows = {row.doc_id: row for row in distinct(lookup.documents(ids))}
     num = len(ids) if len(ids) < MOST_FOUND else lookup.num_of_host(host)
     return NamedDocuments(
         what=f"host {host}", rows=tuple(rows[doc_id] for doc_id in ids if doc_id in rows), num=num
@@ -137,7 +151,7 @@ def _of_domain(lookup: Lookup, name: str) -> NamedDocuments:
         raise UnknownError(f"no document of domain {host!r}")
     return NamedDocuments(
         what=f"domain {host}",
-        rows=tuple(_distinct(lookup.documents(sorted(ids)[:MOST_FOUND]))),
+        rows=tuple(distinct(lookup.documents(sorted(ids)[:MOST_FOUND]))),
         num=len(set(ids)),
     )
 
@@ -153,7 +167,7 @@ def _of_token(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | 
     [placements] = lookup.at_spans([Span(place["source"], numbers[0], numbers[1], 1)])
     if not placements:
         return None
-    return _found(f"token {wanted}", _distinct(lookup.documents([row.doc_id for row in placements])))
+    return _found(f"token {wanted}", distinct(lookup.documents([row.doc_id for row in placements])))
 
 
 def _of_step(_lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
@@ -172,7 +186,7 @@ def _of_place(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | 
     place = _PLACE.fullmatch(wanted)
     if place is None:
         return None
-    rows = _distinct(lookup.by_place(place["file"], int(place["offset"])))
+    rows = distinct(lookup.by_place(place["file"], int(place["offset"])))
     if not rows and "@" in wanted:
         raise UnknownError(
             f"no document at {place['offset']} of {place['file']!r} (file names are relative, as in column"
@@ -185,7 +199,7 @@ def _found(what: str, rows: Sequence[DocumentRow], note: str = "") -> NamedDocum
     return NamedDocuments(what=what, rows=tuple(rows[:MOST_FOUND]), num=len(rows), note=note)
 
 
-def _distinct(rows: Sequence[DocumentRow]) -> list[DocumentRow]:
+def distinct(rows: Sequence[DocumentRow]) -> list[DocumentRow]:
     """One row for each id, the one that was kept first."""
     best: dict[bytes, DocumentRow] = {}
     for row in sorted(rows, key=lambda row: (row.status != "kept", row.stage == "identity")):

@@ -1,0 +1,93 @@
+"""What the items of a basket name: the documents of each, or what is nearest to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lineage.ids import parse_id
+from lineage.pages import named_host, registered_domain
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
+from lineage.store.rows import DocumentRow
+from lineage.trace.nearest import nearest
+from lineage.trace.tracer import UnknownError
+from pipeline.inspect.purge_targets import targets_where
+from pipeline.page.notes import BasketItem
+from pipeline.page.views.search import distinct, recorded_spelling
+from pipeline.page.views.written import Written
+
+_MOST_NEAREST: Final = 20
+"""Unknown names for which the nearest is looked up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedByItem:
+    """What an item names: `rows` are the documents of an id or URL, a row of each, `num` how many documents
+    it has (None for a condition that was not asked). Of one that names none `refused` says so, and `near` are
+    the recorded ids or URLs that are most like it."""
+
+    item: BasketItem
+    rows: tuple[DocumentRow, ...] = ()
+    num: int | None = None
+    refused: str = ""
+    near: tuple[str, ...] = ()
+
+
+def items_of(lookup: Lookup, written: Written) -> list[BasketItem]:
+    """What somebody has written as items, URLs as they are recorded."""
+    return [
+        BasketItem(
+            kind=name.kind,
+            value=recorded_spelling(lookup, name.value, name.longer) if name.kind == "url" else name.value,
+            written=name.written,
+        )
+        for name in written.names
+    ]
+
+
+def named_by(
+    lookup: Lookup, items: Sequence[BasketItem], conditions_of: Folder | None = None
+) -> list[NamedByItem]:
+    """What each of these items names, in order. A condition reads every row of an output: it is asked only of
+    `conditions_of`."""
+    of_ids: dict[str, list[DocumentRow]] = defaultdict(list)
+    for row in lookup.documents([parse_id(item.value) for item in items if item.kind == "doc"]):
+        of_ids[row.doc_id.hex()].append(row)
+    of_urls = lookup.of_urls([item.value for item in items if item.kind == "url"])
+    num_unknown, found = 0, []
+    for item in items:
+        try:
+            if item.kind in {"doc", "url"}:
+                rows = distinct(of_ids[item.value] if item.kind == "doc" else of_urls[item.value])
+                named = NamedByItem(item=item, rows=tuple(rows), num=len(rows))
+            elif item.kind == "where":
+                num = (
+                    None
+                    if conditions_of is None
+                    else len(targets_where(conditions_of, item.value).match.values)
+                )
+                named = NamedByItem(item=item, num=num)
+            else:
+                named = NamedByItem(item=item, num=_num_of(lookup, item))
+        except (RecipeError, UnknownError) as error:
+            named = NamedByItem(item=item, num=0, refused=str(error))
+        if named.num == 0 and not named.refused:
+            num_unknown += 1
+            what = {"doc": "id", "url": "URL"}.get(item.kind, item.kind)
+            is_asked = item.kind in ("doc", "url") and num_unknown <= _MOST_NEAREST
+            near = tuple(nearest(lookup, item.value)) if is_asked else ()
+            named = replace(named, refused=f"no document has the {what} {item.value}", near=near)
+        found.append(named)
+    return found
+
+
+def _num_of(lookup: Lookup, item: BasketItem) -> int:
+    """How many documents a host or domain has."""
+    name = named_host(item.value)
+    if name is None or (item.kind == "domain" and registered_domain(name) is None):
+        return 0
+    return len(set(lookup.ids_of_host(name) if item.kind == "host" else lookup.ids_of_domain(name)))

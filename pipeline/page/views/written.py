@@ -1,0 +1,99 @@
+"""What a person has written, as a takedown by mail: the ids and URLs in it, and the lines without any."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from lineage.pages import names_something
+
+_NAME: Final = re.compile(
+    # Brackets and double quotes enclose a URL and stand in none as they are; a list may have no spaces.
+    r'https?://(?:(?![,;|]https?://)[^\s<>"“”„«»])+'
+    r"|(?<![0-9a-z])[0-9a-f]{32}(?![0-9a-z])",
+    re.IGNORECASE,
+)
+_ID: Final = re.compile(r"[0-9a-f]{32}", re.IGNORECASE)
+_BULLET: Final = re.compile(r"(?:[>|*•·‣▪–—+\-\s]|\(?(?:\d{1,3}|[a-z])[.)]\s)*", re.IGNORECASE)
+"""What quotes or lists a line: `> `, `- `, `3. `, `b) `."""
+_BEHIND: Final = ".,;:!?'’‘`*_…|\\"
+"""What ends a sentence or sets a word off; the last of a URL is seldom one of them."""
+_PAIRS: Final = {")": "(", "]": "[", "}": "{"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenName:
+    """An id (in lower case) or a URL as it is likely meant. `written` is what stands there; `longer` are
+    further ways to read it, the longest first, for a URL that does end with a full stop."""
+
+    kind: Literal["doc", "url"]
+    value: str
+    written: str
+    longer: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """The names in a text, each once, in order; the lines that have none, blank ones left out."""
+
+    names: tuple[WrittenName, ...]
+    without: tuple[str, ...]
+
+
+def read_written(text: str) -> Written:
+    """The names in a text: every `http(s)://…` and every 32 hex digits, whatever stands around them, and the
+    lines that are a URL without its scheme, or a name such as a URN, as a whole. Linear in the text."""
+    names: dict[tuple[str, str], WrittenName] = {}
+    without = []
+    for line in map(str.strip, text.splitlines()):
+        found = list(_names_in(line))
+        for name in found:
+            names.setdefault((name.kind, name.value), name)
+        if line and not found:
+            without.append(line)
+    return Written(names=tuple(names.values()), without=tuple(without))
+
+
+def several_names(wanted: str) -> tuple[str, Written] | None:
+    """What was looked for as a text of several names, and these; None where it is none. A line that is pasted
+    into a search has spaces for its line ends: names without a scheme count where every word is one."""
+    written = read_written(wanted)
+    if len(written.names) > 1:
+        return wanted, written
+    text = "\n".join(wanted.split())
+    by_word = read_written(text)
+    if len(by_word.names) > 1 and not by_word.without and all("/" in word for word in text.split("\n")):
+        return text, by_word
+    return None
+
+
+def _names_in(line: str) -> Iterator[WrittenName]:
+    bullet = _BULLET.match(line)
+    whole = line[bullet.end() if bullet else 0 :]
+    found = _NAME.findall(line)
+    for word in found:
+        if _ID.fullmatch(word):
+            yield WrittenName(kind="doc", value=word.lower(), written=word)
+            continue
+        # A URL that was recorded with spaces in it is pasted as a line.
+        readings = [whole, word] if len(found) == 1 and whole.startswith(word) else [word]
+        meant = _meant(word)
+        longer = tuple(reading for reading in dict.fromkeys(readings) if reading != meant)
+        yield WrittenName(kind="url", value=meant, written=word, longer=longer)
+    if not found:
+        meant = _meant(whole.strip("<>\"“”„«»'’‘`*_([{"))
+        if meant and not re.search(r"\s", meant) and names_something(meant):
+            yield WrittenName(kind="url", value=meant, written=line)
+
+
+def _meant(word: str) -> str:
+    """A URL without the punctuation behind it. A bracket stays that opens within it."""
+    surplus = {close: word.count(close) - word.count(opens) for close, opens in _PAIRS.items()}
+    end = len(word)
+    while end and (word[end - 1] in _BEHIND or surplus.get(word[end - 1], 0) > 0):
+        end -= 1
+        if word[end] in surplus:
+            surplus[word[end]] -= 1
+    return word[:end]
