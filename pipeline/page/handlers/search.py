@@ -35,7 +35,7 @@ class _Search:
         found = await aside(self._find, wanted)
         several = None if found is not None and found.rows else several_names(wanted)
         if several is not None and not is_keyed(wanted):
-            return await self._several(request, wanted, *several)
+            return await self._several(request, wanted, several)
         if found is None:
             return await self._words(request, wanted)
         title = found.what + (f" ({found.note})" if found.note else "")
@@ -52,7 +52,7 @@ class _Search:
         tracer = self._site.tracer()
         return find(tracer.lookup, tracer, wanted)
 
-    async def _several(self, request: web.Request, wanted: str, text: str, written: Written) -> web.Response:
+    async def _several(self, request: web.Request, wanted: str, written: Written) -> web.Response:
         """Several ids and URLs, as a mail has them: what each names."""
         lookup = self._site.lookup()
         some = replace(written, names=written.names[:MOST_FOUND])
@@ -60,7 +60,7 @@ class _Search:
         ids = [row.doc_id for entry in named for row in entry.rows]
         values: dict[str, Any] = {
             "wanted": wanted,
-            "text": text,
+            "text": "\n".join(name.written for name in written.names),
             "named": named,
             "num_names": len(written.names),
             "num_found": sum(bool(entry.rows) for entry in named),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from lineage.pages import names_something
@@ -56,17 +56,13 @@ def read_written(text: str) -> Written:
     return Written(names=tuple(names.values()), without=tuple(without))
 
 
-def several_names(wanted: str) -> tuple[str, Written] | None:
-    """What was looked for as a text of several names, and these; None where it is none. A line that is pasted
-    into a search has spaces for its line ends: names without a scheme count where every word is one."""
-    written = read_written(wanted)
-    if len(written.names) > 1:
-        return wanted, written
-    text = "\n".join(wanted.split())
-    by_word = read_written(text)
-    if len(by_word.names) > 1 and not by_word.without and all("/" in word for word in text.split("\n")):
-        return text, by_word
-    return None
+def several_names(wanted: str) -> Written | None:
+    """The ids and URLs in what was looked for; None where they are not several. Lines that are pasted into a
+    search have spaces for their ends, so that each word is read as a line. A word alone is a host, or no
+    name."""
+    written = read_written("\n".join(wanted.split()))
+    names = tuple(name for name in written.names if name.kind == "doc" or "/" in name.value)
+    return replace(written, names=names) if len(names) > 1 else None
 
 
 def _names_in(line: str) -> Iterator[WrittenName]:

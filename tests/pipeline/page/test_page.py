@@ -26,6 +26,7 @@ def test_a_takedown_by_mail_goes_from_its_urls_to_a_proof_on_paper(
     page: tuple[str, str], browser: Any
 ) -> None:
     from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
 
     address, out = page
     browser.get(address)
@@ -40,8 +41,9 @@ def test_a_takedown_by_mail_goes_from_its_urls_to_a_proof_on_paper(
         browser.find_element(By.ID, "q").clear()
         browser.find_element(By.ID, "q").send_keys(url + "\n")
         browser.find_element(By.ID, "doc-id")
-        browser.find_element(By.XPATH, "//button[starts-with(., 'Put this document')]").click()
+        browser.find_element(By.XPATH, "//button[starts-with(., 'Put this document')]").send_keys(Keys.ENTER)
         browser.find_element(By.LINK_TEXT, "basket")
+        assert browser.switch_to.active_element.text == "Undo", "the focus stays where the button was"
     browser.get(f"{base}basket")
     assert len(browser.find_elements(By.CSS_SELECTOR, "#basket tr")) == 4
     browser.find_element(By.ID, "plan").click()

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from lineage.store.lookup import Lookup
 from pipeline.cli.main import main
 from pipeline.inspect.tracing import make_tracer
 from pipeline.page.jobs import Job, Jobs
-from pipeline.page.notes import BasketItem
+from pipeline.page.notes import BasketItem, Notes
 from pipeline.page.render import environment
 from pipeline.page.views.document import cluster_of
 from pipeline.page.views.plan import plan_basket
@@ -131,6 +132,70 @@ def test_the_plan_of_a_purge_says_that_the_checkpoint_of_a_run_that_is_gone_is_u
     plan = plan_basket(out, read_index(out), items)
     html = environment().get_template("_exposed.html").render(exposures=plan.exposures)
     assert f"last checkpoint before: unknown: {gone} cannot be read (" in html
+
+
+@pytest.fixture
+def unpurged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SmallOut:
+    """A small output of which nothing was purged, and whose purges are planned as real ones."""
+    monkeypatch.setattr("pipeline.page.views.plan.plan_hooks", lambda _out: hooks.plan_hooks())
+    return make_small_out(str(tmp_path / "out"))
+
+
+def test_a_plan_says_which_kept_copies_go_with_what_is_named_and_can_spare_them(unpurged: SmallOut) -> None:
+    out, near, kept_copy = unpurged.folder, unpurged.named["near"], unpurged.named["original"]
+    items = [
+        BasketItem(kind="doc", value=near.doc_id.hex(), written="the id of it"),
+        BasketItem(kind="doc", value="0" * 32),
+        BasketItem(kind="host", value="nowhere.example.org"),
+    ]
+    plan = plan_basket(out, read_index(out), items)
+    (copy,) = plan.kept_copies
+    assert copy.row.doc_id == kept_copy.doc_id
+    assert [(row.doc_id, round(similarity or 0, 3)) for row, similarity in copy.in_place_of] == [
+        (near.doc_id, round(near.similarity or 0, 3))
+    ]
+    outcomes = [[(o.row.doc_id, o.goes, o.kept_copy) for o in item.outcomes] for item in plan.planned_items]
+    assert outcomes == [[(near.doc_id, True, kept_copy.doc_id)], [], []]
+    assert [bool(item.named.refused) for item in plan.planned_items] == [False, True, True]
+    assert (plan.num_items, plan.num_refused, dict(plan.by_role)["kept_copy"]) == (3, 2, 1)
+    spared = plan_basket(out, read_index(out), items, promotes=True)
+    assert spared.by_role == (("target", 1),) and not spared.kept_copies
+    assert [match.promote_duplicates for match in spared.matches] == [True]
+
+
+def test_a_plan_of_what_is_not_found_takes_nothing_and_says_of_each_item_why(unpurged: SmallOut) -> None:
+    doc_id = kept(unpurged).doc_id
+    mistyped = doc_id[:15] + bytes([doc_id[15] ^ 1])
+    items = [BasketItem(kind="doc", value=mistyped.hex())]
+    plan = plan_basket(unpurged.folder, read_index(unpurged.folder), items)
+    assert not plan.matches and not plan.num_documents and plan.planned_items[0].named.near == (doc_id.hex(),)
+    with pytest.raises(PurgeError, match="the basket is empty"):
+        plan_basket(unpurged.folder, read_index(unpurged.folder), [])
+
+
+def test_of_very_many_items_a_plan_shows_first_what_is_not_found(
+    unpurged: SmallOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.page.views.plan.MOST_SHOWN", 1)
+    items = [BasketItem(kind="doc", value=value) for value in (kept(unpurged).doc_id.hex(), "0" * 32)]
+    plan = plan_basket(unpurged.folder, read_index(unpurged.folder), items)
+    assert [item.named.item.value for item in plan.planned_items] == ["0" * 32] and plan.num_items == 2
+
+
+def test_an_item_that_takes_the_place_of_another_keeps_how_it_was_written(tmp_path: Path) -> None:
+    notes = Notes(Folder(str(tmp_path / "out")), tmp_path)
+    first, wrong, right = (BasketItem(kind="url", value=f"https://a.example.org/{n}") for n in "123")
+    notes.put([first, replace(wrong, written="- a.example.org/2,"), replace(wrong, written="again")])
+    notes.put_instead(wrong, right)
+    assert [(item.value, item.written) for item in notes.basket()] == [
+        (first.value, ""),
+        (right.value, "- a.example.org/2,"),
+    ]
+    notes.put_instead(first, right)
+    assert notes.basket() == [right]
+    (basket,) = tmp_path.rglob("basket.json")
+    basket.write_text('[{"kind": "url", "value": "https://a.example.org/1"}]')
+    assert notes.basket() == [first], "as an earlier release wrote it"
 
 
 def test_a_history_says_which_lists_are_cut_off(small: SmallOut, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.page.views.written import read_written
+from pipeline.page.views.written import read_written, several_names
 
 ID = "0123456789abcdef0123456789abcdef"
 MAIL = f"""Dear Sir or Madam,
@@ -86,3 +86,18 @@ def test_a_url_that_ends_with_a_full_stop_can_be_meant_as_it_stands() -> None:
     assert name.value == "https://a.example.org/x" and name.longer == ("https://a.example.org/x y",)
     (name,) = read_written("b.example.org# is https://a.example.org/x").names
     assert name.longer == (), "a line that begins otherwise is another page's name"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names"),
+    [
+        (f"https://a.example.org/x {ID}", ["https://a.example.org/x", ID]),
+        ("> a.example.org/x, > https://b.example.org/y", ["a.example.org/x", "https://b.example.org/y"]),
+        ("look at https://a.example.org/x and example.org", None),
+        ("example.org example.com", None),
+        ("and/or a.b", None),
+    ],
+)  # fmt: skip
+def test_several_names_are_looked_for_at_once(wanted: str, names: list[str] | None) -> None:
+    several = several_names(wanted)
+    assert (several and [name.value for name in several.names]) == names
