@@ -142,12 +142,12 @@ class Site:
         if kind != "list":
             return BasketItem(kind=kind, value=value) in basket
         listed = self.lists.get(value)
-        return listed is not None and all(
-            BasketItem(kind="doc", value=doc_id.hex()) in basket for doc_id in listed.doc_ids
-        )
+        return listed is not None and frozenset(basket) >= {
+            BasketItem(kind="doc", value=doc_id.hex()) for doc_id in listed.doc_ids
+        }
 
     def _shown(self, request: web.Request) -> dict[str, Any]:
-        basket = frozenset(self.notes.basket()) if self.purges else frozenset()
+        basket = self.notes.basket() if self.purges else []
         return {
             "out": self.out.url,
             "out_word": shlex.quote(self.out.url),

@@ -58,7 +58,7 @@ def routes(site: Site) -> Iterable[web.RouteDef]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What was read of a text that was put into the basket: how many URLs and ids, and the lines without
+    """What was read of a text for the basket: how many URLs and ids, and the lines without
     any."""
 
     num_urls: int
@@ -121,7 +121,7 @@ class _Purges:
 
     async def _put_written(self, text: str) -> str:
         """Put the ids and URLs of a text into the basket; the place that says what was read of it."""
-        written = read_written(text)
+        written = await aside(read_written, text)
         if len(written.names) > _MOST_NAMES:
             raise RecipeError(
                 f"{len(written.names):,} ids and URLs: expected up to {_MOST_NAMES:,}; sluice purge --from takes"

@@ -38,15 +38,13 @@ class NamedByItem:
 
 
 def items_of(lookup: Lookup, written: Written) -> list[BasketItem]:
-    """What somebody has written as items, URLs as they are recorded."""
-    return [
-        BasketItem(
-            kind=name.kind,
-            value=recorded_spelling(lookup, name.value, name.longer) if name.kind == "url" else name.value,
-            written=name.written,
-        )
-        for name in written.names
-    ]
+    """What somebody has written as items, URLs as they are recorded: one for all spellings of a name."""
+    spelt: dict[BasketItem, list[str]] = defaultdict(list)
+    for name in written.names:
+        is_url = name.kind == "url"
+        value = recorded_spelling(lookup, name.value, name.longer) if is_url else name.value
+        spelt[BasketItem(kind=name.kind, value=value)].append(name.written)
+    return [replace(item, written=" and ".join(words)) for item, words in spelt.items()]
 
 
 def named_by(

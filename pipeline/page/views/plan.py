@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -130,6 +130,7 @@ def plan_basket(
     ids = {row.doc_id for row in planned}
     placed = sorted({row.doc_id for row in planned if row.shard is not None})
     by_id = {row.doc_id: row.role for row in reversed(planned)}
+    returned = {doc_id for plan in plans for doc_id in plan.returned}
     roles = Counter(by_id.values())
     # Of very many the ones that name nothing stand first.
     shown = named if len(named) <= MOST_SHOWN else sorted(named, key=lambda entry: not entry.refused)
@@ -141,7 +142,7 @@ def plan_basket(
         num_refused=len(named) - len(known),
         promotes=promotes,
         documents=tuple(_described(out, index, planned[:MOST_SHOWN])),
-        kept_copies=tuple(_kept_copies(out, by_id)),
+        kept_copies=tuple(_kept_copies(out, by_id, returned)),
         num_documents=len(ids),
         num_already=len({doc_id for plan in plans for doc_id in plan.already} - ids),
         num_tokens=sum(row.num_tokens or 0 for row in planned),
@@ -168,10 +169,13 @@ def _outcomes(named: NamedByItem, by_id: Mapping[bytes, str]) -> PlannedItem:
     )
 
 
-def _kept_copies(out: Folder, by_id: Mapping[bytes, str]) -> list[KeptCopy]:
-    """The first kept copies, each with the named documents that repeat it."""
+def _kept_copies(out: Folder, by_id: Mapping[bytes, str], returned: Container[bytes]) -> list[KeptCopy]:
+    """The first kept copies, each with the named documents that repeat it; without those of earlier purges
+    that are there again."""
     lookup = Lookup(out)
-    ids = sorted(doc_id for doc_id, role in by_id.items() if role == "kept_copy")[:_MOST_KEPT_COPIES]
+    ids = sorted(doc_id for doc_id, role in by_id.items() if role == "kept_copy" and doc_id not in returned)[
+        :_MOST_KEPT_COPIES
+    ]
     copies = distinct(lookup.documents(ids))
     members = lookup.members({row.cluster_id for row in copies if row.cluster_id is not None})
     in_place = {m.doc_id: m for m in members if m.duplicate_of in by_id and by_id.get(m.doc_id) == "target"}

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 from tests.pipeline.page.test_reading import PAGE_1, document
+from tests.support.processes.served_page import served
 
 PAGES = (
     "", "search?q=web.example.org", "search?q=words:the", "thresholds", "sql?q=SELECT+status,count(*)+FROM+documents",
@@ -48,3 +50,25 @@ def test_every_page_is_read_by_everybody(shared_page: str, browser: Any) -> None
     base = browser.current_url
     for place in PAGES:
         check(browser, base + place)
+
+
+@pytest.mark.slow
+def test_a_basket_and_its_plan_are_read_by_everybody(made: str, tmp_path: Path, browser: Any) -> None:
+    from selenium.webdriver.common.by import By
+
+    copy = "https://copy.example.org/of-3"
+    mail = f"Please take down\n- {copy}\n- {document(made, PAGE_1)['doc_id']},\n- {PAGE_1}1"
+    with served(made, state=str(tmp_path / "basket")) as address:
+        browser.get(address)
+        base = browser.current_url
+        for page in ("basket", f"search?{urlencode({'q': mail})}"):
+            browser.get(f"{base}{page}")
+            if page == "basket":
+                browser.find_element(By.ID, "lines").send_keys(mail)
+                browser.find_element(By.XPATH, "//button[. = 'Put in']").click()
+                browser.find_element(By.ID, "read")
+            check(browser, browser.current_url)
+        browser.get(f"{base}basket")
+        browser.find_element(By.ID, "plan").click()
+        browser.find_element(By.ID, "named-rows")
+        check(browser, browser.current_url)

@@ -49,7 +49,8 @@ def ids(made: str) -> dict[str, str]:
 
 def text_of(page: str, start: str, end: str = "</table>") -> str:
     """What a part of a page says, a line for each row of a table."""
-    part = page[page.index(start) : page.index(end, page.index(start))]
+    begin = page.index(">", page.index(start)) + 1
+    part = page[begin : page.index(end, begin)]
     return html.unescape(re.sub(r"<[^>]*>", " ", part.replace("</tr>", "\n")))
 
 
@@ -71,6 +72,9 @@ def test_a_mail_is_read_and_each_item_says_what_it_finds(visitor: Visitor, made:
     assert f"found: {ids(made)[SITE + '/page-1']} , kept" in " ".join(lines)
     assert f"found: {ids(made)[SITE + '/page-2']} , kept" in " ".join(lines)
     assert "not found" in " ".join(lines) and page.count("not found") == 1
+    visitor.post("basket", act="put", kind="lines", value=f"{SITE}/page-3 or {SITE}/page-3/")
+    assert f"written {SITE}/page-3 and {SITE}/page-3/" in text_of(visitor.get("basket").text, 'id="basket"')
+    visitor.post("basket", act="take", kind="url", value=f"{SITE}/page-3")
     again = visitor.session.get(answer.url, timeout=60)
     assert "3 items" in again.text, "a reload puts nothing in"
 
