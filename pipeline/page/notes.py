@@ -1,8 +1,9 @@
 """What the page keeps for the person who serves it, outside of every output: the basket, saved queries, who
-looked at personal data, what `verify` found after a purge. It outlives the page; an output stays closed.
+looked at personal data, what was written for a purge and what `verify` found after it. It outlives the page;
+an output stays closed.
 
 $XDG_STATE_HOME/sluice/page/<output>/ (~/.local/state without it): basket.json, queries.json, unmasked.jsonl,
-proofs/."""
+requests/, proofs/."""
 
 from __future__ import annotations
 
@@ -132,6 +133,15 @@ class Notes:
         """What `verify` found after a purge, and when (`at`, `found`); None where it was not asked for from
         here."""
         return self._read(f"proofs/{content_hash(purge_id.encode()).hex()}.json") or None
+
+    def keep_request(self, purge_id: str, request: Any) -> None:
+        """Keep what somebody asked for, beside the purge that was made of it."""
+        with self._held():
+            self._write(f"requests/{content_hash(purge_id.encode()).hex()}.json", request)
+
+    def request(self, purge_id: str) -> Any:
+        """What was asked for; None where the purge was not made from here."""
+        return self._read(f"requests/{content_hash(purge_id.encode()).hex()}.json") or None
 
     @contextmanager
     def _held(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -203,6 +203,7 @@ class _Purges:
 
         async def work(job: Job) -> list[str]:
             done: list[str] = []
+            request = {"num_items": planned.num_items, "asked": [asdict(row) for row in planned.asked]}
             for match in planned.matches:
                 job.say(f"{match.kind}: {len(match.values):,} named")
                 order = PurgeRequest(match=match, by=by, reason=reason)
@@ -218,6 +219,8 @@ class _Purges:
                     job.say(f"finished purge {applied.finished}, which an earlier call had begun")
                 for missed in applied.exports.out_of_reach:
                     job.say(f"export {missed.name} at {missed.place} is out of reach: {missed.reason}")
+                if applied.purge_id:
+                    site.notes.keep_request(applied.purge_id, request)
                 done += [name for name in (applied.finished, applied.purge_id) if name and name not in done]
             site.notes.take(planned.items)
             await self._prove(job, done)
@@ -282,6 +285,7 @@ class _Purges:
         values: dict[str, Any] = {
             "purge": await aside(lambda: recorded_purge(site.out, site.index(), purge_id)),
             "proof": site.notes.proof(purge_id),
+            "asked_for": site.notes.request(purge_id),
         }
         return site.show(request, "purge", **values)
 

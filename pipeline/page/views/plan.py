@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -45,21 +45,25 @@ class PlannedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """Whether a document that an item names goes, or is purged already. `kept_copy` goes with it: what was
-    kept in its place."""
+class Asked:
+    """What somebody has written, item `number` of all (from 1), and a document of it (ids in hex), or that there
+    is none.
 
-    row: DocumentRow
-    goes: bool
-    kept_copy: bytes | None
+    `found` is the document's URL, or the item's kind where that is a host, a domain or a condition and
+    `num_documents` says how many these are. `goes`: else it was purged already. `kept_copy` goes with it: what
+    was kept in its place. `refused` says why nothing is found, and `near` what is most like it."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedItem:
-    """An item and the first of its documents, each with what becomes of it."""
-
-    named: NamedByItem
-    outcomes: tuple[Outcome, ...]
+    number: int
+    written: str
+    kind: str
+    found: str = ""
+    doc_id: str | None = None
+    status: str | None = None
+    num_documents: int | None = None
+    goes: bool = False
+    kept_copy: str | None = None
+    refused: str = ""
+    near: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +78,13 @@ class KeptCopy:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BasketPlan:
     """What a purge of the basket would take: `matches` are carried out one after the other, each a purge of
-    its own, of the `items` that name documents. `planned_items` are the first of all `num_items`, of which
-    `num_refused` name none. `documents` are the first of `num_documents`, and `kept_copies` the first of
+    its own, of the `items` that name documents. `asked` are the first of all `num_items`, of which `num_refused`
+    name none. `documents` are the first of `num_documents`, and `kept_copies` the first of
     those; `by_role` counts all. `promotes`: only what is named goes, and its copies stay."""
 
     matches: tuple[PurgeMatch, ...]
     items: tuple[BasketItem, ...]
-    planned_items: tuple[PlannedItem, ...]
+    asked: tuple[Asked, ...]
     num_items: int
     num_refused: int
     promotes: bool
@@ -137,7 +141,9 @@ def plan_basket(
     return BasketPlan(
         matches=tuple(plan.match for plan in plans),
         items=tuple(known),
-        planned_items=tuple(_outcomes(entry, by_id) for entry in shown[:MOST_SHOWN]),
+        asked=tuple(
+            row for number, entry in enumerate(shown[:MOST_SHOWN], 1) for row in _asked(number, entry, by_id)
+        ),
         num_items=len(named),
         num_refused=len(named) - len(known),
         promotes=promotes,
@@ -155,18 +161,23 @@ def plan_basket(
     )
 
 
-def _outcomes(named: NamedByItem, by_id: Mapping[bytes, str]) -> PlannedItem:
-    return PlannedItem(
-        named=named,
-        outcomes=tuple(
-            Outcome(
-                row=row,
-                goes=row.doc_id in by_id,
-                kept_copy=row.duplicate_of if by_id.get(row.duplicate_of or b"") == "kept_copy" else None,
-            )
-            for row in named.rows[:_MOST_OF_ITEM]
-        ),
-    )
+def _asked(number: int, named: NamedByItem, by_id: Mapping[bytes, str]) -> Iterator[Asked]:
+    """An item with each of its first documents."""
+    item = named.item
+    asked = Asked(number=number, written=item.written or item.value, kind=item.kind)
+    if not named.rows:
+        found = "" if named.refused else item.kind
+        yield replace(asked, found=found, num_documents=named.num, refused=named.refused, near=named.near)
+    for row in named.rows[:_MOST_OF_ITEM]:
+        kept_copy = row.duplicate_of if by_id.get(row.duplicate_of or b"") == "kept_copy" else None
+        yield replace(
+            asked,
+            found=row.url or "",
+            doc_id=row.doc_id.hex(),
+            status=row.status,
+            goes=row.doc_id in by_id,
+            kept_copy=None if kept_copy is None else kept_copy.hex(),
+        )
 
 
 def _kept_copies(out: Folder, by_id: Mapping[bytes, str], returned: Container[bytes]) -> list[KeptCopy]:

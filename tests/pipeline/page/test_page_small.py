@@ -154,9 +154,12 @@ def test_a_plan_says_which_kept_copies_go_with_what_is_named_and_can_spare_them(
     assert [(row.doc_id, round(similarity or 0, 3)) for row, similarity in copy.in_place_of] == [
         (near.doc_id, round(near.similarity or 0, 3))
     ]
-    outcomes = [[(o.row.doc_id, o.goes, o.kept_copy) for o in item.outcomes] for item in plan.planned_items]
-    assert outcomes == [[(near.doc_id, True, kept_copy.doc_id)], [], []]
-    assert [bool(item.named.refused) for item in plan.planned_items] == [False, True, True]
+    assert [(row.number, row.written, row.doc_id, row.goes, row.kept_copy) for row in plan.asked] == [
+        (1, "the id of it", near.doc_id.hex(), True, kept_copy.doc_id.hex()),
+        (2, "0" * 32, None, False, None),
+        (3, "nowhere.example.org", None, False, None),
+    ]
+    assert [bool(row.refused) for row in plan.asked] == [False, True, True]
     assert (plan.num_items, plan.num_refused, dict(plan.by_role)["kept_copy"]) == (3, 2, 1)
     spared = plan_basket(out, read_index(out), items, promotes=True)
     assert spared.by_role == (("target", 1),) and not spared.kept_copies
@@ -168,7 +171,7 @@ def test_a_plan_of_what_is_not_found_takes_nothing_and_says_of_each_item_why(unp
     mistyped = doc_id[:15] + bytes([doc_id[15] ^ 1])
     items = [BasketItem(kind="doc", value=mistyped.hex())]
     plan = plan_basket(unpurged.folder, read_index(unpurged.folder), items)
-    assert not plan.matches and not plan.num_documents and plan.planned_items[0].named.near == (doc_id.hex(),)
+    assert not plan.matches and not plan.num_documents and plan.asked[0].near == (doc_id.hex(),)
     with pytest.raises(PurgeError, match="the basket is empty"):
         plan_basket(unpurged.folder, read_index(unpurged.folder), [])
 
@@ -179,7 +182,7 @@ def test_of_very_many_items_a_plan_shows_first_what_is_not_found(
     monkeypatch.setattr("pipeline.page.views.plan.MOST_SHOWN", 1)
     items = [BasketItem(kind="doc", value=value) for value in (kept(unpurged).doc_id.hex(), "0" * 32)]
     plan = plan_basket(unpurged.folder, read_index(unpurged.folder), items)
-    assert [item.named.item.value for item in plan.planned_items] == ["0" * 32] and plan.num_items == 2
+    assert [row.written for row in plan.asked] == ["0" * 32] and plan.num_items == 2
 
 
 def test_an_item_that_takes_the_place_of_another_keeps_how_it_was_written(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_an_answer_comes_as_a_table_a_plot_and_a_csv_and_is_saved(visitor: Visit
 def test_the_texts_of_a_purged_document_are_gone_from_its_page_too(page: tuple[str, str]) -> None:
     address, out = page
     visitor, doc_id = Visitor(address), str(document(out, PAGE_1)["doc_id"])
-    visitor.post("basket", act="put", kind="doc", value=doc_id)
+    visitor.post("basket", act="put", kind="lines", value=f"Please:\n- {PAGE_1}/,\n- {PAGE_1}1\n")
     plan = visitor.post("basket/plan")
     while "At work" in plan.text:
         plan = visitor.session.get(plan.url, timeout=60)
@@ -210,6 +210,9 @@ def test_the_texts_of_a_purged_document_are_gone_from_its_page_too(page: tuple[s
         "twice sent, once carried out"
     )
     assert second.ok and "All of it holds." in work.text
+    asked = work.text[work.text.index("What was written") : work.text.index('id="proof"')]
+    assert f"{PAGE_1}/,</td>" in asked and "purged (" in asked and doc_id in asked
+    assert f"{PAGE_1}1</td>" in asked and "not found" in asked and "Please" not in asked
     page_after = visitor.get(f"document/{doc_id}").text
     assert "It was purged: its text is gone." in page_after and prose(1)[:40] not in html.unescape(page_after)
     assert visitor.get(f"document/{doc_id}/record").status_code == 404
