@@ -23,7 +23,7 @@ from pipeline.page.jobs import Job
 from pipeline.page.notes import KINDS, BasketItem
 from pipeline.page.render import basket_button
 from pipeline.page.site import Site, aside
-from pipeline.page.views.basket import items_of, named_by
+from pipeline.page.views.basket import items_of, named_by, purged_among
 from pipeline.page.views.plan import MOST_SHOWN, BasketPlan, plan_basket, recorded_purge, training_on_purged
 from pipeline.page.views.written import Written, read_written
 
@@ -85,11 +85,13 @@ class _Purges:
 
     async def basket(self, request: web.Request) -> web.Response:
         self._site.refuse_purge()
-        items = self._site.notes.basket()
+        items, lookup = self._site.notes.basket(), self._site.lookup()
+        named = await aside(named_by, lookup, items[:MOST_SHOWN])
         return self._site.show(
             request,
             "basket",
-            named=await aside(named_by, self._site.lookup(), items[:MOST_SHOWN]),
+            named=named,
+            purged_ids=await aside(purged_among, lookup, named),
             num_items=len(items),
             read=self._read.get(request.query.get("read", "")),
             notes_place=self._site.notes.place,

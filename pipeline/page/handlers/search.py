@@ -13,7 +13,7 @@ from lineage.recipe import RecipeError, whole_number
 from lineage.store.rows import DocumentRow
 from pipeline.page.guard import HEADERS
 from pipeline.page.site import Site, aside
-from pipeline.page.views.basket import items_of, named_by
+from pipeline.page.views.basket import items_of, named_by, purged_among
 from pipeline.page.views.search import MOST_FOUND, NamedDocuments, find, is_keyed
 from pipeline.page.views.words import WordSearch, find_words, words_of
 from pipeline.page.views.written import Written, several_names
@@ -62,6 +62,7 @@ class _Search:
             "wanted": wanted,
             "text": "\n".join(name.written for name in written.names),
             "named": named,
+            "purged_ids": await aside(purged_among, lookup, named),
             "num_names": len(written.names),
             "num_found": sum(bool(entry.rows) for entry in named),
             "key": self._site.lists.put(f"{len(named)} names", request.rel_url.path_qs, ids),

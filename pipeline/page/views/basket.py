@@ -83,6 +83,12 @@ def named_by(
     return found
 
 
+def purged_among(lookup: Lookup, named: Sequence[NamedByItem]) -> set[bytes]:
+    """The ids of those documents that were purged."""
+    ids = sorted({row.doc_id for entry in named for row in entry.rows})
+    return {row.doc_id for row in lookup.purged(ids)}
+
+
 def _num_of(lookup: Lookup, item: BasketItem) -> int:
     """How many documents a host or domain has."""
     name = named_host(item.value)
