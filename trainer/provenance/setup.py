@@ -130,8 +130,23 @@ def read_setup(output: Folder, attempt: int) -> Setup | None:
         ) from error
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRecipe:
+    """The recipe of an attempt, and the keys in its file that this release does not know and that decide no
+    bit of a step: they are passed over, and with them no call can be made by the file as it is."""
+
+    recipe: TrainRecipe
+    passed_over: tuple[str, ...]
+
+
 def read_recipe(output: Folder, attempt: int) -> TrainRecipe | None:
-    """The recipe of an attempt; None for one of an earlier release, which wrote none.
+    """The recipe of an attempt; None and errors as of `recorded_recipe`."""
+    recorded = recorded_recipe(output, attempt)
+    return None if recorded is None else recorded.recipe
+
+
+def recorded_recipe(output: Folder, attempt: int) -> RecordedRecipe | None:
+    """None for an attempt of an earlier release, which wrote none.
 
     A key that another release knew and this one does not is passed over where no bit of a step hangs on it.
     RecipeError, which names the file and the key, for any other, and for a file that is no recipe."""
@@ -142,9 +157,10 @@ def read_recipe(output: Folder, attempt: int) -> TrainRecipe | None:
         raw = parse_toml(output.read(_recipe_name(attempt)).decode())
     except ValueError as error:  # of the decoding, of TOML, and RecipeError
         raise RecipeError(f"{where} cannot be read as TOML: {error}") from error
+    passed_over: list[str] = []
     while True:
         try:
-            return parse_table(TrainRecipe, raw)
+            return RecordedRecipe(recipe=parse_table(TrainRecipe, raw), passed_over=tuple(passed_over))
         except RecipeError as error:
             faults = [error, *error.others]
             deciding = next((fault for fault in faults if not _decides_nothing(fault.key)), None)
@@ -155,6 +171,7 @@ def read_recipe(output: Folder, attempt: int) -> TrainRecipe | None:
                     f" steps compute may hang on that: use the release that recorded it",
                     fault.key,
                 ) from error
+            passed_over += [str(fault.key) for fault in faults]
 
 
 def recipe_place(output: Folder, attempt: int) -> str:
