@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lineage.recipe import RecipeError
+from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
 from pipeline.inspect.tracing import training_account
 from tests.support.outputs.small_out.output import SmallOut
@@ -24,6 +24,7 @@ from tests.support.training.forgotten import (
     never_read,
 )
 from trainer.checkpoint.store import CheckpointError
+from trainer.options import TrainRecipe
 from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import rollbacks
 from trainer.replay.back import go_back_to
@@ -117,7 +118,10 @@ def test_two_purges_are_one_replay(trained: Trained) -> None:
     assert (price["from_step"], price["waiting"]) == (4, (first,))
     assert (price["num_steps_together"], price["num_steps_apart"]) == (6, 8)
     second = trained.purge(other)
-    asked = ask(trained)
+    # By the call that the account names, with the recipe that the run recorded.
+    place = Folder(str(trained.run.output)).at("attempts/00001.toml")
+    assert exposure["replay_call"] == f"sluice train {place} --forget all"
+    asked = forget(load_recipe(place, TrainRecipe), ["all"], restart=False)
     assert asked.purges == tuple(sorted((first, second)))
     assert "step-00000004" in asked.lines[1]
     assert trained.run.start().finished
