@@ -500,7 +500,7 @@ def _begun_from_it(run: TrainingRun, purged: PurgedOutput, certified: Certified)
     try:
         begun = attempts(Folder(run.output))
         setup = read_setup(Folder(run.output), begun[0].number) if begun else None
-    except OSError as error:
+    except (OSError, RecipeError) as error:
         yield _gap(
             "begun from it", run.run, f"whether it was is unknown: {run.output} cannot be read ({error})"
         )

@@ -290,9 +290,9 @@ def test_checkpoints_around_the_readings_of_a_document_are_named_by_step(
         return environment().from_string(part).render(line=line)
 
     assert (
-        "Last checkpoint before its first reading (step 4): none kept; first checkpoint after it: 20; after its"
-        " last (step 34): 40." in told(applied)
+        "Last checkpoint before its first reading (step 4): none kept; first checkpoint after its"
+        " first reading: 20; after its last (step 34): 40." in told(applied)
     )
-    assert "(step 34): 20; first checkpoint after it: 40." in told(applied[1:])
+    assert "(step 34): 20; first checkpoint after its first reading: 40." in told(applied[1:])
     only_undone = told(undone)
     assert "None of its readings is in its weights." in only_undone and "undone by the replay" in only_undone
