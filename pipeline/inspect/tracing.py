@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
@@ -194,6 +195,8 @@ def _replay(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -
             for purged in find_purges([out], ["all"])
         ]
         price = asdict(price_of(run, kept, first_step, before[0] if before else None))
+    except RecipeError as error:  # of the run's output, or of a purge that has begun and did not end
+        return {"replay_unknown": str(error)}
     except UNREADABLE as error:
         return {"replay_unknown": _unreadable(run.output, error)}
     recipe, unknown = _recorded_call(run.output)

@@ -24,7 +24,7 @@ from lineage.storage.folder import Folder
 from trainer.options import TrainRecipe
 
 _PACKAGES: Final = ("sluice", "torch", "numpy")
-_WATCHING: Final = (
+_NOT_DECIDING: Final = (
     "plan", "ray", "mix", "train.cache", "train.recorder", "train.recovery", "train.health", "train.resources",
     "train.stragglers", "train.faults.watchdog_seconds",
 )  # fmt: skip
@@ -181,7 +181,7 @@ def recipe_place(output: Folder, attempt: int) -> str:
 
 def _decides_nothing(key: str | None) -> bool:
     """Whether no bit of a step hangs on a key: where processes run and what watches them."""
-    return key is not None and any(key == table or key.startswith(f"{table}.") for table in _WATCHING)
+    return key is not None and any(key == table or key.startswith(f"{table}.") for table in _NOT_DECIDING)
 
 
 def _take(raw: dict[str, Any], key: str | None) -> bool:

@@ -282,5 +282,8 @@ def _certificate(run: TrainingRun, place: str, data: bytes) -> Certificate:
         check_call=f"sluice certify --check {shlex.quote(place)} {shlex.quote(run.output)}",
         at=str(row.get("at", "")),
         step=row["checkpoint"].get("step"),
-        readings={purge["purge_id"]: purge.get("readings") for purge in row["purges"]},
+        readings={
+            purge["purge_id"]: num if isinstance(num := purge.get("readings"), int) else None
+            for purge in row["purges"]
+        },
     )
