@@ -24,7 +24,8 @@ from trainer.processes.runtime import join_process_group, process_began, stop_on
 from trainer.recovery.attempts import FencedOutError
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.call import Replay, prepare_replay
-from trainer.replay.certificate import CertificateError, certify_replay
+from trainer.replay.certificate import certify_replay
+from trainer.replay.certificate_file import CertificateError
 from trainer.replay.options import add_replay, check_replay
 from trainer.result import TrainingResult
 from trainer.supervise import train_on_this_machine

@@ -3,14 +3,15 @@ Ray."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, replace
+import json
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.trace.exposure import TrainingRun
+from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
 
 UNREADABLE: Final = (OSError, ValueError, LookupError, TypeError, AttributeError)
@@ -36,50 +37,127 @@ def _tracer(out: str, version: int | None, more: MoreRuns) -> Tracer:
     return Tracer(Folder(out), functions, version=version, more=more)
 
 
-def exposures_of(out: str, doc_ids: Sequence[bytes], purge_id: str | None = None) -> list[dict[str, Any]]:
-    """Each run that saw any of these placed documents: first and last step, how often, the checkpoint to go
-    back to, and what a replay from there costs (`trainer/replay/price.py`; null where the run's output cannot
-    be read). `purge_id`: the purge that has taken them, which is none that waits beside it. Steps since a
-    run's last checkpoint, which the store does not have yet, are counted where its output can be read.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingAccount:
+    """What training runs read of some documents: `exposures`, one for each run that read any. `unread`: by
+    run, why it is not known what it read since its last checkpoint: its output cannot be read."""
+
+    exposures: tuple[dict[str, Any], ...]
+    unread: Mapping[str, str]
+
+
+def training_account(out: str, doc_ids: Sequence[bytes], purge_id: str | None = None) -> TrainingAccount:
+    """Each run that read any of these placed documents. What counts in its weights: first and last step, how
+    often, the checkpoint to go back to, and what a replay from there costs (`trainer/replay/price.py`), by
+    which call. `undone`: the readings that count no more, by attempt, and how they came to be undone.
+    `purge_id`: the purge that has taken them, which is none that waits beside it. Steps since a run's last
+    checkpoint, which the store does not have yet, are counted where its output can be read.
 
     `last_checkpoint_before` is null where none is kept, and where it is unknown: `last_checkpoint_unknown`
-    then says why. A purge goes on without the output of a run, and its account too."""
-    tracer = _tracer(out, None, facts_of(out, (run.output for run in make_tracer(out).runs())))
-    steps: dict[str, list[int]] = {}
+    then says why; so do `replay_unknown` of a null `replay`, and `recipe_unknown` of a call that names no
+    recipe. A purge goes on without the output of a run, and its account too."""
+    more, unread = _facts_of(out, make_tracer(out).runs())
+    tracer = _tracer(out, None, more)
+    read: dict[str, list[Exposure]] = {}
     for history in tracer.histories(doc_ids):
         for exposure in history.exposures:
-            if exposure.applied:
-                steps.setdefault(exposure.run, []).append(exposure.step)
-    if not steps:
-        return []
+            read.setdefault(exposure.run, []).append(exposure)
     runs = {run.run: run for run in tracer.runs()}
-    outputs = {name: run.output for name, run in runs.items()}
+    exposures = (_account(out, runs[name], seen, purge_id) for name, seen in sorted(read.items()))
+    return TrainingAccount(exposures=tuple(exposures), unread=unread)
+
+
+def _account(out: str, run: TrainingRun, seen: Sequence[Exposure], purge_id: str | None) -> dict[str, Any]:
+    """What a run read, which is not nothing."""
+    applied = [exposure.step for exposure in seen if exposure.applied]
+    row: dict[str, Any] = {
+        "run": run.run,
+        "output": run.output,
+        "first_step": min(applied, default=None),
+        "last_step": max(applied, default=None),
+        "num_exposures": len(applied),
+        "last_checkpoint_before": None,
+        "last_checkpoint_unknown": None,
+        "replay": None,
+        "replay_unknown": None,
+        "replay_call": None,
+        "recipe_unknown": None,
+        "undone": undone_readings(run, seen),
+    }
+    if applied:
+        row |= _last_checkpoint(run.output, min(applied)) | _replay(out, run, min(applied), purge_id)
+    return row
+
+
+def undone_readings(run: TrainingRun, seen: Iterable[Exposure]) -> list[dict[str, Any]]:
+    """The readings that are not applied, by attempt and by what undid them, in order: the attempt that went
+    on from before the step (None: the step was skipped), and in words."""
+    begun = {
+        number: min(segment.first_step for segment in run.segments if segment.attempt == number)
+        for number in {segment.attempt for segment in run.segments}
+    }
+    groups: dict[tuple[int, int | None], list[int]] = {}
+    for exposure in seen:
+        if not exposure.applied:
+            later = sorted(number for number in begun if number > exposure.attempt)
+            undoing = (number for number in later if begun[number] <= exposure.step)
+            key = exposure.attempt, next(undoing, None)
+            groups.setdefault(key, []).append(exposure.step)
     return [
         {
-            "run": name,
-            "output": outputs[name],
-            "first_step": min(seen),
-            "last_step": max(seen),
-            "num_exposures": len(seen),
-            **_last_checkpoint(outputs[name], min(seen)),
-            "replay": _price(out, runs[name], min(seen), purge_id),
+            "attempt": attempt,
+            "num_exposures": len(steps),
+            "first_step": min(steps),
+            "last_step": max(steps),
+            "undone_by": by,
+            "how": _how_undone(run, attempt, steps, by, begun),
         }
-        for name, seen in sorted(steps.items())
+        for (attempt, by), steps in sorted(groups.items(), key=lambda item: (item[0][0], item[0][1] or 0))
     ]
 
 
-def facts_of(out: str, outputs: Iterable[str]) -> MoreRuns:
-    """What those of these training outputs that can be read say about `out`."""
+def _how_undone(
+    run: TrainingRun, attempt: int, steps: Sequence[int], by: int | None, begun: Mapping[int, int]
+) -> str:
+    from trainer.recovery.attempts import attempts
+    from trainer.recovery.rollbacks import rollbacks
+
+    if by is None:
+        skipped = {
+            step
+            for segment in run.segments
+            if segment.attempt == attempt
+            for step in json.loads(segment.skipped_steps or "[]")
+        }
+        return "in steps that it skipped" if skipped >= set(steps) else "the run went on without them"
+    place = f"checkpoint {begun[by]}" if begun[by] else "the first weights"
+    try:
+        output = Folder(run.output)
+        number = next((each.rollback for each in attempts(output) if each.number == by), None)
+        back = next((each for each in rollbacks(output) if each.number == number), None)
+    except UNREADABLE:
+        back = None  # what undid them stands in the store; why the run went back is in its output alone
+    if back is None:
+        return f"undone: attempt {by} went on from {place}"
+    return f"undone by the replay from {place}" if back.purges else f"undone by going back to {place}"
+
+
+def _facts_of(out: str, runs: Sequence[TrainingRun]) -> tuple[MoreRuns, dict[str, str]]:
+    """What the outputs of these runs say about `out`, and by run why one cannot be read."""
     from trainer.provenance.reached import read_facts
 
     found: list[MoreRuns] = []
-    for output in outputs:
-        with suppress(*UNREADABLE):
-            found.append(read_facts([output], out))
-    return MoreRuns(
-        runs=[run for more in found for run in more.runs],
-        segments=[segment for more in found for segment in more.segments],
+    unread: dict[str, str] = {}
+    for run in runs:
+        try:
+            found.append(read_facts([run.output], out))
+        except UNREADABLE as error:
+            unread[run.run] = _unreadable(run.output, error)
+    more = MoreRuns(
+        runs=[run for facts in found for run in facts.runs],
+        segments=[segment for facts in found for segment in facts.segments],
     )
+    return more, unread
 
 
 def _last_checkpoint(output: str, step: int) -> dict[str, Any]:
@@ -94,16 +172,19 @@ def known_checkpoints(output: str) -> tuple[list[int], str | None]:
     try:
         return _kept_checkpoints(Folder(output)), None
     except UNREADABLE as error:
-        reason = (
-            str(error)
-            if isinstance(error, (OSError, ValueError))
-            else f"not as training writes it: {error!r}"
-        )
-        return [], f"{output} cannot be read ({reason})"
+        return [], _unreadable(output, error)
 
 
-def _price(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -> dict[str, Any] | None:
-    """What it costs `run` to leave the documents out again; None where its output cannot be read."""
+def _unreadable(output: str, error: Exception) -> str:
+    """That the output of a run cannot be read, and why."""
+    reason = (
+        str(error) if isinstance(error, (OSError, ValueError)) else f"not as training writes it: {error!r}"
+    )
+    return f"{output} cannot be read ({reason})"
+
+
+def _replay(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -> dict[str, Any]:
+    """What it costs `run` to leave the documents out again and by which call, or why that is unknown."""
     from trainer.replay.price import price_of
     from trainer.replay.readings import find_purges
 
@@ -113,9 +194,40 @@ def _price(out: str, run: TrainingRun, first_step: int, purge_id: str | None) ->
             replace(purged, purges=tuple(purge for purge in purged.purges if purge.purge_id != purge_id))
             for purged in find_purges([out], ["all"])
         ]
-        return asdict(price_of(run, kept, first_step, before[0] if before else None))
-    except (*UNREADABLE, RecipeError):
-        return None
+        price = asdict(price_of(run, kept, first_step, before[0] if before else None))
+    except RecipeError as error:  # of the run's output, or of a purge that has begun and did not end
+        return {"replay_unknown": str(error)}
+    except UNREADABLE as error:
+        return {"replay_unknown": _unreadable(run.output, error)}
+    recipe, unknown = _recorded_call(run.output)
+    # Without a checkpoint that is early enough, the run begins again only where it is told to.
+    call = f"sluice train {recipe} --forget all{'' if price['from_step'] else ' --restart'}"
+    return {"replay": price, "replay_call": call, "recipe_unknown": unknown}
+
+
+def _recorded_call(output: str) -> tuple[str, str | None]:
+    """The recipe of a run as a call names it, or RECIPE and why it is not known."""
+    from trainer.provenance.setup import recipe_place, recorded_recipe
+    from trainer.recovery.attempts import attempts
+
+    folder = Folder(output)
+    try:
+        begun = attempts(folder)
+        recorded = recorded_recipe(folder, begun[-1].number) if begun else None
+    except UNREADABLE as error:
+        return "RECIPE", f"the run's recipe cannot be read: {error}"
+    if recorded is None:
+        return "RECIPE", "the run's recipe is not recorded"
+    place = recipe_place(folder, begun[-1].number)
+    if recorded.passed_over:
+        keys = ", ".join(recorded.passed_over)
+        return (
+            "RECIPE",
+            f"{place} is the run's recipe, recorded by another release: take {keys} out of a copy",
+        )
+    if folder.is_remote:
+        return "RECIPE", f"{place} is the run's recipe: make the call with a copy of it"
+    return shlex.quote(place), None
 
 
 def _kept_checkpoints(output: Folder) -> list[int]:

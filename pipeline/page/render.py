@@ -36,7 +36,8 @@ def basket_button(kind: str, value: str) -> str:
 
 def environment() -> jinja2.Environment:
     """The templates with their filters: `line` for names and URLs, `harmless` for texts, `number` and `value`
-    for figures, `of` for counted words, `web_link` for the target of a link."""
+    for figures, `of` for counted words, `steps` for the first and the last of some, `web_link` for the target of
+    a link."""
     made = escaping("pipeline.page", "templates")
     made.filters |= {
         "line": lambda text: "" if text is None else visible(str(text)),
@@ -45,6 +46,7 @@ def environment() -> jinja2.Environment:
         "web_link": web_link,
         "percent": lambda share: f"{100 * share:.2f}%",
         "of": lambda num, one, more=None: f"{num:,} {one if num == 1 else more or one + 's'}",
+        "steps": lambda first, last: f"step {first:,}" if first == last else f"steps {first:,} to {last:,}",
         "short": lambda hexes: hexes[:12],
         "basket_button": basket_button,
     }

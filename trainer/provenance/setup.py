@@ -18,12 +18,17 @@ from typing import Any, Final
 
 from lineage.ids import content_hash
 from lineage.index.checked_against import CheckedAgainst, checked_against
-from lineage.recipe import as_plain, as_toml, parse_table, parse_toml
+from lineage.recipe import RecipeError, as_plain, as_toml, parse_table, parse_toml
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder
 from trainer.options import TrainRecipe
 
 _PACKAGES: Final = ("sluice", "torch", "numpy")
+_NOT_DECIDING: Final = (
+    "plan", "ray", "mix", "train.cache", "train.recorder", "train.recovery", "train.health", "train.resources",
+    "train.stragglers", "train.faults.watchdog_seconds",
+)  # fmt: skip
+"""Tables and keys of a recipe that decide no bit of a step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,22 +111,86 @@ def record_setup(output: Folder, attempt: int, setup: Setup, recipe: TrainRecipe
 
 
 def read_setup(output: Folder, attempt: int) -> Setup | None:
-    """None for an attempt of an earlier release, which wrote none."""
+    """None for an attempt of an earlier release, which wrote none. RecipeError, which names the file, for
+    what this release did not write."""
     if not output.exists(_name(attempt)):
         return None
-    row = json.loads(output.read(_name(attempt)))
-    told = row.get("benchmarks")
-    benchmarks = None if told is None else {out: tuple(map(_benchmark, found)) for out, found in told.items()}
-    origin = None if row["origin"] is None else Origin(**row["origin"])
-    hardware = None if row.get("hardware") is None else Hardware(**row["hardware"])
-    return Setup(**{**row, "origin": origin, "benchmarks": benchmarks, "hardware": hardware})
+    try:
+        row = json.loads(output.read(_name(attempt)))
+        told = row.get("benchmarks")
+        benchmarks = (
+            None if told is None else {out: tuple(map(_benchmark, found)) for out, found in told.items()}
+        )
+        origin = None if row["origin"] is None else Origin(**row["origin"])
+        hardware = None if row.get("hardware") is None else Hardware(**row["hardware"])
+        return Setup(**{**row, "origin": origin, "benchmarks": benchmarks, "hardware": hardware})
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise RecipeError(
+            f"{output.at(_name(attempt))} is damaged, or was recorded by another release of sluice: {error}"
+        ) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRecipe:
+    """The recipe of an attempt, and the keys in its file that this release does not know and that decide no
+    bit of a step: they are passed over, and with them no call can be made by the file as it is."""
+
+    recipe: TrainRecipe
+    passed_over: tuple[str, ...]
 
 
 def read_recipe(output: Folder, attempt: int) -> TrainRecipe | None:
-    """The recipe of an attempt; None for one of an earlier release, which wrote none."""
+    """The recipe of an attempt; None and errors as of `recorded_recipe`."""
+    recorded = recorded_recipe(output, attempt)
+    return None if recorded is None else recorded.recipe
+
+
+def recorded_recipe(output: Folder, attempt: int) -> RecordedRecipe | None:
+    """None for an attempt of an earlier release, which wrote none.
+
+    A key that another release knew and this one does not is passed over where no bit of a step hangs on it.
+    RecipeError, which names the file and the key, for any other, and for a file that is no recipe."""
     if not output.exists(_recipe_name(attempt)):
         return None
-    return parse_table(TrainRecipe, parse_toml(output.read(_recipe_name(attempt)).decode()))
+    where = recipe_place(output, attempt)
+    try:
+        raw = parse_toml(output.read(_recipe_name(attempt)).decode())
+    except ValueError as error:  # of the decoding, of TOML, and RecipeError
+        raise RecipeError(f"{where} cannot be read as TOML: {error}") from error
+    passed_over: list[str] = []
+    while True:
+        try:
+            return RecordedRecipe(recipe=parse_table(TrainRecipe, raw), passed_over=tuple(passed_over))
+        except RecipeError as error:
+            faults = [error, *error.others]
+            deciding = next((fault for fault in faults if not _decides_nothing(fault.key)), None)
+            if deciding is not None or not all(_take(raw, fault.key) for fault in faults):
+                fault = error if deciding is None else deciding
+                raise RecipeError(
+                    f"{where} was recorded by another release of sluice, or changed since: {fault}. What its"
+                    f" steps compute may hang on that: use the release that recorded it",
+                    fault.key,
+                ) from error
+            passed_over += [str(fault.key) for fault in faults]
+
+
+def recipe_place(output: Folder, attempt: int) -> str:
+    """Where the recipe of an attempt lies."""
+    return output.at(_recipe_name(attempt))
+
+
+def _decides_nothing(key: str | None) -> bool:
+    """Whether no bit of a step hangs on a key: where processes run and what watches them."""
+    return key is not None and any(key == table or key.startswith(f"{table}.") for table in _NOT_DECIDING)
+
+
+def _take(raw: dict[str, Any], key: str | None) -> bool:
+    """Take a key out of plain tables, with the whole list that it lies in; False where it is not there."""
+    *tables, last = (key or "").partition("[")[0].split(".")
+    where: Any = raw
+    for table in tables:
+        where = where.get(table) if isinstance(where, dict) else None
+    return isinstance(where, dict) and where.pop(last, None) is not None
 
 
 def absolute_places(recipe: TrainRecipe) -> TrainRecipe:

@@ -15,9 +15,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from lineage.ids import content_hash, id_digest, show_digest
 from lineage.index.output_index import read_index
@@ -41,15 +41,9 @@ from trainer.provenance.facts import FACTS_FILE, FactLog, SegmentFact, StartFact
 from trainer.provenance.setup import Origin, Setup, read_setup
 from trainer.recovery.attempts import Attempt, attempts
 from trainer.recovery.rollbacks import rollbacks
+from trainer.replay.certificate_file import FORMAT, CertificateError, Json, as_bytes
 from trainer.replay.readings import PurgedOutput, as_of, find_purges, readings
 from trainer.replay.same_recipe import changed_since
-
-FORMAT: Final = "sluice certificate 1"
-Json = dict[str, Any]
-
-
-class CertificateError(RuntimeError):
-    """A run cannot be certified, or a file is no certificate; the message says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,66 +159,6 @@ def publish_certificate(to: Folder, name: str, row: Json) -> Json:
     whole = {"at": at, **row}
     to.publish(name, as_bytes(whole))
     return whole
-
-
-def as_bytes(row: Json) -> bytes:
-    """The file of a certificate: JSON whose last field is the checksum of all bytes before it."""
-    body = json.dumps(row, indent=1, ensure_ascii=False).encode().removesuffix(b"\n}")
-    return body + b',\n "checksum": "' + content_hash(body).hex().encode() + b'"\n}\n'
-
-
-_TOP: Final = {"run": str, "inexact": list, "checksum": str}
-_FIELDS: Final[dict[str, dict[str, type]]] = {
-    "checkpoint": {"name": str},
-    "purges": {"purge_id": str, "out": str},
-    "chain": {"attempt": int},
-    "init_from": {},
-    "not_covered": {"kind": str, "what": str, "why": str},
-    "weights": {"digest": str, "tensors": dict},
-}
-"""The parts of a certificate that a check reads field by field: objects, or lists of them, with at least
-these."""
-
-
-def parse_certificate(data: bytes, where: str) -> tuple[Json, bool]:
-    """What stands in a certificate, and whether its checksum holds. CertificateError for what is none."""
-    try:
-        row = _parsed(data)
-    except ValueError as error:
-        raise CertificateError(
-            f"{where} is no certificate, or a damaged one: {error}; expected a file that sluice certify made"
-        ) from error
-    checksum = row.pop("checksum")
-    body, found, _ = data.rpartition(b',\n "checksum": ')
-    return row, bool(found) and content_hash(body).hex() == checksum
-
-
-def _parsed(data: bytes) -> Json:
-    """ValueError where a part is missing or of another type."""
-    try:
-        row = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"it is no whole JSON ({error})") from error
-    if not isinstance(row, dict) or row.get("format") != FORMAT:
-        raise ValueError(f"it has no format {FORMAT!r}")
-    _check_types("", row, _TOP)
-    for part, names in _FIELDS.items():
-        entries = [row.get(part)] if part in ("checkpoint", "weights") else row.get(part)
-        if not isinstance(entries, list):
-            raise ValueError(f"{part} is no list")
-        for entry in entries:
-            _check_types(f"{part}: ", entry, names)
-    if any(purge["purge_id"] == "all" for purge in row["purges"]):
-        raise ValueError("purges: all is no purge's id")
-    return row
-
-
-def _check_types(where: str, row: object, types: Mapping[str, type]) -> None:
-    if not isinstance(row, dict):
-        raise ValueError(f"{where}{row!r:.40} is no object")
-    for name, type_ in types.items():
-        if not isinstance(row.get(name), type_):
-            raise ValueError(f"{where}{name} is {row.get(name)!r:.40}, and no {type_.__name__}")
 
 
 def line_of(begun: Sequence[Attempt], checkpoint: Checkpoint) -> list[tuple[Attempt, int]]:
@@ -566,7 +500,7 @@ def _begun_from_it(run: TrainingRun, purged: PurgedOutput, certified: Certified)
     try:
         begun = attempts(Folder(run.output))
         setup = read_setup(Folder(run.output), begun[0].number) if begun else None
-    except OSError as error:
+    except (OSError, RecipeError) as error:
         yield _gap(
             "begun from it", run.run, f"whether it was is unknown: {run.output} cannot be read ({error})"
         )

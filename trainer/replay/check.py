@@ -14,14 +14,8 @@ from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import COMPLETE, CheckpointError, check_files
 from trainer.provenance.facts import owner_of
 from trainer.recovery.attempts import attempts
-from trainer.replay.certificate import (
-    Certified,
-    Json,
-    contradictions,
-    open_certified,
-    parse_certificate,
-    records,
-)
+from trainer.replay.certificate import Certified, contradictions, open_certified, records
+from trainer.replay.certificate_file import Json, parse_certificate
 from trainer.replay.readings import readings
 
 

@@ -45,7 +45,7 @@ from lineage.store.lookup import Lookup
 from pipeline.cli.arguments import add_json, doc_id, words
 from pipeline.cli.errors import FailedError
 from pipeline.cli.printing import print_json
-from pipeline.inspect.tracing import exposures_of
+from pipeline.inspect.tracing import TrainingAccount, training_account
 from pipeline.terminal import counted, visible, without_formula
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def _scanned(path: str) -> list[str]:
 
 def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None) -> None:
     placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
-    exposures = exposures_of(options.out, placed, applied.purge_id if applied else None)
+    account = training_account(options.out, placed, applied.purge_id if applied else None)
     out = Folder(options.out)
     exports = applied.exports if applied else _planned_exports(out, options, plan)
     if path := _csv_file(options):
@@ -281,7 +281,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
             "unfinished": begun,
             "exports": _exports_json(out, exports),
         }
-        print_json(_as_json(plan, applied, exposures) | more)
+        print_json(_as_json(plan, applied, account) | more)
         return
     is_printed = _print_unfinished(options, applied)
     if not plan.rows and plan.parsed_texts is None:
@@ -309,15 +309,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         _print_pages(out, options, plan)
         _print_hosts_below(out, plan)
     _print_without_page(options, plan)
-    for exposure in exposures:
-        line = (
-            f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
-            f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
-            f" {_checkpoint(exposure)}"
-        )
-        print(visible(line))
-        if exposure["replay"] is not None:
-            print(visible(f"  {_price(exposure)}"))
+    _print_training(account)
     _print_elsewhere(plan)
     _print_exports(exports)
     if applied is None:
@@ -329,6 +321,29 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
                 f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
             )
             print(visible(line))
+
+
+def _print_training(account: TrainingAccount) -> None:
+    """What training runs read of the documents, and what is not known of that."""
+    for exposure in account.exposures:
+        lines = []
+        if exposure["num_exposures"]:
+            lines.append(
+                f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
+                f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
+                f" {_checkpoint(exposure)}"
+            )
+        if exposure["replay"] is not None:
+            lines.append(f"  {_price(exposure)}")
+        lines += [
+            f"training run {exposure['run']} saw them {undone['num_exposures']:,} times in attempt"
+            f" {undone['attempt']}, steps {undone['first_step']} to {undone['last_step']}: {undone['how']}"
+            for undone in exposure["undone"]
+        ]
+        for line in lines:
+            print(visible(line))
+    for run, why in account.unread.items():
+        print(visible(f"what training run {run} saw since its last checkpoint is unknown: {why}"))
 
 
 def _checkpoint(exposure: dict[str, Any]) -> str:
@@ -352,7 +367,9 @@ def _price(exposure: dict[str, Any]) -> str:
     if price["device_hours"] is not None:
         unit = "processor" if price["device"] == "cpu" else "GPU"
         line += f" and {price['device_hours']:.2g} {unit} hours on {price['num_processes']:,} processes"
-    line += ", by sluice train RECIPE --forget all"
+    line += f", by {exposure['replay_call']}"
+    if exposure["recipe_unknown"] is not None:
+        line += f" ({exposure['recipe_unknown']})"
     if price["waiting"]:
         line += (
             f"; {len(price['waiting']):,} earlier purges wait for a replay: one for all is"
@@ -520,7 +537,7 @@ def _exports_json(out: Folder, exports: PlannedExports | CleanedExports) -> dict
     }
 
 
-def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str, Any]]) -> dict[str, Any]:
+def _as_json(plan: PurgePlan, applied: Applied | None, account: TrainingAccount) -> dict[str, Any]:
     return {
         "applied": applied is not None and applied.purge_id is not None,
         "purge_id": applied.purge_id if applied else None,
@@ -550,5 +567,6 @@ def _as_json(plan: PurgePlan, applied: Applied | None, exposures: list[dict[str,
             | ({"not_opened": list(entry.not_opened)} if entry.not_opened else {})
             for entry in plan.elsewhere
         ],
-        "exposures": exposures,
+        "exposures": list(account.exposures),
+        "exposures_unread": dict(account.unread),
     }

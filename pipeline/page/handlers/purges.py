@@ -5,6 +5,7 @@ by a redirect, and a plan is carried out by the first call alone."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -18,13 +19,21 @@ from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, un
 from lineage.purge.plan import PurgeError
 from lineage.recipe import RecipeError
 from pipeline.inspect.hooks import apply_hooks, plan_hooks
+from pipeline.inspect.tracing import UNREADABLE
 from pipeline.page.guard import HEADERS
 from pipeline.page.jobs import Job
 from pipeline.page.notes import KINDS, BasketItem
 from pipeline.page.render import basket_button
 from pipeline.page.site import Site, aside
 from pipeline.page.views.basket import items_of, named_by, purged_among
-from pipeline.page.views.plan import MOST_SHOWN, BasketPlan, plan_basket, recorded_purge, training_on_purged
+from pipeline.page.views.plan import (
+    MOST_SHOWN,
+    BasketPlan,
+    TrainingOnPurged,
+    plan_basket,
+    recorded_purge,
+    training_on_purged,
+)
 from pipeline.page.views.written import Written, read_written
 
 _MOST_NAMES: Final = 10_000
@@ -35,6 +44,8 @@ _MOST_CHARS: Final = 200
 """Of the lines without a name that are shown, and of each of them."""
 _HOLD_SECONDS: Final = 10.0
 _VERIFY_SECONDS: Final = 24 * 3600.0
+_TRAINING_SECONDS: Final = 2.0
+"""How long the page of a purge waits for what trained on its documents."""
 
 
 def routes(site: Site) -> Iterable[web.RouteDef]:
@@ -82,6 +93,7 @@ class _Purges:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._read: OrderedDict[str, Read] = OrderedDict()
+        self._at_work: dict[str, asyncio.Task[TrainingOnPurged]] = {}
 
     async def basket(self, request: web.Request) -> web.Response:
         self._site.refuse_purge()
@@ -288,14 +300,47 @@ class _Purges:
             "purge": await aside(lambda: recorded_purge(site.out, site.index(), purge_id)),
             "proof": site.notes.proof(purge_id),
             "asked_for": site.notes.request(purge_id),
+            "purge_id": purge_id,
+            "training": None,
+            "training_unknown": "",
         }
+        task = self._begin_training(purge_id)
+        # It is part of the page where it takes no long time, and always where the page is to be printed: what
+        # a script would put there later may not be there yet when a browser prints.
+        await asyncio.wait({task}, timeout=None if "print" in request.query else _TRAINING_SECONDS)
+        if task.done():
+            values |= self._training_found(task)
         return site.show(request, "purge", **values)
 
     async def training(self, request: web.Request) -> web.Response:
-        """What trained on its documents; a page asks for it once it stands."""
+        """What trained on its documents; a page asks for it that was shown before it was known."""
         site, purge_id = self._site, request.match_info["purge_id"]
-        found = await aside(training_on_purged, site.out, purge_id)
-        return site.piece(request, "_purge_training", f"Training and purge {purge_id}", training=found)
+        task = self._begin_training(purge_id)
+        await asyncio.wait({task})
+        found = self._training_found(task)
+        title = f"Training and purge {purge_id}"
+        return site.piece(request, "_purge_training", title, purge_id=purge_id, **found)
+
+    def _begin_training(self, purge_id: str) -> asyncio.Task[TrainingOnPurged]:
+        """Work it out once for all who ask while it is worked out."""
+        task = self._at_work.get(purge_id)
+        if task is None:
+            task = asyncio.create_task(aside(training_on_purged, self._site.out, purge_id))
+            self._at_work[purge_id] = task
+            task.add_done_callback(lambda task: self._end_training(purge_id, task))
+        return task
+
+    def _end_training(self, purge_id: str, task: asyncio.Task[TrainingOnPurged]) -> None:
+        self._at_work.pop(purge_id)
+        if not task.cancelled():
+            task.exception()  # seen, where nobody waits for it any more: whoever asks next begins anew
+
+    def _training_found(self, task: asyncio.Task[TrainingOnPurged]) -> dict[str, Any]:
+        """What came of it; an error is shown in its place, so that the rest of the proof stands."""
+        try:
+            return {"training": task.result(), "training_unknown": ""}
+        except (*UNREADABLE, RuntimeError) as error:
+            return {"training": None, "training_unknown": str(error) or repr(error)}
 
     async def verify(self, request: web.Request) -> web.Response:
         """Prove it again. It changes nothing in the output."""

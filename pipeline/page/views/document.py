@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -17,7 +17,7 @@ from lineage.store.rows import DocumentRow, MemberRow
 from lineage.trace.document_history import DocumentHistory, StageDecision
 from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Tracer
-from pipeline.inspect.tracing import UNREADABLE, known_checkpoints
+from pipeline.inspect.tracing import UNREADABLE, known_checkpoints, undone_readings
 from pipeline.page.views.texts import ShownText, clean_text, masked, parsed_text, shown, side_by_side
 from trainer.provenance.batches import read_row_losses
 from trainer.telemetry.metrics_file import metrics_size, read_reports
@@ -69,8 +69,9 @@ class ReadingShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
-    """A run on a line of its steps: where the document was read, its checkpoints, of which `before` is the
-    last before the first reading and `after` the first behind the last. `unknown`: why its checkpoints
+    """A run on a line of its steps: where the document was read, and its checkpoints. Of the readings that
+    count in its weights, None where none does: `first_step` and `last_step`, the last checkpoint `before` the
+    first of them, and the first checkpoints `after_first` and `after_last`. `unknown`: why its checkpoints
     are."""
 
     run: str
@@ -79,8 +80,12 @@ class RunLine:
     num_readings: int
     readings: tuple[ReadingShown, ...]
     checkpoints: tuple[int, ...]
+    first_step: int | None
+    last_step: int | None
     before: int | None
-    after: int | None
+    after_first: int | None
+    after_last: int | None
+    undone: tuple[dict[str, Any], ...]
     unknown: str
 
 
@@ -145,6 +150,8 @@ def run_lines(tracer: Tracer, exposures: Sequence[Exposure]) -> list[RunLine]:
 
 def _line(run: TrainingRun, exposures: Sequence[Exposure]) -> RunLine:
     steps = [exposure.step for exposure in exposures]
+    applied = [exposure.step for exposure in exposures if exposure.applied]
+    first, last = min(applied, default=None), max(applied, default=None)
     kept, unknown = known_checkpoints(run.output)
     checkpoints = sorted(kept)
     some = exposures[:MOST_EXPOSURES]
@@ -164,10 +171,19 @@ def _line(run: TrainingRun, exposures: Sequence[Exposure]) -> RunLine:
             for e in some
         ),
         checkpoints=tuple(checkpoints),
-        before=max((step for step in checkpoints if step <= min(steps)), default=None),
-        after=min((step for step in checkpoints if step > max(steps)), default=None),
+        first_step=first,
+        last_step=last,
+        before=None if first is None else max((step for step in checkpoints if step <= first), default=None),
+        after_first=_first_behind(checkpoints, first),
+        after_last=_first_behind(checkpoints, last),
+        undone=tuple(undone_readings(run, exposures)),
         unknown=unknown or "",
     )
+
+
+def _first_behind(checkpoints: Sequence[int], step: int | None) -> int | None:
+    """The first checkpoint whose weights have done `step`."""
+    return None if step is None else min((done for done in checkpoints if done > step), default=None)
 
 
 def _losses(output: str, steps: set[int], attempts: set[int]) -> dict[tuple[int, int], float]:

@@ -4,6 +4,7 @@ and the proof."""
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +23,13 @@ from lineage.store.rows import DocumentRow, PurgeRow
 from lineage.trace.exposure import TrainingRun
 from pipeline.inspect.hooks import plan_hooks
 from pipeline.inspect.purge_targets import targets_where
-from pipeline.inspect.tracing import UNREADABLE, exposures_of, make_tracer
+from pipeline.inspect.tracing import UNREADABLE, TrainingAccount, make_tracer, training_account
 from pipeline.page.notes import BasketItem
 from pipeline.page.views.basket import NamedByItem, named_by
 from pipeline.page.views.search import distinct
 from pipeline.page.views.texts import clean_text, masked
+from trainer.provenance.facts import FACTS_FILE
+from trainer.replay.certificate_file import CertificateError, parse_certificate
 
 MOST_SHOWN: Final = 200
 _FIRST_CHARS: Final = 240
@@ -96,7 +99,7 @@ class BasketPlan:
     num_shards: int
     by_role: tuple[tuple[str, int], ...]
     elsewhere: tuple[Elsewhere, ...]
-    exposures: tuple[dict[str, Any], ...]
+    account: TrainingAccount
     exports: PlannedExports
     caches: tuple[UnsweptCache, ...]
 
@@ -155,7 +158,7 @@ def plan_basket(
         num_shards=len({(row.shard_source, row.shard) for row in planned if row.shard is not None}),
         by_role=tuple((role, roles[role]) for role in ("target", "kept_copy", "twin") if role in roles),
         elsewhere=tuple({entry.doc_id: entry for plan in plans for entry in plan.elsewhere}.values()),
-        exposures=tuple(exposures_of(out.url, placed)),
+        account=training_account(out.url, placed),
         exports=plan_exports(out, index, (), changes_corpus=bool(ids)),
         caches=unswept(out, index),
     )
@@ -222,13 +225,24 @@ def _beginning(out: Folder, index: Index, row: DocumentRow | None) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
     """A certificate that a training run's output holds: that the weights of a checkpoint are without these
-    purges."""
+    purges. `readings`: how often the run had read what each took, None where it does not say; `check_call`:
+    how it is checked."""
 
     run: str
     place: str
+    check_call: str
     at: str
     step: int | None
-    purge_ids: tuple[str, ...]
+    readings: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificates:
+    """The certificates of training runs, and what is not known of them: a line for each that cannot be read,
+    and for each output that cannot."""
+
+    found: tuple[Certificate, ...]
+    unread: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,8 +262,8 @@ class RecordedPurge:
 class TrainingOnPurged:
     """What trained on the documents of a purge before it, and which runs were replayed without them."""
 
-    exposures: tuple[dict[str, Any], ...]
-    certificates: tuple[Certificate, ...]
+    account: TrainingAccount
+    certificates: Certificates
 
 
 def recorded_purge(out: Folder, index: Index, purge_id: str) -> RecordedPurge:
@@ -280,30 +294,46 @@ def training_on_purged(out: Folder, purge_id: str) -> TrainingOnPurged:
     purged = read_table(out, "purged")
     own = purged.filter(pc.and_(pc.equal(purged["purge_id"], purge_id), pc.is_valid(purged["shard"])))
     placed = sorted(set(own["doc_id"].to_pylist()))
+    of_runs = [certificates_of(run) for run in make_tracer(out.url).runs()]
     return TrainingOnPurged(
-        exposures=tuple(exposures_of(out.url, placed, purge_id)),
-        certificates=tuple(
-            certificate
-            for run in make_tracer(out.url).runs()
-            for certificate in certificates_of(run)
-            if purge_id in certificate.purge_ids
+        account=training_account(out.url, placed, purge_id),
+        certificates=Certificates(
+            found=tuple(found for each in of_runs for found in each.found if purge_id in found.readings),
+            unread=tuple(line for each in of_runs for line in each.unread),
         ),
     )
 
 
-def certificates_of(run: TrainingRun) -> list[Certificate]:
-    """The certificates that a run's output holds, as far as it can be read."""
-    folder, found = Folder(run.output), []
+def certificates_of(run: TrainingRun) -> Certificates:
+    """The certificates that a run's output holds, beside each of which its page lies."""
+    folder, found, unread = Folder(run.output), [], []
     try:
-        for name in folder.names("certificates"):
-            row = json.loads(folder.read(name))
-            purge_ids = tuple(purge["purge_id"] for purge in row["purges"])
-            step = row["checkpoint"].get("step")
-            found.append(
-                Certificate(
-                    run=run.run, place=folder.at(name), at=row.get("at", ""), step=step, purge_ids=purge_ids
-                )
-            )
-    except UNREADABLE:
-        return found
-    return found
+        names = [name for name in folder.names("certificates") if name.endswith(".json")]
+        if not names and not folder.exists(FACTS_FILE):
+            unread.append(f"{folder.url} holds nothing of run {run.run}: it was moved, deleted or replaced")
+    except UNREADABLE as error:
+        return Certificates(found=(), unread=(f"{folder.url} cannot be read: {error}",))
+    for name in names:
+        try:
+            found.append(_certificate(run, folder.at(name), folder.read(name)))
+        except (*UNREADABLE, CertificateError) as error:
+            unread.append(str(error))
+    return Certificates(found=tuple(found), unread=tuple(unread))
+
+
+def _certificate(run: TrainingRun, place: str, data: bytes) -> Certificate:
+    """CertificateError for what is none, or was changed since it was written."""
+    row, is_whole = parse_certificate(data, place)
+    if not is_whole:
+        raise CertificateError(f"{place} was changed since it was written: its checksum does not hold")
+    return Certificate(
+        run=run.run,
+        place=place,
+        check_call=f"sluice certify --check {shlex.quote(place)} {shlex.quote(run.output)}",
+        at=str(row.get("at", "")),
+        step=row["checkpoint"].get("step"),
+        readings={
+            purge["purge_id"]: num if isinstance(num := purge.get("readings"), int) else None
+            for purge in row["purges"]
+        },
+    )

@@ -14,8 +14,8 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import SegmentRow
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Tracer, UnknownError
-from pipeline.inspect.tracing import UNREADABLE, exposures_of, known_checkpoints
-from pipeline.page.views.plan import Certificate, certificates_of
+from pipeline.inspect.tracing import UNREADABLE, known_checkpoints, training_account
+from pipeline.page.views.plan import Certificates, certificates_of
 from trainer.telemetry.metrics_file import METRICS_FILE, metrics_size
 from trainer.telemetry.step_report import StepReport
 
@@ -75,7 +75,7 @@ class ShownRun:
     num_skipped: int
     checkpoints: tuple[int, ...]
     unknown: str
-    certificates: tuple[Certificate, ...]
+    certificates: Certificates
 
 
 def shown_run(out: Folder, tracer: Tracer, name: str) -> ShownRun:
@@ -93,7 +93,7 @@ def shown_run(out: Folder, tracer: Tracer, name: str) -> ShownRun:
         num_skipped=len(skipped),
         checkpoints=tuple(sorted(checkpoints)),
         unknown=unknown or "",
-        certificates=tuple(certificates_of(run)),
+        certificates=certificates_of(run),
     )
 
 
@@ -167,7 +167,8 @@ def _reports(folder: Folder) -> Iterator[StepReport]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PurgeOfRun:
-    """What a run read of a purge's documents, all before it: afterwards end-of-text stood in their place."""
+    """What a run read of a purge's documents, all before it: afterwards end-of-text stood in their place.
+    `seen`: as of `training_account`, None where it read none."""
 
     purge_id: str
     at: str
@@ -175,15 +176,21 @@ class PurgeOfRun:
     seen: dict[str, Any] | None
 
 
-def purges_of_run(out: Folder, lookup: Lookup, name: str, purged: dict[str, list[bytes]]) -> list[PurgeOfRun]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgesOfRun:
+    """What a run read of each purge, and why its readings since its last checkpoint are not known."""
+
+    purges: tuple[PurgeOfRun, ...]
+    unread: str | None
+
+
+def purges_of_run(out: Folder, lookup: Lookup, name: str, purged: dict[str, list[bytes]]) -> PurgesOfRun:
     """A line for each purge, the last first. `purged`: the placed documents of each."""
-    found = []
+    found, unread = [], None
     for purge in sorted(lookup.purges(), key=lambda purge: purge.at, reverse=True):
         placed = sorted(set(purged.get(purge.purge_id, [])))
-        seen = [each for each in exposures_of(out.url, placed, purge.purge_id) if each["run"] == name]
-        found.append(
-            PurgeOfRun(
-                purge_id=purge.purge_id, at=purge.at, reason=purge.reason, seen=seen[0] if seen else None
-            )
-        )
-    return found
+        account = training_account(out.url, placed, purge.purge_id)
+        unread = account.unread.get(name, unread)
+        seen = next((each for each in account.exposures if each["run"] == name), None)
+        found.append(PurgeOfRun(purge_id=purge.purge_id, at=purge.at, reason=purge.reason, seen=seen))
+    return PurgesOfRun(purges=tuple(found), unread=unread)

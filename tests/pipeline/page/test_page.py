@@ -66,7 +66,14 @@ def test_a_takedown_by_mail_goes_from_its_urls_to_a_proof_on_paper(
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     shown = browser.find_element(By.TAG_NAME, "main").text
     assert purge_id in shown and "takedown by mail" in shown and "Verify again" not in shown
+    assert "Certificates of replays" in shown and "Working it out" not in shown
+    # A part that is not there yet is loud on paper alone.
+    browser.execute_script(
+        "document.getElementById('main').insertAdjacentHTML('beforeend', '<p class=unfinished>NOT COMPLETE</p>')"
+    )
+    assert "NOT COMPLETE" in browser.find_element(By.TAG_NAME, "main").text
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert "NOT COMPLETE" not in browser.find_element(By.TAG_NAME, "main").text
     browser.get(f"{base}basket")
     assert "Empty." in browser.find_element(By.TAG_NAME, "main").text
 

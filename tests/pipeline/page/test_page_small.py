@@ -130,7 +130,7 @@ def test_the_plan_of_a_purge_says_that_the_checkpoint_of_a_run_that_is_gone_is_u
     record_training(out, gone)
     items = [BasketItem(kind="doc", value=kept(small).doc_id.hex())]
     plan = plan_basket(out, read_index(out), items)
-    html = environment().get_template("_exposed.html").render(exposures=plan.exposures)
+    html = environment().get_template("_exposed.html").render(account=plan.account)
     assert f"last checkpoint before: unknown: {gone} cannot be read (" in html
 
 

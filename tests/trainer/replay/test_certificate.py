@@ -20,14 +20,8 @@ from tests.support.outputs.small_out.records import Record
 from tests.support.training.forgotten import Trained, copy_out
 from trainer.checkpoint.store import publish_complete, read_position
 from trainer.huggingface.export import export_run
-from trainer.replay.certificate import (
-    CertificateError,
-    as_bytes,
-    certify_replay,
-    make_certificate,
-    open_certified,
-    records,
-)
+from trainer.replay.certificate import certify_replay, make_certificate, open_certified, records
+from trainer.replay.certificate_file import CertificateError, as_bytes
 from trainer.replay.check import check_certificate
 from trainer.replay.forget import forget
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from lineage.exports.records import FINISHED, record_export
-from lineage.index.output_index import read_index
+from lineage.index.output_index import TokenizerIdentity, read_index
 from lineage.purge.plan import PurgeMatch, plan_purge
+from lineage.recipe import as_toml, load_recipe, parse_table
 from lineage.storage.folder import Folder
 from lineage.store.rows import ExportRow
 from pipeline.cli.main import main
@@ -25,6 +26,11 @@ from tests.support.outputs.purging import assert_whole
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.small_out import hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
+from trainer.huggingface.model_card import ModelCard, publish_card
+from trainer.model.sizes import ModelConfig
+from trainer.options import TrainRecipe
+from trainer.recovery.attempts import Attempt, begin
+from trainer.recovery.rollbacks import Rollback, record_rollback
 
 
 @pytest.fixture(scope="module")
@@ -198,25 +204,77 @@ def test_a_purge_accounts_for_a_run_whose_store_does_not_answer(
     assert exposure["last_checkpoint_unknown"].startswith("s3://nowhere/run cannot be read (")
 
 
-def test_checkpoints_apart_from_a_runs_output_are_unknown_where_their_folder_is_gone(
-    called: Called, tmp_path: Path
-) -> None:
-    from lineage.index.output_index import TokenizerIdentity
-    from trainer.huggingface.model_card import ModelCard, publish_card
-    from trainer.model.sizes import ModelConfig
-
-    output, apart = Folder(str(tmp_path / "run")), Folder(str(tmp_path / "apart"))
-    record_training(called.out, output.url)
+def card_of(checkpoints: Folder) -> ModelCard:
     config = ModelConfig(
         num_layers=1, width=8, num_heads=1, num_kv_heads=1, head_dim=8, hidden=8, vocab_size=8, tied=True
     )
     tokenizer = TokenizerIdentity(name="t", hash="h", vocab_size=8, eot_id=0)
+    return ModelCard(
+        config=config, seq_len=8, dtype="float32", tokenizer=tokenizer, checkpoints=checkpoints.url
+    )
+
+
+def test_the_price_names_the_recipe_that_the_run_recorded_or_why_there_is_none(
+    called: Called, tmp_path: Path
+) -> None:
+    output = Folder(str(tmp_path / "a run"))
+    record_training(called.out, output.url, died=True)
+    publish_card(output, card_of(output.folder("checkpoints")))
+    begin(output, Attempt(number=1, first_step=0, parent=None))
+    place = "attempts/00001.toml"
+
+    def told() -> str:
+        return called.plan().partition("by sluice train ")[2].splitlines()[0]
+
+    assert told() == "RECIPE --forget all --restart (the run's recipe is not recorded)"
+    tables = {"data": called.out.url, "output": output.url, "model": "debug", "seq_len": 8, "steps": 4}
+    recipe = {"run": {"name": "seen"}, "train": {**tables, "global_batch": 2}}
+    toml = as_toml(parse_table(TrainRecipe, recipe))
+    output.publish(place, toml.encode())
+    assert told() == f"'{output.at(place)}' --forget all --restart"
+    assert load_recipe(output.at(place), TrainRecipe).train.output == output.url
+    ratio = "[train.stragglers]\nratio_of_old = 1.25\n"
+    output.publish(place, toml.replace("[train.stragglers]\n", ratio).encode())
+    assert told().startswith(
+        f"RECIPE --forget all --restart ({output.at(place)} is the run's recipe, recorded"
+    )
+    assert told().endswith("by another release: take train.stragglers.ratio_of_old out of a copy)")
+    output.publish(place, b"[")
+    assert told().startswith("RECIPE --forget all --restart (the run's recipe cannot be read: ")
+
+
+def test_readings_that_are_undone_are_told_with_what_undid_them(called: Called, tmp_path: Path) -> None:
+    output = Folder(str(tmp_path / "run"))
+    last = record_training(called.out, output.url, died=True)
+    run, segment = map(json.loads, output.read("lineage.jsonl").splitlines())
+    facts = [run, segment | {"last_step": last}]
+    facts.append(segment | {"attempt": 2, "parent_attempt": None, "first_step": 0, "last_step": -1})
+    output.publish("lineage.jsonl", "".join(json.dumps(fact) + "\n" for fact in facts).encode())
+    begin(output, Attempt(number=1, first_step=0, parent=None))
+    begin(output, Attempt(number=2, first_step=0, parent=None, rollback=1))
+    record_rollback(output, Rollback(number=1, step=0, checkpoint=None, parent=None, purges=("x",)))
+    account = json.loads(called.plan("--json"))
+    (exposure,) = account["exposures"]
+    assert (exposure["num_exposures"], exposure["first_step"], exposure["replay"]) == (0, None, None)
+    (undone,) = exposure["undone"]
+    assert (undone["attempt"], undone["undone_by"]) == (1, 2) and undone["num_exposures"] > 0
+    assert undone["how"] == "undone by the replay from the first weights"
+    assert account["exposures_unread"] == {}
+    said = f"training run seen saw them {undone['num_exposures']} times in attempt 1, steps "
+    assert said in called.plan() and f": {undone['how']}\n" in called.plan()
+    output.remove("lineage.jsonl")
+    assert "what training run seen saw since its last checkpoint is unknown: " in called.plan()
+    assert list(json.loads(called.plan("--json"))["exposures_unread"]) == ["seen"]
+
+
+def test_checkpoints_apart_from_a_runs_output_are_unknown_where_their_folder_is_gone(
+    called: Called, tmp_path: Path
+) -> None:
+    output, apart = Folder(str(tmp_path / "run")), Folder(str(tmp_path / "apart"))
+    record_training(called.out, output.url)
 
     def told(checkpoints: Folder) -> dict[str, Any]:
-        card = ModelCard(
-            config=config, seq_len=8, dtype="float32", tokenizer=tokenizer, checkpoints=checkpoints.url
-        )
-        publish_card(output, card)
+        publish_card(output, card_of(checkpoints))
         (exposure,) = json.loads(called.plan("--json"))["exposures"]
         return {name: exposure[f"last_checkpoint_{name}"] for name in ("before", "unknown")}
 
