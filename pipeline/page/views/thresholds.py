@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import tomllib
 from dataclasses import dataclass
 from typing import Final
 
+from lineage.index.parsed_texts import read_parsed_texts
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
 from lineage.store.query import query
 from pipeline.page.views.sql import LIMITS
 from pipeline.recipe import PipelineRecipe, recipe_of, tables_of
@@ -90,10 +93,32 @@ def setting_of(out: Folder, rule: str, threshold: str) -> str:
     return f"{known[rule].keys[0]}={shown}"
 
 
-def calls_of(out: Folder, setting: str) -> tuple[str, str]:
-    """The calls of tune and of a run with this setting."""
-    recipe = shlex.quote(out.at("recipe.toml"))
-    word = shlex.quote(out.url)
-    quoted = shlex.quote(setting)
-    tune = f"sluice tune {recipe} --from {word} --set {quoted}"
-    return tune, f"sluice run {recipe} --from {word} --set run.output=NEW --set {quoted}"
+def tune_call(out: Folder, setting: str) -> str:
+    """The call of tune with this setting."""
+    recipe, word = shlex.quote(out.at("recipe.toml")), shlex.quote(out.url)
+    return f"sluice tune {recipe} --from {word} --set {shlex.quote(setting)}"
+
+
+def run_call(out: Folder, setting: str, output: str) -> str:
+    """The call of a run of this output's recipe with one other setting, into `output`: from the texts that
+    this one kept, else from the crawl. What was purged here stays out of it either way."""
+    words = ["sluice", "run", out.at("recipe.toml")]
+    texts = read_parsed_texts(out)
+    if texts is not None and texts.kept and texts.removed is None:
+        words += ["--from", out.url]
+    elif Lookup(out).purges():
+        honoured = list(dict.fromkeys([*recipe_of(out).purges.honour, out.url]))
+        words += ["--set", f"purges.honour={json.dumps(honoured, ensure_ascii=False)}"]
+    words += ["--set", f"run.output={output}", "--set", setting]
+    return shlex.join(words)
+
+
+def has_whole_ledger(out: Folder) -> bool:
+    """Whether the run kept what every rule measured, and not the deciding rule alone."""
+    recorded = tomllib.loads(out.read("recipe.toml").decode())
+    return bool(recorded.get("quality", {}).get("ledger") == "all")
+
+
+def ledger_call(out: Folder) -> str:
+    """The call of a run that keeps the whole ledger, into an output beside this one."""
+    return run_call(out, "quality.ledger=all", f"{out.url.rstrip('/')}-ledger")
