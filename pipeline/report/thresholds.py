@@ -115,7 +115,8 @@ def _measured(ask: _Ask, found: str, sides: Mapping[str, SideSpec]) -> list[_Mea
         f"{found} SELECT stage, rule, min(threshold), count(*), quantile_disc(value, 0.01),"
         f" quantile_disc(value, 0.99), min(value), max(value),"
         " quantile_disc(value, 0.01) FILTER (rejected), quantile_disc(value, 0.99) FILTER (rejected),"
-        " bool_and(value = floor(value) AND threshold = floor(threshold)) FROM found WHERE value IS NOT NULL AND threshold IS NOT NULL"
+        " bool_and(value = floor(value) AND threshold = floor(threshold)) FROM found"
+        " WHERE value IS NOT NULL AND threshold IS NOT NULL"
         " GROUP BY stage, rule ORDER BY stage, rule"
     )
     return [

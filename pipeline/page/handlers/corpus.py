@@ -14,11 +14,13 @@ from lineage.index.names import REPORT_FILE
 from lineage.recipe import RecipeError
 from lineage.store.query import query
 from pipeline.page.guard import ALONE, HEADERS
+from pipeline.page.lists import MOST_IDS
 from pipeline.page.notes import SavedQuery
 from pipeline.page.site import Site, aside
 from pipeline.page.views.corpus import read_front, shape_of
 from pipeline.page.views.sql import LIMITS, VIEWS, csv_of, doc_ids_of, plot_of
 from pipeline.page.views.thresholds import (
+    changed_documents,
     draggable_rules,
     has_whole_ledger,
     ledger_call,
@@ -91,21 +93,23 @@ class _Corpus:
                 "--set",
                 setting,
                 "--examples",
-                "10",
+                str(MOST_IDS),
                 seconds=_TUNE_SECONDS,
             )
         found = answers[0]
-        ids = [bytes.fromhex(example["doc_id"]) for example in found["examples"]]
-        key = site.lists.put(f"what {setting} changes", request.rel_url.path_qs, ids)
+        place = request.rel_url.path_qs
+        changed = changed_documents(
+            found, lambda outcome, ids: site.lists.put(f"{outcome} with {setting}", place, ids)
+        )
         return site.piece(
             request,
             "_tuned",
             f"What {setting} changes",
             found=found,
+            changed=changed,
             setting=setting,
             tune_call=tune_call(site.out, setting),
             run_call=await aside(run_call, site.out, setting, "NEW"),
-            key=key,
         )
 
     async def report(self, _request: web.Request) -> web.Response:

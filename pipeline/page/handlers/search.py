@@ -12,7 +12,8 @@ from lineage.recipe import RecipeError, whole_number
 from lineage.store.rows import DocumentRow
 from pipeline.page.guard import HEADERS
 from pipeline.page.site import Site, aside
-from pipeline.page.views.search import MOST_FOUND, NamedDocuments, find
+from pipeline.page.views.batch_rows import BatchRead, documents_of, read_batch
+from pipeline.page.views.search import MOST_FOUND, NamedDocuments, find, named_step
 from pipeline.page.views.words import WordSearch, find_words, words_of
 
 
@@ -29,6 +30,13 @@ class _Search:
         wanted = request.query.get("q", "").strip()
         if not wanted:
             raise RecipeError("expected an id, a hash, a URL, a host, a place or words to look for")
+        batch = await aside(self._batch, wanted)
+        if batch is not None:
+            what = (
+                f"step {batch.step}{'' if batch.row is None else f', row {batch.row}'} of run {batch.run.run}"
+            )
+            key = self._site.lists.put(what, request.rel_url.path_qs, documents_of(batch))
+            return self._site.show(request, "batch", wanted=wanted, batch=batch, what=what, key=key)
         found = await aside(self._find, wanted)
         if found is None:
             return await self._words(request, wanted)
@@ -41,6 +49,13 @@ class _Search:
         return self._site.show(
             request, "found", status=status, wanted=wanted, found=found, most=MOST_FOUND, key=key
         )
+
+    def _batch(self, wanted: str) -> BatchRead | None:
+        """What a step of a run read, or a row of it; None where that is not what is asked for."""
+        site = self._site
+        tracer = site.tracer()
+        place = named_step(tracer, wanted)
+        return None if place is None else read_batch(site.out, site.index(), tracer, place, site.tokenizer())
 
     def _find(self, wanted: str) -> NamedDocuments | None:
         tracer = self._site.tracer()

@@ -97,7 +97,7 @@ def test_a_strange_sample_leads_from_its_step_to_its_text_its_cluster_and_the_ru
     assert "Content-Type: text/html" in browser.find_elements(By.CSS_SELECTOR, "#crawl .headers")[1].text
     assert prose(3)[:60] in browser.find_element(By.CSS_SELECTOR, "#crawl .text").text
     browser.find_element(By.LINK_TEXT, "Measure every rule again").click()
-    assert "kept by every step" in browser.find_element(By.CSS_SELECTOR, "#rules .demand b.kept").text
+    assert "kept by every step" in browser.find_element(By.CSS_SELECTOR, "#decisions b.kept").text
     browser.find_element(By.LINK_TEXT, "Show the tokens with their ids").click()
     shown = browser.find_elements(By.CSS_SELECTOR, ".token code")
     text = "".join(token.get_attribute("textContent") for token in shown)

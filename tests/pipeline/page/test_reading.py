@@ -73,6 +73,55 @@ def test_a_step_and_row_lead_to_what_they_read(visitor: Visitor, made: str) -> N
     assert status == 404 and "step 99999" in text
 
 
+def test_a_row_says_what_stood_in_it(visitor: Visitor, made: str) -> None:
+    row = document(made, PAGE_1)
+    page = visitor.get(f"document/{row['doc_id']}").text
+    # (step, row, positions) of a reading in the middle of the document, as its own page tells it.
+    readings = re.findall(r"search\?q=seen%3A(\d+)%3A(\d+)\".*?<td class=\"n\">(\d+–\d+)</td>", page)
+    step, number, positions = readings[1]
+    text = visitor.get(f"search?q=seen:{step}:{number}").text
+    cells = re.search(rf"<tr><td class=\"n\">{positions}</td>(.*?{row['doc_id']}.*?)</tr>", text)
+    assert cells is not None, "the same positions"
+    first, last = map(int, positions.split("–"))
+    of_document = re.search(r"(\d+)–(\d+) of (\d+)", cells[1])
+    assert of_document is not None and f'<td class="n">{last - first + 1}</td>' in cells[1]
+    begin, end, whole = map(int, of_document.groups())
+    assert end - begin == last - first and whole == row["num_tokens"]
+    assert '<td class="n">1</td><td>yes</td>' in cells[1], "the attempt, and that it was applied"
+    tokens = visitor.get(f"document/{row['doc_id']}/tokens").text
+    pieces = re.findall(r"<code>([^<]*)</code></span>", tokens)[begin : end + 1]
+    part = re.search(
+        rf"{row['doc_id']}.*?<ins class=\"part\">([^<]*)</ins>", text.partition('id="texts"')[2], re.DOTALL
+    )
+    assert part is not None and part[1].replace("\n", "\\n") == "".join(pieces), "the text of these tokens"
+    step_page = visitor.get(f"search?q=seen:{step}").text
+    assert 'class="part"' not in step_page and f"seen%3A{step}%3A{number}" in step_page
+
+
+def test_the_nearest_rule_stands_on_top_and_the_rest_behind_it(visitor: Visitor, made: str) -> None:
+    doc_id = document(made, PAGE_1)["doc_id"]
+    findings = query(
+        Folder(made),
+        "SELECT rule, abs(value - threshold) / abs(threshold) AS margin FROM findings"
+        f" WHERE doc_id = '{doc_id}' AND value IS NOT NULL AND threshold <> 0 ORDER BY margin",
+    ).rows
+    page = visitor.get(f"document/{doc_id}").text
+    rules = page.partition('id="decisions"')[2].partition("</section>")[0]
+    assert f"Nearest: <b><code>{findings[0][0]}</code></b>" in rules
+    listed = re.findall(r'class="name"><code>([^<]*)</code>', rules)
+    assert listed[0] == findings[0][0] and set(listed[:3]) <= {rule for rule, _ in findings[:4]}
+    assert len(listed) == len(set(listed)), "no rule stands there twice"
+    in_order = visitor.get(f"document/{doc_id}?order=catalogue").text
+    listed_in_order = re.findall(
+        r'class="name"><code>([^<]*)</code>', in_order.partition('id="decisions"')[2]
+    )
+    assert set(listed) <= set(listed_in_order) and listed_in_order != listed
+    assert "Nearest: " in in_order and "<h3><code>quality</code>" in in_order
+    assert 'hx-target="#decisions"' in page, "what is measured anew takes the list's place"
+    explained = visitor.get(f"document/{doc_id}/explain").text
+    assert f"Nearest: <b><code>{findings[0][0]}</code></b>" in explained
+
+
 def test_hosts_and_domains_list_their_documents_and_lead_from_one_to_the_next(
     visitor: Visitor, made: str
 ) -> None:
@@ -211,6 +260,8 @@ def test_the_texts_of_a_purged_document_are_gone_from_its_page_too(page: tuple[s
     )
     assert second.ok and "All of it holds." in work.text
     page_after = visitor.get(f"document/{doc_id}").text
+    assert 'id="purged">purged as target' in page_after and 'id="status"' not in page_after
+    assert "(before it was kept)" in page_after and '<b class="kept"' not in page_after
     assert "It was purged: its text is gone." in page_after and prose(1)[:40] not in html.unescape(page_after)
     assert visitor.get(f"document/{doc_id}/record").status_code == 404
     again = visitor.post(place, by="tester", reason="takedown")
