@@ -45,9 +45,16 @@ class _Search:
         if found.num == 1:
             place = f"{self._site.base}document/{found.rows[0].doc_id.hex()}"
             raise web.HTTPFound(place + (f"?list={key}" if found.note else ""), headers=HEADERS)
-        status = 200 if found.rows else 404
+        purged = await aside(self._site.lookup().purged, [row.doc_id for row in found.rows])
         return self._site.show(
-            request, "found", status=status, wanted=wanted, found=found, most=MOST_FOUND, key=key
+            request,
+            "found",
+            status=200 if found.rows else 404,
+            wanted=wanted,
+            found=found,
+            purged_ids={row.doc_id for row in purged},
+            most=MOST_FOUND,
+            key=key,
         )
 
     def _batch(self, wanted: str) -> BatchRead | None:

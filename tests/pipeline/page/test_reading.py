@@ -263,6 +263,10 @@ def test_the_texts_of_a_purged_document_are_gone_from_its_page_too(page: tuple[s
     assert 'id="purged">purged as target' in page_after and 'id="status"' not in page_after
     assert "(before it was kept)" in page_after and '<b class="kept"' not in page_after
     assert "It was purged: its text is gone." in page_after and prose(1)[:40] not in html.unescape(page_after)
+    listed = visitor.get("search?q=web.example.org").text
+    assert re.search(
+        rf"{doc_id}</code></a></td><td[^>]*>[^<]*</td><td class=\"rejected\">purged</td>", listed
+    )
     assert visitor.get(f"document/{doc_id}/record").status_code == 404
     again = visitor.post(place, by="tester", reason="takedown")
     assert again.url == work.url or "All of it holds." in again.text
