@@ -239,6 +239,19 @@ def test_a_threshold_that_is_dragged_says_what_changes_and_the_command_to_run(
     said = rule.find_element(By.TAG_NAME, "output").text
     assert "(-" in said, "a higher threshold keeps less"
     assert len(rule.find_elements(By.CSS_SELECTOR, ".column i.out")) < num_out
+    field = rule.find_element(By.CSS_SELECTOR, "input[type=number]")
+    at_end = field.get_attribute("value")
+    assert f"threshold {at_end}:" in said.replace(",", "")
+    drag.send_keys(Keys.HOME)
+    assert float(str(field.get_attribute("value"))) < 50, "it can be loosened"
+    for written, says in (
+        ("50", "(as it is set)"),
+        ("51.5", "threshold 51.5: the button tells"),
+        (at_end, said),
+    ):
+        field.clear()
+        field.send_keys(str(written))
+        assert says in rule.find_element(By.TAG_NAME, "output").text
     rule.find_element(By.TAG_NAME, "button").click()
     call = rule.find_element(By.CSS_SELECTOR, ".run-call").text
     threshold = said.split()[1].rstrip(":").replace(",", "")

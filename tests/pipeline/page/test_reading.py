@@ -14,6 +14,8 @@ from lineage.ids import content_hash
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
+from pipeline.inspect.tracing import make_tracer
+from pipeline.page.views.batch_rows import documents_of, read_batch
 from pipeline.page.views.words import find_words, words_of
 from tests.pipeline.page.conftest import EMAIL, prose
 from tests.support.outputs.lineage_query import query
@@ -96,6 +98,22 @@ def test_a_row_says_what_stood_in_it(visitor: Visitor, made: str) -> None:
     assert part is not None and part[1].replace("\n", "\\n") == "".join(pieces), "the text of these tokens"
     step_page = visitor.get(f"search?q=seen:{step}").text
     assert 'class="part"' not in step_page and f"seen%3A{step}%3A{number}" in step_page
+
+
+def test_a_row_has_its_losses_where_they_are_recorded(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, tracer = Folder(made), make_tracer(made)
+    monkeypatch.setattr(
+        "pipeline.page.views.batch_rows.row_losses", lambda _out, rows: dict.fromkeys(rows, 2.5)
+    )
+    monkeypatch.setattr("pipeline.page.views.batch_rows.step_losses", lambda *_: {(3, 1): 4.0})
+    batch = read_batch(out, read_index(out), tracer, ("seen", 3, 1), None)
+    assert batch.num == len(batch.parts) > 0
+    assert {(part.row_loss, part.step_loss, part.text) for part in batch.parts} == {(2.5, 4.0, None)}
+    places = [(part.exposure.first_token, part.exposure.num_tokens) for part in batch.parts]
+    assert places == sorted(places) and {part.exposure.row for part in batch.parts} == {1}
+    monkeypatch.setattr("pipeline.page.views.batch_rows.MOST_PARTS", 1)
+    whole = read_batch(out, read_index(out), tracer, ("seen", 3, None), None)
+    assert whole.num > len(whole.parts) == 1 and documents_of(whole) == [whole.parts[0].row.doc_id]
 
 
 def test_the_nearest_rule_stands_on_top_and_the_rest_behind_it(visitor: Visitor, made: str) -> None:
@@ -267,6 +285,11 @@ def test_the_texts_of_a_purged_document_are_gone_from_its_page_too(page: tuple[s
     assert re.search(
         rf"{doc_id}</code></a></td><td[^>]*>[^<]*</td><td class=\"rejected\">purged</td>", listed
     )
+    reading = re.search(r"search\?q=(seen%3A\d+%3A\d+)", page_after)
+    assert reading is not None, "that it was read before stays"
+    row = visitor.get(f"search?q={reading[1]}").text
+    assert f"{doc_id}</code>" in row and '<td class="rejected">purged</td>' in row
+    assert prose(1)[:40] not in html.unescape(row) and "its text is gone" in row
     assert visitor.get(f"document/{doc_id}/record").status_code == 404
     again = visitor.post(place, by="tester", reason="takedown")
     assert again.url == work.url or "All of it holds." in again.text
