@@ -71,8 +71,8 @@ def run(
     table = recipe.tokenize
     if not table.off and not Folder(recipe.run.output).exists(INDEX_FILE):  # a finished run needs it no more
         kept_tokenizer(table.encoding, table.end_of_text)
-    reading = from_inputs(recipe) if from_output is None else from_texts(recipe, from_output)
-    plan, job = reading.plan, replace(reading.job, key=reading.plan.key, strict=strict)
+    run_input = from_inputs(recipe) if from_output is None else from_texts(recipe, from_output)
+    plan, job = run_input.plan, replace(run_input.job, key=run_input.plan.key, strict=strict)
     if places := places_with_credentials(plan):
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")
@@ -89,7 +89,7 @@ def run(
         with units_session(recipe.ray):
             for kind in UNIT_KINDS:  # now, and not when the first unit of its kind comes
                 check_resources(TaskResources.of(recipe.ray, kind))
-            read_results = read(state, job, reading)
+            read_results = read(state, job, run_input)
             compared = compare(state, read_results)
             groups = make_groups(plan, compared)
             parted, shards = PartedGroups(whole=groups, groups=groups), list[Shard]()
@@ -99,13 +99,13 @@ def run(
                 shards = shard(state, parted.groups)
             joined = record(state, job, parted, shards, read_results)
             # The last that can refuse the run: index.json is not there yet.
-            reading.check_and_record(state)
+            run_input.check_and_record(state)
         index = output_index(tokenizer, shards, plan.units, read_results, joined)
         return publish(state, index, read_results, joined, compared, parted=parted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class RunInput:
     """Where a run's documents come from: its plan, what its units need, how they are read, and what is
     recorded of it once the lineage tables are committed."""
 
@@ -115,7 +115,7 @@ class Reading:
     check_and_record: Callable[[Run], None] = lambda state: None
 
 
-def from_inputs(recipe: PipelineRecipe) -> Reading:
+def from_inputs(recipe: PipelineRecipe) -> RunInput:
     """The documents of the recipe's input files. Models among the steps work on actors of their own
     meanwhile."""
     job = read_job(recipe)
@@ -125,10 +125,10 @@ def from_inputs(recipe: PipelineRecipe) -> Reading:
     def read_files(state: Run, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
         return read_inputs(state, job, plan_actors(models, recipe.ray, state.reporter.say), watch.see)
 
-    return Reading(plan=plan_run(recipe), job=job, read=read_files)
+    return RunInput(plan=plan_run(recipe), job=job, read=read_files)
 
 
-def from_texts(recipe: PipelineRecipe, output: str) -> Reading:
+def from_texts(recipe: PipelineRecipe, output: str) -> RunInput:
     """The parsed texts of an earlier output, less what was purged from it."""
     earlier = open_earlier(output)
     recipe = honouring(recipe, earlier)
@@ -139,19 +139,19 @@ def from_texts(recipe: PipelineRecipe, output: str) -> Reading:
     def read_texts(state: Run, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
         return run_phase(state, refilter_phase(plan, job, refiltering, watch.see))
 
-    return Reading(
+    return RunInput(
         plan=plan, job=job, read=read_texts, check_and_record=lambda state: record_reuse(state, refiltering)
     )
 
 
-def read(state: Run, job: ReadJob, reading: Reading) -> list[ReadResult]:
+def read(state: Run, job: ReadJob, run_input: RunInput) -> list[ReadResult]:
     """2. What came of every input file, in plan order.
 
     TooManyBadRecordsError past the recipe's share, or as soon as a step raises on so many documents that it
     will be."""
     allowed = state.recipe.limits.max_bad_records
     watch = BadRecordWatch(allowed=allowed, num_bytes=state.plan.num_bytes, strict=job.strict)
-    read_results = reading.read(state, job, watch)
+    read_results = run_input.read(state, job, watch)
     check_bad_records(read_results, allowed)
     for line in announcement(read_results):
         state.reporter.say(line)
