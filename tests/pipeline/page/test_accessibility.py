@@ -13,6 +13,7 @@ from tests.pipeline.page.test_reading import PAGE_1, document
 PAGES = (
     "", "search?q=web.example.org", "search?q=words:the", "thresholds", "sql?q=SELECT+status,count(*)+FROM+documents",
     "sql?q=SELECT+rule,count(*)+FROM+documents+GROUP+BY+1", "runs", "runs/seen", "purges", "basket", "nothing",
+    "search?q=seen:3", "search?q=seen:3:1",
 )  # fmt: skip
 
 
