@@ -75,8 +75,9 @@ class HistogramBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdOption:
-    """Another threshold (or the one that is set): how many documents the rule then turns down, how many are
-    kept where all other rules stay, and how many more or fewer those are."""
+    """Another threshold (or the one that is set): how many documents the rule then turns down, how many
+    survive the filters where all other rules stay (duplicates are not looked at), and how many more or fewer
+    those are."""
 
     threshold: str
     num_rejected: int

@@ -14,12 +14,20 @@ from lineage.index.names import REPORT_FILE
 from lineage.recipe import RecipeError
 from lineage.store.query import query
 from pipeline.page.guard import ALONE, HEADERS
+from pipeline.page.lists import MOST_IDS
 from pipeline.page.notes import SavedQuery
 from pipeline.page.site import Site, aside
 from pipeline.page.views.corpus import read_front, shape_of
 from pipeline.page.views.sql import LIMITS, VIEWS, csv_of, doc_ids_of, plot_of
-from pipeline.page.views.thresholds import calls_of, draggable_rules, setting_of
-from pipeline.recipe import recipe_of
+from pipeline.page.views.thresholds import (
+    changed_documents,
+    draggable_rules,
+    has_whole_ledger,
+    ledger_call,
+    run_call,
+    setting_of,
+    tune_call,
+)
 
 _MOST_ROWS: Final = 200
 _TUNE_SECONDS: Final = 600.0
@@ -48,9 +56,8 @@ class _Corpus:
 
     async def front(self, request: web.Request) -> web.Response:
         site = self._site
-        return site.show(
-            request, "front", **await aside(lambda: read_front(site.out, site.index(), site.version))
-        )
+        values = await aside(lambda: read_front(site.out, site.index(), site.version))
+        return site.show(request, "front", has_ledger=await aside(has_whole_ledger, site.out), **values)
 
     async def shape(self, request: web.Request) -> web.Response:
         """What the corpus is made of: it reads whole columns, so a page asks for it once it stands."""
@@ -59,9 +66,10 @@ class _Corpus:
         return site.piece(request, "_shape", "What the corpus is made of", distributions=found)
 
     async def thresholds(self, request: web.Request) -> web.Response:
-        return self._site.show(
-            request, "thresholds", has_ledger=recipe_of(self._site.out).quality.ledger == "all"
-        )
+        out = self._site.out
+        has_ledger = await aside(has_whole_ledger, out)
+        call = "" if has_ledger else await aside(ledger_call, out)
+        return self._site.show(request, "thresholds", has_ledger=has_ledger, ledger_call=call)
 
     async def threshold_bars(self, request: web.Request) -> web.Response:
         """Every rule's values; from the ledger, so a page asks for them once it stands."""
@@ -85,22 +93,23 @@ class _Corpus:
                 "--set",
                 setting,
                 "--examples",
-                "10",
+                str(MOST_IDS),
                 seconds=_TUNE_SECONDS,
             )
-        tune_call, run_call = calls_of(site.out, setting)
         found = answers[0]
-        ids = [bytes.fromhex(example["doc_id"]) for example in found["examples"]]
-        key = site.lists.put(f"what {setting} changes", request.rel_url.path_qs, ids)
+        place = request.rel_url.path_qs
+        changed = changed_documents(
+            found, lambda outcome, ids: site.lists.put(f"{outcome} with {setting}", place, ids)
+        )
         return site.piece(
             request,
             "_tuned",
             f"What {setting} changes",
             found=found,
+            changed=changed,
             setting=setting,
-            tune_call=tune_call,
-            run_call=run_call,
-            key=key,
+            tune_call=tune_call(site.out, setting),
+            run_call=await aside(run_call, site.out, setting, "NEW"),
         )
 
     async def report(self, _request: web.Request) -> web.Response:

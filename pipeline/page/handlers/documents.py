@@ -13,7 +13,17 @@ from lineage.recipe import RecipeError, whole_number
 from pipeline.inspect.refetch import refetch
 from pipeline.page.lists import ShownList
 from pipeline.page.site import Site, aside
-from pipeline.page.views.document import MOST_MEMBERS, cluster_of, num_edits, rule_bars, run_lines, texts_of
+from pipeline.page.views.document import (
+    MOST_MEMBERS,
+    cluster_of,
+    explained_rules,
+    num_edits,
+    ranked_rules,
+    rule_bars,
+    run_lines,
+    texts_of,
+    without_rules,
+)
 from pipeline.page.views.texts import MOST_CHARS, SHOWN_CHARS, clean_text, masked, shown, side_by_side
 from pipeline.page.views.tokens import TOKENS_A_PAGE, tokens_of
 from pipeline.recipe import recipe_of
@@ -56,14 +66,25 @@ class _Documents:
         history = tracer.by_id(doc_id)
         num_chars = min(whole_number(request.query.get("chars", "")) or SHOWN_CHARS, MOST_CHARS)
         members, num_members = cluster_of(tracer.lookup, history.row)
+        purged = site.lookup().purged([entry.member.doc_id for entry in members])
+        in_catalogue_order = request.query.get("order") == "catalogue"
+        ranked = ranked_rules(history.decisions)
+        others = (
+            history.decisions
+            if ranked.nearest is None or in_catalogue_order
+            else without_rules(history.decisions)
+        )
         return {
             "history": history,
             "row": history.row,
-            "stages": rule_bars(history.decisions),
+            "ranked": ranked,
+            "in_catalogue_order": in_catalogue_order,
+            "stages": rule_bars(others),
             "edits": num_edits(history.decisions),
             "texts": texts_of(site.out, site.index(), history, num_chars, unmasked=unmasked),
             "more_chars": min(10 * num_chars, MOST_CHARS),
             "members": members,
+            "purged_ids": {row.doc_id for row in purged},
             "num_members": num_members,
             "most_members": MOST_MEMBERS,
             "lines": run_lines(tracer, history.exposures),
@@ -78,7 +99,12 @@ class _Documents:
             "explain", self._site.out.url, "--doc", doc_id, seconds=_EXPLAIN_SECONDS
         )
         return self._site.piece(
-            request, "_explained", "Every step, measured again", found=found, doc_id=doc_id
+            request,
+            "_explained",
+            "Every step, measured again",
+            found=found,
+            ranked=explained_rules(found),
+            doc_id=doc_id,
         )
 
     async def record(self, request: web.Request) -> web.Response:

@@ -14,7 +14,8 @@ from lineage.store.rows import DocumentRow
 from pipeline.page.guard import HEADERS
 from pipeline.page.site import Site, aside
 from pipeline.page.views.basket import items_of, named_by, purged_among
-from pipeline.page.views.search import MOST_FOUND, NamedDocuments, find, is_keyed
+from pipeline.page.views.batch_rows import BatchRead, documents_of, read_batch
+from pipeline.page.views.search import MOST_FOUND, NamedDocuments, find, is_keyed, named_step
 from pipeline.page.views.words import WordSearch, find_words, words_of
 from pipeline.page.views.written import Written, several_names
 
@@ -32,6 +33,13 @@ class _Search:
         wanted = request.query.get("q", "").strip()
         if not wanted:
             raise RecipeError("expected an id, a hash, a URL, a host, a place or words to look for")
+        batch = await aside(self._batch, wanted)
+        if batch is not None:
+            what = (
+                f"step {batch.step}{'' if batch.row is None else f', row {batch.row}'} of run {batch.run.run}"
+            )
+            key = self._site.lists.put(what, request.rel_url.path_qs, documents_of(batch))
+            return self._site.show(request, "batch", wanted=wanted, batch=batch, what=what, key=key)
         found = await aside(self._find, wanted)
         several = None if found is not None and found.rows else several_names(wanted)
         if several is not None and not is_keyed(wanted):
@@ -43,10 +51,24 @@ class _Search:
         if found.num == 1:
             place = f"{self._site.base}document/{found.rows[0].doc_id.hex()}"
             raise web.HTTPFound(place + (f"?list={key}" if found.note else ""), headers=HEADERS)
-        status = 200 if found.rows else 404
+        purged = await aside(self._site.lookup().purged, [row.doc_id for row in found.rows])
         return self._site.show(
-            request, "found", status=status, wanted=wanted, found=found, most=MOST_FOUND, key=key
+            request,
+            "found",
+            status=200 if found.rows else 404,
+            wanted=wanted,
+            found=found,
+            purged_ids={row.doc_id for row in purged},
+            most=MOST_FOUND,
+            key=key,
         )
+
+    def _batch(self, wanted: str) -> BatchRead | None:
+        """What a step of a run read, or a row of it; None where that is not what is asked for."""
+        site = self._site
+        tracer = site.tracer()
+        place = named_step(tracer, wanted)
+        return None if place is None else read_batch(site.out, site.index(), tracer, place, site.tokenizer())
 
     def _find(self, wanted: str) -> NamedDocuments | None:
         tracer = self._site.tracer()

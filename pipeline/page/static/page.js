@@ -23,18 +23,30 @@ document.addEventListener("htmx:afterSettle", reachable);
 addEventListener("resize", reachable);
 
 // A threshold that is dragged: the server has sent the figures of each place that it can stand at.
+// A threshold that is written may be none of them: the slider then goes to the nearest place.
 document.addEventListener("input", (event) => {
-  const range = event.target;
-  if (!range.matches(".dragged input[type=range]")) return;
-  const form = range.closest("form");
+  const form = event.target.closest(".dragged");
+  if (!form) return;
+  const range = form.querySelector("input[type=range]"), field = form.querySelector("input[name=threshold]");
   const options = JSON.parse(form.dataset.options);
+  if (event.target === field) {
+    if (field.value === "") return;
+    const off = (number) => Math.abs(Number(options[number][0].replaceAll(",", "")) - Number(field.value));
+    let nearest = Number(range.min);
+    for (let number = nearest; number <= Number(range.max); number += 1) if (off(number) < off(nearest)) nearest = number;
+    range.value = nearest;
+    if (off(nearest) > 0) {
+      form.querySelector("output").textContent = `threshold ${field.value}: the button tells what it changes`;
+      return;
+    }
+  }
   const at = Number(range.value);
   const [threshold, numRejected, numKept, change] = options[at];
   const isSet = at === Number(form.dataset.chosen);
   const words = `threshold ${threshold}${isSet ? " (as it is set)" : ""}: turns down ${numRejected.toLocaleString("en")}, `
-    + `${numKept.toLocaleString("en")} kept (${change > 0 ? "+" : ""}${change.toLocaleString("en")})`;
+    + `${numKept.toLocaleString("en")} survive the filters (${change > 0 ? "+" : ""}${change.toLocaleString("en")})`;
   form.querySelector("output").textContent = words;
-  form.querySelector("input[name=threshold]").value = threshold;
+  if (event.target === range) field.value = isSet ? field.defaultValue : threshold.replaceAll(",", "");
   range.setAttribute("aria-valuetext", words);
   // Bar number `line` stands behind the threshold that is set, which is option number `chosen`.
   const line = Number(form.dataset.line) + at - Number(form.dataset.chosen);

@@ -32,11 +32,22 @@ _MOST_METRICS: Final = 8 << 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleBar:
     """A decision. Where it measured something against a threshold: both as places on one scale, from 0 to
-    1."""
+    1, and `margin`, how far they are apart as a share of the threshold (of 1 where that is 0)."""
 
     decision: StageDecision
     value_at: float | None
     threshold_at: float | None
+    margin: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedRules:
+    """The rules that decided on a document: those that turned it down first, then those with the smallest
+    margin. `nearest` is the one of those that let it pass that came nearest to turning it down; None where
+    none of them has measured anything against a threshold."""
+
+    bars: tuple[RuleBar, ...]
+    nearest: RuleBar | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +127,43 @@ def rule_bars(decisions: Sequence[StageDecision]) -> list[tuple[str, list[RuleBa
     return found
 
 
+def ranked_rules(decisions: Sequence[StageDecision]) -> RankedRules:
+    """The rules of these decisions by rank."""
+    bars = [
+        _bar(decision) for decision in decisions if decision.rule is not None and decision.verdict != "edit"
+    ]
+    passed = [bar for bar in bars if bar.margin is not None and bar.decision.verdict == "keep"]
+
+    def rank(bar: RuleBar) -> tuple[bool, bool, float]:
+        return bar.decision.verdict == "keep", bar.margin is None, bar.margin or 0.0
+
+    return RankedRules(bars=tuple(sorted(bars, key=rank)), nearest=min(passed, key=rank, default=None))
+
+
+def explained_rules(found: dict[str, Any]) -> RankedRules:
+    """The same of what `sluice explain --json` measured."""
+    verdicts = {"kept": "keep", "rejected": "reject"}
+    return ranked_rules(
+        [
+            StageDecision(
+                stage=step["stage"],
+                verdict=verdicts.get(finding["verdict"], finding["verdict"]),
+                rule=finding["rule"],
+                value=finding["value"],
+                threshold=finding["threshold"],
+            )
+            for step in found["steps"]
+            for finding in step["findings"]
+        ]
+    )
+
+
+def without_rules(decisions: Sequence[StageDecision]) -> list[StageDecision]:
+    """What stages did besides their rules, of stages that have none or edited the text."""
+    with_rules = {d.stage for d in decisions if d.rule is not None and d.verdict != "edit"}
+    return [d for d in decisions if d.verdict == "edit" or (d.rule is None and d.stage not in with_rules)]
+
+
 def _bar(decision: StageDecision) -> RuleBar:
     value, threshold = decision.value, decision.threshold
     if value is None or threshold is None or decision.verdict == "edit":
@@ -123,7 +171,12 @@ def _bar(decision: StageDecision) -> RuleBar:
     low, high = min(0.0, value, threshold), max(0.0, value, threshold)
     # The threshold never stands at the very end, where nobody would see on which side of it the value lies.
     width = (high - low) * 1.15 or 1.0
-    return RuleBar(decision=decision, value_at=(value - low) / width, threshold_at=(threshold - low) / width)
+    return RuleBar(
+        decision=decision,
+        value_at=(value - low) / width,
+        threshold_at=(threshold - low) / width,
+        margin=abs(value - threshold) / (abs(threshold) or 1.0),
+    )
 
 
 def cluster_of(lookup: Lookup, row: DocumentRow) -> tuple[list[ClusterMember], int]:
@@ -155,8 +208,8 @@ def _line(run: TrainingRun, exposures: Sequence[Exposure]) -> RunLine:
     kept, unknown = known_checkpoints(run.output)
     checkpoints = sorted(kept)
     some = exposures[:MOST_EXPOSURES]
-    losses = _losses(run.output, {exposure.step for exposure in some}, {e.attempt for e in some})
-    of_rows = _row_losses(run.output, {(e.attempt, e.step, e.row) for e in some})
+    losses = step_losses(run.output, {exposure.step for exposure in some}, {e.attempt for e in some})
+    of_rows = row_losses(run.output, {(e.attempt, e.step, e.row) for e in some})
     return RunLine(
         run=run.run,
         output=run.output,
@@ -186,7 +239,7 @@ def _first_behind(checkpoints: Sequence[int], step: int | None) -> int | None:
     return None if step is None else min((done for done in checkpoints if done > step), default=None)
 
 
-def _losses(output: str, steps: set[int], attempts: set[int]) -> dict[tuple[int, int], float]:
+def step_losses(output: str, steps: set[int], attempts: set[int]) -> dict[tuple[int, int], float]:
     """The loss of these steps, by step and attempt, where the run's metrics can be read and are not too
     many."""
     try:
@@ -202,7 +255,7 @@ def _losses(output: str, steps: set[int], attempts: set[int]) -> dict[tuple[int,
         return {}
 
 
-def _row_losses(output: str, rows: set[tuple[int, int, int]]) -> dict[tuple[int, int, int], float]:
+def row_losses(output: str, rows: set[tuple[int, int, int]]) -> dict[tuple[int, int, int], float]:
     """The loss of these rows, by attempt, step and row, where they are recorded and can be read."""
     try:
         return read_row_losses(Folder(output), rows, _MOST_BATCH_FILES)

@@ -37,8 +37,8 @@ class NamedDocuments:
 
 
 def find(lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
-    """The documents of a name; None where it is none of a kind that we know, so that its words are looked
-    for. UnknownError where nothing has it."""
+    """The documents of a name that is no step of a run (`named_step`); None where it is none of a kind that we
+    know, so that its words are looked for. UnknownError where nothing has it."""
     key = _KEY.fullmatch(wanted)
     if key is not None:
         value = key["value"].strip()
@@ -55,7 +55,7 @@ def find(lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
         return _of_url(lookup, names[0].value)  # which brackets or a sentence enclose
     if " " in wanted or "\n" in wanted:
         return None
-    for place in (_of_token, _of_step, _of_place):
+    for place in (_of_token, _of_place):
         found = place(lookup, tracer, wanted)
         if found is not None:
             return found
@@ -170,15 +170,12 @@ def _of_token(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | 
     return _found(f"token {wanted}", distinct(lookup.documents([row.doc_id for row in placements])))
 
 
-def _of_step(_lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
-    """What a training step, or a row of it, has read: RUN:STEP or RUN:STEP:ROW."""
+def named_step(tracer: Tracer, wanted: str) -> tuple[str, int, int | None] | None:
+    """The (run, step, row) of RUN:STEP or RUN:STEP:ROW, where there is such a run."""
     place = _STEP.fullmatch(wanted)
     if place is None or place["run"] not in {run.run for run in tracer.runs()}:
         return None
-    row = None if place["row"] is None else int(place["row"])
-    histories = tracer.by_step(place["run"], int(place["step"]), row)
-    what = f"step {place['step']}{'' if row is None else f', row {row}'} of run {place['run']}"
-    return _found(what, [history.row for history in histories])
+    return place["run"], int(place["step"]), None if place["row"] is None else int(place["row"])
 
 
 def _of_place(lookup: Lookup, _tracer: Tracer, wanted: str) -> NamedDocuments | None:

@@ -20,11 +20,13 @@ from stages.pii.options import KINDS
 from stages.pii.regions import region_of
 from stages.pii.scrub import PLACEHOLDERS, scrub
 
-Mark = Literal["", "gone", "new", "masked"]
+Mark = Literal["", "gone", "new", "masked", "part"]
 
 SHOWN_CHARS: Final = 20_000
 MOST_CHARS: Final = 400_000
 """Characters of a text that a page shows at most: a line of a hostile page has ten million."""
+_CHARS_AROUND: Final = 300
+"""Characters that are shown before and behind a part of a text."""
 _MOST_WORDS: Final = 12_000
 """Words and signs of each text that are compared: the library's memory is a bit for each pair."""
 _WORDS: Final = re.compile(r"\w+|\s+|[^\w\s]")
@@ -33,8 +35,8 @@ _PLACEHOLDER: Final = re.compile("|".join(re.escape(mark.decode()) for mark in s
 
 
 class Stretch(NamedTuple):
-    """A stretch of a text and how it is marked: `gone` from the other text, `new` in this one, or personal
-    data that is `masked`."""
+    """A stretch of a text and how it is marked: `gone` from the other text, `new` in this one, personal data
+    that is `masked`, or the `part` that is meant."""
 
     text: str
     mark: Mark
@@ -100,6 +102,25 @@ def shown(text: str, num_chars: int) -> ShownText:
         pieces=tuple(_with_placeholders([Stretch(beginning, "")])),
         num_chars=len(text),
         num_shown=len(beginning),
+    )
+
+
+def part_shown(before: str, part: str, behind: str, row: DocumentRow) -> ShownText:
+    """A part of a text, marked, with a bit of what stands around it; personal data is masked in all of it, and
+    what crosses an end of the part counts as one."""
+    clean = masked(before + part + behind, row)
+    start, end = (_num_equal(masked(beginning, row), clean) for beginning in (before, before + part))
+    end = max(start, end)
+    pieces = [
+        Stretch(clean[max(0, start - _CHARS_AROUND) : start], ""),
+        Stretch(cut(clean[start:end], MOST_CHARS), "part"),
+        Stretch(clean[end : end + _CHARS_AROUND], ""),
+    ]
+    num = min(end - start, MOST_CHARS)
+    return ShownText(
+        pieces=tuple(_with_placeholders([piece for piece in pieces if piece.text])),
+        num_chars=end - start,
+        num_shown=num,
     )
 
 

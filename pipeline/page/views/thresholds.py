@@ -4,16 +4,21 @@ tune`)."""
 from __future__ import annotations
 
 import json
+import math
 import shlex
+import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from lineage.index.parsed_texts import read_parsed_texts
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
 from lineage.store.query import query
 from pipeline.page.views.sql import LIMITS
 from pipeline.recipe import PipelineRecipe, recipe_of, tables_of
-from pipeline.report.data import HistogramBar
+from pipeline.report.data import HistogramBar, ThresholdOption
 from pipeline.report.thresholds import values_of_rules
 from stages.steps.catalogue import rules_of
 
@@ -23,9 +28,10 @@ _ALL: Final = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraggableRule:
     """A rule's values as bars, and every threshold between two of them. `options` is JSON for the page: of
-    each threshold its words, how many documents the rule then turns down, how many are kept and the change.
-    `chosen` is the one that is set, and stands before bar `line`; those from `first` to `last` stand at the
-    bars. `key` is the key of the recipe that sets it."""
+    each threshold its words, how many documents the rule then turns down, how many survive the filters and
+    the change. `chosen` is the one that is set, and stands before bar `line`; those from `first` to `last`
+    stand at the bars. `key` is the key of the recipe that sets it, `threshold` its value to the last digit;
+    `now` are the figures of it."""
 
     rule: str
     key: str
@@ -40,6 +46,7 @@ class DraggableRule:
     last: int
     chosen: int
     threshold: str
+    now: ThresholdOption
 
 
 def draggable_rules(out: Folder, version: int | None) -> list[DraggableRule]:
@@ -70,7 +77,8 @@ def draggable_rules(out: Folder, version: int | None) -> list[DraggableRule]:
                 first=max(0, begin - 1),
                 last=min(len(options) - 1, begin - 1 + len(each.bars)),
                 chosen=chosen,
-                threshold=each.options[chosen].threshold,
+                threshold=_plain(known[name].threshold or 0.0),
+                now=each.options[chosen],
             )
         )
     return found
@@ -86,14 +94,80 @@ def setting_of(out: Folder, rule: str, threshold: str) -> str:
         value = float(threshold.replace(",", ""))
     except ValueError as error:
         raise RecipeError(f"threshold {threshold!r}: expected a number") from error
-    shown = f"{value:.0f}" if value.is_integer() else repr(value)
-    return f"{known[rule].keys[0]}={shown}"
+    if not math.isfinite(value):
+        raise RecipeError(f"threshold {threshold!r}: expected a number")
+    return f"{known[rule].keys[0]}={_plain(value)}"
 
 
-def calls_of(out: Folder, setting: str) -> tuple[str, str]:
-    """The calls of tune and of a run with this setting."""
-    recipe = shlex.quote(out.at("recipe.toml"))
-    word = shlex.quote(out.url)
-    quoted = shlex.quote(setting)
-    tune = f"sluice tune {recipe} --from {word} --set {quoted}"
-    return tune, f"sluice run {recipe} --from {word} --set run.output=NEW --set {quoted}"
+def _plain(value: float) -> str:
+    """A threshold as a recipe has it."""
+    return f"{value:.0f}" if float(value).is_integer() else repr(float(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedDocuments:
+    """The documents of one outcome of another threshold, the first of `num`, as `sluice tune` gives them;
+    `key` is that of their list."""
+
+    outcome: str
+    num: int
+    examples: tuple[dict[str, Any], ...]
+    key: str
+
+
+def changed_documents(
+    found: dict[str, Any], put: Callable[[str, list[bytes]], str]
+) -> list[ChangedDocuments]:
+    """What `sluice tune --json` says of a recipe, by outcome; `put` keeps a list of ids under a title."""
+    by_outcome: dict[str, list[dict[str, Any]]] = {}
+    for example in found["examples"]:
+        by_outcome.setdefault(example["outcome"], []).append(example)
+    return [
+        ChangedDocuments(
+            outcome=outcome,
+            num=found["total"][outcome],
+            examples=tuple(by_outcome[outcome]),
+            key=put(outcome, [bytes.fromhex(example["doc_id"]) for example in by_outcome[outcome]]),
+        )
+        for outcome in ("lost", "gained", "open")
+        if outcome in by_outcome
+    ]
+
+
+def tune_call(out: Folder, setting: str) -> str:
+    """The call of tune with this setting."""
+    recipe, word = shlex.quote(out.at("recipe.toml")), shlex.quote(out.url)
+    return f"sluice tune {recipe} --from {word} --set {shlex.quote(setting)}"
+
+
+def run_call(out: Folder, setting: str, output: str) -> str:
+    """The call of a run of this output's recipe with one other setting, into `output`: from the texts that
+    this one kept, else from the crawl. What was purged here stays out of it either way."""
+    texts = read_parsed_texts(out)
+    has_texts = texts is not None and texts.kept and texts.removed is None
+    start = ["--from", out.url] if has_texts else _honouring(out)
+    return shlex.join(
+        ["sluice", "run", out.at("recipe.toml"), *start, "--set", f"run.output={output}", "--set", setting]
+    )
+
+
+def _honouring(out: Folder) -> list[str]:
+    """What keeps out of a run from the crawl what was purged here."""
+    if not Lookup(out).purges():
+        return []
+    honoured = list(dict.fromkeys([*recipe_of(out).purges.honour, out.url]))
+    return ["--set", f"purges.honour={json.dumps(honoured, ensure_ascii=False)}"]
+
+
+def has_whole_ledger(out: Folder) -> bool:
+    """Whether the run kept what every rule measured, and not the deciding rule alone."""
+    recorded = tomllib.loads(out.read("recipe.toml").decode())
+    return bool(recorded.get("quality", {}).get("ledger") == "all")
+
+
+def ledger_call(out: Folder) -> str:
+    """The call of a run that keeps the whole ledger, into an output beside this one. It starts from the
+    crawl: kept texts do not tell what the steps up to parse measured."""
+    beside = f"{out.url.rstrip('/')}-ledger"
+    words = ["sluice", "run", out.at("recipe.toml"), *_honouring(out)]
+    return shlex.join([*words, "--set", "quality.ledger=all", "--set", f"run.output={beside}"])

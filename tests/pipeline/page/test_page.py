@@ -107,7 +107,7 @@ def test_a_strange_sample_leads_from_its_step_to_its_text_its_cluster_and_the_ru
     assert "Content-Type: text/html" in browser.find_elements(By.CSS_SELECTOR, "#crawl .headers")[1].text
     assert prose(3)[:60] in browser.find_element(By.CSS_SELECTOR, "#crawl .text").text
     browser.find_element(By.LINK_TEXT, "Measure every rule again").click()
-    assert "kept by every step" in browser.find_element(By.CSS_SELECTOR, "#rules .demand b.kept").text
+    assert "kept by every step" in browser.find_element(By.CSS_SELECTOR, "#decisions b.kept").text
     browser.find_element(By.LINK_TEXT, "Show the tokens with their ids").click()
     shown = browser.find_elements(By.CSS_SELECTOR, ".token code")
     text = "".join(token.get_attribute("textContent") for token in shown)
@@ -249,6 +249,19 @@ def test_a_threshold_that_is_dragged_says_what_changes_and_the_command_to_run(
     said = rule.find_element(By.TAG_NAME, "output").text
     assert "(-" in said, "a higher threshold keeps less"
     assert len(rule.find_elements(By.CSS_SELECTOR, ".column i.out")) < num_out
+    field = rule.find_element(By.CSS_SELECTOR, "input[type=number]")
+    at_end = field.get_attribute("value")
+    assert f"threshold {at_end}:" in said.replace(",", "")
+    drag.send_keys(Keys.HOME)
+    assert float(str(field.get_attribute("value"))) < 50, "it can be loosened"
+    for written, says in (
+        ("50", "(as it is set)"),
+        ("51.5", "threshold 51.5: the button tells"),
+        (at_end, said),
+    ):
+        field.clear()
+        field.send_keys(str(written))
+        assert says in rule.find_element(By.TAG_NAME, "output").text
     rule.find_element(By.TAG_NAME, "button").click()
     call = rule.find_element(By.CSS_SELECTOR, ".run-call").text
     threshold = said.split()[1].rstrip(":").replace(",", "")

@@ -14,6 +14,8 @@ from lineage.ids import content_hash
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
+from pipeline.inspect.tracing import make_tracer
+from pipeline.page.views.batch_rows import documents_of, read_batch
 from pipeline.page.views.words import find_words, words_of
 from tests.pipeline.page.conftest import EMAIL, prose
 from tests.support.outputs.lineage_query import query
@@ -71,6 +73,71 @@ def test_a_step_and_row_lead_to_what_they_read(visitor: Visitor, made: str) -> N
     assert str(row["doc_id"]) in text
     status, text = found(visitor, "seen:99999")
     assert status == 404 and "step 99999" in text
+
+
+def test_a_row_says_what_stood_in_it(visitor: Visitor, made: str) -> None:
+    row = document(made, PAGE_1)
+    page = visitor.get(f"document/{row['doc_id']}").text
+    # (step, row, positions) of a reading in the middle of the document, as its own page tells it.
+    readings = re.findall(r"search\?q=seen%3A(\d+)%3A(\d+)\".*?<td class=\"n\">(\d+–\d+)</td>", page)
+    step, number, positions = readings[1]
+    text = visitor.get(f"search?q=seen:{step}:{number}").text
+    cells = re.search(rf"<tr><td class=\"n\">{positions}</td>(.*?{row['doc_id']}.*?)</tr>", text)
+    assert cells is not None, "the same positions"
+    first, last = map(int, positions.split("–"))
+    of_document = re.search(r"(\d+)–(\d+) of (\d+)", cells[1])
+    assert of_document is not None and f'<td class="n">{last - first + 1}</td>' in cells[1]
+    begin, end, whole = map(int, of_document.groups())
+    assert end - begin == last - first and whole == row["num_tokens"]
+    assert '<td class="n">1</td><td>yes</td>' in cells[1], "the attempt, and that it was applied"
+    tokens = visitor.get(f"document/{row['doc_id']}/tokens").text
+    pieces = re.findall(r"<code>([^<]*)</code></span>", tokens)[begin : end + 1]
+    part = re.search(
+        rf"{row['doc_id']}.*?<ins class=\"part\">([^<]*)</ins>", text.partition('id="texts"')[2], re.DOTALL
+    )
+    assert part is not None and part[1].replace("\n", "\\n") == "".join(pieces), "the text of these tokens"
+    step_page = visitor.get(f"search?q=seen:{step}").text
+    assert 'class="part"' not in step_page and f"seen%3A{step}%3A{number}" in step_page
+
+
+def test_a_row_has_its_losses_where_they_are_recorded(made: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, tracer = Folder(made), make_tracer(made)
+    monkeypatch.setattr(
+        "pipeline.page.views.batch_rows.row_losses", lambda _out, rows: dict.fromkeys(rows, 2.5)
+    )
+    monkeypatch.setattr("pipeline.page.views.batch_rows.step_losses", lambda *_: {(3, 1): 4.0})
+    batch = read_batch(out, read_index(out), tracer, ("seen", 3, 1), None)
+    assert batch.num == len(batch.parts) > 0
+    assert {(part.row_loss, part.step_loss, part.text) for part in batch.parts} == {(2.5, 4.0, None)}
+    places = [(part.exposure.first_token, part.exposure.num_tokens) for part in batch.parts]
+    assert places == sorted(places) and {part.exposure.row for part in batch.parts} == {1}
+    monkeypatch.setattr("pipeline.page.views.batch_rows.MOST_PARTS", 1)
+    whole = read_batch(out, read_index(out), tracer, ("seen", 3, None), None)
+    assert whole.num > len(whole.parts) == 1 and documents_of(whole) == [whole.parts[0].row.doc_id]
+
+
+def test_the_nearest_rule_stands_on_top_and_the_rest_behind_it(visitor: Visitor, made: str) -> None:
+    doc_id = document(made, PAGE_1)["doc_id"]
+    findings = query(
+        Folder(made),
+        "SELECT rule, abs(value - threshold) / abs(threshold) AS margin FROM findings"
+        f" WHERE doc_id = '{doc_id}' AND value IS NOT NULL AND threshold <> 0 ORDER BY margin",
+    ).rows
+    page = visitor.get(f"document/{doc_id}").text
+    rules = page.partition('id="decisions"')[2].partition("</section>")[0]
+    assert f"Nearest: <b><code>{findings[0][0]}</code></b>" in rules
+    listed = re.findall(r'class="name"><code>([^<]*)</code>', rules)
+    assert listed[0] == findings[0][0] and set(listed[:3]) <= {rule for rule, _ in findings[:4]}
+    assert len(listed) == len(set(listed)), "no rule stands there twice"
+    in_order = visitor.get(f"document/{doc_id}?order=catalogue").text
+    listed_in_order = re.findall(
+        r'class="name"><code>([^<]*)</code>', in_order.partition('id="decisions"')[2]
+    )
+    assert set(listed) <= set(listed_in_order) and listed_in_order != listed
+    assert "Nearest: " in in_order and "<h3><code>quality</code>" in in_order
+    assert 'hx-target="#decisions"' in page, "what is measured anew takes the list's place"
+    explained = visitor.get(f"document/{doc_id}/explain").text
+    assert f"Nearest: <b><code>{findings[0][0]}</code></b>" in explained
 
 
 def test_hosts_and_domains_list_their_documents_and_lead_from_one_to_the_next(
@@ -217,7 +284,18 @@ def test_the_texts_of_a_purged_document_are_gone_from_its_page_too(page: tuple[s
     assert "purged already" in visitor.post("basket", act="put", kind="lines", value=doc_id).text
     assert ">purged</td>" in visitor.get(f"search?{urlencode({'q': f'{PAGE_1} {PAGE_1}1'})}").text
     page_after = visitor.get(f"document/{doc_id}").text
+    assert 'id="purged">purged as target' in page_after and 'id="status"' not in page_after
+    assert "(before it was kept)" in page_after and '<b class="kept"' not in page_after
     assert "It was purged: its text is gone." in page_after and prose(1)[:40] not in html.unescape(page_after)
+    listed = visitor.get("search?q=web.example.org").text
+    assert re.search(
+        rf"{doc_id}</code></a></td><td[^>]*>[^<]*</td><td class=\"rejected\">purged</td>", listed
+    )
+    reading = re.search(r"search\?q=(seen%3A\d+%3A\d+)", page_after)
+    assert reading is not None, "that it was read before stays"
+    row = visitor.get(f"search?q={reading[1]}").text
+    assert f"{doc_id}</code>" in row and '<td class="rejected">purged</td>' in row
+    assert prose(1)[:40] not in html.unescape(row) and "its text is gone" in row
     assert visitor.get(f"document/{doc_id}/record").status_code == 404
     again = visitor.post(place, by="tester", reason="takedown")
     assert again.url == work.url or "All of it holds." in again.text

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.store.query import QueryResult
+from lineage.store.rows import DocumentRow
 from lineage.trace.document_history import StageDecision
 from pipeline.page.render import environment, harmless
 from pipeline.page.views import texts
-from pipeline.page.views.document import rule_bars
+from pipeline.page.views.document import ranked_rules, rule_bars, without_rules
 from pipeline.page.views.search import spellings
 from pipeline.page.views.sql import csv_of, doc_ids_of, plot_of
-from pipeline.page.views.texts import Stretch, differing, shown, side_by_side
+from pipeline.page.views.texts import Stretch, differing, part_shown, shown, side_by_side
 
 SOME_TEXT = st.text(alphabet="ab <>EMAIL\n.", max_size=60)
+
+
+@pytest.fixture
+def small_row() -> DocumentRow:
+    """A row of a document of which nothing is known."""
+    nothing = dict.fromkeys(field.name for field in dataclasses.fields(DocumentRow))
+    return DocumentRow(**{**nothing, "doc_id": b"", "source": "web", "status": "kept"})  # type: ignore[arg-type]
 
 
 def marked(pieces: list[Stretch] | tuple[Stretch, ...], mark: str) -> list[str]:
@@ -90,6 +100,50 @@ def test_value_and_threshold_stand_on_one_scale() -> None:
         assert 0 <= value_at <= 1 and 0 <= threshold_at <= 1
         assert (value_at < threshold_at) == (value < threshold)
     assert bar(None, 1.0) == bar(1.0, None) == (None, None)
+
+
+def measured(rule: str, value: float | None, threshold: float | None, verdict: str = "keep") -> StageDecision:
+    return StageDecision(stage="quality", rule=rule, value=value, threshold=threshold, verdict=verdict)
+
+
+def test_rules_are_ranked_by_how_near_they_came_as_a_share_of_the_threshold() -> None:
+    decisions = [
+        StageDecision(stage="url", verdict="keep"),
+        measured("long", 900.0, 1000.0),
+        measured("letters", 0.85, 0.8),
+        measured("yes or no", None, None),
+        measured("none at all", 0.0, 0.0, "reject"),
+        measured("cut", 3.0, None, "edit"),
+        measured("far", 5.0, 50_000.0),
+    ]
+    ranked = ranked_rules(decisions)
+    assert [bar.decision.rule for bar in ranked.bars] == [
+        "none at all",
+        "letters",
+        "long",
+        "far",
+        "yes or no",
+    ]
+    assert ranked.nearest is not None and ranked.nearest.decision.rule == "letters"
+    assert ranked_rules([measured("only", 3.0, 50.0, "reject")]).nearest is None, (
+        "it turned the document down"
+    )
+    assert [d.stage for d in without_rules(decisions)] == ["url", "quality"], "what the rules do not say"
+
+
+def test_a_part_of_a_text_is_marked_and_what_is_personal_at_its_end_is_masked_whole(
+    small_row: DocumentRow,
+) -> None:
+    found = part_shown("Write to some", "body@example.org and rest. ", "And so on.", small_row)
+    assert [tuple(piece) for piece in found.pieces] == [
+        ("Write to ", ""),
+        ("<EMAIL>", "masked"),
+        (" and rest. ", "part"),
+        ("And so on.", ""),
+    ]
+    plain = part_shown("a" * 500, "the part", "b" * 500, small_row)
+    assert marked(plain.pieces, "part") == ["the part"] and plain.num_chars == 8
+    assert [len(piece.text) for piece in plain.pieces] == [300, 8, 300]
 
 
 def test_an_answer_is_plotted_where_it_has_labels_and_figures() -> None:
