@@ -83,7 +83,7 @@ def _arrow_type(hint: Any) -> pa.DataType:
 TABLES: Final[dict[str, TableSpec]] = {
     "documents": TableSpec(
         row=rows.DocumentRow, kind="fact", has_k=True, names_purge=True,
-        columns_since={"domain": 3, "truncated": 3, "matched": 3, "bucket": 4},
+        columns_since={"domain": 3, "truncated": 3, "matched": 3, "bucket": 3},
         sorted_by=("k", "doc_id", "source", "warc_file", "warc_offset"),
     ),
     "edits": TableSpec(row=rows.EditRow, kind="fact", has_k=True, sorted_by=("k", "doc_id", "stage", "kind", "count")),

@@ -136,7 +136,7 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "train",
         "train.recorder",
     ): "What each process keeps of what it did last, in its node's memory: its collectives and"
-    " messages, and own and waiting time of its steps. `sluice train diagnose` reads them of all processes"
+    " messages, and own and waiting time of its steps. `sluice train diagnose RUN_OUTPUT` reads them of all processes"
     " together.",
     (
         "train",

@@ -149,7 +149,7 @@ def test_a_source_whose_texts_nobody_identifies_names_their_language(path: Path)
     judging(path, steps=[stage for stage in WITHOUT_LANGUAGE if stage != "quality"])
     with pytest.raises(RecipeError, match=r"'de', and its steps name 'language'"):
         judging(path, language="de")
-    for wrong in ("", "d", "de,en", "German language"):
+    for wrong in ("", "x", "de,en", "German language"):
         with pytest.raises(
             RecipeError, match=r"source\.language of 'web' = .*expected the label of a language"
         ):

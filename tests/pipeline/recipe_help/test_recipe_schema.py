@@ -53,6 +53,7 @@ def with_value(kind: Kind, key: RecipeKey, value: Any) -> tuple[dict[str, Any], 
     needed = {
         "classifier": {"name": "a", "model": "m", "label": "l", "threshold": 0.5},
         "step": {"name": "a:b"},
+        "bucket": {"name": "a", "by": ["score_a"], "cuts": [0.5]},
     }
     needed |= {"train.data": {"out": "o"}, "train.mixture": {"weights": {"web": 1.0}}}
     *tables, own = key.name.split(".")

@@ -18,10 +18,13 @@ from pipeline.plan import plan_run
 from pipeline.recipe import load
 from pipeline.results.faults import FaultRow
 from pipeline.results.unit_results import (
+    BucketCuts,
     BucketResult,
+    BucketSize,
     CleanPart,
     CutResult,
     JoinResult,
+    PartResult,
     ReadResult,
     RuleCount,
     ShuffleResult,
@@ -67,6 +70,9 @@ RESULTS: list[Any] = [
     replace(READ, unreadable=(), rejected=(), faults=(), seconds={}),
     TokenizeResult(num_documents=5, num_tokens=90, num_chars=500),
     CutResult(num_shards=3),
+    BucketCuts(name="edu", column="score_edu", cuts=(0.25, 0.5)),
+    BucketSize(source="web", bucket="edu-0", num_documents=5, num_tokens=90),
+    PartResult(buckets=(BucketSize(source="web", bucket="edu-0", num_documents=5, num_tokens=90),)),
     Shard(
         source="web",
         shard=4,
@@ -136,6 +142,7 @@ def test_each_phase_says_what_the_metrics_count(tmp_path: Any) -> None:
     assert (counts.num_documents, counts.num_bytes, counts.page_bytes) == (8, 2**40, 5000)
     assert counts.stages == (StageFlow("url", 8, 0.000001), StageFlow("parse", 6, 0.1))
     assert counts.rejections == (Rejections("url", "url.blocked", 2), Rejections("parse", "parse.empty", 1))
-    counts = join_phase(plan, []).counts(RESULTS[5])
+    joined = next(result for result in RESULTS if isinstance(result, JoinResult))
+    counts = join_phase(plan, [], []).counts(joined)
     assert (counts.num_documents, counts.stages) == (0, ())
     assert counts.rejections == (Rejections("dedup.near", "dedup.near", 1),)

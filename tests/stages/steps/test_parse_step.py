@@ -102,8 +102,10 @@ def test_an_oversized_payload_that_was_not_held_is_too_large_also_without_the_ur
 def test_too_many_tags_and_too_deep_are_told_before_anything_is_extracted(make_document):
     many = parse(make_document(html="<p>a" * 100_001))
     assert (rule(many), many.finding.value) == ("parse.too_many_tags", 100_001)
+    deep = parse(make_document(html="<div>" * 4_000 + "</div>" * 4_000))
+    assert (rule(deep), deep.finding.value) == ("parse.too_deep", 4_002)
     deep = parse(make_document(html="<div>" * 50_000 + "</div>" * 50_000))
-    assert (rule(deep), deep.finding.value) == ("parse.too_deep", 50_002)
+    assert (rule(deep), deep.finding.value) == ("parse.too_deep", 10_002), "of its first 10,000 tags"
 
 
 def paragraphs_behind(num_open: int, num_paragraphs: int) -> str:

@@ -203,7 +203,7 @@ def test_a_purge_stopped_by_a_full_disk_says_what_to_do_and_the_same_call_says_t
     ).rows
     said = capsys.readouterr().out
     assert (
-        f"Finished purge {purge_id}" in said and f"{documents} documents, {int(str(tokens)):,} tokens" in said
+        f"Finished purge {purge_id}" in said and f"{documents} document, {int(str(tokens)):,} tokens" in said
     )
     assert "Nothing to purge" not in said
     assert purge(out, "--doc", doc_id, "--apply") == 0
