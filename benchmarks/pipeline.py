@@ -113,8 +113,7 @@ def _tell(rounds: Sequence[Round], first: str, side: str, what: str, num_pages: 
     each = ", ".join(f"{their / our:.2f}" for their, our in zip(theirs, ours, strict=True))
     print(
         f"{side}: one more page costs {median_ours:.2f} ms of {what[:-2]} time, {first}'s"
-        f" {median_theirs:.2f}:"
-        f" {median_theirs / median_ours:.2f} times faster (round by round: {each})"
+        f" {median_theirs:.2f}: {median_theirs / median_ours:.2f} times faster (round by round: {each})"
     )
 
 

@@ -119,8 +119,7 @@ def main() -> None:
     each = {name: 1000 * (best[name, large] - best[name, small]) / extra for name in sides}
     print(
         f"one more English page costs {each['ours']:.2f} ms of processor time, datatrove's"
-        f" {each['datatrove']:.2f}:"
-        f" {each['datatrove'] / each['ours']:.1f} times less"
+        f" {each['datatrove']:.2f}: {each['datatrove'] / each['ours']:.1f} times less"
     )
 
 

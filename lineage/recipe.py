@@ -178,8 +178,7 @@ def utf8_text(data: bytes, what: str) -> str:
         line = data.count(b"\n", 0, error.start) + 1
         raise RecipeError(
             f"{what} is not UTF-8 (byte 0x{data[error.start]:02x} in line {line}), but perhaps Windows-1252"
-            f" or Latin-1:"
-            " save it as UTF-8"
+            " or Latin-1: save it as UTF-8"
         ) from error
 
 
@@ -386,9 +385,8 @@ def expanded_path(path: str, where: str) -> str:
     if home.startswith("~"):
         user = home.partition("/")[0]
         raise RecipeError(
-            f"{where} = {path!r}: there is no home of {user[1:]!r} here: write the path out, and ./{user} for"
-            f" a file"
-            " of that name",
+            f"{where} = {path!r}: there is no home of {user[1:]!r} here: write the path out, and ./{user}"
+            " for a file of that name",
             where,
         )
     return f"{scheme}{found}{home}" if found else home

@@ -134,8 +134,7 @@ def make_plan(
         if len(of_source) > MAX_FILES:
             raise RecipeError(
                 f"source.inputs of {source.name!r}: {len(of_source):,} files, expected at most {MAX_FILES:,}:"
-                f" make"
-                " several sources, or several runs joined by dedup.against"
+                " make several sources, or several runs joined by dedup.against"
             )
     check_output(
         Folder(recipe.run.output).url
@@ -197,9 +196,8 @@ def _check_comparable(recipe: PipelineRecipe) -> None:
         if ours.near and not theirs.near:
             raise RecipeError(
                 f"dedup.against: {without_secrets(url)} was made without dedup.near, so it holds no"
-                f" signatures, and"
-                " this run compares near texts: set dedup.near = false, or name an output that was made with"
-                " dedup.near"
+                " signatures, and this run compares near texts: set dedup.near = false, or name an output"
+                " that was made with dedup.near"
             )
         if ours.near and scheme_name(theirs) != scheme_name(ours):
             raise RecipeError(
@@ -252,8 +250,7 @@ def check_unchanged(plan_key: str, unit: Unit) -> None:
         )
         raise InputChangedError(
             f"{shown} changed after this run was planned: {what}. Put back what it held and make the same"
-            f" call again,"
-            " or run into a new output"
+            " call again, or run into a new output"
         )
 
 

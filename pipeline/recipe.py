@@ -70,8 +70,7 @@ class RunTable:
     keep_text: bool = key(
         False,
         help="keep each page's text after parse, rejected ones too, with all personal data in it, under"
-        " OUT/texts:"
-        " other thresholds then need no parsing (sluice run --from OUT)",
+        " OUT/texts: other thresholds then need no parsing (sluice run --from OUT)",
     )
 
 
@@ -101,8 +100,7 @@ class SourceTable:
     text_field: str = key(
         "text",
         help="of JSONL and Parquet rows; a dot leads into a nested field (meta.body), [] into the elements of"
-        " a list,"
-        " each a document of its own (files[].content)",
+        " a list, each a document of its own (files[].content)",
     )
     id_field: str | None = key(
         None, help="what names a row: a text or a whole number (id, or else the row's number)"
@@ -120,8 +118,7 @@ class SourceTable:
     mime: tuple[str, ...] = key(
         (),
         help="of WARC, ARC and WACZ records: types that are documents besides HTML and text, as"
-        " application/json, or"
-        " text/css, which is none by itself; application/* is all that begin so",
+        " application/json, or text/css, which is none by itself; application/* is all that begin so",
     )
 
     @property
@@ -139,8 +136,7 @@ class BucketTable:
     name: str = key(help="letters, digits, '_' and '-'; the parts are <source>.<name>-0, -1, …")
     by: str | tuple[str, ...] = key(
         help="score_NAME of a classifier with reject = 'never'; several: the highest number of all; or"
-        " label_NAME of"
-        " one with label = '*'"
+        " label_NAME of one with label = '*'"
     )
     cuts: tuple[float, ...] = key((), help="the scores that begin parts 1, 2, …, rising")
     percentiles: tuple[float, ...] = key(
@@ -190,8 +186,7 @@ class LimitsTable:
         DEFAULT_COMPRESSION_RATIO,
         at_least=1,
         help="what the documents of an input file may unfold to, as a multiple of its size (256 MiB always"
-        " may);"
-        " the rest of the file is unreadable",
+        " may); the rest of the file is unreadable",
     )
 
 
@@ -257,8 +252,7 @@ class RayTable:
         if unknown := sorted(self.stages.keys() - set(UNIT_KINDS)):
             raise RecipeError(
                 f"ray.stages.{unknown[0]}: expected one of {', '.join(UNIT_KINDS)}; what a model's actors"
-                f" reserve"
-                " stands in its [[classifier]] or [[step]]"
+                " reserve stands in its [[classifier]] or [[step]]"
             )
 
 
@@ -319,8 +313,7 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
     if len(recipe.source) > MAX_SOURCES:
         raise RecipeError(
             f"source: {len(recipe.source):,} [[source]] tables, expected at most {MAX_SOURCES:,}: put files"
-            f" of one kind"
-            " into one source, or make several runs joined by dedup.against"
+            " of one kind into one source, or make several runs joined by dedup.against"
         )
     for source in recipe.source:
         if not _NAME.fullmatch(source.name):
@@ -344,8 +337,7 @@ def checked(recipe: PipelineRecipe) -> PipelineRecipe:
             if url.startswith("s3://") and "@" in url.removeprefix("s3://").partition("/")[0]:
                 raise RecipeError(
                     f"{name} = {without_secrets(url)!r}: keys do not belong in an s3:// URL; set"
-                    f" AWS_ACCESS_KEY_ID and"
-                    " AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+                    " AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
                 )
     names = [source.name for source in recipe.source]
     repeated = sorted({name for name in names if names.count(name) > 1})
@@ -365,14 +357,12 @@ def check_output(output: str) -> None:
     if cannot_be:
         raise RecipeError(
             f"run.output = {without_secrets(output)!r}: an output lies on disk or in s3://; gs:// and az://"
-            f" hold inputs"
-            " and exports, https:// inputs"
+            " hold inputs and exports, https:// inputs"
         )
     if mark := not_for_tables(output):
         raise RecipeError(
             f"run.output = {without_secrets(output)!r}: lineage tables cannot lie there because of {mark!r}:"
-            f" name a"
-            " place without it"
+            " name a place without it"
         )
 
 
@@ -386,9 +376,8 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
         if source.language is not None and "language" in source.steps:
             raise RecipeError(
                 f"source.language of {source.name!r} is {source.language!r}, and its steps name 'language',"
-                f" which"
-                " identifies each text's own: leave 'language' out of source.steps, or leave source.language"
-                " out",
+                " which identifies each text's own: leave 'language' out of source.steps, or leave"
+                " source.language out",
                 "source.language",
             )
         if "quality" in source.steps and CATALOGUE["quality"].is_on(tables_of(recipe)):
@@ -464,8 +453,7 @@ def _check_are_read(recipe: PipelineRecipe) -> None:
             if step not in named and value(tables):
                 raise RecipeError(
                     f"{name} is given, and no source.steps names {step!r}, which reads it: add the step to a"
-                    f" source, or"
-                    " leave the key out",
+                    " source, or leave the key out",
                     name,
                 )
 
@@ -497,8 +485,7 @@ def check_buckets(recipe: PipelineRecipe) -> None:
         if like is not None:
             raise RecipeError(
                 f"source.name = {like!r} reads as a part of the source {name!r}, which this recipe parts:"
-                f" give it"
-                " another name"
+                " give it another name"
             )
 
 
@@ -519,8 +506,7 @@ def _check_bucket(table: BucketTable, known: Sequence[str]) -> None:
         if len(table.columns) > 1 or table.cuts or table.percentiles:
             raise RecipeError(
                 f"{where} is a label, whose classes are the parts: it goes with no other column, no cuts and"
-                f" no"
-                " percentiles",
+                " no percentiles",
                 "bucket.by",
             )
         return
@@ -584,22 +570,19 @@ def _check_fields(source: SourceTable) -> None:
         if field is not None and not all(part.replace("[]", "") for part in field.split(".")):
             raise RecipeError(
                 f"source.{name} of {source.name!r} = {field!r}: expected the name of a field, or names joined"
-                f" by dots,"
-                " each with [] behind it where the elements of a list are meant"
+                " by dots, each with [] behind it where the elements of a list are meant"
             )
         lists = None if field is None else field.rpartition("[]")[0]
         if field is not None and lists and not f"{source.text_field}.".startswith(f"{lists}[]."):
             raise RecipeError(
                 f"source.{name} of {source.name!r} = {field!r} goes into the elements of a list, and"
-                f" text_field ="
-                f" {source.text_field!r} does not: expected a field of the row, or of elements that the text"
-                f" lies in"
+                f" text_field = {source.text_field!r} does not: expected a field of the row, or of elements"
+                " that the text lies in"
             )
     if source.format in ("warc", "wet") and source.row_fields != RowFields():
         raise RecipeError(
             f"source.format of {source.name!r} is {source.format!r}, whose records have no fields:"
-            f" text_field,"
-            " id_field, url_field and date_field are for jsonl and parquet"
+            " text_field, id_field, url_field and date_field are for jsonl and parquet"
         )
     if source.format in ("jsonl", "parquet") and source.mime:
         raise RecipeError(
@@ -610,8 +593,7 @@ def _check_fields(source: SourceTable) -> None:
         if not _MIME.fullmatch(mime):
             raise RecipeError(
                 f"source.mime of {source.name!r} has {mime!r}: expected types in lower case without"
-                f" parameters, such as"
-                " 'application/json' or 'text/*'"
+                " parameters, such as 'application/json' or 'text/*'"
             )
 
 

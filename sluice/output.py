@@ -217,8 +217,7 @@ class Output:
                 raise
             raise ChangedOutputError(
                 f"{self.url} was opened at version {self._index.version}, and a purge has made version"
-                f" {version} of it:"
-                " open it again"
+                f" {version} of it: open it again"
             ) from error
 
     def _row(self, doc_id: str | bytes) -> DocumentRow:

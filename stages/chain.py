@@ -51,8 +51,7 @@ def check_steps(steps: Sequence[str]) -> None:
         if name not in STAGES and ":" not in name:
             raise RecipeError(
                 f"source.steps: unknown step {name!r}; known are {', '.join(STAGES)}, or a function of yours"
-                f" as "
-                "'package.module:function'"
+                " as 'package.module:function'"
             )
         seen.append(name)
     places = [STAGES.index(name) if name in STAGES else -1 for name in steps]

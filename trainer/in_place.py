@@ -421,8 +421,7 @@ class _Survivor:
             if rank == 0:
                 sys.stderr.write(
                     f"copies on neighbours: each step sends {max(sizes):,} bytes from each process to the"
-                    f" next, and"
-                    f" keeps up to {4 * max(sizes):,} in the host memory of each\n"
+                    f" next, and keeps up to {4 * max(sizes):,} in the host memory of each\n"
                 )
         neighbours = torch.empty(self._num_neighbours_bytes, dtype=torch.uint8)
         exchange = [

@@ -85,8 +85,7 @@ def join(
             for undone in set_aside(checkpoints, attempts(output)):
                 sys.stderr.write(
                     f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the"
-                    f" run has"
-                    f" done step {undone.step} again\n"
+                    f" run has done step {undone.step} again\n"
                 )
             # Of files that have the number of an attempt in their name no later writer removes what is left.
             for folder in (output, checkpoints):
@@ -120,8 +119,7 @@ def _continued(output: Folder, checkpoints: Folder) -> _Continued:
         if rollback.checkpoint is not None and not complete:
             raise CheckpointError(
                 f"checkpoint {checkpoints.at(rollback.checkpoint)}, to which the run is to go back, is there"
-                f" no more:"
-                " sluice train RECIPE --from-step T with an earlier step goes back further"
+                " no more: sluice train RECIPE --from-step T with an earlier step goes back further"
             )
     number = None if rollback is None else rollback.number
     if not complete:

@@ -67,8 +67,7 @@ class CheckpointTable:
         100,
         at_least=1,
         help='steps between checkpoints; "auto": by Daly\'s formula from what a save stops the loop for, the'
-        " failures"
-        " of all attempts and, as a prior, those that [plan] expects",
+        " failures of all attempts and, as a prior, those that [plan] expects",
     )
     keep: int = key(3, at_least=1, help="the newest ones that are kept")
     keep_every: int = key(
@@ -86,8 +85,7 @@ class CheckpointTable:
         None,
         is_path=True,
         help="folder on each node's disk where large pieces of checkpoints lie on their way to an object"
-        " store; not"
-        " given: the system's temporary folder. Without room there they go up at once",
+        " store; not given: the system's temporary folder. Without room there they go up at once",
     )
 
 
@@ -99,8 +97,7 @@ class CacheTable:
         None,
         is_path=True,
         help="not given: <output>/cache where shards are remote (sluice-cache in the system's temporary"
-        " folder where "
-        "the output is remote too), none where they are local",
+        " folder where the output is remote too), none where they are local",
     )
     max_bytes: int = key(64 << 30, at_least=1, help="bound on that folder, partial downloads included")
     prefetch_blocks: int = key(8, at_least=1, help="blocks in flight ahead of the step")
@@ -130,8 +127,7 @@ class FaultsTable:
     on_repeat: Literal["stop", "rollback", "lower_lr"] = key(
         "stop",
         help="the run stops; goes back before the first of these batches and leaves their sequences out; or"
-        " lowers the"
-        " learning rate for some steps",
+        " lowers the learning rate for some steps",
     )
     lower_factor: float = key(
         0.5, above=0, at_most=1, help="lower_lr: what the learning rate is multiplied with"
@@ -190,34 +186,29 @@ class RecoveryTable:
     mode: Literal["restart", "in_place"] = key(
         "restart",
         help="restart: all processes begin again from the newest checkpoint; in_place: the others keep what"
-        " they hold,"
-        " and a waiting process takes the place of the lost one",
+        " they hold, and a waiting process takes the place of the lost one",
     )
     spares: int = key(0, at_least=0, help="in_place: processes that have imported everything and wait")
     neighbour_copy: bool = key(
         False,
         help="in_place: each process keeps its weights and moments and its neighbour's in host memory, of two"
-        " steps,"
-        " where no replica holds them (dp_replicate = 1)",
+        " steps, where no replica holds them (dp_replicate = 1)",
     )
     on_straggler: Literal["tell", "replace"] = key(
         "tell",
         help="a rank that is slower than others at the same work is told of; in_place: a waiting process"
-        " takes its"
-        " place",
+        " takes its place",
     )
     on_sign: Literal["tell", "drain"] = key(
         "tell",
         help="a sign that a node is about to fail (train.health) is told; drain, in_place: a waiting process"
-        " takes the"
-        " rank's place before it does",
+        " takes the rank's place before it does",
     )
     check_replicas_every: int = key(
         0,
         at_least=0,
         help="steps between two comparisons of weights and moments over the replicas; the odd one is mended"
-        " from the"
-        " others. 0: none",
+        " from the others. 0: none",
     )
 
 
@@ -229,8 +220,7 @@ class HealthTable:
         1000,
         at_least=0,
         help="steps between two looks at the machines (and one before the first step): a known product and a"
-        " known"
-        " all-reduce on each device, disk, memory, and what kernel and GPUs count. 0: none",
+        " known all-reduce on each device, disk, memory, and what kernel and GPUs count. 0: none",
     )
 
 
@@ -319,8 +309,7 @@ class TrainTable:
     record_losses: bool = key(
         False,
         help="the same with each sequence's loss: `sluice train why RUN_OUTPUT --step T` can then name a rank"
-        " that"
-        " computed wrongly",
+        " that computed wrongly",
     )
     skip: tuple[tuple[int, int], ...] = key(
         (), at_least=0, help="[first, last] sequence numbers: a batch that holds one is skipped whole"
@@ -363,8 +352,7 @@ class TrainTable:
         if self.mesh.tp > 1 and "SPREAD" in self.resources.placement:
             raise RecipeError(
                 f'train.resources.placement = "{self.resources.placement}": expected "PACK" or "STRICT_PACK"'
-                f" where "
-                f"train.parallel.tp > 1 ({self.mesh.tp}): tensor-parallel peers share a node"
+                f" where train.parallel.tp > 1 ({self.mesh.tp}): tensor-parallel peers share a node"
             )
         self._check_recovery()
 
@@ -381,45 +369,39 @@ class TrainTable:
             if asked.on_straggler == "replace":
                 raise RecipeError(
                     'train.recovery.on_straggler = "replace": expected train.recovery.mode = "in_place": a'
-                    " waiting"
-                    " process takes the place of the slow one"
+                    " waiting process takes the place of the slow one"
                 )
             if asked.on_sign == "drain":
                 raise RecipeError(
                     'train.recovery.on_sign = "drain": expected train.recovery.mode = "in_place": a waiting'
-                    " process"
-                    " takes the place of the one whose node shows a sign"
+                    " process takes the place of the one whose node shows a sign"
                 )
             return
         if asked.spares == 0:
             raise RecipeError(
                 'train.recovery.spares = 0: expected at least 1 with train.recovery.mode = "in_place": a'
-                " waiting"
-                " process takes the place of the one that is lost"
+                " waiting process takes the place of the one that is lost"
             )
         mesh = self.mesh
         if mesh.num_workers == 1:
             raise RecipeError(
                 'train.recovery.mode = "in_place": expected at least 2 workers: nothing is left of a run'
-                " whose one"
-                " process is lost",
+                " whose one process is lost",
                 "train.recovery.mode",
             )
         if not asked.neighbour_copy and not mesh.replicas_of(0, shards=self.zero != 0):
             raise RecipeError(
                 f'train.recovery.mode = "in_place": with zero = {self.zero} and dp_replicate ='
-                f" {mesh.dp_replicate} no"
-                " other process holds the weights and moments of one that is lost; expected"
-                " train.recovery.neighbour_copy = true, or zero = 0, or train.parallel.dp_replicate of at"
-                " least 2",
+                f" {mesh.dp_replicate} no other process holds the weights and moments of one that is lost;"
+                " expected train.recovery.neighbour_copy = true, or zero = 0, or"
+                " train.parallel.dp_replicate of at least 2",
                 "train.recovery.mode",
             )
         if self.record_losses:
             raise RecipeError(
                 'train.record_losses = true: expected false with train.recovery.mode = "in_place": the losses'
-                " that a"
-                " lost process had recorded since the last checkpoint are not made again; record_batches can"
-                " be had"
+                " that a lost process had recorded since the last checkpoint are not made again;"
+                " record_batches can be had"
             )
 
     @property
@@ -459,8 +441,7 @@ class TrainTable:
         if spread % mesh.ep:
             raise RecipeError(
                 f"train.parallel.ep = {mesh.ep}: expected a divisor of dp_shard x cp x tp = {mesh.dp_shard} x"
-                f" {mesh.cp}"
-                f" x {mesh.tp} = {spread}"
+                f" {mesh.cp} x {mesh.tp} = {spread}"
             )
         return mesh
 

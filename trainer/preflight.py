@@ -154,8 +154,7 @@ def _check_shards(corpus: Corpus) -> None:
             more = f" and {len(gone) - 1:,} more files" if len(gone) > 1 else ""
             raise MissingShardError(
                 f"{output.url} lacks {gone[0]}{more}: sluice verify {shlex.quote(output.url)} lists what does"
-                f" not hold;"
-                " restore it, or run the pipeline again into a new output"
+                " not hold; restore it, or run the pipeline again into a new output"
             )
 
 
@@ -193,13 +192,11 @@ def _sharing(recipe: TrainRecipe) -> Iterator[str]:
     if wanted > _MOST_SHARING * there:
         raise RecipeError(
             f"train.workers = {recipe.train.num_workers}: they reserve {wanted} processors and this machine"
-            f" has"
-            f" {there}: ask for {there} workers, name a cluster in ray.address, or insist with ray.num_cpus ="
-            f" {wanted}",
+            f" has {there}: ask for {there} workers, name a cluster in ray.address, or insist with"
+            f" ray.num_cpus = {wanted}",
             "train.workers",
         )
     yield (
         f"warning: {recipe.train.num_workers} workers reserve {wanted} processors and this machine has"
-        f" {there}: they"
-        " take turns, so fewer workers are faster"
+        f" {there}: they take turns, so fewer workers are faster"
     )

@@ -45,8 +45,7 @@ STARTS_WITHOUT_PROGRESS: Final = 4
 
 NO_GPUS: Final = (
     'train.recovery.mode = "in_place": expected "restart" on GPUs: how NCCL\'s groups are given up and made'
-    " again"
-    " is not built; it is for processes without a GPU (train.resources.gpus = 0 on Ray, or"
+    " again is not built; it is for processes without a GPU (train.resources.gpus = 0 on Ray, or"
     " CUDA_VISIBLE_DEVICES= here)"
 )
 
@@ -87,8 +86,7 @@ def train_supervised(
             errors = "; ".join([*failures(output).values()][-3:]) or "none recorded: processes were killed"
             raise TrainingStoppedError(
                 f"{STARTS_WITHOUT_PROGRESS} starts in a row got from step {steps[-1]} to no new checkpoint."
-                f" Last"
-                f" errors: {errors}"
+                f" Last errors: {errors}"
             )
         store = make_store()
         job = ParticipantJob.of(recipe, uuid.uuid4().hex, time.time() if began_at is None else began_at)

@@ -88,8 +88,7 @@ def check_file(folder: Folder, name: str, digest: str) -> None:
     if found != digest:
         raise DamagedFileError(
             f"{folder.at(name)} is damaged: its hash is {found}, expected {digest}. Run sluice verify, and"
-            f" restore the "
-            "file from a copy"
+            " restore the file from a copy"
         )
 
 

@@ -28,8 +28,7 @@ def refuse_if_bytes_would_stay(out: Folder) -> None:
     except OSError as error:
         raise PurgeError(
             f"whether the bucket of {out.url} keeps old versions is unknown ({error}), so the purge does not"
-            f" begin: "
-            "give this identity s3:GetBucketVersioning"
+            " begin: give this identity s3:GetBucketVersioning"
         ) from error
     out.publish(_PROBE, b"a purge tries whether versions can be deleted")
     out.remove(_PROBE)
@@ -39,15 +38,13 @@ def refuse_if_bytes_would_stay(out: Folder) -> None:
     except OSError as error:
         raise PurgeError(
             f"the bucket of {out.url} keeps old versions and they cannot be deleted ({error}): the purge"
-            f" would leave "
-            "the texts there, so it does not begin. Give this identity s3:DeleteObjectVersion, or lift the"
-            " object lock"
+            " would leave the texts there, so it does not begin. Give this identity s3:DeleteObjectVersion,"
+            " or lift the object lock"
         ) from error
     if not any(version.name == _PROBE for version in found):
         raise PurgeError(
             f"the bucket of {out.url} keeps old versions and does not list them: the purge would leave the"
-            f" texts "
-            "there, so it does not begin. Give this identity s3:ListBucketVersions"
+            " texts there, so it does not begin. Give this identity s3:ListBucketVersions"
         )
 
 

@@ -230,13 +230,11 @@ class _Planner:
             if name is not None and is_public_suffix(name):
                 raise PurgeError(
                     f"domain {domain!r} is a public suffix, below which others register theirs: name these,"
-                    f" or take all"
-                    f" with --where \"host = '{name}' OR host LIKE '%.{name}'\""
+                    f" or take all with --where \"host = '{name}' OR host LIKE '%.{name}'\""
                 )
             raise PurgeError(
                 f"domain {domain!r}: expected a registered domain such as example.org, or one below it;"
-                f" --host takes"
-                " addresses and hosts without a dot"
+                " --host takes addresses and hosts without a dot"
             )
         return self.lookup.ids_of_domain(name)
 

@@ -63,8 +63,7 @@ def erase(folder: Folder) -> None:
     if num_kept:
         raise StorageError(
             f"the store still keeps {num_kept:,} deleted objects of {folder.url} (soft delete): switch that"
-            f" off for"
-            " this bucket or account; what is kept already goes when its time is over"
+            " off for this bucket or account; what is kept already goes when its time is over"
         )
 
 

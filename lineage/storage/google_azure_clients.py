@@ -31,8 +31,7 @@ def azure_store() -> Any:
     except ValueError as error:
         raise StorageError(
             f"az://: no storage account ({error}): set AZURE_STORAGE_CONNECTION_STRING, or"
-            f" AZURE_STORAGE_ACCOUNT_NAME"
-            " and AZURE_STORAGE_ACCOUNT_KEY"
+            " AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
         ) from error
 
 

@@ -145,10 +145,8 @@ def try_lock(descriptor: int, place: str) -> bool:
     except OSError as error:
         raise StorageError(
             f"{place} cannot be locked ({error.strerror}), so that two processes might write it at once:"
-            f" mount its"
-            " file system with locks (Lustre with -o flock, NFS with its lock service, FUSE with flock), or"
-            " name a"
-            " folder of a local disk or of s3://"
+            " mount its file system with locks (Lustre with -o flock, NFS with its lock service, FUSE with"
+            " flock), or name a folder of a local disk or of s3://"
         ) from error
     return True
 
@@ -198,8 +196,7 @@ class _Lease(Hold):
         if self._clock() >= self._good_until:
             raise HeldError(
                 f"the lease {self._url} of this process ran out and another may hold the folder: nothing more"
-                f" is "
-                "published. Call the same command again"
+                " is published. Call the same command again"
             )
 
     def take(self) -> bool:

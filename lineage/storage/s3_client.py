@@ -76,14 +76,12 @@ def clear_error(error: BaseException, place: str, *, anonymous: bool) -> BaseExc
     if isinstance(error, _NO_KEYS):
         return ForbiddenError(
             f"{place}: there are no keys for {store} ({error}): set AWS_ACCESS_KEY_ID and"
-            f" AWS_SECRET_ACCESS_KEY, a"
-            " profile that exists, or AWS_NO_SIGN_REQUEST=1 for public data"
+            " AWS_SECRET_ACCESS_KEY, a profile that exists, or AWS_NO_SIGN_REQUEST=1 for public data"
         )
     if isinstance(error, BotoCoreError | TimeoutError):
         return UnreachableError(
             f"{place}: {store} does not answer ({_reason(error)}): check AWS_ENDPOINT_URL, AWS_REGION and the"
-            f" network,"
-            " then make the same call again"
+            " network, then make the same call again"
         )
     if isinstance(error, PermissionError):
         keys = (

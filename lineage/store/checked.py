@@ -48,8 +48,7 @@ Needs = Mapping[str, Sequence[tuple[Bound, Bound]]]
 
 _MENDS: Final = (
     "where the machine lost its power, the same sluice run or sluice purge … --apply makes a commit again"
-    " whose rows"
-    " are there"
+    " whose rows are there"
 )
 
 

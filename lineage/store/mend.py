@@ -94,8 +94,7 @@ def _make_again(out: Folder, sums: Checksums, table: TableSum) -> None:
     if num_rows < table.num_rows:
         raise StoreError(
             f"the lineage table at {uri} has lost a commit and the file of its rows ({num_rows} of"
-            f" {table.num_rows}"
-            f" rows are left): restore {uri} from a copy, then make the same call again"
+            f" {table.num_rows} rows are left): restore {uri} from a copy, then make the same call again"
         )
 
 

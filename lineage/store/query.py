@@ -189,8 +189,7 @@ class _Watched:
         if self._num_bytes > self._limits.answer_mib << 20:
             raise QueryError(
                 f"the answer has more than {self._limits.answer_mib:,} MiB: select fewer or shorter columns,"
-                f" add a "
-                "LIMIT, or aggregate"
+                " add a LIMIT, or aggregate"
             )
         if self._most_memory is not None and now - self._checked >= _TICK_SECONDS:
             self._checked = now

@@ -101,8 +101,7 @@ def fold(runs: Iterable[RunRow], segments: Iterable[SegmentRow]) -> list[Trainin
         if other is not None:
             raise StoreError(
                 f"{other} and {run.output} are both runs called {run.run!r}: expected a name for each; trace"
-                f" one"
-                " at a time"
+                " one at a time"
             )
         known.pop(run.plan_fingerprint, None)  # so that the newest stands last
         known[run.plan_fingerprint] = run

@@ -181,8 +181,7 @@ class Tracer:
             recorded = f"0 to {training.num_steps - 1} are" if training.num_steps else "none is"
             raise UnknownError(
                 f"step {step} of run {run!r} is not recorded, {recorded}: steps are recorded at checkpoints"
-                f" and at the"
-                f" next start; --runs {training.output} takes in those since"
+                f" and at the next start; --runs {training.output} takes in those since"
             )
         if row is not None and not 0 <= row < training.global_batch:
             raise UnknownError(f"row {row} of run {run!r}: a batch has rows 0 to {training.global_batch - 1}")

@@ -77,7 +77,6 @@ def _check_file(to: Folder, name: str, digest: str) -> Iterator[Problem]:
 def _ways_out(out: Folder, row: ExportRow) -> str:
     return (
         f"The same `sluice export` call brings it to what {out.url} holds now; if the copy is none of yours"
-        f" any more:"
-        f" sluice purge {shlex.quote(out.url)} --forget-export {shlex.quote(row.name)} --reason … --by …"
-        f" --apply"
+        f" any more: sluice purge {shlex.quote(out.url)} --forget-export {shlex.quote(row.name)} --reason …"
+        " --by … --apply"
     )

@@ -84,8 +84,7 @@ def doc_id(text: str) -> bytes:
     except ValueError as error:
         raise RecipeError(
             f"--doc: {error} (a record's own id, as a JSONL row gives it, is the column record_id: sluice"
-            f" lineage OUT"
-            " \"SELECT doc_id FROM documents WHERE record_id = '…'\")"
+            " lineage OUT \"SELECT doc_id FROM documents WHERE record_id = '…'\")"
         ) from None
 
 

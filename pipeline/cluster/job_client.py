@@ -157,15 +157,13 @@ class JobClient:
         except AuthenticationError as error:
             raise ClusterError(
                 f"{self._address} refuses the request: its token is missing (401) or wrong (403). Put the"
-                f" cluster's"
-                f" token into RAY_AUTH_TOKEN, or into a file named by RAY_AUTH_TOKEN_PATH."
+                " cluster's token into RAY_AUTH_TOKEN, or into a file named by RAY_AUTH_TOKEN_PATH."
                 f" ({_first_line(error)})"
             ) from error
         except OSError as error:  # the client's own errors of connection and HTTP are such
             raise ClusterError(
                 f"no Ray cluster answers at {self._address}: is it up, and is this the address of its"
-                f" dashboard"
-                f" (http://HOST:8265, or a forwarded port)? ({_first_line(error)})"
+                f" dashboard (http://HOST:8265, or a forwarded port)? ({_first_line(error)})"
             ) from error
         except RuntimeError as error:
             if job_id and "404" in str(error):

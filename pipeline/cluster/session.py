@@ -131,10 +131,8 @@ def folder_for_sockets() -> Iterator[dict[str, str]]:
         name = "RAY_TMPDIR" if os.environ.get("RAY_TMPDIR") else "TMPDIR"
         raise RayStartError(
             f"{name} = {usual!r} is {len(os.fsencode(usual)) - longest} bytes too long for Ray's sockets, and"
-            f" no folder"
-            f" can be made in {_SHORT_FOLDER} in its place ({error.strerror}): set RAY_TMPDIR to a folder"
-            f" whose path"
-            f" has at most {longest} bytes"
+            f" no folder can be made in {_SHORT_FOLDER} in its place ({error.strerror}): set RAY_TMPDIR to a"
+            f" folder whose path has at most {longest} bytes"
         ) from error
     try:
         yield {"_temp_dir": folder}

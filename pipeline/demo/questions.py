@@ -35,20 +35,15 @@ _THINGS = (
 )
 _KINDS = (
     "{one} plants {a} {x} trees in each of {b} rows, and {two} cuts down {c} of them on {day}. How many {x}"
-    " trees does"
-    " {one} count in {d} rows a week later?",
+    " trees does {one} count in {d} rows a week later?",
     "A ferry with {a} seats crosses {b} times a day and brings {c} baskets of {x} to {one}. If {two} takes"
-    " {d} of them"
-    " each {day}, how long do they last?",
+    " {d} of them each {day}, how long do they last?",
     "{one} stirs {a} grams of {x} sugar into {b} litres, {two} adds {c} litres more on {day}. How many grams"
-    " are in"
-    " {d} litres of what {one} drinks?",
+    " are in {d} litres of what {one} drinks?",
     "The clock of {one} loses {a} seconds an hour, that of {two} gains {b}. Set on {day} at {d} minutes past"
-    " noon under"
-    " the {x} tree, when do they differ by {c} minutes?",
+    " noon under the {x} tree, when do they differ by {c} minutes?",
     "On {day} {one} reads {a} pages about {x} trees, then {b} more; {two} reads {c} pages a day. After {d}"
-    " days, by how"
-    " many pages is {two} ahead of {one}?",
+    " days, by how many pages is {two} ahead of {one}?",
 )
 
 

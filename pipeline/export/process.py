@@ -158,9 +158,8 @@ def _check(asked: CorpusExport, index: Index) -> None:
     if reads_tokens(asked.request) and not index.has_tokens:
         raise RecipeError(
             f"--format {asked.request.format}: {asked.out.url} holds texts and no tokens (tokenize.off):"
-            f" choose a"
-            " format of texts, or tokenize it with"
-            f" sluice run RECIPE --from {shlex.quote(asked.out.url)}"
+            " choose a format of texts, or tokenize it with sluice run RECIPE --from"
+            f" {shlex.quote(asked.out.url)}"
         )
     known = sources_of(index)
     if unknown := sorted(set(asked.request.sources) - known):
@@ -289,8 +288,7 @@ def _claimed(asked: CorpusExport, index: Index) -> Manifest | None:
         if strangers:
             raise RecipeError(
                 f"--to {to.url} is not empty (it holds {strangers[0]!r}) and holds no export: name a new"
-                f" folder, or"
-                " empty this one"
+                " folder, or empty this one"
             )
         return None
     _refuse_differences(asked, held, _corpus(asked.out, index), is_known=manifest is None or _is_known(asked))

@@ -76,8 +76,7 @@ def parse_split(text: str | None) -> tuple[tuple[str, float], ...]:
         if not _SPLIT_NAME.fullmatch(name) or name in dict(pairs):
             raise RecipeError(
                 f"--split {text}: {name!r}: expected different names of lower-case letters, digits and"
-                f" underscores, as"
-                " in train=0.99,validation=0.01"
+                " underscores, as in train=0.99,validation=0.01"
             )
         pairs.append((name, _share(text, share) if equals else None))
     given = sum(share for _, share in pairs if share is not None)

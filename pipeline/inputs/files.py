@@ -346,9 +346,8 @@ def _one_for_each_name(source: str, listed: Sequence[_Listed]) -> Sequence[_List
         if known is not found:
             raise RecipeError(
                 f"source.inputs of {source!r}: {known.shown} and {found.shown} would both be called"
-                f" {found.name!r} in"
-                " the tables: reach them by one glob whose wildcard stands where they differ, or make two"
-                " sources"
+                f" {found.name!r} in the tables: reach them by one glob whose wildcard stands where they"
+                " differ, or make two sources"
             )
     return listed
 

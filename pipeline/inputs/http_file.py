@@ -194,8 +194,7 @@ class HttpFile(io.RawIOBase):
     def _changed(self, size: str) -> OSError:
         return OSError(
             f"{self._shown} changed after this run was planned: it had {self._planned:,} bytes and has"
-            f" {size}. Put back"
-            " what it held and make the same call again, or run into a new output"
+            f" {size}. Put back what it held and make the same call again, or run into a new output"
         )
 
 

@@ -218,6 +218,5 @@ def _place(entry: Exposure) -> str:
     not_applied = "" if entry.applied else ", not applied"
     return (
         f"step {entry.step:,}, row {entry.row:,} (epoch {entry.epoch}, sequence {entry.sequence:,}, positions"
-        f" "
-        f"{entry.first_token:,} to {end:,}, attempt {entry.attempt}{not_applied})"
+        f" {entry.first_token:,} to {end:,}, attempt {entry.attempt}{not_applied})"
     )

@@ -110,8 +110,7 @@ def _labelled(row: Any, label: str, fields: Mapping[str, str], where: str) -> La
     if not isinstance(text, str) or fields["label"] not in row:
         raise RecipeError(
             f"{where}: expected an object with {fields['text']!r}, a text, and {fields['label']!r}; other"
-            f" keys are"
-            " given with --field and --truth"
+            " keys are given with --field and --truth"
         )
     truth, language = row[fields["label"]], row.get(fields["language"])
     names = truth if isinstance(truth, list) else [truth]

@@ -83,8 +83,7 @@ def why_no_page(head: bytes, name: str) -> str | None:
     if head.startswith((GZIP_MAGIC, ZSTD_MAGIC)) or is_streamed(head):
         return (
             "it is compressed: name a record of a crawl file with --warc FILE --offset N, a line of JSON"
-            " lines with"
-            " --file FILE --offset N, or unpack a page first"
+            " lines with --file FILE --offset N, or unpack a page first"
         )
     if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":
         return "it holds JSON: name the byte at which one of its lines begins, with --offset N"

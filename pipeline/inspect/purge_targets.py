@@ -250,8 +250,7 @@ def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
     except csv.Error as error:
         raise RecipeError(
             f"--from {path}, line {line}: it is no CSV from here: expected lines that end with LF or CRLF,"
-            f" quotes that"
-            f" close, and cells of at most {csv.field_size_limit():,} characters"
+            f" quotes that close, and cells of at most {csv.field_size_limit():,} characters"
         ) from error
 
 
@@ -263,8 +262,7 @@ def _of_rows(path: str, rows: Sequence[tuple[int, list[str]]]) -> list[_Name]:
         if len(row) > len(first):
             raise RecipeError(
                 f"--from {path}, line {line}: it has {len(row)} cells and the first row {len(first)}: put a"
-                f" value that"
-                " holds a comma in quotes, or list the values in a .txt file, one a line"
+                " value that holds a comma in quotes, or list the values in a .txt file, one a line"
             )
     header = [cell.lower() for cell in first]
     columns = _columns(header)

@@ -59,8 +59,7 @@ def refetch(
     if history.purged is not None:
         raise RefetchError(
             f"document {row.doc_id.hex()} was purged (purge {history.purged.purge_id}), so its text is not"
-            f" shown; what"
-            " the crawl file itself holds: sluice explain RECIPE --warc FILE --offset N"
+            " shown; what the crawl file itself holds: sluice explain RECIPE --warc FILE --offset N"
         )
     if row.warc_file is None or row.warc_offset is None:
         raise UnknownError(f"document {row.doc_id.hex()}: the output does not say where it was read")
@@ -91,8 +90,7 @@ def refetch(
             return RefetchedDocument(document=found[0], heads=found[1], history=history, source=source)
     raise RefetchError(
         f"byte {row.warc_offset:,} of {places[0]} does not hold document {row.doc_id.hex()}: the file is not"
-        f" the one"
-        " that the run read; --warc FILE names a copy that is"
+        " the one that the run read; --warc FILE names a copy that is"
     )
 
 
@@ -124,14 +122,12 @@ def _read(place: str, row: DocumentRow, options: ReadOptions) -> tuple[Document,
     except FileNotFoundError as error:
         raise RefetchError(
             f"there is no file {place} any more, from which the run read document {row.doc_id.hex()}: --warc"
-            f" FILE says"
-            " where it lies now"
+            " FILE says where it lies now"
         ) from error
     except ValueError:
         return None
     except OSError as error:
         raise RefetchError(
             f"{place}, from which the run read document {row.doc_id.hex()}, cannot be read ({error}); --warc"
-            f" FILE names"
-            " a copy that can"
+            " FILE names a copy that can"
         ) from error

@@ -177,9 +177,8 @@ def run_lines(runs: Sequence[ScannedRun]) -> Iterator[str]:
         for row in run.benchmarks:
             yield (
                 f"| {names[row.file]} | {row.num_items:,} | {row.num_found:,} | {row.num_read:,} |"
-                f" {row.num_readings:,}"
-                f" | {'-' if row.first_step is None else row.first_step} | {_shown_clean(run, row)}"
-                f" | {'yes' if row.was_checked else 'no'} |"
+                f" {row.num_readings:,} | {'-' if row.first_step is None else row.first_step} |"
+                f" {_shown_clean(run, row)} | {'yes' if row.was_checked else 'no'} |"
             )
         if run.checkpoints_unknown:
             yield f"Checkpoints: {run.checkpoints_unknown}"

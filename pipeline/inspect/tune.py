@@ -124,8 +124,7 @@ def _check_differences(
         if why := _cannot_judge(key, old, new):
             raise RecipeError(
                 f"{name}: {key} differs from the recipe of {out}, and {why}: leave it as it was (recipe.toml"
-                f" there has"
-                " every setting of that run), or run the recipe into a new output",
+                " there has every setting of that run), or run the recipe into a new output",
                 key,
             )
     return judged, passed

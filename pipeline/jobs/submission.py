@@ -252,8 +252,7 @@ def _check_lasting(place: str | None, where: str) -> None:
         return
     raise RecipeError(
         f"{where} = {place!r} is relative to this folder, which the cluster does not see: give an s3:// or"
-        f" https://"
-        " URL, or the absolute path of a file system that every node shares"
+        " https:// URL, or the absolute path of a file system that every node shares"
     )
 
 

@@ -162,10 +162,8 @@ def check_device(model: str, device: str, settled: str, piece: UnitFragment) -> 
     if device != settled:
         raise RecipeError(
             f"{model}: {piece} was to be scored on {device!r}, and the run's other scores are of {settled!r},"
-            f" whose"
-            " last digits differ: make the same call again where all its actors find the one kind (its key"
-            " `resources`"
-            " keeps them to nodes that have it), or run into a new output"
+            " whose last digits differ: make the same call again where all its actors find the one kind (its"
+            " key `resources` keeps them to nodes that have it), or run into a new output"
         )
 
 

@@ -22,8 +22,7 @@ def device_of_encoder(on_gpu: bool) -> str:
     if not torch.cuda.is_available():
         raise RecipeError(
             "this actor was given a GPU and torch sees none: install the build of torch for CUDA on the nodes"
-            " with"
-            " GPUs, or set num_gpus = 0"
+            " with GPUs, or set num_gpus = 0"
         )
     return str(torch.cuda.get_device_name())
 

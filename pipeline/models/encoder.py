@@ -42,8 +42,7 @@ def check_installed(tables: Sequence[ClassifierTable]) -> None:
         if missing and table.is_encoder:
             raise RecipeError(
                 f"classifier.model = {table.model!r} is a transformers encoder, and {' and '.join(missing)}"
-                f" cannot be"
-                " imported: install the extra `models` (pip install '.[models]' in the checkout)"
+                " cannot be imported: install the extra `models` (pip install '.[models]' in the checkout)"
             )
 
 

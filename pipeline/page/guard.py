@@ -166,8 +166,7 @@ def read_token(path: str) -> str:
     if len(token) < _LEAST_TOKEN or not re.fullmatch(r"[A-Za-z0-9_.~-]+", token):
         raise RecipeError(
             f"--token-file {path}: expected at least {_LEAST_TOKEN} letters, digits and . _ ~ -; a file that"
-            f" is not"
-            " there yet is made with a good one"
+            " is not there yet is made with a good one"
         )
     return token
 

@@ -81,8 +81,7 @@ class Site:
         if self.version is not None:
             raise RecipeError(
                 f"this page shows version {self.version}, and a purge is of the corpus as it is now: serve"
-                f" the page"
-                " without --version"
+                " the page without --version"
             )
         if self.read_only:
             raise RecipeError("this page is served with --read-only: nothing is purged from here")

@@ -135,8 +135,7 @@ def _noted(run: Run, phase: Phase[Job, AnyUnit, Result]) -> Callable[[Job, AnyUn
     if any(unit.marker == fatal for unit in phase.units) and not out.exists(fatal):
         run.reporter.say(
             f"{phase.name}: an earlier call ended in the midst of a unit, killed or taken down by a page;"
-            f" that unit's"
-            " pages are parsed in a child process now"
+            " that unit's pages are parsed in a child process now"
         )
 
     def task(job: Job, unit: AnyUnit) -> Result:

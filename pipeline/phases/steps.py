@@ -44,8 +44,7 @@ def _check_classes(recipe: PipelineRecipe) -> None:
             if not _CLASS.fullmatch(label):
                 raise RecipeError(
                     f"bucket.by of {table.name!r}: the class {label!r} cannot name a source: expected"
-                    f" letters, digits,"
-                    " '.', '_' and '-', at most 80; train the model with other labels",
+                    " letters, digits, '.', '_' and '-', at most 80; train the model with other labels",
                     "bucket.by",
                 )
 

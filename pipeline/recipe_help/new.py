@@ -53,10 +53,8 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "fineweb": Template(
         kind="data",
         comment="English pages of a web crawl as FineWeb makes them (Penedo et al. 2024). What is near and"
-        " what is not"
-        " here: sluice recipe diff FILE --against fineweb. language.prefilter = true spares the slow"
-        " extractor pages in"
-        " other languages, as FineWeb does not.",
+        " what is not here: sluice recipe diff FILE --against fineweb. language.prefilter = true spares the"
+        " slow extractor pages in other languages, as FineWeb does not.",
         tables={
             "run": {"name": "fineweb", "output": "out/crawl"},
             "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],
@@ -84,11 +82,9 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "fineweb2": Template(
         kind="data",
         comment="Pages of a web crawl in FineWeb-2's languages, each judged by its own configuration (Penedo"
-        " et al."
-        " 2025). What is near and what is not here: sluice recipe diff FILE --against fineweb2. Its scores"
-        " are those of"
-        " GlotLID: name that model in language.model and set language.score_table to fineweb2. language.keep"
-        " = [] keeps"
+        " et al. 2025). What is near and what is not here: sluice recipe diff FILE --against fineweb2. Its"
+        " scores are those of GlotLID: name that model in language.model and set language.score_table to"
+        " fineweb2. language.keep = [] keeps"
         ' every language, and "all" gives each shards of its own.',
         tables={
             "run": {"name": "fineweb2", "output": "out/fineweb2"},
@@ -118,10 +114,8 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "dclm": Template(
         kind="data",
         comment="English pages of a web crawl by the heuristics of RefinedWeb as DCLM has them (Li et al."
-        " 2024). Its"
-        " classifier is a file that you name in a [[classifier]] table. What is near and what is not here:"
-        " sluice"
-        " recipe diff FILE --against dclm.",
+        " 2024). Its classifier is a file that you name in a [[classifier]] table. What is near and what is"
+        " not here: sluice recipe diff FILE --against dclm.",
         tables={
             "run": {"name": "dclm", "output": "out/dclm"},
             "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],
@@ -141,8 +135,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "dolma3": Template(
         kind="data",
         comment="English pages of a web crawl by the rules of Dolma 3's web part. What is near and what is"
-        " not here:"
-        " sluice recipe diff FILE --against dolma3.",
+        " not here: sluice recipe diff FILE --against dolma3.",
         tables={
             "run": {"name": "dolma3", "output": "out/dolma3"},
             "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],
@@ -179,12 +172,9 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "code": Template(
         kind="data",
         comment="Source files, as lines of JSON or rows of Parquet, by the rules of The Stack v2 and"
-        " StarCoder (Lozhkov"
-        " et al. 2024, Li et al. 2023): each is judged by its programming language, which its name tells;"
-        " notebooks"
-        " become their cells, and a column has each file's licence. What is near and what is not here: sluice"
-        " recipe"
-        " diff FILE --against code.",
+        " StarCoder (Lozhkov et al. 2024, Li et al. 2023): each is judged by its programming language, which"
+        " its name tells; notebooks become their cells, and a column has each file's licence. What is near"
+        " and what is not here: sluice recipe diff FILE --against code.",
         tables={
             "run": {"name": "code", "output": "out/code"},
             "source": [
@@ -209,8 +199,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "text": Template(
         kind="data",
         comment="Texts that you have already, as lines of JSON or rows of Parquet: checked by Gopher's rules,"
-        " freed of"
-        " duplicates and tokenized.",
+        " freed of duplicates and tokenized.",
         tables={
             "run": {"name": "texts", "output": "out/texts"},
             "source": [{"name": "texts", "inputs": ["texts/*.jsonl"], "text_field": "text"}],
@@ -225,8 +214,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "train": Template(
         kind="train",
         comment="A small training run on what a data run left. On one machine its processes share the"
-        " processors;"
-        " with GPUs, name a real model and more steps.",
+        " processors; with GPUs, name a real model and more steps.",
         tables={
             "run": {"name": "first-run"},
             "train": {

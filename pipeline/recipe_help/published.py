@@ -50,30 +50,26 @@ def _not_here(step: str, original: str, reason: str) -> PublishedStep:
 _EXTRACTION: Final = _near(
     "extraction",
     "trafilatura for precision, with its deduplication",
-    "the call is the same; datatrove's deduplication remembers the pages that its process saw before, so that"
-    " a text"
-    " depends on them, and no state passes between documents here",
+    "the call is the same; datatrove's deduplication remembers the pages that its process saw before, so"
+    " that a text depends on them, and no state passes between documents here",
 )
 _LISTS: Final = _near(
     "URL lists",
     "UT1's hosts and URLs, hard words, two soft words, sub-words",
     'url.match = "fineweb" matches as datatrove does; the lists are not shipped (UT1 is CC BY-SA): name them'
-    " in"
-    " url.block_hosts, block_urls, block_words, block_soft_words and block_subwords",
+    " in url.block_hosts, block_urls, block_words, block_soft_words and block_subwords",
 )
 _PII: Final = _near(
     "personal data",
     "e-mail and public IPv4 addresses become published texts by turns",
     "the texts are the same and begin anew in each text, since no state passes between documents; what is"
-    " found is what"
-    " the step pii finds, IPv6 too",
+    " found is what the step pii finds, IPv6 too",
 )
 _KEPT: Final = _near(
     "who of a cluster is kept",
     "the first by file and line, of all that are joined through others",
     "the longest, and a text goes only where it shares a band with one that is kept: what is merely joined"
-    " through"
-    " others stays",
+    " through others stays",
 )
 _EXACT: Final = _near(
     "exact duplicates",
@@ -135,8 +131,7 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 "order",
                 "near-duplicates go before the filters",
                 "they go behind them: of copies that the filters judge alike as many are left, and cluster"
-                " sizes count"
-                " what passed",
+                " sizes count what passed",
             ),
             _same("Gopher's repetition rules", "thresholds of the language's configuration"),
             _same(
@@ -182,8 +177,7 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 "URL lists",
                 "curated hosts; strict, hard and soft words",
                 'url.match = "dclm" matches as url_substring_filter does; the lists are not shipped: name'
-                " them in"
-                " url.block_hosts, block_subwords (strict), block_words (hard) and block_soft_words",
+                " them in url.block_hosts, block_subwords (strict), block_words (hard) and block_soft_words",
             ),
             _same("extraction", "resiliparse, main content"),
             _not_here(
@@ -213,9 +207,8 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "classifier",
                 "fasttext-oh-eli5, the best tenth by score",
-                "a [[classifier]] takes the model's file; a [[bucket]] with percentiles = [90] makes the best"
-                " tenth a"
-                " source of its own, which a mixture takes alone",
+                "a [[classifier]] takes the model's file; a [[bucket]] with percentiles = [90] makes the"
+                " best tenth a source of its own, which a mixture takes alone",
             ),
         ),
     ),
@@ -246,8 +239,7 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 "line edits",
                 "RefinedWeb's, in Rust",
                 "the same, and phrases are cut from lines of up to 10 words, as its configuration says and"
-                " its code"
-                " does not read",
+                " its code does not read",
             ),
             _near(
                 "language",
@@ -261,8 +253,7 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 "near-duplicates",
                 "MinHash of 26 bands of 11 rows, verified at 0.8, the newest kept",
                 "the same bands, threshold and copy; the texts are normalised the same way; words are those"
-                " between"
-                " white space",
+                " between white space",
             ),
             _not_here(
                 "substrings", "repeats of 500 bytes are cut, and what is near them", "no step cuts substrings"

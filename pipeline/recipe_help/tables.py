@@ -30,16 +30,14 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "language",
     ): "Which languages stay, by a fastText model. The prefilter asks the same model about the text of"
     " a fast extractor first, so that most pages of other languages are never parsed slowly. Each text that"
-    " stays is"
-    " judged by the quality rules of its own language; `nb` and `no` name one.",
+    " stays is judged by the quality rules of its own language; `nb` and `no` name one.",
     (
         "data",
         "quality",
     ): "Rule sets over a document's text, and their thresholds. A threshold that is not given has the"
-    " default of the variant; docs/rules.md names what each rule measures and how the variants differ. A text"
-    " is judged"
-    " by the table of its own language (how words are split, stop words); `no_table` says what becomes of one"
-    " without.",
+    " default of the variant; docs/rules.md names what each rule measures and how the variants differ. A"
+    " text is judged by the table of its own language (how words are split, stop words); `no_table` says"
+    " what becomes of one without.",
     (
         "data",
         "quality.language.NAME",
@@ -50,8 +48,7 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "classifier",
     ): "A model whose score for a label decides. A recipe may have several; each is a rule"
     " `classifier.<name>`. A file is a supervised fastText model; a folder is a transformers encoder (extra"
-    " `models`),"
-    " which works on actors of its own while others read (docs/models.md).",
+    " `models`), which works on actors of its own while others read (docs/models.md).",
     (
         "data",
         "step",
@@ -68,8 +65,7 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "dedup",
     ): "What counts as a repetition over the whole corpus, how it is looked for, and which copy stays."
     " With b bands of r rows two texts of Jaccard s become candidates with probability 1 - (1 - s^r)^b; what"
-    " is"
-    " a candidate is then verified, on texts that `normalise` has made alike (docs/near-duplicates.md).",
+    " is a candidate is then verified, on texts that `normalise` has made alike (docs/near-duplicates.md).",
     (
         "data",
         "bucket",

@@ -95,8 +95,7 @@ def open_earlier(url: str) -> EarlierRun:
     if texts is None:
         raise RecipeError(
             f"--from {out.url}: it was made without run.keep_text, so it holds no text of a page that was"
-            f" rejected: run"
-            " its recipe with run.keep_text = true into a new output first"
+            " rejected: run its recipe with run.keep_text = true into a new output first"
         )
     if texts.removed is not None:
         raise RecipeError(
@@ -129,8 +128,7 @@ def honouring(recipe: PipelineRecipe, earlier: EarlierRun) -> PipelineRecipe:
     if dropped:
         raise RecipeError(
             f"purges.honour names {dropped[0]!r} no more, which {out.url} honoured: what it kept out has no"
-            f" text there;"
-            " name it again, or run the recipe from its inputs"
+            " text there; name it again, or run the recipe from its inputs"
         )
     if not state(out, "purges").num_rows or out.url in {Folder(name).url for name in honoured}:
         return recipe
@@ -174,14 +172,12 @@ def starts_of(plan: RunPlan, earlier: EarlierRun) -> tuple[Start, ...]:
     if plan.recipe.run.keep_text and not earlier.texts.kept:
         raise RecipeError(
             f"run.keep_text = true, and {earlier.out.url} kept no texts after parse: leave it out, or run the"
-            f" recipe"
-            " from its inputs"
+            " recipe from its inputs"
         )
     if plan.recipe.quality.ledger == "all" and earlier.recipe.quality.ledger != "all":
         raise RecipeError(
             f'quality.ledger = "all", and {earlier.out.url} was made with "first": what the steps up to parse'
-            f" measured"
-            " is not there; run the recipe from its inputs"
+            " measured is not there; run the recipe from its inputs"
         )
     return tuple(_start(source.name, plan, earlier) for source in plan.recipe.source)
 
@@ -199,12 +195,9 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
         stage = ours[num_same].stage
         raise RecipeError(
             f"--from {earlier.out.url}: {'the reading' if stage == READING else f'the step {stage}'} of"
-            f" source"
-            f" {source!r} is not as it was there ({why}), and only the text after parse is kept: leave it as"
-            f" it"
-            f" was ({earlier.out.at('recipe.toml')} has every setting of that run), or run the recipe from"
-            f" its inputs,"
-            " without --from"
+            f" source {source!r} is not as it was there ({why}), and only the text after parse is kept: leave"
+            f" it as it was ({earlier.out.at('recipe.toml')} has every setting of that run), or run the"
+            " recipe from its inputs, without --from"
         )
     stages, num_unchanged = names[1:], num_same - 1  # without READING
     is_unchanged = num_same == len(ours) == len(theirs)
@@ -220,22 +213,19 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
             why = f"behind the step {theirs[num_same].stage}, which source {source!r} has no more"
         raise RecipeError(
             f"--from {earlier.out.url}: it was made without run.keep_text, so only its clean texts are there,"
-            f" {why}:"
-            " run the recipe from its inputs"
+            f" {why}: run the recipe from its inputs"
         )
     of_user = [stage for stage in stages[first:] if ":" in stage]
     if of_user:
         raise RecipeError(
             f"source.steps of {source!r}: {of_user[0]!r} stands after parse and may look at the page, of"
-            f" which --from"
-            " has only the text: run the recipe from its inputs"
+            " which --from has only the text: run the recipe from its inputs"
         )
     encoders = [table for table in plan.recipe.classifier if table.is_encoder]
     if "classifier" in stages[first:] and encoders:
         raise RecipeError(
             f"source.steps of {source!r}: {encoders[0].stage} is an encoder, which a run from an earlier"
-            f" output does"
-            " not ask again: run the recipe from its inputs"
+            " output does not ask again: run the recipe from its inputs"
         )
     settled, by_measures = len(stages), False
     if not is_unchanged and plan.recipe.quality.ledger == "first":
@@ -285,8 +275,7 @@ def record_reuse(run: Run, refiltering: Refiltering) -> None:
     if now != earlier.held:
         raise RecipeError(
             f"--from {earlier.out.url} was purged from while it was read (it held {earlier.held}, now {now}):"
-            f" nothing"
-            " was finished; run into a new output"
+            " nothing was finished; run into a new output"
         )
     append(run.out, "reused_steps", _reused_steps(run.plan, refiltering), f"from:{run.plan.key}")
 

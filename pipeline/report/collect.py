@@ -94,10 +94,9 @@ class _Purged:
         # A document may have been purged again, where a backup had brought it back.
         rows = ask(
             "SELECT source, shard_source, shard, count(*), sum(num_tokens)::BIGINT FROM (SELECT DISTINCT"
-            " p.doc_id,"
-            " d.source, coalesce(p.source, d.source) AS shard_source, p.shard, coalesce(p.num_tokens, 0) AS"
-            " num_tokens"
-            " FROM purged p JOIN documents d USING (doc_id) WHERE d.status = 'kept') GROUP BY 1, 2, 3"
+            " p.doc_id, d.source, coalesce(p.source, d.source) AS shard_source, p.shard,"
+            " coalesce(p.num_tokens, 0) AS num_tokens FROM purged p JOIN documents d USING (doc_id) WHERE"
+            " d.status = 'kept') GROUP BY 1, 2, 3"
         )
         return cls(
             by_place={(source, named, shard): (num, tokens) for source, named, shard, num, tokens in rows}
@@ -246,10 +245,8 @@ def _parsed_texts(out: Folder) -> str:
     return (
         f"The folder texts/ keeps what parse took from {texts.num_rows:,} documents, rejected ones too"
         f" ({decimal(texts.num_bytes)}). These texts are not scrubbed: they hold all personal data of the"
-        f" pages."
-        f" Purges reach them; sluice purge {shlex.quote(out.url)} --parsed-texts --reason … --by … --apply"
-        f" removes"
-        " them all."
+        f" pages. Purges reach them; sluice purge {shlex.quote(out.url)} --parsed-texts --reason … --by …"
+        " --apply removes them all."
     )
 
 
@@ -433,8 +430,7 @@ def _rules(
 def _lengths(ask: _Ask) -> tuple[Bar, ...]:
     rows = ask(
         "SELECT floor(log2(num_chars))::INT b, count(*) FROM documents WHERE status = 'kept' AND num_chars >"
-        " 0"
-        " AND purged IS NULL GROUP BY 1"
+        " 0 AND purged IS NULL GROUP BY 1"
     )
     return _bars([(f"{2**bin_:,}–{2 ** (bin_ + 1) - 1:,}", num) for bin_, num in _without_gaps(rows)])
 

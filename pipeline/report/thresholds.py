@@ -96,17 +96,13 @@ def _found_sql(explored_ids: str) -> str:
     Records that are equal share an id: a rule that turned each of them down is still one rule, and of those
     that are `repeated` one survives. What was purged does not."""
     return (
-        "WITH rejecting AS (SELECT doc_id, count(DISTINCT (stage, rule)) AS num FROM findings WHERE verdict ="
-        " 'reject'"
-        " GROUP BY doc_id),"
-        " marked AS (SELECT doc_id, bool_or(stage IS NOT DISTINCT FROM 'identity') AS repeated,"
-        " bool_or(purged IS NOT NULL) AS purged FROM documents"
-        " WHERE stage = 'identity' OR purged IS NOT NULL GROUP BY doc_id),"
-        " found AS (SELECT doc_id, stage, rule, value, threshold, verdict = 'reject' AS rejected,"
-        " coalesce(num, 0) - (verdict = 'reject')::INT = 0 AND NOT coalesce(purged, false) AS alone,"
-        " coalesce(repeated, false) AS repeated"
-        " FROM findings LEFT JOIN rejecting USING (doc_id) LEFT JOIN marked USING (doc_id)"
-        f" WHERE {explored_ids})"
+        "WITH rejecting AS (SELECT doc_id, count(DISTINCT (stage, rule)) AS num FROM findings WHERE verdict"
+        " = 'reject' GROUP BY doc_id), marked AS (SELECT doc_id, bool_or(stage IS NOT DISTINCT FROM"
+        " 'identity') AS repeated, bool_or(purged IS NOT NULL) AS purged FROM documents WHERE stage ="
+        " 'identity' OR purged IS NOT NULL GROUP BY doc_id), found AS (SELECT doc_id, stage, rule, value,"
+        " threshold, verdict = 'reject' AS rejected, coalesce(num, 0) - (verdict = 'reject')::INT = 0 AND"
+        " NOT coalesce(purged, false) AS alone, coalesce(repeated, false) AS repeated FROM findings LEFT"
+        f" JOIN rejecting USING (doc_id) LEFT JOIN marked USING (doc_id) WHERE {explored_ids})"
     )
 
 
@@ -206,12 +202,10 @@ def _counts_between(
     if not ranges:
         return counted
     rows = ask(
-        f"{found}, grouped AS (SELECT rule, value, count(*) AS num,"
-        " count(*) FILTER (alone AND NOT repeated) + count(DISTINCT doc_id) FILTER (alone AND repeated)"
-        " AS num_alone FROM found WHERE value IS NOT NULL GROUP BY rule, value)"
-        " SELECT rule, number, sum(num)::BIGINT, sum(num_alone)::BIGINT"
-        f" FROM grouped JOIN (VALUES {', '.join(ranges)}) AS ranges(rule, number, low, high, upper) USING"
-        f" (rule)"
+        f"{found}, grouped AS (SELECT rule, value, count(*) AS num, count(*) FILTER (alone AND NOT repeated)"
+        " + count(DISTINCT doc_id) FILTER (alone AND repeated) AS num_alone FROM found WHERE value IS NOT"
+        " NULL GROUP BY rule, value) SELECT rule, number, sum(num)::BIGINT, sum(num_alone)::BIGINT FROM"
+        f" grouped JOIN (VALUES {', '.join(ranges)}) AS ranges(rule, number, low, high, upper) USING (rule)"
         " WHERE CASE WHEN upper THEN value > low AND value <= high ELSE value >= low AND value < high END"
         " GROUP BY rule, number"
     )

@@ -42,10 +42,8 @@ def tokenizer_of(out: Folder, index: Index, file: str | None = None) -> Tokenize
     if tokenizer is None:
         raise RecipeError(
             f"{encoding} is another tokenizer than the one that made these shards: index.json has"
-            f" {made_by.name} with"
-            f" {made_by.vocab_size:,} ids, of which {made_by.eot_id} ends documents, and the hash"
-            f" {made_by.hash}. Put"
-            " that file back, or say with --tokenizer where it lies"
+            f" {made_by.name} with {made_by.vocab_size:,} ids, of which {made_by.eot_id} ends documents, and"
+            f" the hash {made_by.hash}. Put that file back, or say with --tokenizer where it lies"
         )
     return tokenizer
 

@@ -76,12 +76,10 @@ def unlike_warnings(unlike_pages: Mapping[str, int]) -> list[str]:
     ones."""
     return [
         f"dedup.url dropped {num:,} {'document' if num == 1 else 'documents'} of source {source!r} whose text"
-        f" is unlike"
-        " that of the kept one (estimated Jaccard below 0.2), as their URLs name one page. Where these differ"
-        " in what"
-        " stands behind # alone, give the source fragments = true; dedup.url = false keeps all of them. To"
-        " see them:"
-        f" SELECT doc_id, url, duplicate_of FROM documents WHERE stage = 'dedup.url' AND source = '{source}'"
+        " is unlike that of the kept one (estimated Jaccard below 0.2), as their URLs name one page. Where"
+        " these differ in what stands behind # alone, give the source fragments = true; dedup.url = false"
+        " keeps all of them. To see them: SELECT doc_id, url, duplicate_of FROM documents WHERE stage ="
+        f" 'dedup.url' AND source = '{source}'"
         for source, num in sorted(unlike_pages.items())
     ]
 
@@ -90,8 +88,7 @@ def limited(identity: Mapping[str, Any]) -> list[str]:
     """A sentence for each source of which only the first documents of each file were read."""
     return [
         f"Of each file of source {source['name']!r} only the first {source['limit_documents']:,} documents"
-        f" were read"
-        " (limit_documents): what lies behind them is neither read nor counted."
+        " were read (limit_documents): what lies behind them is neither read nor counted."
         for source in identity["recipe"]["source"]
         if source.get("limit_documents") is not None
     ]

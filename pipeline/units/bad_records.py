@@ -189,8 +189,7 @@ def why_nothing_was_kept(
         shown = "\n  ".join(f"{name}: {counts}" for name, counts in kinds.items() if counts)
         return (
             f"none of the {num_records:,} records read is a document (an HTML or text page with HTTP status"
-            f" 200 or"
-            f" none):\n  {shown}"
+            f" 200 or none):\n  {shown}"
         )
     rules = sorted(
         ((num, rule) for by_rule in rejected.values() for rule, num in by_rule.items()), reverse=True

@@ -28,8 +28,7 @@ def unpack_signatures(signatures: pa.Array | pa.ChunkedArray, table: DedupTable)
     if wrong := lengths[lengths != width].tolist():
         raise ValueError(
             f"a signature of {wrong[0] // 4} values, but dedup.num_perm = {table.num_perm}: runs that are"
-            f" compared"
-            " (dedup.against) must have the same num_perm, shingle, scheme and normalise"
+            " compared (dedup.against) must have the same num_perm, shingle, scheme and normalise"
         )
     # The values lie one behind the other in Arrow's buffer: a bytes object for each would cost more than
     # hashing it.

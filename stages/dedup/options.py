@@ -35,8 +35,7 @@ class DedupTable:
     shingle_unit: Literal["word", "character", "code"] = key(
         "word",
         help="what a shingle consists of: words; or characters, white space too (Nemotron-CC: 24 of them); or"
-        " code: its"
-        " tokens, runs of ASCII letters, digits and underscores (StarCoder: 5)",
+        " code: its tokens, runs of ASCII letters, digits and underscores (StarCoder: 5)",
     )
     scheme: Literal["fast", "datasketch"] = key(
         "fast", help="who signs: our own code, or the library datasketch (affine32, SHA-1)"

@@ -80,8 +80,7 @@ _TOO_MANY_TAGS: Final = Rule(
     is_bound=True,
     keys=("parse.max_tags",),
     help="`<` characters, or elements where a parser opens so many again; looked at before depth where there"
-    " are far"
-    " too many",
+    " are far too many",
 )
 
 

@@ -24,14 +24,12 @@ class PiiTable:
     placeholders: Literal["named", "fineweb"] = key(
         "named",
         help="named: <EMAIL>, <IP> and so on; fineweb: email@example.com and firstname.lastname@example.org"
-        " by turns,"
-        " and six addresses that nobody answered from, as FineWeb has them",
+        " by turns, and six addresses that nobody answered from, as FineWeb has them",
     )
     phone_region: str = key(
         AUTO,
         help='whose national phone formats count: "auto" (country of the document\'s host, else of its'
-        " language), or a"
-        " country (ISO 3166); numbers with + count everywhere",
+        " language), or a country (ISO 3166); numbers with + count everywhere",
     )
 
 
@@ -48,7 +46,6 @@ def check_phone_region(table: PiiTable) -> None:
         hint = f"; did you mean {meant!r}?" if meant in (AUTO, *SUPPORTED_REGIONS) else ""
         raise RecipeError(
             f"pii.phone_region = {region!r}: expected 'auto' or a country's two capital letters (ISO 3166),"
-            f" such as"
-            f" 'US', 'GB' or 'DE'{hint}",
+            f" such as 'US', 'GB' or 'DE'{hint}",
             "pii.phone_region",
         )

@@ -200,8 +200,7 @@ class QualityTable(_ForTexts):
     no_table: NoTable = key(
         "refuse",
         help="a text in a language that the rules have no table for, which no other table ever judges: the"
-        " recipe is"
-        " refused, or the text passes unjudged, or it is turned down as quality.no_table",
+        " recipe is refused, or the text passes unjudged, or it is turned down as quality.no_table",
     )
     c4_terminal_punctuation: bool = key(True, help="lines without terminal punctuation go (FineWeb: false)")
     line_edits: Literal["dclm", "dolma3"] = key(
@@ -538,9 +537,8 @@ def check_tables(table: QualityTable) -> None:
         if not has_white_space(language):
             raise RecipeError(
                 f"quality.white_space_words names {language!r}, which is written without white space between"
-                f" words, so"
-                " that a whole sentence would be one word: leave it out, and say what becomes of such texts"
-                " with"
+                " words, so that a whole sentence would be one word: leave it out, and say what becomes of"
+                " such texts with"
                 ' quality.no_table = "pass" or "reject"',
                 "quality.white_space_words",
             )
@@ -557,8 +555,7 @@ def _check_one_each(said: str, labels: Iterable[str]) -> None:
 
 _NO_TABLE: Final = (
     'set quality.no_table = "pass" to let texts without a table through unjudged, or "reject" to turn them'
-    " down as"
-    " quality.no_table"
+    " down as quality.no_table"
 )
 
 
@@ -617,35 +614,30 @@ def _said(table: QualityTable, language: str, lack: Lack) -> str:
         return (
             "FineWeb-2 has no configuration for it: give"
             f' quality.language.{language}.variant = "datatrove", or another variant that has a table for it,'
-            f" or"
-            f" {_NO_TABLE}, or {other_rules}"
+            f" or {_NO_TABLE}, or {other_rules}"
         )
     if lack == "a package":
         return (
             f"its words are split by {' and '.join(_lacking_packages(language))}, which cannot be imported:"
-            f" install the"
-            f" extra `languages` (pip install '.[languages]' in the checkout), or {_NO_TABLE}, or"
+            f" install the extra `languages` (pip install '.[languages]' in the checkout), or {_NO_TABLE}, or"
             f" {other_rules}"
         )
     if lack == "white space" and table.variant == "fineweb2" and words:
         return f"FineWeb-2 splits its words with {words}, which is not at hand here: {_NO_TABLE}, or {other_rules}"
     if lack == "white space":
         return (
-            "quality.rules count words, and it is written without white space between them, so that the rules"
-            " have no"
-            f" table for it: {_NO_TABLE}, or {other_rules}"
+            "quality.rules count words, and it is written without white space between them, so that the"
+            f" rules have no table for it: {_NO_TABLE}, or {other_rules}"
         )
     if lack == "a splitter" and table.variant == "fineweb2":
         return (
             f"FineWeb-2 splits its words with {words}, which is not at hand here: add it to"
-            f" quality.white_space_words"
-            f" to split it at white space, or {_NO_TABLE}, or {other_rules}"
+            f" quality.white_space_words to split it at white space, or {_NO_TABLE}, or {other_rules}"
         )
     if lack == "a splitter":
         return (
             f"the rules have no way to split its words (they have one for {', '.join(SPLIT_BY_SPACY)}): add"
-            f" it to"
-            f" quality.white_space_words to split it at white space, or {_NO_TABLE}, or {other_rules}"
+            f" it to quality.white_space_words to split it at white space, or {_NO_TABLE}, or {other_rules}"
         )
     return (
         f"gopher_quality has no stop words for it (it has for {', '.join(STOP_WORDS)}): add it to"

@@ -200,8 +200,7 @@ def _too_wide(what: str, window: int | None, most: int) -> WindowError:
     if window is not None and window > MAX_WINDOW_BYTES:
         return WindowError(
             f"{what} refers back over {window} bytes, and at most {MAX_WINDOW_BYTES} can be held: pack it"
-            f" anew with a"
-            " smaller window (zstd --long=27)"
+            " anew with a smaller window (zstd --long=27)"
         )
     wants = "more" if window is None else f"{window} bytes ({_mib(window)} MiB), more"
     return WindowError(

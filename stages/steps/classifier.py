@@ -40,8 +40,7 @@ class ClassifierTable:
     )
     label: str = key(
         help="the label whose score decides, with or without fastText's __label__; '*' of a fastText model,"
-        " with reject"
-        " = 'never': the likeliest label is a column label_<name>, and its score is the score"
+        " with reject = 'never': the likeliest label is a column label_<name>, and its score is the score"
     )
     threshold: float | None = key(
         None,
@@ -253,8 +252,7 @@ def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
             only = 'only with reject = "never"' if table.rejects else "only of a fastText model"
             raise RecipeError(
                 f'classifier.label of {table.name!r} = "*": the likeliest label is a column, {only}; name a'
-                f" label, or"
-                f" {'set reject' if table.rejects else 'an encoder for each label that counts'}",
+                f" label, or {'set reject' if table.rejects else 'an encoder for each label that counts'}",
                 "classifier.label",
             )
         model_step.check_pool(table, f"classifier.{table.name}")
@@ -263,8 +261,7 @@ def check_classifiers(tables: Sequence[ClassifierTable]) -> None:
         if scores.count(table.name.lower()) > 1:
             raise RecipeError(
                 f'classifier.name = {table.name!r}: another one with reject = "never" has this name but for'
-                f" capital"
-                " letters, which SQL does not tell apart in the column score_<name>"
+                " capital letters, which SQL does not tell apart in the column score_<name>"
             )
 
 
@@ -277,8 +274,7 @@ def _check_file(table: ClassifierTable) -> None:
         if value and value != defaults[name]:
             raise RecipeError(
                 f"classifier.{table.name}.{name} = {value!r}: the model {table.model!r} is a fastText file,"
-                f" which runs"
-                " inside the reading workers; only an encoder, a folder, has actors of its own"
+                " which runs inside the reading workers; only an encoder, a folder, has actors of its own"
             )
     _check_share(table)
 

@@ -117,8 +117,7 @@ def read_benchmarks(table: DecontaminateTable, encode: Encode | None) -> Benchma
     if len(index.skipped) == len(items):
         raise RecipeError(
             f"decontaminate.against = {list(table.against)}: none of the {len(items)} items is long enough to"
-            f" look "
-            "for, so nothing would be compared; give items of five words or more"
+            " look for, so nothing would be compared; give items of five words or more"
         )
     if index.skipped:
         _LOG.warning(

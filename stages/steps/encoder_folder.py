@@ -60,8 +60,7 @@ def encoder_files(path: str) -> tuple[str, ...]:
             has = ", ".join(sorted(names)[:10]) or "no such file"
             raise RecipeError(
                 f"the model folder {shown!r} has no {wanted}: expected a transformers encoder as"
-                f" save_pretrained writes"
-                f" it, and found {has}"
+                f" save_pretrained writes it, and found {has}"
             )
     return tuple(f"{path.rstrip('/')}/{name}" for name in sorted(names))
 
@@ -84,8 +83,7 @@ def read_encoder_config(path: str) -> EncoderConfig:
     if not any(str(name).endswith(_HEAD) for name in architectures):
         raise RecipeError(
             f"the model in {shown!r} has no classification head: its config.json has architectures ="
-            f" {architectures},"
-            f" expected one that ends in {_HEAD}"
+            f" {architectures}, expected one that ends in {_HEAD}"
         )
     return EncoderConfig(
         labels=labels,

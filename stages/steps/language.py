@@ -45,8 +45,7 @@ class LanguageTable:
         help="labels of the model (ISO 639 codes with the bundled one); empty: all, and quality.no_table says"
         " what"
         ' becomes of those that no rule can judge; "all": so too, and each language has shards of its own,'
-        " under the"
-        " name <source>.<language>",
+        " under the name <source>.<language>",
     )
     min_score: float = key(0.65, at_least=0, at_most=1, help="a kept document's score is above this")
     min_scores: dict[str, float] = key(
@@ -55,15 +54,13 @@ class LanguageTable:
     score_table: Literal["none", "fineweb2"] = key(
         "none",
         help="fineweb2: a language that min_scores does not name has the least score of FineWeb-2's"
-        " configuration,"
-        " which is meant for the scores of GlotLID, and a score that equals it passes",
+        " configuration, which is meant for the scores of GlotLID, and a score that equals it passes",
     )
     model: str = key(
         BUNDLED,
         is_path=True,
         help="'bundled' is fastText's lid.176; or the path of a fastText model; or 'extension': a source"
-        " file's"
-        " programming language by its name, which its URL or source.id_field gives",
+        " file's programming language by its name, which its URL or source.id_field gives",
     )
     prefilter: bool = key(False, help="look at a fast extractor's text first, and spare the slow one")
 
@@ -176,8 +173,7 @@ def check_language_model(table: LanguageTable) -> None:
     if table.model == EXTENSION and table.prefilter:
         raise RecipeError(
             'language.prefilter = true looks at a page\'s text, and language.model = "extension" at its name'
-            " alone:"
-            " leave one of them out",
+            " alone: leave one of them out",
             "language.prefilter",
         )
 

@@ -98,8 +98,7 @@ class UrlTable:
     match: Match = key(
         "words",
         help="how the lists are matched: words in any case and script, hosts with their subdomains; as"
-        " datatrove's"
-        " URLFilter does for FineWeb; as DCLM's url_substring_filter does (docs/rules.md)",
+        " datatrove's URLFilter does for FineWeb; as DCLM's url_substring_filter does (docs/rules.md)",
     )
     truncated: Literal["keep", "reject"] = key(
         "keep",

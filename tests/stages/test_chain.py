@@ -371,10 +371,9 @@ def said_by_a_new_process(program: str) -> str:
 
 def test_a_chain_loads_no_model_before_it_is_used():
     program = (
-        "import sys; from stages.chain import *;"
-        "build_chain(DEFAULT_STEPS, StepTables(max_document_bytes=1));"
-        "print([m for m in ('trafilatura', 'fasttext', 'spacy', 'phonenumbers', 'torch', 'ray') if m in"
-        " sys.modules])"
+        "import sys; from stages.chain import *;build_chain(DEFAULT_STEPS,"
+        " StepTables(max_document_bytes=1));print([m for m in ('trafilatura', 'fasttext', 'spacy',"
+        " 'phonenumbers', 'torch', 'ray') if m in sys.modules])"
     )
     assert said_by_a_new_process(program) == "[]"
 

@@ -37,7 +37,6 @@ def no_room(checkpoints: Folder, num_bytes: int) -> DiskFullError:
     """The error of a disk that cannot take a checkpoint of so many bytes."""
     return DiskFullError(
         f"{checkpoints.url} lies on a disk with {free_bytes(checkpoints):,} bytes free, and a checkpoint of"
-        f" this model"
-        f" needs {num_bytes:,}: free some room and make the same call again, or name another place in"
-        " train.checkpoint.path (train.checkpoint.keep says how many are kept)"
+        f" this model needs {num_bytes:,}: free some room and make the same call again, or name another place"
+        " in train.checkpoint.path (train.checkpoint.keep says how many are kept)"
     )

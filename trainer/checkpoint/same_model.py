@@ -26,8 +26,7 @@ def check_resumed(position: Position, output: Folder, config: ModelConfig) -> No
     if differing:
         raise RecipeError(
             f"train.model: {'; '.join(differing.values())}. A run keeps its model: name that one, or give a"
-            f" changed "
-            "one another train.output",
+            " changed one another train.output",
             "train.model",
         )
 
@@ -43,8 +42,7 @@ def check_begun_from(checkpoint: Folder, config: ModelConfig) -> list[str]:
     if refused:
         raise RecipeError(
             f"train.init_from = {checkpoint.url!r}: train.model: {'; '.join(refused)}. Name the model that"
-            f" the "
-            "checkpoint was saved of",
+            " the checkpoint was saved of",
             "train.model",
         )
     return [

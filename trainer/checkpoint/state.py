@@ -282,8 +282,7 @@ def _check_none_missing(folder: Folder, missing: Collection[str]) -> None:
     if missing:
         raise CheckpointError(
             f"checkpoint {folder.url} lacks {len(missing)} tensors, {min(missing)} first: does train.model or"
-            f" "
-            "train.experts.bias_rate differ?"
+            " train.experts.bias_rate differ?"
         )
 
 

@@ -134,10 +134,8 @@ def check_owner(checkpoints: Folder, output: Folder) -> None:
     if owner != output.url:
         raise RecipeError(
             f"train.checkpoint.path = {checkpoints.url!r} holds the checkpoints of the run with the output"
-            f" {owner!r},"
-            f" not {output.url!r}: give this run a folder of its own; where that output was moved here,"
-            f" remove"
-            f" {checkpoints.at(OWNER)}",
+            f" {owner!r}, not {output.url!r}: give this run a folder of its own; where that output was moved"
+            f" here, remove {checkpoints.at(OWNER)}",
             "train.checkpoint.path",
         )
 
@@ -155,8 +153,7 @@ def is_checkpoint(folder: Folder) -> bool:
         return False
     raise RecipeError(
         f"train.init_from = {folder.url!r}: expected a checkpoint (with {COMPLETE}) or a folder of"
-        f" safetensors (with"
-        " config.json)",
+        " safetensors (with config.json)",
         "train.init_from",
     )
 
@@ -240,8 +237,7 @@ def _hash_of(folder: Folder, name: str) -> str:
 def _damaged(folder: Folder, name: str, what: str) -> str:
     return (
         f"checkpoint {folder.url}: {name} {what} than when it was published; delete that folder, and the run"
-        f" goes on "
-        "from the checkpoint before it"
+        " goes on from the checkpoint before it"
     )
 
 

@@ -91,8 +91,7 @@ class LocalBlocks:
             if self._verify and block_digest(block.data.cast("B")) != digest_of(shard, number):
                 raise DamagedBlockError(
                     f"block {number} of {shard.folder}/{shard.file} does not have its digest: run `sluice"
-                    f" verify` and "
-                    "restore the file from a copy"
+                    " verify` and restore the file from a copy"
                 )
             checked[number] = 1
         return block

@@ -65,8 +65,7 @@ def open_corpus(tables: Sequence[DataTable]) -> Corpus:
         if folder.url in urls:
             raise ValueError(
                 f"train.data names {folder.url} twice: lineage tells once what a run read of an output; a"
-                f" larger share"
-                " of its sources is set by [[train.mixture]]"
+                " larger share of its sources is set by [[train.mixture]]"
             )
         urls.add(folder.url)
         if not index.has_tokens:
@@ -77,8 +76,7 @@ def open_corpus(tables: Sequence[DataTable]) -> Corpus:
         if index.tokenizer != first:
             raise ValueError(
                 f"{folder.url} was tokenized with {index.tokenizer.name}, {indexes[0][1].url} with"
-                f" {first.name}: "
-                "a run reads one tokenizer's tokens"
+                f" {first.name}: a run reads one tokenizer's tokens"
             )
         for source, shards in _by_source(index, table.prefix, folder).items():
             if source in sources:
@@ -130,8 +128,7 @@ def reopen(corpus: Corpus) -> Corpus:
         if before.order_fingerprint != after.order_fingerprint:
             raise ValueError(
                 f"{after.url} now has order {after.order_fingerprint}, this run began with"
-                f" {before.order_fingerprint}: "
-                "shards were added or removed; a finished output never changes so. Restore it, or start a new"
-                " run"
+                f" {before.order_fingerprint}: shards were added or removed; a finished output never changes"
+                " so. Restore it, or start a new run"
             )
     return now

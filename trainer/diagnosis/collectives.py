@@ -59,8 +59,7 @@ def describe(operation: Operation) -> str:
     phase = f", {site.phase}" if site.phase else ""
     return (
         f"{site.name}{to}{size} (number {operation.group_number} of {site.group}, step"
-        f" {operation.step}{phase}) "
-        f"at {place(site)}"
+        f" {operation.step}{phase}) at {place(site)}"
     )
 
 

@@ -38,8 +38,7 @@ def read_recorders(output: Folder, attempt: int | None = None) -> Recorders:
     if not attempts:
         raise NoRecorderError(
             f"{output.url} holds no recorder: an attempt publishes it when its watchdog acts, on SIGUSR2,"
-            f" where it "
-            "fails and at its end, unless train.recorder.operations = 0"
+            " where it fails and at its end, unless train.recorder.operations = 0"
         )
     chosen = max(attempts) if attempt is None else attempt
     if chosen not in attempts:

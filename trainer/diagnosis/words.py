@@ -16,8 +16,7 @@ def diagnosis_lines(found: Diagnosis) -> Iterator[str]:
     """All of it, a line each."""
     yield (
         f"Attempt {found.recorders.attempt}: the recorders of {len(found.recorders.rings):,} of"
-        f" {found.world_size:,}"
-        " ranks"
+        f" {found.world_size:,} ranks"
     )
     if found.silent:
         yield f"  none of {named(found.silent)}: killed with its node, or on a node that nobody has read yet"
@@ -73,8 +72,7 @@ def whereabouts(rank: int, absence: Absence, found: Diagnosis) -> str:
     last = ring.operations[-1]
     return (
         f"rank {rank}{node} wrote no stack: killed, or stopped by a signal; its last operation was"
-        f" {last.site.name} of "
-        f"step {last.step} at {place(last.site)}"
+        f" {last.site.name} of step {last.step} at {place(last.site)}"
     )
 
 
@@ -93,10 +91,8 @@ def straggler_line(straggler: Straggler) -> str:
     slow = straggler.seconds / straggler.usual if straggler.usual else float("inf")
     return (
         f"Rank {straggler.rank} on {straggler.node} {over}: {straggler.phase} took {slow:.2f} times as long"
-        f" as on "
-        f"others at the same work ({straggler.seconds:.4f} s a step beside {straggler.usual:.4f}), since step"
-        f" "
-        f"{straggler.since_step}"
+        f" as on others at the same work ({straggler.seconds:.4f} s a step beside {straggler.usual:.4f}),"
+        f" since step {straggler.since_step}"
     )
 
 

@@ -267,8 +267,7 @@ class Feed:
         )
         return (
             f"its reading goes to shard {slowest.number} of {slowest.source}: {slowest.seconds:.2f} s of the"
-            f" last "
-            f"{slowest.of_seconds:.2f} s, {url}, {where}"
+            f" last {slowest.of_seconds:.2f} s, {url}, {where}"
         )
 
     def close(self) -> None:

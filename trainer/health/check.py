@@ -49,8 +49,7 @@ class Health:
             if self._replicas.most == 1:
                 raise RecipeError(
                     f"train.recovery.check_replicas_every = {self._replicas_every}: every weight lies on one"
-                    f" process"
-                    " alone; expected train.parallel.dp_replicate of at least 2, or 0 for no check",
+                    " process alone; expected train.parallel.dp_replicate of at least 2, or 0 for no check",
                     "train.recovery.check_replicas_every",
                 )
         return self._look() if self._every else []
@@ -74,8 +73,7 @@ class Health:
         if corrupt:
             raise TrainingStoppedError(
                 f"{'; '.join(symptom.text for symptom in corrupt)}. Take its node out and make the same call"
-                f" again: it"
-                " goes on from the newest checkpoint"
+                " again: it goes on from the newest checkpoint"
             )
         return [*found, *_of_nodes(every)]
 

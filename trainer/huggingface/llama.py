@@ -59,8 +59,7 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     if export.config.experts is not None and export.config.experts.num_shared:
         raise RecipeError(
             f"the model has {export.config.experts.num_shared} shared experts, and transformers' Mixtral has"
-            f" none: it "
-            "cannot be exported; its checkpoint can be trained on with train.init_from"
+            " none: it cannot be exported; its checkpoint can be trained on with train.init_from"
         )
     check_files(checkpoint)
     _refuse_biases(checkpoint)
@@ -117,10 +116,8 @@ def _refuse_biases(checkpoint: Folder) -> None:
     if any(bias.any() for bias in biases.values()):
         raise RecipeError(
             f"checkpoint {checkpoint.url} has a bias for each expert (train.experts.bias_rate), and"
-            f" transformers' "
-            "Mixtral has none: it cannot be exported, for its tokens would go to other experts; it can be"
-            " trained on "
-            "with train.init_from"
+            " transformers' Mixtral has none: it cannot be exported, for its tokens would go to other"
+            " experts; it can be trained on with train.init_from"
         )
 
 
@@ -157,8 +154,7 @@ def import_weights(folder: Folder, config: ModelConfig, parameters: Mapping[str,
         if getattr(described, name) != getattr(config, name):
             raise RecipeError(
                 f"train.init_from = {folder.url!r}: its {name} is {getattr(described, name)}, train.model has"
-                f" "
-                f"{getattr(config, name)}; name its config.json in train.model"
+                f" {getattr(config, name)}; name its config.json in train.model"
             )
     where = _weight_map(folder)
     with torch.no_grad():

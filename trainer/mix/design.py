@@ -53,8 +53,7 @@ def make_design(space: Space, table: MixTable, seed: int, mixture_block: int) ->
     else:
         raise RecipeError(
             f"mix.runs = {table.runs} and mix.held_out = {table.held_out}: only {len(chosen)} mixtures within"
-            f" "
-            f"mix.caps and mix.floors differ by {_NEAR}; ask for fewer or widen the bounds"
+            f" mix.caps and mix.floors differ by {_NEAR}; ask for fewer or widen the bounds"
         )
     roles: list[Role] = [role for role, _ in chosen[: table.runs]] + ["held_out"] * table.held_out
     natural = snap(space.project(space.prior[None])[0], space, mixture_block)

@@ -281,8 +281,7 @@ def is_designed(ablation: Ablation) -> bool:
     if held.get("run", run) != run:  # earlier releases did not write it down; it is in the fingerprint too
         raise RecipeError(
             f"run.name = {run!r}: {folder.at(_DESIGN)} is of the run {held['run']!r}: give that run.name to"
-            f" go on with"
-            " it, or another train.output to begin a run",
+            " go on with it, or another train.output to begin a run",
             "run.name",
         )
     if held["fingerprint"] != _fingerprint(ablation):
@@ -291,9 +290,8 @@ def is_designed(ablation: Ablation) -> bool:
             return False
         raise RecipeError(
             f"{folder.at(_DESIGN)} is of another design, of which {len(folder.names('results'))} runs are"
-            f" done and"
-            f" {len(begun)} begun: {_changed(ablation, held)}. Restore them, or take another train.output and"
-            f" run.name"
+            f" done and {len(begun)} begun: {_changed(ablation, held)}. Restore them, or take another"
+            " train.output and run.name"
         )
     return True
 

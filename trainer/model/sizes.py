@@ -262,8 +262,7 @@ def model_config(name: str, vocab_size: int, kinds: tuple[str, ...] = TRAINED_KI
     if config.vocab_size < vocab_size:
         raise RecipeError(
             f"train.model = {name!r}: vocab_size {config.vocab_size} is smaller than the shards' {vocab_size}"
-            f" ids; "
-            "tokenize with the model's own tokenizer, or raise vocab_size"
+            " ids; tokenize with the model's own tokenizer, or raise vocab_size"
         )
     return config
 

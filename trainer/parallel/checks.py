@@ -29,9 +29,8 @@ def check_layout(table: TrainTable, config: ModelConfig) -> None:
     _check_experts(table, config)
     if table.overlap.async_tp and not (table.compile and mesh.tp > 1):
         raise RecipeError(
-            f"train.overlap.async_tp = true: expected train.compile = true and train.parallel.tp above 1 (it"
-            f" is "
-            f"{mesh.tp}): the compiler takes tensor parallel's exchanges apart"
+            "train.overlap.async_tp = true: expected train.compile = true and train.parallel.tp above 1 (it"
+            f" is {mesh.tp}): the compiler takes tensor parallel's exchanges apart"
         )
     if table.dtype == "float8" and table.float8.emulate and table.compile:
         raise RecipeError(
@@ -50,8 +49,7 @@ def check_overlap(table: OverlapTable, device_type: str) -> None:
     if table.prefetch_layers > 1:
         raise RecipeError(
             f"train.overlap.prefetch_layers = {table.prefetch_layers}: this is a {device_type}, which gathers"
-            f" nothing "
-            "beside computing; expected 1, or a GPU"
+            " nothing beside computing; expected 1, or a GPU"
         )
 
 
@@ -122,8 +120,7 @@ def _check_experts(table: TrainTable, config: ModelConfig) -> None:
     if ep > 1 and table.zero == 0:
         raise RecipeError(
             f"train.zero = 0: expected 1, 2 or 3 with train.parallel.ep = {ep}: experts are spread over the"
-            f" ranks that "
-            "share a model, and without sharding each has a whole one"
+            " ranks that share a model, and without sharding each has a whole one"
         )
     if table.compile:
         raise RecipeError(

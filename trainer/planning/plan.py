@@ -240,8 +240,7 @@ def _notes(layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
     if mesh.pp > 1 and layout.zero >= 2:
         notes.append(
             f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole;"
-            f" only "
-            "the moments stay sharded"
+            " only the moments stay sharded"
         )
     if layout.pipeline.schedule == "dualpipev" and mesh.pp > 1 and mesh.ep > 1:
         notes.append(
@@ -252,33 +251,28 @@ def _notes(layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
     if mesh.tp > machine.gpu_domain:
         notes.append(
             f"train.parallel.tp = {mesh.tp}: more than a node's {machine.gpu_domain} GPUs, so each layer"
-            f" waits for the "
-            "slow link"
+            " waits for the slow link"
         )
     elif not stays_within(mesh.tp, machine.gpu_domain, mesh.num_workers):
         notes.append(
             f"train.parallel.tp = {mesh.tp}: a node's {machine.gpu_domain} GPUs are no multiple of it, so"
-            f" some peers "
-            "lie on two nodes, which training refuses"
+            " some peers lie on two nodes, which training refuses"
         )
     if layout.num_micro_batches > layout.num_full_micro_batches:
         notes.append(
             f"train.pipeline.schedule = {layout.pipeline.schedule!r}: with train.parallel.pp = {mesh.pp} it"
-            f" takes "
-            f"{layout.num_micro_batches} micro-batches a step, of which a rank's sequences make "
-            f"{layout.num_full_micro_batches}: the others are padding"
+            f" takes {layout.num_micro_batches} micro-batches a step, of which a rank's sequences make"
+            f" {layout.num_full_micro_batches}: the others are padding"
         )
     if layout.global_batch % mesh.dp:
         notes.append(
             f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks, so some have one"
-            f" of "
-            "padding"
+            " of padding"
         )
     if mesh.pp > 1 and layout.num_rows % layout.micro_batch:
         notes.append(
             f"train.micro_batch = {layout.micro_batch}: a rank's {layout.num_rows} sequences are no multiple"
-            f" of it, "
-            "and a pipeline's micro-batches are of one size: padding fills up the last"
+            " of it, and a pipeline's micro-batches are of one size: padding fills up the last"
         )
     return tuple(notes)
 
@@ -294,8 +288,6 @@ def _copy_notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> I
     seconds = held * 8 / (machine.inter_gbps * 1e9)
     yield (
         f"train.recovery.neighbour_copy = true: each process keeps {4 * held / 1e9:,.1f} GB in host memory"
-        f" and sends"
-        f" {held / 1e9:,.1f} GB a step to the next, {seconds:,.2f} s at plan.inter_gbps ="
-        f" {machine.inter_gbps:g} where"
-        " that is another node, which the step's time above does not hold"
+        f" and sends {held / 1e9:,.1f} GB a step to the next, {seconds:,.2f} s at plan.inter_gbps ="
+        f" {machine.inter_gbps:g} where that is another node, which the step's time above does not hold"
     )

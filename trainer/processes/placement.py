@@ -96,9 +96,8 @@ def split_peers(nodes: Sequence[str], tp: int) -> str | None:
             )
             return (
                 f"train.parallel.tp = {tp}: these share every layer but not a node: {where}. Nodes must have"
-                f" room for "
-                f"multiples of {tp} workers: set train.resources.cpus or gpus so, or"
-                f" train.resources.placement = "
+                f" room for multiples of {tp} workers: set train.resources.cpus or gpus so, or"
+                " train.resources.placement = "
                 '"STRICT_PACK" where one node holds them all'
             )
     return None

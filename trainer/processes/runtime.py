@@ -60,8 +60,7 @@ def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
     if process.world_size != num_workers:
         raise RecipeError(
             f"{process.world_size} processes were started, and the recipe's [train.parallel] is"
-            f" {num_workers}: "
-            "set train.workers and train.parallel to match"
+            f" {num_workers}: set train.workers and train.parallel to match"
         )
     return process
 

@@ -224,8 +224,7 @@ def check_output(run: str, output: Folder) -> None:
         names = " and ".join(map(repr, owners))
         raise RecipeError(
             f"run.name = {run!r}: train.output = {output.url!r} holds the run {names}: give that run.name to"
-            f" go on with"
-            " it, or another train.output to begin a run",
+            " go on with it, or another train.output to begin a run",
             "run.name",
         )
 
@@ -256,8 +255,7 @@ def check_name(run: str, output: Folder, outputs: Sequence[CorpusOutput]) -> Non
             if row["run"] == run and row["output"] != output.url:
                 raise store.StoreError(
                     f"run {run!r} is recorded in {out.url} with the output {row['output']!r}, not"
-                    f" {output.url!r}: "
-                    "give this run another run.name"
+                    f" {output.url!r}: give this run another run.name"
                 )
 
 

@@ -29,9 +29,8 @@ def check_same_plan(
     if order_version != ORDER_VERSION:
         raise RecipeError(
             f"the newest checkpoint (step {step}) of {output.url} was made with order version"
-            f" {order_version}, and"
-            f" this release has version {ORDER_VERSION}: go on with the release that made it, or name another"
-            " train.output"
+            f" {order_version}, and this release has version {ORDER_VERSION}: go on with the release that"
+            " made it, or name another train.output"
         )
     made = [found for found in _plans(output) if found.fingerprint(step * found.global_batch) == fingerprint]
     differing = list(_differing(plan, made[-1], step)) if made else []
@@ -42,8 +41,7 @@ def check_same_plan(
     )
     raise RecipeError(
         f"{lines}. {output.url} has a checkpoint of {step} steps made so, and a run keeps its order: restore"
-        f" it, or"
-        " give the changed run another train.output",
+        " it, or give the changed run another train.output",
         first,
     )
 

@@ -106,8 +106,7 @@ class PipelineTable:
         if share < 1 or min(layers) < 0:
             raise RecipeError(
                 f"train.parallel.pp = {pp}: with {self.num_virtual} a rank that is {num_stages} stages, of"
-                f" which "
-                f"one would have none of the model's {num_layers} layers; expected fewer"
+                f" which one would have none of the model's {num_layers} layers; expected fewer"
             )
         return tuple(layers)
 

@@ -75,8 +75,7 @@ def agree(reports: Sequence[RankReport], replicas_of: Callable[[int], Sequence[i
         if reports[rank].applied != step - 1 or not reports[rank].ready:
             raise CannotRecoverError(
                 f"rank {rank} has {reports[rank].applied} steps in its weights and no gradients for the next,"
-                f" and"
-                f" others have {step}"
+                f" and others have {step}"
             )
     at_step = [report for report in holding if report.applied == step]
     return Agreement(

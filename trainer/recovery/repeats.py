@@ -97,8 +97,6 @@ class SkipCounter:
         tried = f" though the rate was lowered {running} times for them" if running else ""
         return (
             f"{len(self.row)} batches in a row were skipped{tried}, the last at step {step} ({reason}): look"
-            f" at their "
-            "sequences with `sluice trace --run --step`, leave them out with train.skip, lower the learning"
-            " rate, "
-            "raise train.faults.max_skips, or set train.faults.on_repeat"
+            " at their sequences with `sluice trace --run --step`, leave them out with train.skip, lower the"
+            " learning rate, raise train.faults.max_skips, or set train.faults.on_repeat"
         )

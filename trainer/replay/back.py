@@ -64,8 +64,7 @@ def open_run(recipe: TrainRecipe) -> Asked:
     if not begun:
         raise RecipeError(
             f"train.output = {output.url!r} holds no attempt of a run: there is nothing to go back from;"
-            f" sluice train"
-            " begins the run",
+            " sluice train begins the run",
             "train.output",
         )
     return Asked(
@@ -93,8 +92,7 @@ def go_back_to(recipe: TrainRecipe, step: int) -> list[str]:
         if last.call == run.call:
             return [
                 f"the run has gone back to step {step} and has done its steps since, on this content and by"
-                f" this"
-                " recipe: the same would come out again, so nothing is undone"
+                " this recipe: the same would come out again, so nothing is undone"
             ]
     chosen = next((entry for entry in run.checkpoints if entry.step == step), None)
     if chosen is None and step > 0:

@@ -105,10 +105,8 @@ def make_certificate(certified: Certified) -> Json:
         if purge["applied"]:
             raise CertificateError(
                 f"{certified.checkpoint.name} cannot be certified: it read documents of purge"
-                f" {purge['purge_id']}"
-                f" {purge['applied']} times, first in step {purge['first_step']}; sluice train RECIPE"
-                f" --forget"
-                f" {purge['purge_id']} does the steps since again"
+                f" {purge['purge_id']} {purge['applied']} times, first in step {purge['first_step']}; sluice"
+                f" train RECIPE --forget {purge['purge_id']} does the steps since again"
             )
     check_files(folder)
     return row | {"weights": dataclasses.asdict(weights_digest(folder))}
@@ -190,8 +188,7 @@ def contradictions(certified: Certified) -> list[str]:
             if found != position.plan_fingerprint:
                 problems.append(
                     f"{certified.checkpoint.name} was saved in the order {position.plan_fingerprint} by its"
-                    f" own record,"
-                    f" and the run has the order {found} by its facts"
+                    f" own record, and the run has the order {found} by its facts"
                 )
     for link in _links(certified):
         if link.made_by is not None:
@@ -237,8 +234,7 @@ def _contradictions(
         if ours != theirs:
             problems.append(
                 f"attempt {attempt.number} was set up with (recipe, init_from, digest) = {ours} by its own"
-                f" record, and"
-                f" with {theirs} by its facts"
+                f" record, and with {theirs} by its facts"
             )
     return problems
 
@@ -257,8 +253,7 @@ def _told_otherwise(output: Folder, run: str, purged: PurgedOutput) -> str | Non
                 )
                 return (
                     f"the store of {purged.out.url} took facts from {output.at(FACTS_FILE)} that stand there"
-                    f" otherwise"
-                    f" now: of attempt {row.attempt} from step {row.first_step} on {found}"
+                    f" otherwise now: of attempt {row.attempt} from step {row.first_step} on {found}"
                 )
     return None
 

@@ -34,8 +34,7 @@ def compare_runs(ours: Folder, theirs: Folder) -> CheckpointComparison:
         there = ", ".join(map(str, found)) or "none"
         raise RecipeError(
             f"--against {theirs.url}: it has no checkpoint of step {newest.step}, the newest of {ours.url};"
-            f" its"
-            f" checkpoints: {there}"
+            f" its checkpoints: {there}"
         )
     digests = []
     for output, entry in ((ours, newest), (theirs, found[newest.step])):

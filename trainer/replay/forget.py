@@ -60,8 +60,7 @@ def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forg
         if (back := each.brought_back()) is not None:
             raise CheckpointError(
                 f"{each.out.url} holds again what purge {back} took, as out of a backup: a replay would read"
-                f" it again."
-                " Make the purge's call again first"
+                " it again. Make the purge's call again first"
             )
     output = Folder(recipe.train.output)
     if not attempts(output):
@@ -101,10 +100,8 @@ def _check_never_begun(recipe: TrainRecipe, purged: Sequence[PurgedOutput]) -> N
             if training.run == recipe.run.name and (num := sum(1 for _ in readings(training, each))):
                 raise RecipeError(
                     f"train.output = {recipe.train.output!r} holds no attempt of a run, and {each.out.url}"
-                    f" has recorded"
-                    f" that run {training.run!r} read it {num:,} times: its output was moved or deleted; put"
-                    f" it back"
-                    f" to {training.output}",
+                    f" has recorded that run {training.run!r} read it {num:,} times: its output was moved or"
+                    f" deleted; put it back to {training.output}",
                     "train.output",
                 )
 
@@ -119,8 +116,7 @@ def _check_recipe(run: Asked) -> None:
     if changed := changed_steps(run.recipe, was, done):
         raise RecipeError(
             f"--forget does steps again as attempt {newest} did them, but {'; '.join(changed)}: restore the"
-            f" recipe, and"
-            " change it when the replay has ended"
+            " recipe, and change it when the replay has ended"
         )
 
 
@@ -144,8 +140,7 @@ def _no_checkpoint(run: Asked, ids: Sequence[str], first: int) -> str:
         there += f" (the oldest is of step {run.checkpoints[0].step})"
     return (
         f"{_named(ids)}: first read in step {first}{there}: a new run is the only way; this call starts it"
-        f" with"
-        " --restart, which does every step again from the first weights"
+        " with --restart, which does every step again from the first weights"
     )
 
 

@@ -15,8 +15,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         type=_step,
         metavar="T",
         help="go back to the checkpoint of T steps (0: the first weights) and on from there; newer"
-        " checkpoints are set"
-        " aside until their steps are done again",
+        " checkpoints are set aside until their steps are done again",
     )
     way.add_argument(
         "--forget",

@@ -64,9 +64,8 @@ def go_back_before(recipe: TrainRecipe, steps: Sequence[int]) -> list[str]:
     if num >= MOST_IN_A_ROW:
         raise TrainingStoppedError(
             f"steps {steps[0]} to {steps[-1]} were skipped in a row, right behind others that the run went"
-            f" back before"
-            f" {num} times and left out: it is not their data. Lower the learning rate, or set"
-            f" train.faults.on_repeat ="
+            f" back before {num} times and left out: it is not their data. Lower the learning rate, or set"
+            " train.faults.on_repeat ="
             ' "lower_lr" or "stop"'
         )
     chosen = newest_whole_of(folder, complete_checkpoints(folder, attempts(output)), steps[0])
@@ -85,8 +84,7 @@ def go_back_before(recipe: TrainRecipe, steps: Sequence[int]) -> list[str]:
     sequences = ", ".join(f"{low} to {high}" for low, high in ranges)
     return [
         f"steps {', '.join(map(str, steps))} were skipped in a row: the run goes back to {where} and leaves"
-        f" sequences"
-        f" {sequences} out (train.faults.on_repeat)",
+        f" sequences {sequences} out (train.faults.on_repeat)",
         *documents_of(recipe, steps),
     ]
 

@@ -50,8 +50,7 @@ def describe_straggler(straggler: Straggler) -> str:
     detail = f"; {straggler.detail}" if straggler.detail else ""
     return (
         f"straggler: {who} takes {straggler.factor:.2f} times as long as others at the same work in"
-        f" {straggler.phase} "
-        f"({straggler.seconds:.3f} s a step beside {straggler.usual:.3f}) since step"
+        f" {straggler.phase} ({straggler.seconds:.3f} s a step beside {straggler.usual:.3f}) since step"
         f" {straggler.since_step}{detail}"
     )
 

@@ -113,8 +113,7 @@ def _named(options: argparse.Namespace) -> Named:
     if option is None:
         raise RecipeError(
             "expected --file HTML, --text FILE, --file JSONL --offset N, --file PARQUET --row N or --warc"
-            " FILE"
-            " --offset N; or OUT with --doc ID or --url URL"
+            " FILE --offset N; or OUT with --doc ID or --url URL"
         )
     has_place = options.offset is not None or options.row is not None
     if options.offset is not None and options.row is not None:

@@ -52,8 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=KINDS,
         metavar="KIND",
         help="fineweb, fineweb2, dclm, dolma3: pages of a crawl as these recipes make them; code: source"
-        " files; text:"
-        " JSONL or Parquet rows; train: a training run; mix: an ablation of mixing weights",
+        " files; text: JSONL or Parquet rows; train: a training run; mix: an ablation of mixing weights",
     )
     new.add_argument("--to", metavar="FILE", help="where to write it (stdout); a file that is there stays")
     add_set(new, "one key, as in --set run.output=out/mine")
@@ -73,8 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         choices=("data", "train"),
         metavar="KIND",
         help="data (with [[source]]) or train (with [train]); left out: a schema of either, which is more"
-        " than editors"
-        " complete by",
+        " than editors complete by",
     )
     schema.add_argument(
         "--to", metavar="FILE", help="where to write it (stdout); a file that is there is replaced"

@@ -47,16 +47,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--strict",
         action="store_true",
         help="stop at the first record on which a reader or step raises, with the traceback (damaged input"
-        " raises"
-        " nothing: see limits.max_bad_records)",
+        " raises nothing: see limits.max_bad_records)",
     )
     parser.add_argument(
         "--from",
         dest="from_output",
         metavar="OUT",
         help="start from the texts that this finished output keeps (run.keep_text), without reading an input"
-        " or parsing"
-        " a page again",
+        " or parsing a page again",
     )
     parser.add_argument(
         "--try",
@@ -64,8 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=count,
         metavar="N",
         help="a trial: the first N documents of each input file (source.limit_documents), into an output of"
-        " its own,"
-        " run.output with -try behind it; an earlier trial with other settings makes room",
+        " its own, run.output with -try behind it; an earlier trial with other settings makes room",
     )
     add_json(parser)
 

@@ -39,15 +39,13 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
         kept = summary.parsed_texts
         screen.print(
             f"texts/ keeps the texts of {counted(kept.num_documents, 'document')} after parse, with all"
-            f" personal data"
-            f" in them: {decimal(kept.bytes)}.",
+            f" personal data in them: {decimal(kept.bytes)}.",
             soft_wrap=True,
         )
     if summary.num_without_page:
         screen.print(
             f"{counted(summary.num_without_page, 'document')} of no page (url empty, or it names none): no"
-            f" rule by"
-            " host or domain, no comparison by URL and no purge --host or --domain sees"
+            " rule by host or domain, no comparison by URL and no purge --host or --domain sees"
             f" {'it' if summary.num_without_page == 1 else 'them'}.",
             soft_wrap=True,
             markup=False,

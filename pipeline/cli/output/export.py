@@ -180,8 +180,7 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
     print(
         visible(
             f"Export {row.name} ({row.format}) {was}: {row.num_documents:,} documents{tokens} in"
-            f" {row.num_files:,}"
-            f" files, {row.bytes:,} bytes, at {row.place}"
+            f" {row.num_files:,} files, {row.bytes:,} bytes, at {row.place}"
         )
     )
     for line in how_to_read(row, read_index(out).tokenizer):
@@ -196,8 +195,7 @@ def how_to_read(row: ExportRow, tokenizer: TokenizerIdentity) -> Iterator[str]:
     if row.num_tokens:
         yield (
             f"Its tokens are those of {tokenizer.name}: {tokenizer.vocab_size:,} ids, of which"
-            f" {tokenizer.eot_id} ends"
-            " a document."
+            f" {tokenizer.eot_id} ends a document."
         )
     if to_load := FORMATS[row.format].to_load:
         yield to_load.format(place=row.place)
@@ -210,8 +208,7 @@ def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
     if not output.exists("model.json"):
         raise RecipeError(
             f"{options.out} holds neither {INDEX_FILE} (the output of a finished data run; the same `sluice"
-            f" run`"
-            " continues one that is not) nor model.json (the output of a training run)"
+            " run` continues one that is not) nor model.json (the output of a training run)"
         )
     files = tokenizer_files(read_card(output).tokenizer, options.tokenizer)
     chosen_checkpoint(output, options.step)

@@ -71,17 +71,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="DOMAIN",
         help="all documents of these domains: of the host and of all below it (--domain example.org:"
-        " www.example.org,"
-        " a.b.example.org)",
+        " www.example.org, a.b.example.org)",
     )
     way.add_argument(
         "--from",
         dest="scan",
         metavar="FILE",
         help="what `sluice scan` found (.json), or a list of ids or URLs: .txt; .csv or .parquet with a"
-        " column doc_id"
-        " or url (a row without id goes by its url); listed ones that OUT does not hold are reported,"
-        " each with the nearest that it holds, and skipped",
+        " column doc_id or url (a row without id goes by its url); listed ones that OUT does not hold are"
+        " reported, each with the nearest that it holds, and skipped",
     )
     way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
     way.add_argument("--source", metavar="NAME", help="all documents of a source")
@@ -113,8 +111,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--promote-duplicates",
         action="store_true",
         help="only these copies go: their suppressed duplicates stay, and the next run that honours this"
-        " purge may keep"
-        " one of them (without: the text goes with all its copies, and stays out)",
+        " purge may keep one of them (without: the text goes with all its copies, and stays out)",
     )
     documents = parser.add_mutually_exclusive_group()
     documents.add_argument(
@@ -173,8 +170,7 @@ def _only_exports(out: Folder, options: argparse.Namespace) -> int:
     if not options.forget_export:
         raise RecipeError(
             "expected one of --doc, --url, --host, --domain, --from, --where, --source, --warc,"
-            " --parsed-texts,"
-            " --forget-export"
+            " --parsed-texts, --forget-export"
         )
     if not options.apply:
         planned = _planned_exports(out, options, None)
@@ -301,8 +297,7 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         texts = plan.parsed_texts
         print(
             f"the parsed texts of {counted(texts.num_rows, 'document')}, {decimal(texts.num_bytes)} with what"
-            f" goes with"
-            " them; no document, clean text or token"
+            " goes with them; no document, clean text or token"
         )
     else:
         _print_documents(plan)
@@ -387,8 +382,7 @@ def _print_documents(plan: PurgePlan) -> None:
     if plan.match.promote_duplicates:
         print(
             f"{counted(plan.num_documents, 'document')}, and no copy of the texts: suppressed duplicates stay"
-            f" so here,"
-            " and the next run that honours this purge may keep one of each"
+            " so here, and the next run that honours this purge may keep one of each"
         )
     else:
         print(
@@ -463,8 +457,7 @@ def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
     if plan.num_without_page:
         print(
             f"{counted(plan.num_without_page, 'document of OUT is', 'documents of OUT are')} of no page (url"
-            f" empty, or"
-            " it names none), so no host or domain takes them: look at them with sluice lineage"
+            " empty, or it names none), so no host or domain takes them: look at them with sluice lineage"
             f" {visible(shlex.quote(options.out))}"
             ' "SELECT doc_id, url FROM documents WHERE host IS NULL", and name them with --doc or --where'
         )

@@ -92,8 +92,7 @@ def run(options: argparse.Namespace) -> int:
         raise FailedError(
             f"{evidence.num_found:,} of {evidence.num_documents:,} documents hold an item, a share of"
             f" {evidence.share:.2%}, above --max-share {evidence.max_share:g}: a purge will refuse this"
-            f" evidence."
-            " Look at it; if it is right, scan again with a higher --max-share."
+            " evidence. Look at it; if it is right, scan again with a higher --max-share."
         )
     return 0
 

@@ -33,9 +33,8 @@ def show(found: FleetSimulation) -> None:
     out = console()
     out.print(
         f"{found.num_ranks:,} ranks on {found.num_nodes:,} nodes fail every {found.mtbf_seconds / 3600:,.2f}"
-        f" h; a save"
-        f" stops the loop for {found.stall_seconds:,.2f} s; {found.busy:,.1f} nodes are in repair on average;"
-        f" {found.best_spares:,} spares are worth their price. {found.days:,.0f} days each.\n",
+        f" h; a save stops the loop for {found.stall_seconds:,.2f} s; {found.busy:,.1f} nodes are in repair"
+        f" on average; {found.best_spares:,} spares are worth their price. {found.days:,.0f} days each.\n",
         markup=False,
     )
     out.print(_goodput(found))

@@ -171,10 +171,8 @@ def _cost(ablation: Ablation) -> str:
     share = 1 - ablation.flops_per_token * ablation.tokens / flops
     return (
         f"A run trains on {ablation.tokens:,} tokens and is judged on {ablation.validation_tokens:,} held-out"
-        f" ones:"
-        f" {flops:.2g} floating-point operations, {share:.0%} of them for validation"
-        f" (mix.proxy.validation_tokens);"
-        f" the {num} runs {num * flops:.2g}.{_seconds(ablation)}"
+        f" ones: {flops:.2g} floating-point operations, {share:.0%} of them for validation"
+        f" (mix.proxy.validation_tokens); the {num} runs {num * flops:.2g}.{_seconds(ablation)}"
     )
 
 
@@ -354,8 +352,7 @@ def _dsir(options: argparse.Namespace) -> None:
     effect = "none" if summary.length_effect is None else f"{summary.length_effect:.3f}"
     print(
         f"{summary.num_chosen} of {summary.num_documents} documents, listed in {options.to}; effective sample"
-        f" size"
-        f" {summary.effective_sample_size:.1f}; correlation of weight and length {effect}"
+        f" size {summary.effective_sample_size:.1f}; correlation of weight and length {effect}"
     )
     for source, num in summary.by_source.items():
         print(f"{source}: {num}")

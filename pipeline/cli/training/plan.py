@@ -201,22 +201,18 @@ def _print(plan: TrainingPlan) -> None:
     layout, config = plan.layout, plan.layout.config
     sizes = " × ".join(f"{name} {size}" for name, size in dataclasses.asdict(layout.mesh).items() if size > 1)
     out.print(
-        f"[bold]{escape(visible(plan.run))}[/]: {escape(plan.model)},"
-        f" {_parameters(layout)},"
-        f" vocabulary {config.vocab_size:,} ({escape(plan.vocabulary.origin)})"
+        f"[bold]{escape(visible(plan.run))}[/]: {escape(plan.model)}, {_parameters(layout)}, vocabulary"
+        f" {config.vocab_size:,} ({escape(plan.vocabulary.origin)})"
     )
     out.print(
         f"{layout.mesh.num_workers:,} × {plan.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
-        f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step,"
-        f" {layout.num_micro_batches} micro-batch{'es' * (layout.num_micro_batches > 1)} of"
-        f" {layout.micro_batch}"
-        " a rank\n"
+        f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step, {layout.num_micro_batches}"
+        f" micro-batch{'es' * (layout.num_micro_batches > 1)} of {layout.micro_batch} a rank\n"
     )
     if layout.mesh.pp > 1:
         out.print(
             f"schedule {layout.pipeline.schedule}, {layout.pipeline.num_virtual} stages a rank, layers of"
-            f" each stage "
-            f"{_counted([part.num_layers for part in layout.stages])}\n",
+            f" each stage {_counted([part.num_layers for part in layout.stages])}\n",
             markup=False,
         )
     for table in (

@@ -25,8 +25,7 @@ def write(job: ExportJob, unit: ExportUnit, sink: ExportSink) -> None:
         if num_tokens >= 1 << 31:
             raise RecipeError(
                 f"shard {unit.key} has {num_tokens:,} tokens, and a file of llm.c holds fewer than 2^31: run"
-                f" with a"
-                " smaller tokenize.shard_tokens"
+                " with a smaller tokenize.shard_tokens"
             )
         header = np.zeros(_HEADER, dtype="<i4")
         header[:3] = (*_KINDS[job.token_bytes], num_tokens)

@@ -95,15 +95,13 @@ def _opened(source: str, file_path: str | None, places: list[str]) -> Iterator[t
     except FileNotFoundError as error:
         raise StorageError(
             f"{url} is not there any more: --format warc reads the records again from the crawl. Put it back,"
-            f" or choose"
-            " another format"
+            " or choose another format"
         ) from error
     with stream:
         if detect_format(stream, _options(source, url)) not in ("warc", "wacz"):
             raise RecipeError(
                 f"--format warc: source {source!r} was read from {url}, which is no WARC file: name the"
-                f" others with"
-                " --source"
+                " others with --source"
             )
         yield url, content_stream(stream, MAX_WINDOW_BYTES)
 
@@ -125,13 +123,11 @@ def _copy(url: str, stream: BinaryIO, row: TextRow, records: _Records) -> None:
         if read_one(stream, row.offset, options, row.doc_id).doc_id == row.doc_id:
             raise StorageError(
                 f"{url} at offset {row.offset}: document {row.id} lies behind other records in one compressed"
-                f" member,"
-                " of which --format warc finds the first alone: choose another format"
+                " member, of which --format warc finds the first alone: choose another format"
             )
         raise StorageError(
             f"{url} at offset {row.offset} holds another record than document {row.id} came from: put the"
-            f" crawl file"
-            " back as it was"
+            " crawl file back as it was"
         )
     with stream_of_records(stream, row.offset, options) as records_of_file:
         records_of_file.seek(row.offset)

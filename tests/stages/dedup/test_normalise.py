@@ -104,8 +104,7 @@ def found(left: str, right: str, way: Normalise) -> bool:
 
 PAGE = "\n".join(
     f'The {name} keeper said, "it\'s a fair day" - and {name} boats, nets and oars: {number * 37} in all,'
-    f" left at"
-    f" {number}:30 from the old {name} pier."
+    f" left at {number}:30 from the old {name} pier."
     for number, name in enumerate(
         ["amber", "birch", "coral", "dune", "ember", "fjord", "grove", "heath", "inlet", "knoll"]
     )

@@ -19,9 +19,8 @@ SENTENCE = "The quick brown fox jumps over the lazy dog while the cat looks on i
 def text_of(markup: str, name: str) -> str:
     """What an extractor makes of a piece of a page, white space as one space."""
     page = (
-        f"<html><head><title>A page</title></head><body><article><p>{SENTENCE * 4}</p>"
-        f"<p>{SENTENCE * 2} Begin {markup} end."
-        f" {SENTENCE * 2}</p><p>{SENTENCE * 4}</p></article></body></html>"
+        f"<html><head><title>A page</title></head><body><article><p>{SENTENCE * 4}</p><p>{SENTENCE * 2} Begin"
+        f" {markup} end. {SENTENCE * 2}</p><p>{SENTENCE * 4}</p></article></body></html>"
     )
     extractor = Extractor(name=name, favor="precision", fast=False, timeout_seconds=60.0)  # type: ignore[arg-type]
     bounds = Bounds(num_bytes=1_000_000, num_tags=1_000, depth=100, num_options=10)

@@ -102,8 +102,7 @@ def test_a_language_that_the_model_does_not_know_is_a_wrong_recipe():
 
 NORWEGIAN = (
     "Utvalget skal møtes igjen til våren for å drøfte resultatene av undersøkelsen sammen med innbyggerne i"
-    " byen, og"
-    " ordføreren håper at mange vil komme."
+    " byen, og ordføreren håper at mange vil komme."
 )
 
 

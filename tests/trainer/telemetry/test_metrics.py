@@ -229,8 +229,7 @@ def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
 def test_a_straggler_is_told_with_rank_node_phase_factor_and_since_when() -> None:
     assert describe_straggler(STRAGGLER) == (
         "straggler: rank 3 on n7 takes 1.50 times as long as others at the same work in forward (0.300 s a"
-        " step beside "
-        "0.200) since step 40; its disk"
+        " step beside 0.200) since step 40; its disk"
     )
     ended = describe_straggler(dataclasses.replace(STRAGGLER, ended=True))
     assert ended == "straggler no more: rank 3 on n7 keeps up with the others in forward again"
@@ -430,8 +429,7 @@ def at(num_markers: int, where: str, step: int = 5) -> RankProgress:
         (
             [at(40, "backward"), at(37, "data loading"), at(40, "backward")],
             "rank 1 is hung in step 5, data loading; others wait in step 5 in the reduce-scatter or"
-            " all-reduce of "
-            "gradients",
+            " all-reduce of gradients",
         ),
         (
             [at(40, "forward"), None, None],
