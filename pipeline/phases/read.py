@@ -162,10 +162,11 @@ def _chain(steps: tuple[str, ...], job: _ByKey, first: int) -> Chain:
 
 
 class _ByKey:
-    """A ReadJob that hashes by its key, so that a worker process builds each chain once."""
+    """A ReadJob that hashes by its key, so that a worker process builds each chain once. What steps keep of
+    what they measured is no part of that key: it changes no byte that the run publishes for others."""
 
     def __init__(self, job: ReadJob) -> None:
-        self.tables, self.key = job.tables, job.key
+        self.tables, self.key = job.tables, (job.key, job.tables.keep_measured)
 
     def __hash__(self) -> int:
         return hash(self.key)
