@@ -201,7 +201,7 @@ def _replay(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -
         return {"replay_unknown": _unreadable(run.output, error)}
     recipe, unknown = _recorded_call(run.output)
     # Without a checkpoint that is early enough, the run begins again only where it is told to.
-    call = f"sluice train {recipe} --forget all{'' if price['from_step'] else ' --restart'}"
+    call = f"sluice train {shlex.quote(recipe)} --forget all{'' if price['from_step'] else ' --restart'}"
     return {"replay": price, "replay_call": call, "recipe_unknown": unknown}
 
 
@@ -227,7 +227,7 @@ def _recorded_call(output: str) -> tuple[str, str | None]:
         )
     if folder.is_remote:
         return "RECIPE", f"{place} is the run's recipe: make the call with a copy of it"
-    return shlex.quote(place), None
+    return place, None
 
 
 def _kept_checkpoints(output: Folder) -> list[int]:

@@ -136,8 +136,7 @@ def changed_documents(
 
 def tune_call(out: Folder, setting: str) -> str:
     """The call of tune with this setting."""
-    recipe, word = shlex.quote(out.at("recipe.toml")), shlex.quote(out.url)
-    return f"sluice tune {recipe} --from {word} --set {shlex.quote(setting)}"
+    return shlex.join(["sluice", "tune", out.at("recipe.toml"), "--from", out.url, "--set", setting])
 
 
 def run_call(out: Folder, setting: str, output: str) -> str:
