@@ -20,7 +20,7 @@ from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
 from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
-from trainer.processes.runtime import join_process_group, process_began, stop_on_sigterm
+from trainer.processes.runtime import join_process_group, process_began, stop_on_signal
 from trainer.recovery.attempts import FencedOutError
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.call import Replay, prepare_replay
@@ -32,14 +32,14 @@ from trainer.supervise import train_on_this_machine
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: done or stopped by SIGTERM; 1: failed; 2: recipe or call is wrong. Rank 0 prints the
-    result."""
+    """Exit code 0: done, or stopped by SIGTERM or a first Ctrl-C; 1: failed; 2: recipe or call is wrong; 130:
+    ended by a second Ctrl-C. Rank 0 prints the result."""
     parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
     parser.add_argument("recipe", help="a training recipe (TOML)")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="change one key")
     add_replay(parser)
     parsed = parser.parse_args(arguments)
-    stop_requested = stop_on_sigterm()
+    stop_requested = stop_on_signal()
     try:
         recipe = load_recipe(parsed.recipe, TrainRecipe, parsed.set)
         if recipe.train.recovery.mode == "in_place":
@@ -58,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(str(error), 2)
     except (CheckpointError, FencedOutError, TrainingStoppedError, OSError, StoreError) as error:
         return _fail(str(error), 1)
+    except KeyboardInterrupt:
+        return _fail("ended at once: the same call continues from the newest checkpoint", 130)
     if process.rank == 0 and result is not None:
         print(json.dumps(dataclasses.asdict(result)))
     dist.barrier()

@@ -12,14 +12,12 @@ import json
 import logging
 import os
 import signal
-import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
 from typing import Any, Final, cast
 
 import pyarrow.fs
@@ -47,7 +45,7 @@ from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
 from trainer.processes.participant import Rendezvous
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
-from trainer.processes.runtime import Process, collective_timeout, join_process_group
+from trainer.processes.runtime import Process, collective_timeout, join_process_group, on_stop
 from trainer.provenance.setup import Hardware
 from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.repeats import TrainingStoppedError
@@ -440,21 +438,12 @@ class _StopFile:
 
 @contextlib.contextmanager
 def _stopping(output: Folder) -> Iterator[None]:
-    """While this lasts, SIGTERM and SIGINT make the workers save and end. A second SIGINT is a
-    KeyboardInterrupt: the steps since the newest checkpoint are lost."""
+    """While this lasts, SIGTERM and SIGINT make the workers save and end (`on_stop`)."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def ask(number: int, frame: FrameType | None) -> None:
-        if number == signal.SIGINT:
-            signal.signal(number, signal.default_int_handler)
-            print(
-                "Stopping: the workers save a checkpoint first. Ctrl-C again ends at once.", file=sys.stderr
-            )
-        output.publish(STOP, b"")
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = on_stop(lambda: output.publish(STOP, b""))
     try:
         yield
     finally:

@@ -39,7 +39,7 @@ from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
-from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_sigterm
+from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_signal
 from trainer.recovery.attempts import Attempt, Fence
 from trainer.recovery.repeats import TrainingStoppedError
 
@@ -262,8 +262,8 @@ def token_losses(model: ParallelModel, micro: MicroBatch) -> Tensor:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the `DoremiJob` on stdin, as JSON. 0: finished or stopped by SIGTERM; 2: the recipe is wrong."""
-    stop_requested = stop_on_sigterm()
+    """Run the `DoremiJob` on stdin, as JSON. 0: finished or stopped by a signal; 2: the recipe is wrong."""
+    stop_requested = stop_on_signal()
     payload = json.load(sys.stdin)
     try:
         run_job(DoremiJob(**payload | {"sources": tuple(payload["sources"])}), stop_requested)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, cast
 
 import torch
@@ -91,8 +93,25 @@ def collective_timeout(watchdog_seconds: float) -> datetime.timedelta:
     return datetime.timedelta(seconds=2 * watchdog_seconds + 60)
 
 
-def stop_on_sigterm() -> Callable[[], bool]:
-    """A function that says whether SIGTERM has come. Call it on the main thread."""
+def stop_on_signal() -> Callable[[], bool]:
+    """A function that says whether SIGTERM or SIGINT has come. Call it on the main thread."""
     came = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: came.set())
+    on_stop(came.set)
     return came.is_set
+
+
+def on_stop(ask: Callable[[], object]) -> dict[signal.Signals, Any]:
+    """From now on SIGTERM and SIGINT call `ask`; gives the handlers that they had. A second SIGINT is a
+    KeyboardInterrupt: the steps since the newest checkpoint are lost."""
+
+    def came(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
+            if os.environ.get("LOCAL_RANK", "0") == "0":  # one of torchrun's: a terminal's goes to each
+                print(
+                    "Stopping: the workers save a checkpoint first. Ctrl-C again ends at once.",
+                    file=sys.stderr,
+                )
+        ask()
+
+    return {number: signal.signal(number, came) for number in (signal.SIGTERM, signal.SIGINT)}
