@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainer.telemetry.ring import Operation, RingContent, Site, ranks_of
+from trainer.telemetry.ring import CallSite, Operation, RingContent, ranks_of
 
 _SAME_SIZE: Final = frozenset({
     "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_single", "reduce_scatter_single",
@@ -63,7 +63,7 @@ def describe(operation: Operation) -> str:
     )
 
 
-def place(site: Site) -> str:
+def place(site: CallSite) -> str:
     """The line where the trainer asked for an operation."""
     return f"{site.file}:{site.line} in {site.function}" if site.file else "an unknown line"
 
@@ -173,7 +173,7 @@ def _line_after(
     return None
 
 
-def _group(site: Site) -> _Group:
+def _group(site: CallSite) -> _Group:
     return site.group, site.ranks
 
 

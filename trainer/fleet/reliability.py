@@ -6,8 +6,10 @@ All times in seconds. The simulation draws many runs at once and is the same for
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,6 +57,7 @@ LLAMA_3_SECONDS: Final = 54 * 86_400.0
 LLAMA_3_INTERRUPTIONS: Final = 466
 """With the 47 that were planned (the same section)."""
 _ROUNDING: Final = 1e-9
+_MOST_EXPONENT: Final = 100.0
 
 
 def share_of(causes: Sequence[Cause], *, needs_repair: bool = False, in_place: bool = False) -> float:
@@ -103,17 +106,31 @@ def expected_goodput(case: Reliability) -> float:
 
 
 def _renewal(mtbf: float, interval: float, stall: float, restart: float) -> float:
-    return interval / (mtbf * math.exp(restart / mtbf) * math.expm1((interval + stall) / mtbf))
+    # In negative powers alone, which become 0 where nothing is ever done, and do not overflow.
+    tries = math.exp(-(restart + interval + stall) / mtbf) / -math.expm1(-(interval + stall) / mtbf)
+    return interval / mtbf * tries
 
 
 def waiting_share(spares: int, busy: float) -> float:
     """The share of time that a job waits for a repaired node: Erlang's loss formula with spares + 1 places
     and `busy` nodes in repair on average, were there always a spare (Erlang 1917; a birth and death process
     that makes no failures while the job waits)."""
+    return next(itertools.islice(_waiting_shares(busy), spares, None))
+
+
+def _waiting_shares(busy: float) -> Iterator[float]:
+    """`waiting_share` with no spare, with one, with two, and so on: each follows from the one before."""
     blocked = 1.0
-    for place in range(1, spares + 2):
+    for place in itertools.count(1):
         blocked = busy * blocked / (place + busy * blocked)
-    return blocked
+        yield blocked
+
+
+def expected_failures(case: Reliability, useful_seconds: float) -> float:
+    """How many failures a run meets until so much useful time is done, to order of magnitude: what simulating
+    it takes. Each stretch between two of them is tried until it comes through, e^(its length/M) times."""
+    longest = max(case.restart, case.in_place) + case.interval + case.stall
+    return useful_seconds / case.mtbf * math.exp(min(longest / case.mtbf, _MOST_EXPONENT))
 
 
 def nodes_in_repair(case: Reliability) -> float:
@@ -161,9 +178,8 @@ class _Runs:
             # What is lost in place is the begun step; after a restart all since the newest checkpoint.
             length = case.step * (1 + case.stall / case.interval)
             begun = np.mod(self.since[failed], length) if length else np.zeros(failed.size)
-            begun[begun > (1 - _ROUNDING) * length] = (
-                0.0  # it stands at the end of a step, to rounding: none is begun
-            )
+            # Where it stands at the end of a step, to rounding, none is begun.
+            begun[begun > (1 - _ROUNDING) * length] = 0.0
             self.since[failed] = np.where(kept, self.since[failed] - begun, 0.0)
             until = generator.exponential(case.mtbf, failed.size)
             passed = np.minimum(until, lasts)
@@ -228,13 +244,13 @@ def _repaired(
 def best_spares(case: Reliability, num_nodes: int) -> int:
     """The number of spares at which a second of useful time costs least, every node being paid for, the
     spares too."""
-    base, busy = expected_goodput(case), nodes_in_repair(case)
-
-    def price(spares: int) -> float:
-        return (num_nodes + spares) / (base * (1 - waiting_share(spares, busy)))
-
+    busy = nodes_in_repair(case)
     most = math.ceil(busy + 8 * math.sqrt(busy) + 8)
-    return min(range(most + 1), key=price)
+    prices = (
+        (num_nodes + spares) / (1 - waiting)
+        for spares, waiting in zip(range(most + 1), _waiting_shares(busy), strict=False)
+    )
+    return min(enumerate(prices), key=operator.itemgetter(1))[0]
 
 
 def fleet_case(

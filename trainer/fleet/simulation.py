@@ -7,11 +7,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Final
 
+from lineage.recipe import RecipeError
 from trainer.feed.loading import cache_folder
 from trainer.fleet.reliability import (
     Reliability,
     SimulatedGoodput,
     best_spares,
+    expected_failures,
     expected_goodput,
     fleet_case,
     nodes_in_repair,
@@ -26,6 +28,8 @@ from trainer.planning.roofline import reading
 _RUNS: Final = 200
 _LEAST_DAYS: Final = 54.0
 """A shorter run is simulated as if it were this long: its goodput would be that of a few failures."""
+_MOST_FAILURES: Final = 20_000
+"""Of a run: the simulation goes from failure to failure, and takes about half a minute for so many."""
 _SHORT_OF: Final = (0.0, 0.5, 0.75)
 
 
@@ -58,7 +62,8 @@ class FleetSimulation:
 
 
 def simulate_fleet(recipe: TrainRecipe, *, seed: int = 0) -> FleetSimulation:
-    """The recipe's run on the machines of [plan]; errors as of `plan_training`."""
+    """The recipe's run on the machines of [plan]; errors as of `plan_training`, and RecipeError where it fails too
+    often to be simulated."""
     plan, table, machine = plan_training(recipe), recipe.plan, machine_of(recipe.plan)
     num_ranks = plan.layout.mesh.num_workers
     nodes = -(-num_ranks // machine.gpus_per_node)
@@ -86,6 +91,15 @@ def simulate_fleet(recipe: TrainRecipe, *, seed: int = 0) -> FleetSimulation:
     tried = sorted({int(best * share) for share in _SHORT_OF} | {best})
     counts = tried if table.spare_nodes is None else [table.spare_nodes]
     days = max(_LEAST_DAYS, plan.budget.ideal_days)
+    for way in ways.values():
+        if (failures := expected_failures(way, days * 86_400)) > _MOST_FAILURES:
+            raise RecipeError(
+                f"--simulate: a failure every {way.mtbf:,.0f} s, a recovery of {max(way.restart, way.in_place):,.0f} s"
+                f" and a checkpoint every {way.interval:,.0f} s make about {failures:,.3g} failures in {days:,.0f} days;"
+                f" expected at most {_MOST_FAILURES:,}: more time between failures (plan.mtbf_hours,"
+                " plan.failures_per_node_day), fewer processes (train.workers), or shorter plan.restart_seconds and"
+                " plan.in_place_seconds"
+            )
     fleets = [
         SimulatedFleet(
             recovery=name,

@@ -82,7 +82,7 @@ class AttemptSpan:
     stopped_seconds: float
 
 
-class StepTimes(NamedTuple):
+class ReportedStep(NamedTuple):
     """What of a step's report the account takes; `at`: None of an earlier release, or of a batch passed over
     unseen."""
 
@@ -96,9 +96,9 @@ class StepTimes(NamedTuple):
     skipped: bool
 
     @staticmethod
-    def of(report: StepReport) -> StepTimes:
+    def of(report: StepReport) -> ReportedStep:
         """From a report."""
-        return StepTimes(
+        return ReportedStep(
             attempt=report.attempt,
             step=report.step,
             at=report.at,
@@ -110,10 +110,10 @@ class StepTimes(NamedTuple):
         )
 
     @staticmethod
-    def from_json(line: bytes) -> StepTimes:
+    def from_json(line: bytes) -> ReportedStep:
         """From a line of metrics.jsonl: a run has a million, of which these few numbers are wanted."""
         row = json.loads(line)
-        return StepTimes(
+        return ReportedStep(
             attempt=row["attempt"],
             step=row["step"],
             at=row.get("at"),
@@ -136,7 +136,7 @@ class _Sums:
     first_began_at: float | None = None
     last_ended_at: float | None = None
 
-    def add(self, times: StepTimes, *, counts: bool) -> None:
+    def add(self, times: ReportedStep, *, counts: bool) -> None:
         """Take a step; `counts`: it is part of the run, and no later attempt does it again."""
         if times.at is None:
             return
@@ -173,7 +173,7 @@ class GoodputAccount:
         """Note how an attempt ended."""
         self._ends[number] = how
 
-    def add(self, steps: Iterable[StepTimes]) -> None:
+    def add(self, steps: Iterable[ReportedStep]) -> None:
         """Take these steps."""
         for times in steps:
             if times.attempt in self._sums:
@@ -254,7 +254,7 @@ class GoodputAccount:
 def read_account(output: Folder) -> GoodputAccount:
     """The account of a run, with all that lies in its output."""
     account = GoodputAccount(attempts(output), attempt_ends(output))
-    account.add(map(StepTimes.from_json, each_line(output)))
+    account.add(map(ReportedStep.from_json, each_line(output)))
     return account
 
 
@@ -264,14 +264,14 @@ class LiveGoodput:
 
     def __init__(self, output: Folder) -> None:
         self._account = GoodputAccount(attempts(output), attempt_ends(output))
-        self._since: list[StepTimes] = []
+        self._since: list[ReportedStep] = []
         size = metrics_size(output)  # what this attempt writes is added as it is reported
         self._reader = threading.Thread(target=self._read, args=(output, size), name="goodput", daemon=True)
         self._reader.start()
 
     def _read(self, output: Folder, size: int) -> None:
         try:
-            self._account.add(map(StepTimes.from_json, each_line(output, size)))
+            self._account.add(map(ReportedStep.from_json, each_line(output, size)))
         except OSError as error:  # no reason to end a training; `sluice train goodput` reads it all again
             _log.warning(
                 "what earlier attempts did cannot be read, and is no part of the goodput told: %s", error
@@ -292,7 +292,7 @@ class LiveGoodput:
     def noted(self, report: StepReport, now: float) -> StepReport:
         """Take a report; gives it with the parts up to now where it compares ranks (every tenth step), once
         what earlier attempts left has been read."""
-        self._since.append(StepTimes.of(report))
+        self._since.append(ReportedStep.of(report))
         if not report.ranks or self._reader.is_alive():
             return report
         self.until_now()

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.distributed import distributed_c10d
 
 from trainer.telemetry.phases import Phase
-from trainer.telemetry.ring import Ring, Site, runs_of
+from trainer.telemetry.ring import CallSite, RingBuffer, runs_of
 from trainer.telemetry.timing import PhaseClock
 
 _COLLECTIVES: Final = (
@@ -97,7 +97,7 @@ class Operations:
 
     Made and closed on the thread that runs the steps, whose waiting alone is counted."""
 
-    def __init__(self, clock: PhaseClock, ring: Ring | None) -> None:
+    def __init__(self, clock: PhaseClock, ring: RingBuffer | None) -> None:
         self._step = -1
         self._clock, self._ring = clock, ring
         self._thread = threading.get_ident()
@@ -371,7 +371,7 @@ class Operations:
 
     def _add_site(self, key: tuple[str, str, str, CodeType, int], group: _Group) -> int:
         name, group_name, phase, code, line = key
-        site = Site(
+        site = CallSite(
             name=name,
             group=group_name,
             ranks=group.ranks,

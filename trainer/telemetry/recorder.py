@@ -42,7 +42,7 @@ from trainer.telemetry.recorder_files import (
     node_folder,
     publish_left_over,
 )
-from trainer.telemetry.ring import Ring, RingHeader
+from trainer.telemetry.ring import RingBuffer, RingHeader
 from trainer.telemetry.timing import PhaseClock
 
 _LOOK_EVERY_SECONDS: Final = 0.5
@@ -74,7 +74,7 @@ class Recorder:
 
     def __init__(self, options: RecorderOptions, clock: PhaseClock) -> None:
         self._options = options
-        self._ring: Ring | None = None
+        self._ring: RingBuffer | None = None
         self._stacks: int | None = None
         self._watch: threading.Thread | None = None
         self._publishing = threading.Lock()
@@ -153,7 +153,7 @@ class Recorder:
             wall=time.time() - time.perf_counter(),
         )
         name = local_name(options.attempt, options.rank, os.getpid())
-        self._ring = Ring(os.path.join(folder, name + RING), header)
+        self._ring = RingBuffer(os.path.join(folder, name + RING), header)
         self._stacks = os.open(self._stacks_path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_TRUNC, 0o600)
 
     @property
@@ -222,7 +222,7 @@ class Recorder:
             _log.warning("the recorder of rank %d was not published: %s", self._options.rank, error)
 
 
-def _as_faulthandler(raised: TracebackType, ring: Ring | None) -> str:
+def _as_faulthandler(raised: TracebackType, ring: RingBuffer | None) -> str:
     """Where an error was raised, written as faulthandler writes where a thread is."""
     thread = 0 if ring is None else ring.header.thread
     frames = [

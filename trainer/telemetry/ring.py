@@ -60,7 +60,7 @@ class RingHeader:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class CallSite:
     """An operation at a place in the program: `ranks` is the group as [first, end, stride] runs, `file` and
     `line` where the trainer asked for it."""
 
@@ -81,7 +81,7 @@ class Operation:
     error."""
 
     number: int
-    site: Site
+    site: CallSite
     peer: int
     step: int
     group_number: int
@@ -91,7 +91,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
+class RecordedStep:
     """Seconds of own work and of waiting in each of the seven phases of a step."""
 
     step: int
@@ -105,7 +105,7 @@ class RingContent:
 
     header: RingHeader
     operations: tuple[Operation, ...]
-    steps: tuple[StepTimes, ...]
+    steps: tuple[RecordedStep, ...]
 
 
 def ring_bytes(num_operations: int, num_steps: int) -> int:
@@ -113,8 +113,9 @@ def ring_bytes(num_operations: int, num_steps: int) -> int:
     return _HEADER_BYTES + _SITES_BYTES + num_operations * _OPERATION.size + num_steps * _STEP.size
 
 
-class Ring:
-    """The writer of one rank. Safe from several threads; OSError where there is no room for the file."""
+class RingBuffer:
+    """The ring of one rank, as its process writes it. Safe from several threads; OSError where there is no
+    room for the file."""
 
     def __init__(self, path: str, header: RingHeader) -> None:
         size = ring_bytes(header.num_operations, header.num_steps)
@@ -137,10 +138,10 @@ class Ring:
         self._steps_at = self._operations_at + self._capacity * _OPERATION.size
         self._number, self._step_number = itertools.count(1), itertools.count(1)
         self._site_numbers, self._site_end = itertools.count(), _HEADER_BYTES
-        unnamed = Site(name="other operation", group="", ranks=(), phase="", file="", line=0, function="")
+        unnamed = CallSite(name="other operation", group="", ranks=(), phase="", file="", line=0, function="")
         assert self.add_site(unnamed) == _UNNAMED
 
-    def add_site(self, site: Site) -> int:
+    def add_site(self, site: CallSite) -> int:
         """The number under which entries name this site. Not for two threads at once."""
         line = json.dumps(asdict(site)).encode() + b"\n"
         if self._site_end + len(line) > self._operations_at:
@@ -196,22 +197,22 @@ def read_ring(data: bytes) -> RingContent:
         header=header,
         operations=tuple(sorted(operations, key=lambda each: each.number)),
         steps=tuple(
-            StepTimes(step=row[1], own=row[2 : 2 + _NUM_PHASES], waiting=row[2 + _NUM_PHASES :])
+            RecordedStep(step=row[1], own=row[2 : 2 + _NUM_PHASES], waiting=row[2 + _NUM_PHASES :])
             for row in steps
         ),
     )
 
 
-def _sites(data: bytes) -> list[Site]:
+def _sites(data: bytes) -> list[CallSite]:
     # The last line may be half written.
     return [_site(json.loads(line)) for line in data.rstrip(b"\0").split(b"\n")[:-1]]
 
 
-def _site(row: dict[str, Any]) -> Site:
-    return Site(**row | {"ranks": tuple((first, end, stride) for first, end, stride in row["ranks"])})
+def _site(row: dict[str, Any]) -> CallSite:
+    return CallSite(**row | {"ranks": tuple((first, end, stride) for first, end, stride in row["ranks"])})
 
 
-def _operation(row: tuple[Any, ...], sites: Sequence[Site]) -> Operation:
+def _operation(row: tuple[Any, ...], sites: Sequence[CallSite]) -> Operation:
     number, site, peer, step, group_number, size, enter, exit_ = row
     return Operation(
         number=number,

@@ -22,7 +22,7 @@ from trainer.diagnosis.reading import Recorders
 from trainer.diagnosis.stacks import last_stack
 from trainer.options import StragglersTable
 from trainer.telemetry.recorder_files import attempt_folder
-from trainer.telemetry.ring import Ring, RingContent
+from trainer.telemetry.ring import RingBuffer, RingContent
 
 STACKS = """
 == no progress
@@ -97,7 +97,7 @@ def read_back(output: Path, rings: dict[int, RingContent]) -> None:
     folder.mkdir(parents=True)
     for rank, content in rings.items():
         path = folder / f"rank-{rank:05d}.ring"
-        written = Ring(str(path), dataclasses.replace(content.header, num_operations=64, num_steps=128))
+        written = RingBuffer(str(path), dataclasses.replace(content.header, num_operations=64, num_steps=128))
         for each in content.operations:
             number = written.begin(
                 written.add_site(each.site), each.step, each.group_number, each.size, each.peer

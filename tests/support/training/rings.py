@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer.telemetry.ring import Operation, RingContent, RingHeader, Site, StepTimes, runs_of
+from trainer.telemetry.ring import CallSite, Operation, RecordedStep, RingContent, RingHeader, runs_of
 
 WORLD = 4
 
@@ -26,7 +26,7 @@ def ring(
     steps: Sequence[Sequence[Asked]],
     *,
     is_open: bool = False,
-    times: Sequence[StepTimes] = (),
+    times: Sequence[RecordedStep] = (),
     node: str = "",
 ) -> RingContent:
     """The ring of a rank that has asked for these in each step; in the last one it still is if `is_open`."""
@@ -40,7 +40,7 @@ def ring(
             operations.append(
                 Operation(
                     number=number,
-                    site=Site(
+                    site=CallSite(
                         name=each.name,
                         group=f"group {'-'.join(map(str, each.group))}",
                         ranks=runs_of(each.group),
@@ -76,13 +76,8 @@ def ring(
     return RingContent(header=header, operations=tuple(operations), steps=tuple(times))
 
 
-def times(step: int, forward: float, waiting: float = 0.1) -> StepTimes:
+def times(step: int, forward: float, waiting: float = 0.1) -> RecordedStep:
     """A step in which forward took so much own work."""
-    return StepTimes(
+    return RecordedStep(
         step=step, own=(0.0, forward, 0.01, 0.2, 0.02, 0.05, 0.0), waiting=(0.0, waiting) + (0.0,) * 5
     )
-
-
-def rings(of_ranks: Mapping[int, RingContent]) -> dict[int, RingContent]:
-    """By rank."""
-    return dict(sorted(of_ranks.items()))

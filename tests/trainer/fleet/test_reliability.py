@@ -95,6 +95,14 @@ def test_spares_are_bought_as_long_as_they_pay() -> None:
     best = best_spares(fleet, 2048)
     assert nodes_in_repair(fleet) < best < nodes_in_repair(fleet) + 5 * math.sqrt(nodes_in_repair(fleet))
     assert best_spares(dataclasses.replace(fleet, repair=0.0), 2048) == 0
+    # Linear in the spares: of ninety thousand nodes in repair too.
+    away = dataclasses.replace(fleet, repair=1e9)
+    assert best_spares(away, 10**6) == pytest.approx(nodes_in_repair(away), rel=0.02)
+
+
+def test_where_nothing_is_ever_done_the_closed_form_is_0() -> None:
+    assert expected_goodput(case(2, 1e9)) == 0.0
+    assert expected_goodput(dataclasses.replace(case(2, 600), interval=1e9)) == 0.0
 
 
 def test_llama_3s_published_failures_give_above_90_percent() -> None:

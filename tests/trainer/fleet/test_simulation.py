@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lineage.index.blocks import BLOCK_BYTES
-from lineage.recipe import load_recipe
+from lineage.recipe import RecipeError, load_recipe
 from pipeline.cli.main import main
 from tests.support.checkout import ROOT
 from trainer.fleet.simulation import FleetSimulation, simulate_fleet
@@ -48,6 +48,20 @@ def test_spares_that_the_recipe_names_are_taken() -> None:
     found = simulated(1024, "plan.spare_nodes=7", "plan.mtbf_hours=10", "plan.repair_hours=1")
     assert {fleet.spares for fleet in found.fleets} == {7}
     assert found.mtbf_seconds == pytest.approx(36_000)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "plan.mtbf_hours=0.02",
+        "plan.restart_seconds=1e6",
+        "plan.in_place_seconds=1e6",
+        "plan.storage_gbps=1e-6",
+    ],
+)
+def test_a_run_that_fails_before_it_gets_anywhere_is_refused_and_not_drawn_for_ever(change: str) -> None:
+    with pytest.raises(RecipeError, match="expected at most 20,000: more time between failures"):
+        simulated(4096, change)
 
 
 def test_what_storage_bears_is_counted_by_ranks_and_nodes() -> None:

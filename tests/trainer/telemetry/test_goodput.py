@@ -25,7 +25,7 @@ from trainer.recovery.attempts import (
     record_failure,
 )
 from trainer.telemetry.gauges import values
-from trainer.telemetry.goodput import GoodputAccount, LiveGoodput, StepTimes, read_account
+from trainer.telemetry.goodput import GoodputAccount, LiveGoodput, ReportedStep, read_account
 from trainer.telemetry.metrics_file import JsonLines, each_line
 from trainer.telemetry.step_report import OverRanks, StepReport
 
@@ -62,7 +62,7 @@ def account(
     begun: list[Attempt], ends: dict[int, AttemptEnd], reports: list[StepReport], now: float | None = None
 ) -> dict[str, float]:
     found = GoodputAccount(begun, ends)
-    found.add(map(StepTimes.of, reports))
+    found.add(map(ReportedStep.of, reports))
     return {part: seconds for part, seconds in found.at(now).seconds.items() if seconds}
 
 
@@ -128,7 +128,7 @@ def test_time_after_a_stop_is_no_part_of_the_wall_time() -> None:
     begun = [attempt(1, 0, 0.0), attempt(2, 1, 1000.0)]
     ends = {1: AttemptEnd(at=20.0, how="stopped"), 2: AttemptEnd(at=1020.0, how="finished")}
     told = GoodputAccount(begun, ends)
-    told.add(map(StepTimes.of, [step(0, 20.0), step(1, 1020.0, attempt=2)]))
+    told.add(map(ReportedStep.of, [step(0, 20.0), step(1, 1020.0, attempt=2)]))
     found = told.at()
     assert (found.wall_seconds, found.stopped_seconds, found.num_failures) == (40.0, 980.0, 0)
     assert found.share == 0.5
@@ -150,7 +150,7 @@ def test_attempts_of_earlier_releases_are_left_out() -> None:
     begun = [attempt(1, 0, None), attempt(2, 1, 100.0)]
     reports = [StepReport(step=0, attempt=1, loss=1.0, seconds=9.0), step(1, 110.0, attempt=2)]
     told = GoodputAccount(begun, {2: AttemptEnd(at=110.0, how="finished")})
-    told.add(map(StepTimes.of, reports))
+    told.add(map(ReportedStep.of, reports))
     assert (told.at().num_attempts, told.at().wall_seconds) == (1, 10.0)
 
 
@@ -189,8 +189,8 @@ def test_reports_are_read_in_stretches(tmp_path: Path, monkeypatch: pytest.Monke
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"step": 50, "att')  # killed while it wrote
     monkeypatch.setattr("trainer.telemetry.metrics_file._STRETCH_BYTES", 700)
-    found = [StepTimes.from_json(line) for line in each_line(Folder(str(tmp_path)))]
-    assert found == [StepTimes.of(step(number, float(number))) for number in range(50)]
+    found = [ReportedStep.from_json(line) for line in each_line(Folder(str(tmp_path)))]
+    assert found == [ReportedStep.of(step(number, float(number))) for number in range(50)]
 
 
 def test_this_process_began_before_now_and_after_the_machine() -> None:

@@ -9,13 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.telemetry.ring import Ring, RingError, RingHeader, Site, ranks_of, read_ring, ring_bytes, runs_of
+from trainer.telemetry.ring import (
+    CallSite,
+    RingBuffer,
+    RingError,
+    RingHeader,
+    ranks_of,
+    read_ring,
+    ring_bytes,
+    runs_of,
+)
 
 HEADER = RingHeader(
     rank=3, world_size=4, attempt=2, node="n7", pid=99, thread=1234, device="cpu", num_operations=4, num_steps=2,
     wall=1.5,
 )  # fmt: skip
-SITE = Site(
+SITE = CallSite(
     name="all_reduce", group="loss 5", ranks=((0, 4, 1),), phase="forward", file="trainer/step.py", line=7,
     function="train_step",
 )  # fmt: skip
@@ -23,11 +32,11 @@ OWN, WAITING = tuple(float(at) for at in range(7)), tuple(at / 8 for at in range
 
 
 @pytest.fixture
-def ring(tmp_path: Path) -> Ring:
-    return Ring(str(tmp_path / "ring"), HEADER)
+def ring(tmp_path: Path) -> RingBuffer:
+    return RingBuffer(str(tmp_path / "ring"), HEADER)
 
 
-def test_what_is_written_is_read_and_what_is_under_way_has_no_exit(ring: Ring) -> None:
+def test_what_is_written_is_read_and_what_is_under_way_has_no_exit(ring: RingBuffer) -> None:
     site = ring.add_site(SITE)
     first = ring.begin(site, 5, 1, 24)
     ring.end(first)
@@ -49,12 +58,12 @@ def test_what_is_written_is_read_and_what_is_under_way_has_no_exit(ring: Ring) -
     assert [(step.step, step.own, step.waiting) for step in content.steps] == [(5, OWN, WAITING)]
 
 
-def test_the_file_itself_has_it_whatever_becomes_of_the_process(ring: Ring) -> None:
+def test_the_file_itself_has_it_whatever_becomes_of_the_process(ring: RingBuffer) -> None:
     ring.begin(ring.add_site(SITE), 5, 1, 24)
     assert read_ring(Path(ring.path).read_bytes()).operations[0].site == SITE
 
 
-def test_the_last_ones_stay_and_an_end_that_comes_too_late_changes_nothing(ring: Ring) -> None:
+def test_the_last_ones_stay_and_an_end_that_comes_too_late_changes_nothing(ring: RingBuffer) -> None:
     site = ring.add_site(SITE)
     numbers = [ring.begin(site, step, step, 8) for step in range(1, 11)]
     for step in range(5):
@@ -67,7 +76,7 @@ def test_the_last_ones_stay_and_an_end_that_comes_too_late_changes_nothing(ring:
     assert [step.step for step in content.steps] == [3, 4]
 
 
-def test_a_site_for_which_there_is_no_room_has_no_name_and_ends_nothing(ring: Ring) -> None:
+def test_a_site_for_which_there_is_no_room_has_no_name_and_ends_nothing(ring: RingBuffer) -> None:
     for line in range(1000):
         number = ring.begin(ring.add_site(dataclasses.replace(SITE, line=line)), 0, line, 8)
         ring.end(number)
@@ -88,13 +97,13 @@ def test_another_file_is_refused(data: bytes, message: str) -> None:
         read_ring(data)
 
 
-def test_a_file_that_was_cut_is_refused_with_both_sizes(ring: Ring) -> None:
+def test_a_file_that_was_cut_is_refused_with_both_sizes(ring: RingBuffer) -> None:
     data = ring.content()
     with pytest.raises(RingError, match=f"has {len(data) - 8} bytes, its header says {len(data)}"):
         read_ring(data[:-8])
 
 
-def test_the_file_is_as_large_as_the_recipe_says(ring: Ring) -> None:
+def test_the_file_is_as_large_as_the_recipe_says(ring: RingBuffer) -> None:
     assert Path(ring.path).stat().st_size == ring_bytes(4, 2) == 4096 + 65536 + 4 * 64 + 2 * 128
 
 
