@@ -297,6 +297,8 @@ class _Survivor:
                 steps = error.steps
             else:
                 break
+            # The next one saves in the same group.
+            self._run.saver.abandon(_WRITER_SECONDS)
             self._run.recorder.close()
             self._assembled = self._run = self._progress = None
             lines = by_first_rank(partial(go_back_before, recipe, steps), words.control)

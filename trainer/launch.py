@@ -177,17 +177,26 @@ class _ActorProcesses:
                 how = f"ended: {error.cause}"
             ray.kill(self._actors.pop(process))
             found.append((process, how))
-        if not self._work:
-            remove_placement_group(self._group)
         return found
 
     def kill(self, process: int) -> None:
         if process not in self._actors:
             return
-        node, pid = ray.get(self._places[process])
+        placed, _ = ray.wait([self._places[process]], timeout=0)
+        if not placed:  # it waits for a place, as where the node is gone on which it was to lie
+            ray.kill(self._actors[process])
+            return
+        try:
+            node, pid = ray.get(placed[0])
+        except ray.exceptions.RayActorError:  # it has ended before it said where it lies
+            return
         # Ray asks an actor to end, which a process that was stopped does not hear.
         there = NodeAffinitySchedulingStrategy(node, soft=False)
         ray.remote(max_retries=0)(_kill_process).options(num_cpus=0, scheduling_strategy=there).remote(pid)
+
+    def close(self) -> None:
+        # Whatever is left in it ends too: a next start reserves as much, and would wait for what this one keeps.
+        remove_placement_group(self._group)
 
     def _check_peers(self) -> None:
         tp, ranks = self._recipe.train.mesh.tp, range(self._recipe.train.num_workers)

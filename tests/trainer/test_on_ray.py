@@ -10,12 +10,15 @@ import time
 from pathlib import Path
 
 import pytest
+import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from pipeline.cluster.session import ray_session
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
-from trainer.launch import train_on_ray
-from trainer.processes.placement import local_cpus
+from trainer.in_place import ParticipantJob
+from trainer.launch import _ActorProcesses, train_on_ray
+from trainer.processes.placement import local_cpus, workers_of
 
 
 def test_a_run_on_ray_train_has_the_losses_of_a_plain_process(tmp_path: Path, small_ray: None) -> None:
@@ -59,3 +62,28 @@ def test_an_actor_that_waits_takes_the_place_of_a_killed_one(tmp_path: Path, sma
     plain.start()
     assert run.losses() == plain.losses()
     assert run.sequences() == plain.sequences()
+
+
+class Holder:
+    """An actor that holds what it reserves."""
+
+    def is_there(self) -> bool:
+        return True
+
+
+@pytest.mark.slow
+def test_an_actor_that_has_no_place_is_ended_without_waiting_for_one(tmp_path: Path, small_ray: None) -> None:
+    corpus = make_corpus(str(tmp_path / "out"), {"web": [1700]}).url
+    recipe = Run(data=corpus, output=tmp_path / "run", changes={"workers": 2}).recipe()
+    with ray_session("local", training_cpus=local_cpus(recipe.train)):
+        workers = workers_of(recipe.train, 0.0)
+        processes = _ActorProcesses(recipe, workers, ParticipantJob.of(recipe, "launch", 0.0), port=1)
+        place = PlacementGroupSchedulingStrategy(processes._group, placement_group_bundle_index=0)
+        holder = ray.remote(num_cpus=1)(Holder).options(scheduling_strategy=place).remote()
+        assert ray.get(holder.is_there.remote())
+        processes.start(0)
+        processes.kill(0)
+        assert processes.ended(60) == [(0, "was lost")]
+        processes.close()
+        with pytest.raises(ray.exceptions.RayActorError):
+            ray.get(holder.is_there.remote())

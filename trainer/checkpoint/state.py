@@ -149,29 +149,34 @@ class Saver:
 
     def close(self) -> None:
         """Give the checkpoint under way up unless it was released: its thread would wait for that for ever.
-        Once."""
+        One that was is written to its end. Once."""
         if self._is_closed:
             return
         self._is_closed = True
         if not self._decided.is_set():
             self._abandoned = True
             self._decided.set()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if (writer := self._writer) is not None:
+            if self._abandoned or self._pending is None:
+                writer.close()
+            else:
+                self._pending.add_done_callback(lambda _: writer.close())
         self._memory.close()
 
-    def abandon(self, seconds: float) -> str | None:
-        """`close`, and wait until the thread of the checkpoint under way has ended: its group is about to go.
-        Gives the name of that checkpoint. RuntimeError where it has not ended after so many seconds."""
+    def abandon(self, seconds: float) -> None:
+        """`close`, give up a checkpoint that was released too, and wait until its thread has ended: its group
+        is about to go, or to serve another saver. RuntimeError where it has not ended after so many
+        seconds."""
         self.close()
-        if self._pending is None:
-            return None
-        _, unfinished = futures.wait([self._pending], seconds)
-        if unfinished:
-            raise RuntimeError(f"the writer of checkpoint {self._writing} did not end within {seconds:g} s")
-        self._pending = None
-        return self._writing
+        if self._writer is not None:
+            self._writer.close()
+        if self._pending is not None:
+            _, unfinished = futures.wait([self._pending], seconds)
+            if unfinished:
+                raise RuntimeError(
+                    f"the writer of checkpoint {self._writing} did not end within {seconds:g} s"
+                )
+            self._pending = None
 
     def wait(self) -> None:
         """Return when the last save is published; FencedOutError or CheckpointError where it could not be.

@@ -59,6 +59,9 @@ class ForkedProcesses:
         if process in self._running:
             self._running[process].kill()
 
+    def close(self) -> None:
+        """Nothing is held."""
+
 
 def _how(code: int) -> str:
     return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

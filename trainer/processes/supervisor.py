@@ -44,6 +44,9 @@ class Processes(Protocol):
     def kill(self, process: int) -> None:
         """End a process at once, be it stopped or hung. Nothing happens where it has ended."""
 
+    def close(self) -> None:
+        """Give up what is held for them: the start is over."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartOutcome:
@@ -108,7 +111,10 @@ class Supervisor:
                 if found is not None:
                     return found
         finally:
-            self._end_all()
+            try:
+                self._end_all()
+            finally:
+                self._processes.close()
 
     def _look(self) -> StartOutcome | None:
         died = list(self._processes.ended(_LOOK_EVERY_SECONDS))

@@ -48,7 +48,7 @@ class PlannedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class AskedItem:
     """What somebody has written, item `number` of all (from 1), and a document of it (ids in hex), or that there
     is none.
 
@@ -87,7 +87,7 @@ class BasketPlan:
 
     matches: tuple[PurgeMatch, ...]
     items: tuple[BasketItem, ...]
-    asked: tuple[Asked, ...]
+    asked: tuple[AskedItem, ...]
     num_items: int
     num_refused: int
     promotes: bool
@@ -164,10 +164,10 @@ def plan_basket(
     )
 
 
-def _asked(number: int, named: NamedByItem, by_id: Mapping[bytes, str]) -> Iterator[Asked]:
+def _asked(number: int, named: NamedByItem, by_id: Mapping[bytes, str]) -> Iterator[AskedItem]:
     """An item with each of its first documents."""
     item = named.item
-    asked = Asked(number=number, written=item.written or item.value, kind=item.kind)
+    asked = AskedItem(number=number, written=item.written or item.value, kind=item.kind)
     if not named.rows:
         found = "" if named.refused else item.kind
         yield replace(asked, found=found, num_documents=named.num, refused=named.refused, near=named.near)

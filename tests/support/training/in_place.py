@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -81,7 +82,12 @@ def miss_the_vote(rank: int, dying: int, step: int) -> None:
         ready = run.context.ready
         assert ready is not None
         if run.joined.attempt.number == 1 and ready.step == step:
+            process = run.launch.process
+            process.store.set(f"voted/{process.rank}", "")
             if dist.get_rank() == dying:
+                # Only then is it sure that others hear of it.
+                while not process.store.check([f"voted/{each}" for each in range(process.world_size)]):
+                    time.sleep(0.01)
                 os.kill(os.getpid(), signal.SIGKILL)
             if dist.get_rank() == rank:
                 raise RuntimeError("Connection closed by peer")

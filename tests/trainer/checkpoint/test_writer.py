@@ -66,6 +66,42 @@ def test_a_process_writes_what_a_thread_writes(
     assert published(process, 1) == published(thread, 1) != published(thread, 2) == published(process, 2)
 
 
+@pytest.mark.parametrize("from_bytes", [0, 1 << 40])
+def test_a_checkpoint_that_was_released_is_written_to_its_end_when_the_run_fails(
+    tmp_path: Path, alone: dist.ProcessGroup, monkeypatch: pytest.MonkeyPatch, from_bytes: int
+) -> None:
+    monkeypatch.setattr("trainer.checkpoint.state.PROCESS_FROM_BYTES", from_bytes)
+    output, folder = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "checkpoints"))
+    begin(output, Attempt(number=claim(output), first_step=0, parent=None))
+    saver = Saver(folder, output, CheckpointTable(), alone, steps=1)
+    state = {"weights.a": torch.arange(60_000.0)}
+    saver.save(state, Position(step=1, attempt=1, plan_fingerprint="", order_version=1))
+    saver.release()
+    saver.close()
+    saver.wait()
+    assert len(published(folder, 1)) == 1
+    assert saver._writer is None or saver._writer._process.wait(30) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_a_checkpoint_that_is_abandoned_ends_with_its_writer(
+    tmp_path: Path, alone: dist.ProcessGroup, monkeypatch: pytest.MonkeyPatch, released: bool
+) -> None:
+    monkeypatch.setattr("trainer.checkpoint.state.PROCESS_FROM_BYTES", 0)
+    output, folder = Folder(str(tmp_path / "out")), Folder(str(tmp_path / "checkpoints"))
+    begin(output, Attempt(number=claim(output), first_step=0, parent=None))
+    saver = Saver(folder, output, CheckpointTable(), alone, steps=1)
+    state = {"weights.a": torch.arange(60_000.0)}
+    saver.save(state, Position(step=1, attempt=1, plan_fingerprint="", order_version=1))
+    assert saver._writer is not None
+    os.kill(saver._writer.pid, signal.SIGSTOP)  # it would write for ever
+    if released:
+        saver.release()
+    saver.abandon(30)
+    assert not saver.is_writing and not folder.exists("step-00000001.attempt-1/complete.json")
+    assert saver._writer._process.returncode == -signal.SIGKILL
+
+
 @pytest.mark.slow
 def test_sharded_pieces_that_the_process_wrote_are_gone_on_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ class Numbers:
     def __init__(self, act: Callable[[int], Sequence[tuple[int, str]]]) -> None:
         self.started: list[int] = []
         self.killed: list[int] = []
+        self.is_closed = False
         self._act, self._looks = act, 0
 
     def start(self, process: int) -> None:
@@ -61,6 +62,9 @@ class Numbers:
 
     def kill(self, process: int) -> None:
         self.killed.append(process)
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 def supervise(
@@ -82,6 +86,7 @@ def supervise(
         say=said.append,
         hung_seconds=hung_seconds,
     ).run()
+    assert numbers.is_closed
     return outcome, numbers, said
 
 
