@@ -57,6 +57,7 @@ MAX_FILES: Final = 1 << 22
 _MIME = re.compile(r"[a-z0-9!#$&^_.+-]{1,127}/(?:[a-z0-9!#$&^_.+-]{1,127}|\*)")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _BUCKET = re.compile(r"[A-Za-z0-9_-]{1,50}")
+_PART = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(?:[-_][A-Za-z0-9]{1,8}){0,4}")
 
 
@@ -487,6 +488,16 @@ def check_buckets(recipe: PipelineRecipe) -> None:
                 f"source.name = {like!r} reads as a part of the source {name!r}, which this recipe parts:"
                 " give it another name"
             )
+
+
+def check_part(name: str, what: str) -> None:
+    """RecipeError where a language or class, `what` it is, cannot stand in the name of a source's part: as a
+    folder's, and told from its neighbours, which dots part."""
+    if not _PART.fullmatch(name):
+        raise RecipeError(
+            f"{what} {name!r} cannot name a part of a source: expected ASCII letters, digits, '_' and '-', at"
+            " most 80; take a model, or a step, that gives other names, or part sources by something else"
+        )
 
 
 def _check_bucket(table: BucketTable, known: Sequence[str]) -> None:

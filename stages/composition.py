@@ -1,4 +1,5 @@
-"""Unicode's normal forms NFC and NFD in linear time, and how many marks a text puts on one character.
+"""Unicode's normal forms NFC and NFD in linear time, a text as it is kept, and how many marks it puts on one
+character.
 
 `unicodedata.normalize` sorts the marks behind a letter by insertion (Unicode, canonical ordering algorithm,
 D109). That takes the square of their number where they are out of order: 240 kB of U+0301 and U+0316 by turns
@@ -31,6 +32,21 @@ def normalised_in(form: Literal["NFC", "NFD"], text: str) -> str:
     if text.isascii():
         return text
     return normalize(form, _LONG_RUN.sub(_in_order, text) if _may_have_row(text, _LONG) else text)
+
+
+def clean_text(text: str) -> tuple[str, bytes]:
+    """A text as it is kept (NFC, lines end in "\\n", no NUL, no lone surrogate, no outer white space), and in UTF-8."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    text = text.replace("\0", "")  # before what follows: it may stand between a letter and its mark
+    if not text.isascii():
+        text = normalised_in("NFC", text)
+    text = text.strip()
+    try:
+        return text, text.encode("utf-8")
+    except UnicodeEncodeError:
+        encoded = text.encode("utf-8", "replace")
+        return encoded.decode("utf-8"), encoded
 
 
 def most_marks(text: str, at_least: int = 1) -> int:

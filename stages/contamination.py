@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lineage.ids import text_hash
+from stages.composition import clean_text
 from stages.dedup.bands import bands_of
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
@@ -21,7 +22,6 @@ from stages.pii.options import PiiTable
 from stages.pii.phones import may_hold_phones
 from stages.pii.regions import regions_in_use
 from stages.pii.scrub import scrub
-from stages.steps.parse import clean_text
 
 Kind = Literal["exact", "near", "ngram"]
 

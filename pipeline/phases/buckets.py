@@ -23,7 +23,7 @@ from pipeline.phases.groups import Group
 from pipeline.phases.percentiles import Values, Weights, weighted_cuts
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.plan import Unit
-from pipeline.recipe import BucketTable, PipelineRecipe
+from pipeline.recipe import BucketTable, PipelineRecipe, check_part
 from pipeline.results.rows import publish_table, read_rows
 from pipeline.results.unit_results import BucketCuts, BucketSize, PartResult
 
@@ -96,7 +96,7 @@ def part_groups(state: Run, groups: Sequence[Group]) -> PartedGroups:
         cuts=tuple(
             BucketCuts(name=table.name, column=column, cuts=values)
             for table in recipe.bucket
-            for column, values in zip(table.columns, cuts[table.name], strict=False)
+            for column, values in zip(table.columns, cuts[table.name], strict=True)
         ),
         sizes=_sizes(units, results),
     )
@@ -209,10 +209,14 @@ def run_folder(unit: Unit, bucket: str | None) -> str:
 
 
 def _names(job: PartJob, unit: Unit, run: pa.Table) -> list[str]:
-    """The bucket of each row: what each way of parting says, joined by dots."""
+    """The bucket of each row: what each way of parting says, joined by dots. RecipeError for a language that
+    cannot name one."""
     parts: list[Iterable[str]] = []
     if unit.source in job.by_language:
-        parts.append(language or UNDETERMINED for language in run["language"].to_pylist())
+        languages = [language or UNDETERMINED for language in run["language"].to_pylist()]
+        for language in sorted(set(languages)):  # a step of the user's may have named it
+            check_part(language, f"source {unit.source!r}: the language")
+        parts.append(languages)
     if unit.source in job.scored:
         parts += [_of_table(table, job.cuts[table.name], run) for table in job.tables]
     return [".".join(names) for names in zip(*parts, strict=True)]

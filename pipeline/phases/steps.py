@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
 from lineage.purge.purge_filter import read_purged_sets
 from lineage.purge.purged_sets import PurgedSets
@@ -13,12 +11,11 @@ from lineage.recipe import RecipeError
 from lineage.store.column_names import LABEL
 from lineage.store.delta import StoreError
 from pipeline.models.encoder import check_installed, load_encoder
-from pipeline.recipe import PipelineRecipe, check_steps_of, comparing, tables_of
+from pipeline.recipe import PipelineRecipe, check_part, check_steps_of, comparing, tables_of
 from stages.chain import build_chain
 from stages.steps.catalogue import CORPUS_STAGES, StepTables
 from stages.steps.fasttext_model import load_model
-
-_CLASS: Final = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+from stages.steps.language import known_labels
 
 
 def step_tables(recipe: PipelineRecipe, *, prepared: bool = True) -> StepTables:
@@ -32,21 +29,21 @@ def step_tables(recipe: PipelineRecipe, *, prepared: bool = True) -> StepTables:
         if prepared:
             chain.prepare()
         _ = chain.models  # one that has no text to look at is refused now
-    _check_classes(recipe)
+    _check_parts(recipe, prepared=prepared)
     return tables
 
 
-def _check_classes(recipe: PipelineRecipe) -> None:
-    """RecipeError where a class that a [[bucket]] parts by cannot name a source."""
+def _check_parts(recipe: PipelineRecipe, *, prepared: bool) -> None:
+    """RecipeError where a class, or, if models are loaded, a language, that sources are parted by cannot name
+    a part."""
     models = {LABEL + table.name: table.model for table in recipe.classifier if table.is_argmax}
     for table in recipe.bucket:
         for label in sorted(load_model(models[table.columns[0]]).labels) if table.is_of_labels else ():
-            if not _CLASS.fullmatch(label):
-                raise RecipeError(
-                    f"bucket.by of {table.name!r}: the class {label!r} cannot name a source: expected"
-                    " letters, digits, '.', '_' and '-', at most 80; train the model with other labels",
-                    "bucket.by",
-                )
+            check_part(label, f"bucket.by of {table.name!r}: the class")
+    has_model = any("language" in source.steps for source in recipe.source)
+    if prepared and has_model and recipe.language.keep == "all":
+        for language in sorted(known_labels(recipe.language)):
+            check_part(language, 'language.keep = "all": the language')
 
 
 def _purged_sets(outs: Sequence[str]) -> PurgedSets | None:

@@ -14,10 +14,10 @@ from typing import Final, Literal
 
 from lineage.recipe import RecipeError, blamed_on, key, utf8_text
 from lineage.secrets import without_secrets
+from stages.composition import clean_text
 from stages.document import Document, Outcome, decide
 from stages.ngrams import Encode, NgramIndex
 from stages.rules import Rule
-from stages.steps.parse import clean_text
 from stages.steps.textfiles import read_named_file
 
 STAGE = "decontaminate"

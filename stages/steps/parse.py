@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from lineage.ids import content_hash
 from lineage.recipe import key
-from stages.composition import most_marks, normalised_in
+from stages.composition import clean_text, most_marks
 from stages.document import Document, Finding, Outcome, Rejection, error_rule
 from stages.html.extraction import Extractor, Failure
 from stages.html.page import Bounds, PageReader, bound_rules
@@ -140,18 +140,3 @@ def parse_rules(table: ParseTable, max_document_bytes: int) -> tuple[Rule, ...]:
     """Every rule of the step, in order."""
     marks = _TOO_MANY_MARKS.at(float(table.max_marks))
     return *bound_rules(table.bounds(max_document_bytes)), _TIMEOUT, _CRASHED, marks, _EMPTY
-
-
-def clean_text(text: str) -> tuple[str, bytes]:
-    """A text as it is kept (NFC, lines end in "\\n", no NUL, no lone surrogate, no outer white space), and in UTF-8."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = text.replace("\0", "")  # before what follows: it may stand between a letter and its mark
-    if not text.isascii():
-        text = normalised_in("NFC", text)
-    text = text.strip()
-    try:
-        return text, text.encode("utf-8")
-    except UnicodeEncodeError:
-        encoded = text.encode("utf-8", "replace")
-        return encoded.decode("utf-8"), encoded

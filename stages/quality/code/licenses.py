@@ -16,7 +16,8 @@ _IDENTIFIER: Final = re.compile(
     r"SPDX-License-Identifier:[ \t]*"
     r"([A-Za-z0-9.+()-]{1,64}(?:[ \t]+(?:AND|OR|WITH|and|or|with)[ \t]+[A-Za-z0-9.+()-]{1,64}){0,8})"
 )
-_COMMENT: Final = re.compile(r"^[\s*#/;%!|<>\"'-]+|[\s*/>-]+$", re.MULTILINE)
+# A row that ends no line is looked at from its first character alone: from each it would take the square.
+_COMMENT: Final = re.compile(r"^[\s*#/;%!|<>\"'-]+|(?<![\s*/>-])[\s*/>-]+$", re.MULTILINE)
 _SPACE: Final = re.compile(r"\s+")
 
 _GPL: Final = "general public license"

@@ -11,20 +11,24 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stages.composition import clean_text
+
 
 class NoNotebookError(ValueError):
     """A text that is no notebook."""
 
 
 def cells(text: str) -> tuple[str, int]:
-    """The notebook's cells as one script, and how many they are; NoNotebookError for another text. Empty
-    cells go."""
+    """The notebook's cells as one script, a clean text, and how many they are; NoNotebookError for another
+    text. Empty cells go."""
     try:
         notebook: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise NoNotebookError(str(error)) from error
     found = list(_cells(notebook))
-    return "\n\n".join(found), len(found)
+    # JSON's escapes bring what cleaning took out of the file's own text, such as lone surrogates.
+    script, _ = clean_text("\n\n".join(found))
+    return script, len(found)
 
 
 def _cells(notebook: Any) -> Iterator[str]:

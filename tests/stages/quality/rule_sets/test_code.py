@@ -193,6 +193,13 @@ def test_a_notebook_becomes_its_cells() -> None:
     assert isinstance(found := judged(old, "old.ipynb"), Document) and found.text == f"# %%\n{LINE.rstrip()}"
 
 
+def test_what_a_notebook_escapes_is_cleaned_as_other_texts_are() -> None:
+    outcome = judged(
+        _notebook({"cell_type": "code", "source": "an = 'e\u0301'\r\nother = '\ud800\0'"}), "a.ipynb"
+    )
+    assert isinstance(outcome, Document) and outcome.text == "# %%\nan = 'é'\nother = '?'"
+
+
 @pytest.mark.parametrize(
     "text", ["no JSON", "[]", "{}", '{"cells": 3}', "[" * 100_000, _notebook({"source": 3}), _notebook({})]
 )
@@ -210,6 +217,13 @@ def test_hostile_files_are_judged_in_one_pass(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     assert judged(text, "a.html", ledger="all") is not None
     license_of(text, None)
+
+
+@pytest.mark.timeout(60)
+def test_marks_of_comments_that_end_no_line_are_passed_once() -> None:
+    # From each mark anew, these heads would take minutes.
+    head = "a" + "- " * 4_000 + "b"
+    assert [license_of(head, None) for _ in range(400)] == [None] * 400
 
 
 def test_a_rule_that_only_some_languages_have_is_listed() -> None:
