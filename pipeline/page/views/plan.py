@@ -22,7 +22,6 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow, PurgeRow
 from lineage.trace.exposure import TrainingRun
 from pipeline.inspect.hooks import plan_hooks
-from pipeline.inspect.purge_targets import targets_where
 from pipeline.inspect.tracing import UNREADABLE, TrainingAccount, make_tracer, training_account
 from pipeline.page.notes import BasketItem
 from pipeline.page.views.basket import NamedByItem, named_by
@@ -104,15 +103,15 @@ class BasketPlan:
     caches: tuple[UnsweptCache, ...]
 
 
-def matches_of(out: Folder, items: Sequence[BasketItem], *, promotes: bool = False) -> list[PurgeMatch]:
+def matches_of(named: Sequence[NamedByItem], *, promotes: bool = False) -> list[PurgeMatch]:
     """The items as purges ask for them: ids together, URLs, hosts and domains too, and each condition alone,
     so that each is honoured by later runs for what it is."""
     matches = []
     for kind in ("doc", "url", "host", "domain"):
-        values = tuple(item.value for item in items if item.kind == kind)
+        values = tuple(entry.item.value for entry in named if entry.item.kind == kind)
         if values:
             matches.append(PurgeMatch(kind=kind, values=values))
-    matches += [targets_where(out, item.value).match for item in items if item.kind == "where"]
+    matches += [entry.match for entry in named if entry.match is not None]
     return [replace(match, promote_duplicates=promotes) for match in matches]
 
 
@@ -125,10 +124,8 @@ def plan_basket(
         raise PurgeError("nothing to plan: the basket is empty")
     hooks = plan_hooks(out)
     named = named_by(Lookup(out), items, conditions_of=out)
-    known = [entry.item for entry in named if not entry.refused]
-    plans: list[PurgePlan] = [
-        plan_purge(out, match, hooks) for match in matches_of(out, known, promotes=promotes)
-    ]
+    known = [entry for entry in named if not entry.refused]
+    plans: list[PurgePlan] = [plan_purge(out, match, hooks) for match in matches_of(known, promotes=promotes)]
     rows: dict[tuple[Any, ...], PlannedRow] = {}
     for plan in plans:
         for row in plan.rows:
@@ -143,7 +140,7 @@ def plan_basket(
     shown = named if len(named) <= MOST_SHOWN else sorted(named, key=lambda entry: not entry.refused)
     return BasketPlan(
         matches=tuple(plan.match for plan in plans),
-        items=tuple(known),
+        items=tuple(entry.item for entry in known),
         asked=tuple(
             row for number, entry in enumerate(shown[:MOST_SHOWN], 1) for row in _asked(number, entry, by_id)
         ),
