@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -81,8 +81,8 @@ class KeptCopy:
 class BasketPlan:
     """What a purge of the basket would take: `matches` are carried out one after the other, each a purge of
     its own, of the `items` that name documents. `asked` are the first of all `num_items`, of which `num_refused`
-    name none. `documents` are the first of `num_documents`, and `kept_copies` the first of
-    those; `by_role` counts all. `promotes`: only what is named goes, and its copies stay."""
+    name none. `documents` are the first of `num_documents`, and `kept_copies` the first of `num_kept_copies`;
+    `by_role` counts all. `promotes`: only what is named goes, and its copies stay."""
 
     matches: tuple[PurgeMatch, ...]
     items: tuple[BasketItem, ...]
@@ -92,6 +92,7 @@ class BasketPlan:
     promotes: bool
     documents: tuple[PlannedDocument, ...]
     kept_copies: tuple[KeptCopy, ...]
+    num_kept_copies: int
     num_documents: int
     num_already: int
     num_tokens: int
@@ -136,6 +137,10 @@ def plan_basket(
     by_id = {row.doc_id: row.role for row in reversed(planned)}
     returned = {doc_id for plan in plans for doc_id in plan.returned}
     roles = Counter(by_id.values())
+    # Those of earlier purges that are there again go whatever is named.
+    copies = sorted(
+        doc_id for doc_id, role in by_id.items() if role == "kept_copy" and doc_id not in returned
+    )
     # Of very many the ones that name nothing stand first.
     shown = named if len(named) <= MOST_SHOWN else sorted(named, key=lambda entry: not entry.refused)
     return BasketPlan(
@@ -148,7 +153,8 @@ def plan_basket(
         num_refused=len(named) - len(known),
         promotes=promotes,
         documents=tuple(_described(out, index, planned[:MOST_SHOWN])),
-        kept_copies=tuple(_kept_copies(out, by_id, returned)),
+        kept_copies=tuple(_kept_copies(out, copies[:_MOST_KEPT_COPIES], by_id)),
+        num_kept_copies=len(copies),
         num_documents=len(ids),
         num_already=len({doc_id for plan in plans for doc_id in plan.already} - ids),
         num_tokens=sum(row.num_tokens or 0 for row in planned),
@@ -180,13 +186,9 @@ def _asked(number: int, named: NamedByItem, by_id: Mapping[bytes, str]) -> Itera
         )
 
 
-def _kept_copies(out: Folder, by_id: Mapping[bytes, str], returned: Container[bytes]) -> list[KeptCopy]:
-    """The first kept copies, each with the named documents that repeat it; without those of earlier purges
-    that are there again."""
+def _kept_copies(out: Folder, ids: Sequence[bytes], by_id: Mapping[bytes, str]) -> list[KeptCopy]:
+    """The kept copies of these ids, each with the named documents that repeat it."""
     lookup = Lookup(out)
-    ids = sorted(doc_id for doc_id, role in by_id.items() if role == "kept_copy" and doc_id not in returned)[
-        :_MOST_KEPT_COPIES
-    ]
     copies = distinct(lookup.documents(ids))
     members = lookup.members({row.cluster_id for row in copies if row.cluster_id is not None})
     in_place = {m.doc_id: m for m in members if m.duplicate_of in by_id and by_id.get(m.doc_id) == "target"}

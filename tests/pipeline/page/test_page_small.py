@@ -162,6 +162,7 @@ def test_a_plan_says_which_kept_copies_go_with_what_is_named_and_can_spare_them(
     ]
     assert [bool(row.refused) for row in plan.asked] == [False, True, True]
     assert (plan.num_items, plan.num_refused, dict(plan.by_role)["kept_copy"]) == (3, 2, 1)
+    assert plan.num_kept_copies == 1
     spared = plan_basket(out, read_index(out), items, promotes=True)
     assert spared.by_role == (("target", 1),) and not spared.kept_copies
     assert [match.promote_duplicates for match in spared.matches] == [True]
