@@ -53,7 +53,6 @@ def environment() -> jinja2.Environment:
         "value": human_value,
         "web_link": web_link,
         "percent": lambda share: f"{100 * share:.2f}%",
-        "of": counted,
         "role": lambda role: _ROLES[role][0],
         "in_role": lambda num, role: counted(num, *_ROLES[role]),
         "steps": lambda first, last: f"step {first:,}" if first == last else f"steps {first:,} to {last:,}",
