@@ -8,10 +8,18 @@ from typing import Final
 import jinja2
 
 from lineage.ids import content_hash
+from lineage.purge.plan import Role
 from pipeline.report.data import human_value
 from pipeline.report.examples import web_link
 from pipeline.report.render import escaping
-from pipeline.terminal import visible
+from pipeline.terminal import counted, visible
+
+_ROLES: Final[dict[Role, tuple[str, str]]] = {
+    "target": ("named", "named"),
+    "twin": ("suppressed copy", "suppressed copies"),
+    "kept_copy": ("kept copy", "kept copies"),
+}
+"""What a purge takes a document as, in words: of one, of several."""
 
 # Control characters but line ends and tabs, and what turns the direction of writing beyond its own text
 # (Unicode Standard Annex 9: embeddings, overrides, isolates). Joiners stay: Persian and the scripts of India
@@ -36,8 +44,8 @@ def basket_button(kind: str, value: str) -> str:
 
 def environment() -> jinja2.Environment:
     """The templates with their filters: `line` for names and URLs, `harmless` for texts, `number` and `value`
-    for figures, `of` for counted words, `steps` for the first and the last of some, `web_link` for the target of
-    a link."""
+    for figures, `of` for counted words, `role` for what a purge takes a document as and `in_role` for how many
+    it takes so, `steps` for the first and the last of some, `web_link` for the target of a link."""
     made = escaping("pipeline.page", "templates")
     made.filters |= {
         "line": lambda text: "" if text is None else visible(str(text)),
@@ -45,7 +53,8 @@ def environment() -> jinja2.Environment:
         "value": human_value,
         "web_link": web_link,
         "percent": lambda share: f"{100 * share:.2f}%",
-        "of": lambda num, one, more=None: f"{num:,} {one if num == 1 else more or one + 's'}",
+        "role": lambda role: _ROLES[role][0],
+        "in_role": lambda num, role: counted(num, *_ROLES[role]),
         "steps": lambda first, last: f"step {first:,}" if first == last else f"steps {first:,} to {last:,}",
         "short": lambda hexes: hexes[:12],
         "basket_button": basket_button,

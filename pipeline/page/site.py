@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -136,17 +136,17 @@ class Site:
             return self.show(request, template, **values)
         return self.show(request, "piece", piece=f"{template}.html", title=title, **values)
 
-    def _is_in(self, basket: Collection[BasketItem], kind: ItemKind | Literal["list"], value: str) -> bool:
+    def _is_in(self, basket: frozenset[BasketItem], kind: ItemKind | Literal["list"], value: str) -> bool:
         """Whether the basket holds an item, or all documents of a list."""
         if kind != "list":
             return BasketItem(kind=kind, value=value) in basket
         listed = self.lists.get(value)
-        return listed is not None and frozenset(basket) >= {
+        return listed is not None and basket >= {
             BasketItem(kind="doc", value=doc_id.hex()) for doc_id in listed.doc_ids
         }
 
     def _shown(self, request: web.Request) -> dict[str, Any]:
-        basket = self.notes.basket() if self.purges else []
+        basket = frozenset(self.notes.basket() if self.purges else ())
         return {
             "out": self.out.url,
             "out_word": shlex.quote(self.out.url),

@@ -42,6 +42,7 @@ from pipeline.results.clusters import largest_clusters
 from pipeline.results.faults import FaultRow
 from pipeline.results.rows import read_rows
 from pipeline.results.run_summary import RunSummary, limited, read_summary, unlike_warnings
+from pipeline.terminal import counted
 from stages.quality.options import table_of
 from stages.reading.options import Note
 
@@ -243,7 +244,7 @@ def _parsed_texts(out: Folder) -> str:
     if texts.removed is not None:
         return f"The texts that were kept after parse (run.keep_text) were removed by purge {texts.removed}."
     return (
-        f"The folder texts/ keeps what parse took from {texts.num_rows:,} documents, rejected ones too"
+        f"The folder texts/ keeps what parse took from {counted(texts.num_rows, 'document')}, rejected ones too"
         f" ({decimal(texts.num_bytes)}). These texts are not scrubbed: they hold all personal data of the"
         f" pages. Purges reach them; sluice purge {shlex.quote(out.url)} --parsed-texts --reason … --by …"
         " --apply removes them all."

@@ -15,13 +15,14 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from pipeline.report.collect import collect, state_of
 from pipeline.report.data import ReportData
+from pipeline.terminal import counted
 
 _STATE = re.compile(rb'<meta name="sluice-state" content="([0-9a-f]{32})">')
 
 
 def escaping(package: str, folder: str) -> jinja2.Environment:
     """The templates of a package's folder. Whatever they show is escaped, and a name that they do not know is
-    an error; the filter `number` sets commas."""
+    an error; the filter `number` sets commas, `of` counts what a word names."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(package, folder),
         autoescape=True,
@@ -29,7 +30,7 @@ def escaping(package: str, folder: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["number"] = lambda value: f"{value:,}"
+    environment.filters |= {"number": lambda value: f"{value:,}", "of": counted}
     return environment
 
 
@@ -61,5 +62,5 @@ def stale_report(out: Folder, index: Index) -> str | None:
     found = _STATE.search(out.read(REPORT_FILE))
     if (not purges) if found is None else found[1].decode() == state_of(index, purges):
         return None
-    missing = f"version {index.version} with its {len(purges)} purges"
+    missing = f"version {index.version} with its {counted(len(purges), 'purge')}"
     return f"does not show {missing}; sluice report {shlex.quote(out.url)} renders it again"

@@ -324,14 +324,14 @@ def _print_training(account: TrainingAccount) -> None:
         lines = []
         if exposure["num_exposures"]:
             lines.append(
-                f"training run {exposure['run']} saw them {exposure['num_exposures']:,} times, in steps"
+                f"training run {exposure['run']} saw them {counted(exposure['num_exposures'], 'time')}, in steps"
                 f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
                 f" {_checkpoint(exposure)}"
             )
         if exposure["replay"] is not None:
             lines.append(f"  {_price(exposure)}")
         lines += [
-            f"training run {exposure['run']} saw them {undone['num_exposures']:,} times in attempt"
+            f"training run {exposure['run']} saw them {counted(undone['num_exposures'], 'time')} in attempt"
             f" {undone['attempt']}, steps {undone['first_step']} to {undone['last_step']}: {undone['how']}"
             for undone in exposure["undone"]
         ]
@@ -356,19 +356,20 @@ def _price(exposure: dict[str, Any]) -> str:
         if price["from_step"]
         else "from the first weights (--restart)"
     )
-    line = f"to take them out of it too: {price['num_steps']:,} steps {where}"
+    line = f"to take them out of it too: {counted(price['num_steps'], 'step')} {where}"
     if price["seconds"] is not None:
         line += f", about {price['seconds']:,.0f} seconds"
     if price["device_hours"] is not None:
         unit = "processor" if price["device"] == "cpu" else "GPU"
-        line += f" and {price['device_hours']:.2g} {unit} hours on {price['num_processes']:,} processes"
+        processes = counted(price["num_processes"], "process", "processes")
+        line += f" and {price['device_hours']:.2g} {unit} hours on {processes}"
     line += f", by {exposure['replay_call']}"
     if exposure["recipe_unknown"] is not None:
         line += f" ({exposure['recipe_unknown']})"
     if price["waiting"]:
         line += (
-            f"; {len(price['waiting']):,} earlier purges wait for a replay: one for all is"
-            f" {price['num_steps_together']:,} steps, one for each {price['num_steps_apart']:,}"
+            f"; {counted(len(price['waiting']), 'earlier purge waits', 'earlier purges wait')} for a replay: one"
+            f" for all is {price['num_steps_together']:,} steps, one for each {price['num_steps_apart']:,}"
         )
     return line
 

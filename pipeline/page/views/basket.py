@@ -9,6 +9,7 @@ from typing import Final
 
 from lineage.ids import parse_id
 from lineage.pages import named_host, registered_domain
+from lineage.purge.plan import PurgeMatch
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
@@ -27,12 +28,13 @@ _MOST_NEAREST: Final = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedByItem:
     """What an item names: `rows` are the documents of an id or URL, a row of each, `num` how many documents
-    it has (None for a condition that was not asked). Of one that names none `refused` says so, and `near` are
-    the recorded ids or URLs that are most like it."""
+    it has, `match` those of a condition (both None for one that was not asked). Of an item that names none
+    `refused` says so, and `near` are the recorded ids or URLs that are most like it."""
 
     item: BasketItem
     rows: tuple[DocumentRow, ...] = ()
     num: int | None = None
+    match: PurgeMatch | None = None
     refused: str = ""
     near: tuple[str, ...] = ()
 
@@ -63,12 +65,8 @@ def named_by(
                 rows = distinct(of_ids[item.value] if item.kind == "doc" else of_urls[item.value])
                 named = NamedByItem(item=item, rows=tuple(rows), num=len(rows))
             elif item.kind == "where":
-                num = (
-                    None
-                    if conditions_of is None
-                    else len(targets_where(conditions_of, item.value).match.values)
-                )
-                named = NamedByItem(item=item, num=num)
+                match = None if conditions_of is None else targets_where(conditions_of, item.value).match
+                named = NamedByItem(item=item, num=None if match is None else len(match.values), match=match)
             else:
                 named = NamedByItem(item=item, num=_num_of(lookup, item))
         except (RecipeError, UnknownError) as error:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow, PurgeRow
 from lineage.trace.exposure import TrainingRun
 from pipeline.inspect.hooks import plan_hooks
-from pipeline.inspect.purge_targets import targets_where
 from pipeline.inspect.tracing import UNREADABLE, TrainingAccount, make_tracer, training_account
 from pipeline.page.notes import BasketItem
 from pipeline.page.views.basket import NamedByItem, named_by
@@ -82,8 +81,8 @@ class KeptCopy:
 class BasketPlan:
     """What a purge of the basket would take: `matches` are carried out one after the other, each a purge of
     its own, of the `items` that name documents. `asked` are the first of all `num_items`, of which `num_refused`
-    name none. `documents` are the first of `num_documents`, and `kept_copies` the first of
-    those; `by_role` counts all. `promotes`: only what is named goes, and its copies stay."""
+    name none. `documents` are the first of `num_documents`, and `kept_copies` the first of `num_kept_copies`;
+    `by_role` counts all. `promotes`: only what is named goes, and its copies stay."""
 
     matches: tuple[PurgeMatch, ...]
     items: tuple[BasketItem, ...]
@@ -93,6 +92,7 @@ class BasketPlan:
     promotes: bool
     documents: tuple[PlannedDocument, ...]
     kept_copies: tuple[KeptCopy, ...]
+    num_kept_copies: int
     num_documents: int
     num_already: int
     num_tokens: int
@@ -104,15 +104,15 @@ class BasketPlan:
     caches: tuple[UnsweptCache, ...]
 
 
-def matches_of(out: Folder, items: Sequence[BasketItem], *, promotes: bool = False) -> list[PurgeMatch]:
+def matches_of(named: Sequence[NamedByItem], *, promotes: bool = False) -> list[PurgeMatch]:
     """The items as purges ask for them: ids together, URLs, hosts and domains too, and each condition alone,
     so that each is honoured by later runs for what it is."""
     matches = []
     for kind in ("doc", "url", "host", "domain"):
-        values = tuple(item.value for item in items if item.kind == kind)
+        values = tuple(entry.item.value for entry in named if entry.item.kind == kind)
         if values:
             matches.append(PurgeMatch(kind=kind, values=values))
-    matches += [targets_where(out, item.value).match for item in items if item.kind == "where"]
+    matches += [entry.match for entry in named if entry.match is not None]
     return [replace(match, promote_duplicates=promotes) for match in matches]
 
 
@@ -125,10 +125,8 @@ def plan_basket(
         raise PurgeError("nothing to plan: the basket is empty")
     hooks = plan_hooks(out)
     named = named_by(Lookup(out), items, conditions_of=out)
-    known = [entry.item for entry in named if not entry.refused]
-    plans: list[PurgePlan] = [
-        plan_purge(out, match, hooks) for match in matches_of(out, known, promotes=promotes)
-    ]
+    known = [entry for entry in named if not entry.refused]
+    plans: list[PurgePlan] = [plan_purge(out, match, hooks) for match in matches_of(known, promotes=promotes)]
     rows: dict[tuple[Any, ...], PlannedRow] = {}
     for plan in plans:
         for row in plan.rows:
@@ -139,11 +137,15 @@ def plan_basket(
     by_id = {row.doc_id: row.role for row in reversed(planned)}
     returned = {doc_id for plan in plans for doc_id in plan.returned}
     roles = Counter(by_id.values())
+    # Those of earlier purges that are there again go whatever is named.
+    copies = sorted(
+        doc_id for doc_id, role in by_id.items() if role == "kept_copy" and doc_id not in returned
+    )
     # Of very many the ones that name nothing stand first.
     shown = named if len(named) <= MOST_SHOWN else sorted(named, key=lambda entry: not entry.refused)
     return BasketPlan(
         matches=tuple(plan.match for plan in plans),
-        items=tuple(known),
+        items=tuple(entry.item for entry in known),
         asked=tuple(
             row for number, entry in enumerate(shown[:MOST_SHOWN], 1) for row in _asked(number, entry, by_id)
         ),
@@ -151,7 +153,8 @@ def plan_basket(
         num_refused=len(named) - len(known),
         promotes=promotes,
         documents=tuple(_described(out, index, planned[:MOST_SHOWN])),
-        kept_copies=tuple(_kept_copies(out, by_id, returned)),
+        kept_copies=tuple(_kept_copies(out, copies[:_MOST_KEPT_COPIES], by_id)),
+        num_kept_copies=len(copies),
         num_documents=len(ids),
         num_already=len({doc_id for plan in plans for doc_id in plan.already} - ids),
         num_tokens=sum(row.num_tokens or 0 for row in planned),
@@ -183,13 +186,9 @@ def _asked(number: int, named: NamedByItem, by_id: Mapping[bytes, str]) -> Itera
         )
 
 
-def _kept_copies(out: Folder, by_id: Mapping[bytes, str], returned: Container[bytes]) -> list[KeptCopy]:
-    """The first kept copies, each with the named documents that repeat it; without those of earlier purges
-    that are there again."""
+def _kept_copies(out: Folder, ids: Sequence[bytes], by_id: Mapping[bytes, str]) -> list[KeptCopy]:
+    """The kept copies of these ids, each with the named documents that repeat it."""
     lookup = Lookup(out)
-    ids = sorted(doc_id for doc_id, role in by_id.items() if role == "kept_copy" and doc_id not in returned)[
-        :_MOST_KEPT_COPIES
-    ]
     copies = distinct(lookup.documents(ids))
     members = lookup.members({row.cluster_id for row in copies if row.cluster_id is not None})
     in_place = {m.doc_id: m for m in members if m.duplicate_of in by_id and by_id.get(m.doc_id) == "target"}

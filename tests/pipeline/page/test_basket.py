@@ -181,8 +181,10 @@ def test_a_put_leads_back_to_its_button_which_undoes_it(visitor: Visitor, made: 
         assert ("In the <a" in page) == (act == "put")
 
 
-def test_a_list_in_the_basket_can_be_taken_out_where_it_was_put_in(visitor: Visitor) -> None:
-    place = "search?q=web.example.org"
+@pytest.mark.parametrize(
+    "place", ["search?q=web.example.org", "search?q=seen:3", "sql?q=SELECT+doc_id+FROM+documents"]
+)
+def test_a_list_in_the_basket_can_be_taken_out_where_it_was_put_in(visitor: Visitor, place: str) -> None:
     page = visitor.get(place).text
     key = re.search(r'name="kind" value="list"><input type="hidden" name="value" value="([0-9a-f]*)"', page)
     assert key is not None and "Take these out" not in page

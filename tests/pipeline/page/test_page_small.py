@@ -21,6 +21,7 @@ from lineage.purge.plan import PurgeError
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from pipeline.cli.main import main
+from pipeline.inspect.purge_targets import PurgeTargets, targets_where
 from pipeline.inspect.tracing import make_tracer
 from pipeline.page.jobs import Job, Jobs
 from pipeline.page.notes import BasketItem, Notes
@@ -161,9 +162,27 @@ def test_a_plan_says_which_kept_copies_go_with_what_is_named_and_can_spare_them(
     ]
     assert [bool(row.refused) for row in plan.asked] == [False, True, True]
     assert (plan.num_items, plan.num_refused, dict(plan.by_role)["kept_copy"]) == (3, 2, 1)
+    assert plan.num_kept_copies == 1
     spared = plan_basket(out, read_index(out), items, promotes=True)
     assert spared.by_role == (("target", 1),) and not spared.kept_copies
     assert [match.promote_duplicates for match in spared.matches] == [True]
+
+
+def test_a_plan_asks_a_condition_once(unpurged: SmallOut, monkeypatch: pytest.MonkeyPatch) -> None:
+    doc_id, asked = kept(unpurged).doc_id.hex(), []
+
+    def targets(out: Folder, condition: str) -> PurgeTargets:
+        asked.append(condition)
+        return targets_where(out, condition)
+
+    monkeypatch.setattr("pipeline.page.views.basket.targets_where", targets)
+    items = [BasketItem(kind="where", value=f"doc_id = '{doc_id}'"), BasketItem(kind="where", value="false")]
+    plan = plan_basket(unpurged.folder, read_index(unpurged.folder), items)
+    assert asked == [item.value for item in items] and plan.items == (items[0],)
+    assert [(m.kind, m.values, m.named_by) for m in plan.matches] == [
+        ("scan", (doc_id,), f"--where {items[0].value}")
+    ]
+    assert [row.num_documents for row in plan.asked] == [1, 0] and plan.asked[1].refused
 
 
 def test_a_plan_of_what_is_not_found_takes_nothing_and_says_of_each_item_why(unpurged: SmallOut) -> None:

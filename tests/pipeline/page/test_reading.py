@@ -280,11 +280,12 @@ def test_the_texts_of_a_purged_document_are_gone_from_its_page_too(page: tuple[s
     asked = work.text[work.text.index("What was written") : work.text.index('id="proof"')]
     assert f"{PAGE_1}/,</td>" in asked and "purged (" in asked and doc_id in asked
     assert f"{PAGE_1}1</td>" in asked and "not found" in asked and "Please" not in asked
+    assert "tokens (1 named)" in work.text and "<td>named</td>" in work.text and "1 document, " in work.text
     visitor.post("basket", act="take", kind="all", value="")
     assert "purged already" in visitor.post("basket", act="put", kind="lines", value=doc_id).text
     assert ">purged</td>" in visitor.get(f"search?{urlencode({'q': f'{PAGE_1} {PAGE_1}1'})}").text
     page_after = visitor.get(f"document/{doc_id}").text
-    assert 'id="purged">purged as target' in page_after and 'id="status"' not in page_after
+    assert 'id="purged">purged (named)' in page_after and 'id="status"' not in page_after
     assert "(before it was kept)" in page_after and '<b class="kept"' not in page_after
     assert "It was purged: its text is gone." in page_after and prose(1)[:40] not in html.unescape(page_after)
     listed = visitor.get("search?q=web.example.org").text

@@ -160,6 +160,8 @@ def test_any_value_is_tried_by_a_form_and_all_that_it_changes_goes_into_the_bask
     assert f'name="value" value="{keys[0]}"' in text
     basket = visitor.post("basket", act="put", kind="list", value=keys[0]).text
     assert f"{lost[1]} items" in basket
+    tuned = visitor.get("thresholds/tuned?rule=gopher_quality.too_few_words&threshold=9999").text
+    assert "Take these out" in tuned
 
 
 def test_an_axis_of_shares_ends_at_0_and_1(rules: dict[str, DraggableRule]) -> None:

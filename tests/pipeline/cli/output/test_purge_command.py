@@ -105,7 +105,7 @@ def test_the_report_of_a_purged_output_tells_of_the_purge_and_counts_what_is_lef
     assert (after["kept"], after["tokens"], after["purged since"]) == (kept, left, 1)
     assert (before["kept"], before["tokens"]) == (after["kept"] + 1, after["tokens"] + int(str(tokens)))
     assert f"What is left: {kept} documents, {left:,} tokens" in words_of(out, "funnel")
-    assert f"after 1 documents with {int(str(tokens)):,} tokens were purged" in words_of(out, "funnel")
+    assert f"after 1 document with {int(str(tokens)):,} tokens was purged" in words_of(out, "funnel")
     assert main(["verify", out.url]) == 0
 
 
