@@ -21,10 +21,10 @@ from typing import Final, Literal, get_args
 
 from benchmarks.support.texts import english, extracted
 from pipeline.demo.questions import question
+from stages.composition import clean_text
 from stages.contamination import LEAST_OVERLAP
 from stages.ngrams import NgramIndex
 from stages.steps.decontaminate import DecontaminateTable
-from stages.steps.parse import clean_text
 from stages.tokens.tokenizer import load_tokenizer
 
 Ngram = Literal["13w", "8t"]

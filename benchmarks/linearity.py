@@ -36,6 +36,7 @@ import pyarrow.parquet as pq
 from benchmarks.support.hostile import PAGES, TEXTS, Make
 from lineage.pages import named_host, normalise_url, page_of
 from stages.chain import build_chain
+from stages.composition import clean_text
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import shingle_hashes
@@ -51,7 +52,7 @@ from stages.reading.reader import read_documents
 from stages.rules import offending_lines
 from stages.steps.catalogue import StepTables, rules_of
 from stages.steps.language import LanguageStep, LanguageTable
-from stages.steps.parse import ParseTable, clean_text
+from stages.steps.parse import ParseTable
 from stages.steps.url import UrlStep, UrlTable
 from stages.tokens.tokenizer import load_tokenizer, train_bpe
 

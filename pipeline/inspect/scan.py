@@ -35,12 +35,12 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
 from pipeline.recipe import recipe_of
 from pipeline.results.rows import clean_texts, read_rows
+from stages.composition import clean_text
 from stages.contamination import SHOWN_SPANS, Evidence, Finder, Kind
 from stages.dedup.options import DedupTable
 from stages.ngrams import ElementKind, Tokens
 from stages.pii.options import PiiTable
 from stages.steps.decontaminate import read_items
-from stages.steps.parse import clean_text
 from stages.steps.textfiles import named_bytes
 from stages.tokens.tokenizer import Tokenizer
 

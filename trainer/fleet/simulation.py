@@ -62,8 +62,8 @@ class FleetSimulation:
 
 
 def simulate_fleet(recipe: TrainRecipe, *, seed: int = 0) -> FleetSimulation:
-    """The recipe's run on the machines of [plan]; errors as of `plan_training`, and RecipeError where it fails too
-    often to be simulated."""
+    """The recipe's run on the machines of [plan]; errors as of `plan_training`, and RecipeError where it
+    fails too often to be simulated."""
     plan, table, machine = plan_training(recipe), recipe.plan, machine_of(recipe.plan)
     num_ranks = plan.layout.mesh.num_workers
     nodes = -(-num_ranks // machine.gpus_per_node)
@@ -92,13 +92,14 @@ def simulate_fleet(recipe: TrainRecipe, *, seed: int = 0) -> FleetSimulation:
     counts = tried if table.spare_nodes is None else [table.spare_nodes]
     days = max(_LEAST_DAYS, plan.budget.ideal_days)
     for way in ways.values():
-        if (failures := expected_failures(way, days * 86_400)) > _MOST_FAILURES:
+        failures = expected_failures(way, days * 86_400)
+        if failures > _MOST_FAILURES:
+            recovery = max(way.restart, way.in_place)
             raise RecipeError(
-                f"--simulate: a failure every {way.mtbf:,.0f} s, a recovery of {max(way.restart, way.in_place):,.0f} s"
-                f" and a checkpoint every {way.interval:,.0f} s make about {failures:,.3g} failures in {days:,.0f} days;"
-                f" expected at most {_MOST_FAILURES:,}: more time between failures (plan.mtbf_hours,"
-                " plan.failures_per_node_day), fewer processes (train.workers), or shorter plan.restart_seconds and"
-                " plan.in_place_seconds"
+                f"--simulate: a failure every {way.mtbf:,.0f} s, a recovery of {recovery:,.0f} s and a checkpoint every"
+                f" {way.interval:,.0f} s make about {failures:,.3g} failures in {days:,.0f} days; expected at most"
+                f" {_MOST_FAILURES:,}: more time between failures (plan.mtbf_hours, plan.failures_per_node_day), fewer"
+                " processes (train.workers), or shorter plan.restart_seconds and plan.in_place_seconds"
             )
     fleets = [
         SimulatedFleet(
