@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,6 +21,12 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
 
 pytestmark = pytest.mark.slow
+
+_IN_PLACE: Final = {
+    "workers": 2,
+    "parallel": {"dp_replicate": 2},
+    "recovery": {"mode": "in_place", "spares": 1},
+}
 
 
 @pytest.fixture(scope="module")
@@ -45,26 +54,67 @@ def test_torchrun_trains_as_forked_processes_do(corpus: str, tmp_path: Path) -> 
     assert (result["step"], result["finished"], result["loss"]) == (4, True, plain.losses()[-1])
 
 
-def test_sigterm_saves_a_checkpoint_and_ends_without_an_error(corpus: str, tmp_path: Path) -> None:
-    run = Run(
-        data=corpus, output=tmp_path / "run", changes={"steps": 1_000_000, "checkpoint": {"every": 500_000}}
-    )
-    recipe = tmp_path / "recipe.toml"
+@contextlib.contextmanager
+def at_work(run: Run) -> Iterator[subprocess.Popen[str]]:
+    """The run in a process group of its own, as a terminal starts it, when three steps are done."""
+    recipe = run.output.parent / "recipe.toml"
     recipe.write_text(as_toml(run.recipe()))
     env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {
         "OMP_NUM_THREADS": "1"
     }
-    command = [sys.executable, "-m", "trainer", str(recipe)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+    with subprocess.Popen(
+        [sys.executable, "-m", "trainer", str(recipe)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        start_new_session=True,
+    ) as process:
         while not (run.output / "metrics.jsonl").exists() or len(run.metrics()) < 3:
             assert process.poll() is None, "it ended before it was told to"
             time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-        told, _ = process.communicate()
+        yield process
+
+
+def endless(corpus: str, output: Path, **changes: object) -> Run:
+    changes |= {"steps": 1_000_000, "checkpoint": {"every": 500_000}}
+    return Run(data=corpus, output=output, changes=changes)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["sigterm", "ctrl_c"])
+@pytest.mark.parametrize("changes", [{}, _IN_PLACE], ids=["restart", "in_place"])
+def test_a_signal_saves_a_checkpoint_and_ends_without_an_error(
+    corpus: str, tmp_path: Path, number: signal.Signals, changes: dict[str, object]
+) -> None:
+    run = endless(corpus, tmp_path / "run", **changes)
+    with at_work(run) as process:
+        os.killpg(process.pid, number)
+        told, warned = process.communicate()
     result = json.loads(told)
     assert (process.returncode, result["finished"]) == (0, False)
     assert result["step"] >= 3
     assert run.checkpoints() == [f"step-{result['step']:08d}.attempt-1"]
+    assert warned.count("Ctrl-C again ends at once") == (number == signal.SIGINT)
+    assert "Traceback" not in warned
+
+
+def test_a_second_ctrl_c_ends_at_once_and_says_where_the_same_call_continues(
+    corpus: str, tmp_path: Path
+) -> None:
+    with at_work(endless(corpus, tmp_path / "run")) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "Ctrl-C again" in line:
+                break
+        os.killpg(process.pid, signal.SIGINT)
+        told, warned = process.communicate()
+    if process.returncode == 0:  # the checkpoint was faster
+        assert json.loads(told)["finished"] is False
+    else:
+        assert (process.returncode, told) == (130, "")
+        assert "the same call continues from the newest checkpoint" in warned
+    assert "Traceback" not in warned
 
 
 def test_a_recipe_for_more_processes_than_were_started_is_refused(corpus: str, tmp_path: Path) -> None:

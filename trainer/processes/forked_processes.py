@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Final
@@ -41,7 +42,15 @@ class ForkedProcesses:
     def start(self, process: int) -> None:
         place = Rendezvous(host="127.0.0.1", port=self._port, process=process)
         started = self._context.Process(target=_child, args=(self._work, place, self._num_local), daemon=True)
-        started.start()
+        # The first start starts the server, which inherits the mask: a scheduler that ends a job sends SIGTERM
+        # to each of its processes, and those that save a checkpoint must stay known. The tracker is started by
+        # itself: its start would lift the mask.
+        resource_tracker.ensure_running()
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+        try:
+            started.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._running[process] = started
 
     def ended(self, seconds: float) -> Sequence[tuple[int, str]]:
