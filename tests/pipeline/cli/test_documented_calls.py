@@ -167,7 +167,7 @@ def test_a_printed_plan_works_without_data(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
-    if "--measure" in call.words:  # carries the model's products out, which take minutes at the size of a recipe
+    if "--measure" in call.words:  # at the size of a recipe its products take a minute
         monkeypatch.setattr(measure, "SECONDS", 0.0)
         monkeypatch.setattr(plan, "_MEASURED", {**plan._MEASURED, **TINY})
         train = tmp_path / "recipes/train.toml"
