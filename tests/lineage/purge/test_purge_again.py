@@ -247,6 +247,7 @@ def test_nobody_concludes_that_nothing_came_back_from_a_store_that_does_not_answ
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "something")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # without the pauses between several
     purged = PurgedSpans(frozenset({b"d" * 16}), {("web", 0): {(b"d" * 16, 0, 4)}})
     with pytest.raises(UnreachableError, match="does not answer"):
         list(find_returned(Folder("s3://plain/out"), 0, purged, [name]))

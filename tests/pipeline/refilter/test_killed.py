@@ -24,7 +24,8 @@ MOMENTS = (
     "shards/*/*.bin",
     "lineage/reused_steps/_delta_log/*1.json",
 )
-"""What the run has just published when it is killed, one after another."""
+"""What the run has just published when it is killed, one after another: at the first its units are at work
+on Ray, whose workers outlive it; then in its own process, which starts in a tenth of the time."""
 
 
 def address() -> str:
@@ -44,6 +45,7 @@ def kill_at(moment: str, words: list[str], out: Path) -> None:
     ) as driver:
         while driver.poll() is None and not any(out.glob(moment)):
             time.sleep(0.001)
+        assert driver.poll() is None, f"it ended before {moment}"
         driver.kill()
 
 
@@ -51,12 +53,13 @@ def test_a_run_killed_again_and_again_gives_the_same_bytes(
     crawl: Path, earlier: dict[str, str], tmp_path: Path
 ) -> None:
     out, there = tmp_path / "out", str(tmp_path / "there")
-    changed = {"quality": {"min_words": 120}, "ray": {"address": address()}}
-    run(tmp_path / "a", recipe(crawl, there, {"quality": {"min_words": 120}}))
+    changed = {"quality": {"min_words": 120}}
+    run(tmp_path / "a", recipe(crawl, there, changed))
     words = ["run", str(write_recipe(tmp_path / "recipe.toml", recipe(crawl, str(out), changed)))]
     words += ["--from", earlier["plain"]]
     for moment in MOMENTS:
-        kill_at(moment, words, out)
+        on_ray = ["--set", f"ray.address={address()}"] if moment == MOMENTS[0] else []
+        kill_at(moment, [*words, *on_ray], out)
         assert not (out / "index.json").exists(), f"it was to die at {moment}"
     assert main(words) == 0
     assert fingerprint(str(out)) == fingerprint(there)

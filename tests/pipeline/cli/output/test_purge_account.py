@@ -196,6 +196,7 @@ def test_a_purge_accounts_for_a_run_whose_store_does_not_answer(
         ("ENDPOINT_URL", "http://127.0.0.1:9"),
         ("ACCESS_KEY_ID", "a"),
         ("SECRET_ACCESS_KEY", "b"),
+        ("MAX_ATTEMPTS", "1"),  # without the pauses between several
     ):
         monkeypatch.setenv(f"AWS_{name}", value)
     record_training(called.out, "s3://nowhere/run")
