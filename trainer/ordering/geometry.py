@@ -130,9 +130,7 @@ def _held_out(source_of: Int64s, num_sequences: Int64s, times: Int64s, validatio
     for (_, each), first, end in zip(kinds.tolist(), edges[:-1], edges[1:], strict=True):
         held_out = round(validation * int(ends[end] - ends[first])) if each else 0
         shards = order[first:end]
-        found[shards] = np.clip(
-            ends[first + 1 : end + 1] - (ends[end] - held_out), 0, num_sequences[shards]
-        )
+        found[shards] = np.clip(ends[first + 1 : end + 1] - (ends[end] - held_out), 0, num_sequences[shards])
     return found
 
 
