@@ -76,7 +76,7 @@ def test_an_epoch_reads_each_sequence_as_often_as_its_shard_says_and_none_that_i
         for source, shard, start, times in sequences_of(plan)
         if times and (source, shard, start) not in held
     }
-    num = int(max(order.num_train)) * 5  # of one or two sources in equal shares: two epochs of each
+    num = 4 * int(max(order.num_train)) + 80  # two epochs of each of two sources, in whole mixture blocks
     places = order.locate(np.arange(num))
     for epoch in (0, 1):
         rows = places.epoch == epoch
@@ -134,7 +134,7 @@ def test_a_plan_with_repeats_survives_json(plan: OrderPlan) -> None:
 
 
 def test_without_repeats_a_plan_is_what_it_was() -> None:
-    lengths = {"web": [5 * BLOCK_TOKENS, 100], "books": [77]}
+    lengths = {"web": [5 * BLOCK_TOKENS, 100], "books": [BLOCK_TOKENS]}
     plan = plan_order(lengths, OPTIONS, {"web": [1, 1]})
     assert plan == plan_order(lengths, OPTIONS) and "repeats" not in plan.to_json()
 
