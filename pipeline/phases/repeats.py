@@ -2,14 +2,14 @@
 of each row that are read once more than the others.
 
 Those are the first ones by their keyed hash, whose order knows neither files nor lengths. How many they are is
-exact (`stages.tokens.repeats.num_more`), so the key of the last is looked for in two passes: counts by the
-keys' first bits, then the keys of the one range that it lies in."""
+exact (`stages.tokens.repeats.num_more`). So where a row's times are no whole number, the key of the last is
+looked for in two more passes: counts by the keys' first bits, then the keys of the one range that it lies in."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
@@ -65,10 +65,14 @@ NO_REPEATS: Final = Repeats(times={}, sizes=())
 
 
 class _Counted(NamedTuple):
-    """Of each row: its documents by range of their keys, and its tokens."""
+    """The documents of each row, and their tokens."""
 
-    by_range: npt.NDArray[np.int64]
-    num_tokens: npt.NDArray[np.int64]
+    num_documents: Weights
+    num_tokens: Weights
+
+
+_Wanted = Mapping[OfSource, Mapping[int, int]]
+"""By source and row: how many of its documents are read once more."""
 
 
 def plan_repeats(
@@ -76,46 +80,48 @@ def plan_repeats(
 ) -> Repeats:
     """The times of rows that begin at `firsts`, over all `documents`, which each call gives anew, in pieces of
     any size and order. RecipeError where a curve cannot be met."""
-    counted: dict[OfSource, _Counted] = defaultdict(
-        lambda: _Counted(np.zeros((len(firsts), _NUM_RANGES), np.int64), np.zeros(len(firsts), np.int64))
-    )
-    for piece in documents():
-        np.add.at(counted[piece.of].by_range, (piece.rows, _ranges(piece.keys)), 1)
-        np.add.at(counted[piece.of].num_tokens, piece.rows, piece.num_tokens)
-    wanted: dict[tuple[OfSource, int], _Rank] = {}
-    asked: dict[OfSource, Sequence[Fraction]] = {}
+    counted = _count(len(firsts), documents())
+    times = {of: _times_of(table, counted[of].num_tokens) for of in counted}
+    wanted: dict[OfSource, dict[int, int]] = defaultdict(dict)
     sizes = []
     for of in sorted(counted, key=lambda of: shard_source(*of)):
-        asked[of] = _times_of(table, counted[of].num_tokens)
-        for row, (first, times) in enumerate(zip(firsts, asked[of], strict=True)):
-            by_range = counted[of].by_range[row]
-            num = int(by_range.sum())
-            if not num:
-                continue
-            more = num_more(times, num)
+        for row, (first, each) in enumerate(zip(firsts, times[of], strict=True)):
+            num = int(counted[of].num_documents[row])
+            more = num_more(each, num)
             if more:
-                wanted[of, row] = _rank(by_range, more)
-            sizes.append(
-                RepeatSize(
-                    source=shard_source(*of),
-                    first=first,
-                    times=float(times),
-                    num_documents=num,
-                    num_tokens=int(counted[of].num_tokens[row]),
-                    num_readings=math.floor(times) * num + more,
+                wanted[of][row] = more
+            if num:
+                sizes.append(
+                    RepeatSize(
+                        source=shard_source(*of),
+                        first=first,
+                        times=float(each),
+                        num_documents=num,
+                        num_tokens=int(counted[of].num_tokens[row]),
+                        num_readings=math.floor(each) * num + more,
+                    )
                 )
-            )
     last = _last_keys(wanted, documents) if wanted else {}
     return Repeats(
         times={
-            of: tuple(RowTimes(math.floor(each), last.get((of, row))) for row, each in enumerate(times))
-            for of, times in asked.items()
+            of: tuple(RowTimes(math.floor(each), last.get((of, row))) for row, each in enumerate(of_source))
+            for of, of_source in times.items()
         },
         sizes=tuple(sizes),
     )
 
 
-def _times_of(table: RepeatTable, num_tokens: npt.NDArray[np.int64]) -> Sequence[Fraction]:
+def _count(num_rows: int, documents: Iterable[RowsOfUnit]) -> dict[OfSource, _Counted]:
+    counted: dict[OfSource, _Counted] = defaultdict(
+        lambda: _Counted(np.zeros(num_rows, np.int64), np.zeros(num_rows, np.int64))
+    )
+    for piece in documents:
+        np.add.at(counted[piece.of].num_documents, piece.rows, 1)
+        np.add.at(counted[piece.of].num_tokens, piece.rows, piece.num_tokens)
+    return counted
+
+
+def _times_of(table: RepeatTable, num_tokens: Weights) -> Sequence[Fraction]:
     if table.target is None:
         return table.times
     return [
@@ -130,29 +136,37 @@ class _Rank(NamedTuple):
     rank: int
 
 
-def _rank(by_range: npt.NDArray[np.int64], rank: int) -> _Rank:
-    ends = np.cumsum(by_range)
-    number = int(np.searchsorted(ends, rank))
-    return _Rank(number, rank - (int(ends[number - 1]) if number else 0))
-
-
 def _last_keys(
-    wanted: Mapping[tuple[OfSource, int], _Rank], documents: Callable[[], Iterable[RowsOfUnit]]
+    wanted: _Wanted, documents: Callable[[], Iterable[RowsOfUnit]]
 ) -> dict[tuple[OfSource, int], tuple[int, int]]:
-    """The key of each rank."""
+    """The key of the last of so many documents of each row."""
+    by_range: dict[tuple[OfSource, int], Weights] = defaultdict(lambda: np.zeros(_NUM_RANGES, np.int64))
+    for piece, row, keys in _of_rows(wanted, documents()):
+        by_range[piece.of, row] += np.bincount(_ranges(keys), minlength=_NUM_RANGES)
+    ranks = {(of, row): _rank(by_range[of, row], num) for of in wanted for row, num in wanted[of].items()}
     found: dict[tuple[OfSource, int], list[KeyPairs]] = defaultdict(list)
-    for piece in documents():
-        ranges = _ranges(piece.keys)
-        for (of, row), rank in wanted.items():
-            if of == piece.of:
-                found[of, row].append(piece.keys[(piece.rows == row) & (ranges == rank.number)])
+    for piece, row, keys in _of_rows(wanted, documents()):
+        found[piece.of, row].append(keys[_ranges(keys) == ranks[piece.of, row].number])
     last = {}
-    for which, rank in wanted.items():
+    for which, rank in ranks.items():
         keys = np.concatenate(found[which])
         order = np.lexsort((keys[:, 1], keys[:, 0]))
         high, low = keys[order[rank.rank - 1]].tolist()
         last[which] = high, low
     return last
+
+
+def _of_rows(wanted: _Wanted, documents: Iterable[RowsOfUnit]) -> Iterator[tuple[RowsOfUnit, int, KeyPairs]]:
+    """The keys of the documents of each wanted row, piece by piece."""
+    for piece in documents:
+        for row in wanted.get(piece.of, ()):
+            yield piece, row, piece.keys[piece.rows == row]
+
+
+def _rank(by_range: Weights, rank: int) -> _Rank:
+    ends = np.cumsum(by_range)
+    number = int(np.searchsorted(ends, rank))
+    return _Rank(number, rank - (int(ends[number - 1]) if number else 0))
 
 
 def _ranges(keys: KeyPairs) -> Weights:

@@ -1,7 +1,7 @@
 """How often an epoch of training reads a document: by its cluster's size, or by the bucket of its score.
 
 1. A document belongs to a row of the table: the last one whose first size, or first bucket, is no greater
-  than its own (`RepeatTable.row_of`).
+  than its own (`rows_of`).
 2. Each row has its times: as the table gives them, or by Dolma 3's curve (`curve_times`).
 3. Times that are no whole number are met over all documents of a row together: so many of them are read once
   more that the readings are exact (`num_more`). Which ones is for the caller to choose.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,6 +25,8 @@ from lineage.recipe import RecipeError, key
 
 MOST_TIMES: Final = 100
 """The order lists a shard once for each time that an epoch reads it."""
+
+_WHOLE: Final = re.compile(r"0|[1-9][0-9]{0,14}")
 
 _POWERS: Final = tuple(0.01 + number * (2 - 0.01) / 19 for number in range(20))
 """The curve's exponents: 20 from 0.01 to 2 (dolma3 at f7def58, mixing_dashboard.ipynb)."""
@@ -132,9 +135,10 @@ def _check_rows(table: RepeatTable) -> None:
             )
     least, what = (1, "cluster sizes") if table.by == "cluster_size" else (0, "numbers of buckets")
     for first in table.table:
-        if not first.isdecimal() or not first.isascii() or str(int(first)) != first or int(first) < least:
+        if not _WHOLE.fullmatch(first) or int(first) < least:
             raise RecipeError(
-                f"repeat.table.{first}: expected {what}, whole numbers from {least} on", "repeat.table"
+                f"repeat.table.{first}: expected {what}, whole numbers from {least} on of at most 15 digits",
+                "repeat.table",
             )
     if table.firsts[0] != least:
         raise RecipeError(

@@ -117,6 +117,10 @@ WRONG = [
     ({"by": "cluster_size", "table": {"1": 1, "01": 2}}, r"repeat\.table\.01: expected cluster sizes"),
     ({"by": "cluster_size", "table": {"1": 1, "2.5": 2}}, r"repeat\.table\.2\.5: expected cluster sizes"),
     ({"by": "cluster_size", "table": {"1": 1, "²": 2}}, r"repeat\.table\.²: expected cluster sizes"),
+    (
+        {"by": "cluster_size", "table": {"1": 1, "9" * 5000: 2}},
+        "whole numbers from 1 on of at most 15 digits",
+    ),
     ({"by": "cluster_size", "table": {"1": 0, "2": 0}}, "every row is read 0 times"),
     ({"by": "cluster_size", "table": {"1": -1}}, "expected at least 0"),
     ({"by": "cluster_size", "table": {"1": 101}}, "expected at most 100"),
