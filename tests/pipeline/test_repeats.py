@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+import io
 import json
 import math
 import random
@@ -15,20 +16,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
+from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases import buckets as phase
 from pipeline.phases.buckets import part_unit
 from pipeline.recipe import check_steps_of, load
+from pipeline.results.run_summary import read_summary
 from stages.tokens.repeats import curve_times
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, summary_of, write_recipe
+from tests.support.processes.served_page import Visitor, served
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, plan_order
@@ -124,6 +129,14 @@ def test_a_document_is_read_as_often_as_its_cluster_over_the_whole_corpus_says(o
     row_of = {doc_id: (source, firsts[bisect_right(firsts, size) - 1]) for doc_id, source, size in rows}
     table = {int(first): Fraction(str(times)) for first, times in BY_SIZE["table"].items()}  # type: ignore[attr-defined]
     assert_exact(out, row_of, {(source, first): table[first] for source, first in row_of.values()})
+
+
+def test_the_run_says_how_much_an_epoch_reads(out: Path) -> None:
+    screen = Console(file=io.StringIO(), width=200)
+    show_summary(screen, read_summary(Folder(str(out))))
+    times = times_on_disk(out).values()
+    said = f"[repeat]: an epoch of training reads {len(times)} documents {sum(times)} times in all"
+    assert said in screen.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_nothing_is_copied_on_disk_and_nothing_is_wrong_with_the_output(out: Path) -> None:
@@ -299,6 +312,19 @@ def test_a_document_that_is_never_read_is_traced_and_was_in_no_step(
     assert traced["placements"][0]["repeats"] == 0 and traced["exposures"] == []
     assert main(["trace", str(here), "--doc", never]) == 0
     assert "an epoch of training reads it never ([repeat])" in capsys.readouterr().out
+
+
+def test_the_page_says_how_often_an_epoch_reads_a_document(inputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(tmp_path, repeated(inputs, out, BY_SIZE, scored=True))
+    six = next(doc_id for doc_id, times in times_on_disk(out).items() if times == 6)
+    [(place,)] = ask(
+        out, f"SELECT source || '/' || lpad(shard::TEXT, 5, '0') FROM placements WHERE doc_id = '{six}'"
+    )
+    with served(str(out), state=str(tmp_path / "state")) as address:
+        shown = Visitor(address).get(f"document/{six}").text
+    assert "an epoch of training reads it 6 times ([repeat])" in shown
+    assert f"<code>{place}</code>" in shown, "the shard has the name of the part"
 
 
 WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
