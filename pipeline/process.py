@@ -4,8 +4,8 @@
     2. read       each input file: records → documents → the source's steps → clean texts and facts
     3. compare    identity, URL, exact and near duplicates over the whole corpus → verdicts
     4. tokenize   what is kept, file by file, in the order of a keyed hash
-    5. shard      part sources by language and [[bucket]]; cut each group of files, or part of one, into shards and
-                  write them; with tokenize.off there is neither 4 nor 5
+    5. shard      part sources by language, [[bucket]] and [repeat]; cut each group of files, or part of one, into
+                  shards and write them; with tokenize.off there is neither 4 nor 5
     6. record     join all facts; write and commit the lineage tables
     7. publish    excerpts, report, checksums, and last index.json
 
@@ -208,7 +208,7 @@ def publish(
 ) -> RunSummary:
     """7. What the run came to."""
     summary = summarise(state, index, read_results, joined, compared)
-    summary = replace(summary, bucket_cuts=parted.cuts, buckets=parted.sizes)
+    summary = replace(summary, bucket_cuts=parted.cuts, buckets=parted.sizes, repeats=parted.repeats)
     state.held.check()
     if keeps_facts(state.recipe):
         publish_parsed_texts(state.plan, read_results)

@@ -47,6 +47,7 @@ from stages.steps.language import (
 from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
 from stages.steps.user_step import StepTable, check_step_tables
+from stages.tokens.repeats import RepeatTable, check_repeat
 from stages.tokens.tokenizer import TokenizeTable
 
 MAX_SOURCES: Final = 1 << 9
@@ -279,6 +280,7 @@ class PipelineRecipe:
     pii: PiiTable = key(PiiTable())
     dedup: DedupTable = key(DedupTable())
     bucket: tuple[BucketTable, ...] = key(())
+    repeat: RepeatTable = key(RepeatTable())
     tokenize: TokenizeTable = key(TokenizeTable())
     limits: LimitsTable = key(LimitsTable())
     purges: PurgesTable = key(PurgesTable())
@@ -392,6 +394,7 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
     check_classifiers(recipe.classifier)
     check_step_tables(recipe.step, [source.steps for source in recipe.source])
     check_buckets(recipe)
+    _check_repeats(recipe)
     _check_are_read(recipe)
 
 
@@ -488,6 +491,70 @@ def check_buckets(recipe: PipelineRecipe) -> None:
                 f"source.name = {like!r} reads as a part of the source {name!r}, which this recipe parts:"
                 " give it another name"
             )
+
+
+def repeated_bucket(recipe: PipelineRecipe) -> BucketTable | None:
+    """The [[bucket]] by which documents are repeated, None where none is. RecipeError where the recipe names
+    none that can be."""
+    repeat = recipe.repeat
+    if repeat.by != "bucket":
+        return None
+    names = [table.name for table in recipe.bucket]
+    if not names:
+        raise RecipeError(
+            'repeat.by = "bucket", and the recipe has no [[bucket]]: add one of the scores of a [[classifier]],'
+            " or repeat by cluster_size",
+            "repeat.by",
+        )
+    if repeat.bucket is None and len(names) > 1:
+        raise RecipeError(
+            f'repeat.by = "bucket", and the recipe has several [[bucket]]: name one of'
+            f" {', '.join(map(repr, names))} in repeat.bucket",
+            "repeat.bucket",
+        )
+    wanted = names[0] if repeat.bucket is None else repeat.bucket
+    if wanted not in names:
+        raise RecipeError(
+            f"repeat.bucket = {wanted!r}: expected the name of a [[bucket]], {' or '.join(map(repr, names))}",
+            "repeat.bucket",
+        )
+    return recipe.bucket[names.index(wanted)]
+
+
+def _check_repeats(recipe: PipelineRecipe) -> None:
+    """RecipeError where documents cannot be repeated as the recipe says."""
+    repeat = recipe.repeat
+    check_repeat(repeat)
+    if repeat.by is None:
+        return
+    if recipe.tokenize.off:
+        raise RecipeError(
+            "[repeat] says how often shards are read, and with tokenize.off there are none: leave one of them"
+            " out",
+            "repeat.by",
+        )
+    table = comparing(recipe)
+    if repeat.by == "cluster_size" and not (table.url or table.exact or table.near):
+        raise RecipeError(
+            'repeat.by = "cluster_size", and no source compares documents, so that each is a cluster of one:'
+            " add dedup.exact or dedup.near to source.steps and leave it on in [dedup]",
+            "repeat.by",
+        )
+    bucket = repeated_bucket(recipe)
+    if bucket is None:
+        return
+    if bucket.is_of_labels:
+        raise RecipeError(
+            f"repeat.bucket: {bucket.name!r} parts by a label, whose classes have no order: give its parts"
+            " shares in [[train.mixture]], and repeat by a [[bucket]] of scores",
+            "repeat.bucket",
+        )
+    highest = len(bucket.cuts or bucket.percentiles)
+    if repeat.table and repeat.firsts[-1] > highest:
+        raise RecipeError(
+            f"repeat.table.{repeat.firsts[-1]}: [[bucket]] {bucket.name!r} has the parts 0 to {highest}",
+            "repeat.table",
+        )
 
 
 def check_part(name: str, what: str) -> None:

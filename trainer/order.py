@@ -1,6 +1,7 @@
 """The order of training: sequence number <-> (source, shard, start), a pure function with a pure inverse.
 
-1. Shards are cut into blocks of 8 MiB and these into sequences (`geometry`).
+1. Shards are cut into blocks of 8 MiB and these into sequences (`geometry`). A shard that an epoch reads
+  several times counts as so many.
 2. For each source and epoch a keyed permutation orders the blocks, another the sequences of a window of
   blocks.
 3. The mixture says which source the n-th sequence of a run is, and how many of that source came before
@@ -12,8 +13,10 @@ what any of the three gives for the same plan needs a new ORDER_VERSION."""
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -31,7 +34,8 @@ _MAX_RAGGED: Final = 1 << 20  # ragged blocks held at once: about 24 MB
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderPlan:
     """Everything that the order depends on. `lengths`: tokens of each shard (by number) of each source, by
-    name."""
+    name. `repeats`: how often an epoch reads each shard of the sources of which it reads one other than
+    once."""
 
     lengths: tuple[tuple[str, tuple[int, ...]], ...]
     seed: int
@@ -40,6 +44,7 @@ class OrderPlan:
     window_blocks: int
     validation: float
     segments: tuple[Segment, ...]
+    repeats: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -70,7 +75,13 @@ class OrderPlan:
                 Segment(first_step=segment["first_step"], counts=tuple(sorted(segment["counts"].items())))
                 for segment in raw["segments"]
             ),
+            repeats=tuple((source, tuple(times)) for source, times in raw.get("repeats", {}).items()),
         )
+
+    def repeats_by_shard(self) -> list[tuple[int, ...]]:
+        """How often an epoch reads each shard of each source."""
+        given = dict(self.repeats)
+        return [given.get(source, (1,) * len(shards)) for source, shards in self.lengths]
 
     def fingerprint(self, up_to_sequence: int) -> str:
         """32 hex digits over all that decided the sequences before `up_to_sequence`: later segments are left
@@ -90,6 +101,7 @@ class OrderPlan:
             "window_blocks": self.window_blocks,
             "validation": self.validation,
             "segments": [{"first_step": s.first_step, "counts": dict(s.counts)} for s in segments],
+            **({"repeats": {source: list(times) for source, times in self.repeats}} if self.repeats else {}),
         }
 
 
@@ -100,7 +112,7 @@ def _canonical(plain: object) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderOptions:
     """What a recipe says about the order. `mixture`: (first_step, shares by source); none: in proportion to
-    tokens."""
+    the tokens that an epoch reads."""
 
     seed: int
     seq_len: int
@@ -111,8 +123,13 @@ class OrderOptions:
     mixture: tuple[tuple[int, Mapping[str, float]], ...] = ()
 
 
-def plan_order(lengths: Mapping[str, Sequence[int]], options: OrderOptions) -> OrderPlan:
-    """The plan over shards of these lengths. ValueError says what is wrong with lengths, sizes or shares."""
+def plan_order(
+    lengths: Mapping[str, Sequence[int]],
+    options: OrderOptions,
+    repeats: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> OrderPlan:
+    """The plan over shards of these lengths, which an epoch reads so often (`repeats`, by source; once, where
+    it has none). ValueError says what is wrong with lengths, repeats, sizes or shares."""
     named = tuple(
         sorted((source, tuple(int(length) for length in shards)) for source, shards in lengths.items())
     )
@@ -120,13 +137,20 @@ def plan_order(lengths: Mapping[str, Sequence[int]], options: OrderOptions) -> O
     for source, shards in named:
         if any(length < 0 for length in shards):
             raise ValueError(f"source {source!r} has a shard of {min(shards)} tokens: expected at least 0")
-    counts = Geometry([shards for _, shards in named], options.seq_len, options.validation).num_train
+    times = {source: tuple(repeats.get(source, (1,) * len(shards))) for source, shards in named}
+    _check_repeats(dict(named), times, repeats)
+    counts = Geometry(
+        [shards for _, shards in named], options.seq_len, options.validation, list(times.values())
+    ).num_train
     empty = {source for (source, _), num_train in zip(named, counts, strict=True) if num_train == 0}
     if len(empty) == len(named):
         raise ValueError(
             "no source has a sequence to train on: give shards with tokens, and validation below 1"
         )
-    tokens = {source: float(sum(shards)) if source not in empty else 0.0 for source, shards in named}
+    tokens = {
+        source: float(sum(map(operator.mul, shards, times[source]))) if source not in empty else 0.0
+        for source, shards in named
+    }
     segments = []
     for first_step, shares in options.mixture or ((0, tokens),):
         _check_shares(shares, set(tokens), empty)
@@ -143,7 +167,28 @@ def plan_order(lengths: Mapping[str, Sequence[int]], options: OrderOptions) -> O
         window_blocks=options.window_blocks,
         validation=options.validation,
         segments=tuple(segments),
+        repeats=tuple((source, each) for source, each in times.items() if set(each) - {1}),
     )
+
+
+def _check_repeats(
+    lengths: Mapping[str, Sequence[int]],
+    times: Mapping[str, Sequence[int]],
+    repeats: Mapping[str, Sequence[int]],
+) -> None:
+    for source in sorted(repeats):
+        if source not in lengths:
+            raise ValueError(f"repeats are given for source {source!r}, which has no shards")
+    for source, each in times.items():
+        if len(each) != len(lengths[source]):
+            raise ValueError(
+                f"source {source!r} has {len(lengths[source])} shards and repeats for {len(each)}: expected"
+                " one number for each"
+            )
+        if any(number < 0 for number in each):
+            raise ValueError(
+                f"an epoch of source {source!r} reads a shard {min(each)} times: expected at least 0"
+            )
 
 
 def _check_sizes(options: OrderOptions) -> None:
@@ -199,13 +244,15 @@ class Order:
 
     def __init__(self, plan: OrderPlan) -> None:
         self.plan = plan
-        self._geometry = Geometry([shards for _, shards in plan.lengths], plan.seq_len, plan.validation)
+        self._geometry = Geometry(
+            [shards for _, shards in plan.lengths], plan.seq_len, plan.validation, plan.repeats_by_shard()
+        )
         keys = [_key(plan.seed, "mixture", str(segment.first_step)) for segment in plan.segments]
         self._mixture = Mixture(plan.segments, plan.global_batch, keys)
         self._source_key: Keys = np.array(
             [_key(plan.seed, "source", name) for name in plan.sources], np.uint64
         )
-        self._passes_at_once = max(1, _MAX_RAGGED // max(1, *np.diff(self._geometry.first_shard).tolist()))
+        self._passes_at_once = max(1, _MAX_RAGGED // max(1, *self._geometry.num_listings.tolist()))
         self._memo: tuple[dict[tuple[int, int], int], Passes | None] = ({}, None)
 
     @property
@@ -232,9 +279,9 @@ class Order:
         return Places(source, epoch, *self._geometry.place(source, block, within))
 
     def find(self, source: str, shard: int, start: int, num_tokens: int, up_to: int) -> Readings:
-        """Every sequence below `up_to` that reads any of the tokens, each epoch, by rising number: the
-        inverse of `locate`. Held-out tokens give none. ValueError for a source or shard that the plan does
-        not have."""
+        """Every sequence below `up_to` that reads any of the tokens, each epoch and as often as the epoch
+        does, by rising number: the inverse of `locate`. Held-out tokens give none. ValueError for a source or
+        shard that the plan does not have."""
         number = self._number_of(source, shard)
         block, within = self._geometry.covering(number, shard, start, num_tokens)
         read = int(self._mixture.counts_before(up_to)[number])
@@ -263,7 +310,7 @@ class Order:
             raise ValueError(
                 f"validation sequence {int(number.max())} of {source!r}: expected 0 to {held - 1}"
             )
-        places = self._geometry.in_shard_order(index, number + self._geometry.num_train[index])
+        places = self._geometry.held_out(index, number)
         return Places(np.full(len(number), index, np.int64), np.full(len(number), -1, np.int64), *places)
 
     def epochs(self, num_sequences: int) -> dict[str, float]:

@@ -44,7 +44,8 @@ NO_TOKENIZER: Final = TokenizerIdentity(name="none", hash="", vocab_size=0, eot_
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shard(JsonRecord):
     """One token shard. Files are named relative to OUT; hashes are BLAKE3-128 in hex; `num_tokens` counts the
-    end-of-text ids too, so the file has 4 × num_tokens bytes."""
+    end-of-text ids too, so the file has 4 × num_tokens bytes. An epoch of training reads it `repeats`
+    times."""
 
     source: str
     shard: int
@@ -56,6 +57,12 @@ class Shard(JsonRecord):
     blocks_hash: str
     index_file: str
     index_hash: str
+    repeats: int = 1
+
+    def to_json(self) -> dict[str, Any]:
+        """As JsonRecord's, without `repeats` where it is 1, which earlier releases did not have."""
+        plain = super(Shard, self).to_json()
+        return plain if self.repeats != 1 else {k: v for k, v in plain.items() if k != "repeats"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +100,16 @@ class Index:
 
     @property
     def order_fingerprint(self) -> str:
-        """BLAKE3-128 (hex) of the (source, shard, num_tokens) of every shard, in order; without tokens of the
-        (source, part, num_rows) of every part of texts."""
+        """BLAKE3-128 (hex) of the (source, shard, num_tokens) of every shard, in order, with how often an
+        epoch reads it where that is not once; without tokens of the (source, part, num_rows) of every part of
+        texts."""
         if not self.has_tokens:
             return _fingerprint("texts", [[p.source, p.part, p.num_rows] for p in self.documents])
-        return _fingerprint("order", [[s.source, s.shard, s.num_tokens] for s in self.shards])
+        times = ([s.repeats] if s.repeats != 1 else [] for s in self.shards)
+        return _fingerprint(
+            "order",
+            [[s.source, s.shard, s.num_tokens, *each] for s, each in zip(self.shards, times, strict=True)],
+        )
 
     @property
     def content_fingerprint(self) -> str:

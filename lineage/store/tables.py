@@ -155,11 +155,11 @@ little-endian, null where dedup.near is off or the text has no shingle. The loca
 
 VERDICTS: Final = pa.schema([
     ("doc_id", _HASH), ("source_index", pa.int32()), ("file_index", pa.int32()), ("part_row", _INT),
-    ("status", _TEXT), ("stage", _TEXT), ("rule", _TEXT), ("value", _REAL), ("threshold", _REAL),
-    ("cluster_id", _HASH), ("duplicate_of", _HASH), ("similarity", _REAL),
+    ("cluster_size", _INT), ("status", _TEXT), ("stage", _TEXT), ("rule", _TEXT), ("value", _REAL),
+    ("threshold", _REAL), ("cluster_id", _HASH), ("duplicate_of", _HASH), ("similarity", _REAL),
 ])  # fmt: skip
 """What comparing documents said: a row for each survivor that is a duplicate, or is kept in a cluster of
-several."""
+several. `cluster_size` counts the documents of this run in its cluster, 1 where only identity was found."""
 
 PART: Final = pa.schema([
     ("doc_id", _HASH), ("text", _TEXT), ("url", _TEXT), ("captured_at", _TEXT), ("language", _TEXT),

@@ -48,13 +48,15 @@ class PurgeOfDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentHistory:
-    """All that is known of one document."""
+    """All that is known of one document. An epoch of training reads it `repeats` times, where a shard holds
+    it."""
 
     row: DocumentRow
     decisions: tuple[StageDecision, ...]
     cluster: DuplicateCluster | None
     exposures: tuple[Exposure, ...]
     purged: PurgeOfDocument | None
+    repeats: int = 1
 
     @property
     def doc_id(self) -> bytes:
@@ -109,9 +111,13 @@ class DocumentHistory:
         row = self.row
         if row.shard is None:
             return []
-        return [
-            {"source": row.shard_source, "shard": row.shard, "start": row.start, "num_tokens": row.num_tokens}
-        ]
+        place: dict[str, Json] = {
+            "source": row.shard_source,
+            "shard": row.shard,
+            "start": row.start,
+            "num_tokens": row.num_tokens,
+        }
+        return [place if self.repeats == 1 else {**place, "repeats": self.repeats}]
 
 
 def documents_json(

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from lineage.index.output_index import read_index
+from lineage.index.source_keys import has_repeats
 from lineage.pages import named_host, normalise_url, page_of
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
@@ -92,6 +94,7 @@ class Tracer:
         self._lookup = self._overlay if version is None else Lookup(out)
         self._stages: dict[str, list[str]] = {}
         self._runs: list[TrainingRun] | None = None
+        self._repeats: dict[tuple[str, int], int] | None = None
 
     @property
     def lookup(self) -> Lookup:
@@ -278,9 +281,17 @@ class Tracer:
                 cluster=None if row.cluster_id is None else _cluster(row, members.get(row.cluster_id, [])),
                 exposures=self._exposures(row, erased.get(row.doc_id, [])),
                 purged=self._purge(purged.get(row.doc_id, [])),
+                repeats=1 if row.shard is None else self._repeats_of(row.shard_source, row.shard),
             )
             for row in rows
         ]
+
+    def _repeats_of(self, source: str, shard: int) -> int:
+        """How often an epoch of training reads a shard."""
+        if self._repeats is None:
+            shards = read_index(self._out).shards if has_repeats(self._out) else ()
+            self._repeats = {(each.source, each.shard): each.repeats for each in shards}
+        return self._repeats.get((source, shard), 1)
 
     def _passed(self, row: DocumentRow) -> list[str]:
         """The stages of the row's source up to the one that decided, that one left out."""

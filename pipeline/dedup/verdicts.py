@@ -154,10 +154,17 @@ def _decision_table(
         "value": similarity,
         "threshold": thresholds.take(_index(found.stage)),
         "cluster_id": doc_id.take(pa.array(found.first)),
+        "cluster_size": _sizes(found.first),
         "duplicate_of": doc_id.take(_index(found.duplicate_of)),
         "similarity": similarity,
     }
     return pa.table({name: columns[name] for name in _DECISIONS.names}, schema=_DECISIONS)
+
+
+def _sizes(component: I64) -> I64:
+    """How many documents have each one's number."""
+    _, which, sizes = np.unique(component, return_inverse=True, return_counts=True)
+    return sizes[which].astype(np.int64)
 
 
 def _index(numbers: I64) -> pa.Array:
@@ -201,6 +208,7 @@ def repeated_verdict_rows(context: Context, name: str) -> pa.Table:
         "value": no_real,
         "threshold": no_real,
         "cluster_id": no_hash,
+        "cluster_size": np.ones(len(rows), np.int64),
         "duplicate_of": doc_id,
         "similarity": no_real,
     }

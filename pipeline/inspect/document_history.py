@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lineage.trace.document_history import DocumentHistory, StageDecision
 from lineage.trace.exposure import Exposure
-from pipeline.terminal import short_number, visible
+from pipeline.terminal import counted, short_number, visible
 
 _STYLES = {"kept": "bold green", "rejected": "bold red", "duplicate": "bold yellow"}
 _MARKS = {"keep": ("✓", "green"), "edit": ("~", "cyan"), "reject": ("✗", "red"), "duplicate": ("=", "yellow")}
@@ -186,6 +186,9 @@ def _print_place(console: Console, history: DocumentHistory) -> None:
             )
             .append(f" ({row.num_tokens:,} with the end-of-text id)")
         )
+        if history.repeats != 1:
+            often = counted(history.repeats, "time") if history.repeats else "never"
+            console.print(f"  an epoch of training reads it {often} ([repeat])", markup=False)
     if history.purged is not None:
         purge = history.purged
         when = f" on {purge.at} by {purge.by}: {purge.reason}" if purge.at else ", not yet complete"

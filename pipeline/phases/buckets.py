@@ -1,9 +1,11 @@
-"""Part sources by language, label and score: each part has shards of its own, under a name of its own.
+"""Part sources by language, label and score, and by how often an epoch reads a document: each part has shards
+of its own, and each bucket a name of its own.
 
-work/units/<key>/<bucket>/tokens.bin, run.parquet       the rows and tokens of a unit's run that are in a bucket
-work/units/<key>/parted.json                            PartResult
+work/units/<key>[/<bucket>][/times=<k>]/tokens.bin, run.parquet     the rows and tokens of a unit's run in a part
+work/units/<key>/parted.json                                        PartResult
 
-Cuts by percentile are of all kept documents, so that this phase follows the tokenizing of every unit."""
+Cuts by percentile, and the exact number of repeats, are of all kept documents, so that this phase follows the
+tokenizing of every unit."""
 
 from __future__ import annotations
 
@@ -16,16 +18,20 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lineage.index.blocks import TOKEN_BYTES
 from lineage.storage.folder import Folder
-from pipeline.phases.groups import Group
+from pipeline.phases.groups import Group, Part, unit_verdicts
 from pipeline.phases.percentiles import Values, Weights, weighted_cuts
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
+from pipeline.phases.repeats import NO_REPEATS, Repeats, RowsOfUnit, plan_repeats
 from pipeline.plan import Unit
-from pipeline.recipe import BucketTable, PipelineRecipe, check_part
+from pipeline.recipe import BucketTable, PipelineRecipe, check_part, repeated_bucket
 from pipeline.results.rows import publish_table, read_rows
-from pipeline.results.unit_results import BucketCuts, BucketSize, PartResult
+from pipeline.results.unit_results import BucketCuts, BucketSize, PartResult, PartSize, RepeatSize
+from stages.tokens.repeats import RepeatTable, rows_of
+from stages.tokens.shards import keys_of
 
 UNDETERMINED = "und"
 """The part of texts whose language nobody named (BCP 47)."""
@@ -33,21 +39,34 @@ UNDETERMINED = "und"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartJob:
-    """What all units of a run share. `by_language` and `scored` are the sources that languages and [[bucket]]
-    part; `cuts` are those of each bucket's columns."""
+    """What all units of a run share. `by_language`, `scored` and `repeated` are the sources that languages,
+    [[bucket]] and [repeat] part; `tables` name buckets, and `repeat_bucket` is the one by which documents are
+    repeated, if one is; `cuts` are those of each one's columns."""
 
     out: str
     by_language: frozenset[str]
     scored: frozenset[str]
+    repeated: frozenset[str]
     tables: tuple[BucketTable, ...]
     cuts: Mapping[str, tuple[tuple[float, ...], ...]]
+    repeat: RepeatTable
+    repeat_bucket: BucketTable | None = None
+    repeats: Repeats = NO_REPEATS
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """Where the rows of [repeat] begin; a curve has one for each bucket."""
+        if self.repeat.target is None or self.repeat_bucket is None:
+            return self.repeat.firsts
+        return tuple(range(1 + max(map(len, self.cuts[self.repeat_bucket.name]), default=0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitToPart:
-    """A unit whose source is parted."""
+    """A unit whose source is parted, and the group's verdicts that concern it."""
 
     unit: Unit
+    verdicts: str
 
     @property
     def marker(self) -> str:
@@ -57,26 +76,50 @@ class UnitToPart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartedGroups:
     """The `whole` groups, and those whose shards are cut: where a source is parted, one for each of its
-    parts. The cuts of each bucket, and what each part holds."""
+    parts. The cuts of each bucket, what each holds, and how often an epoch reads what."""
 
     whole: Sequence[Group]
     groups: Sequence[Group]
     cuts: tuple[BucketCuts, ...] = ()
     sizes: tuple[BucketSize, ...] = ()
+    repeats: tuple[RepeatSize, ...] = ()
 
 
 def part_groups(state: Run, groups: Sequence[Group]) -> PartedGroups:
-    """The groups of the recipe's sources, parted as it says."""
+    """The groups of the recipe's sources, parted as it says. RecipeError where a curve of [repeat] cannot be
+    met."""
     recipe = state.recipe
-    by_language, scored = parted_sources(recipe)
-    if not by_language | scored:
+    by_language, scored, repeated = parted_sources(recipe)
+    parted = by_language | scored | repeated
+    if not parted:
         return PartedGroups(whole=groups, groups=groups)
-    units = [unit for group in groups for unit in group.units if unit.source in by_language | scored]
+    items = [
+        UnitToPart(unit=unit, verdicts=group.verdicts)
+        for group in groups
+        for unit in group.units
+        if unit.source in parted
+    ]
+    units = [item.unit for item in items]
     cuts = {
         table.name: _cuts_of(state.out, table, [unit for unit in units if unit.source in scored])
         for table in recipe.bucket
     }
-    job = PartJob(out=state.out.url, by_language=by_language, scored=scored, tables=recipe.bucket, cuts=cuts)
+    by_bucket = repeated_bucket(recipe)
+    job = PartJob(
+        out=state.out.url,
+        by_language=by_language,
+        scored=scored,
+        repeated=repeated,
+        tables=tuple(table for table in recipe.bucket if table is not by_bucket),
+        cuts=cuts,
+        repeat=recipe.repeat,
+        repeat_bucket=by_bucket,
+    )
+    if repeated:
+        of_repeated = [item for item in items if item.unit.source in repeated]
+        job = replace(
+            job, repeats=plan_repeats(recipe.repeat, job.firsts, partial(_rows_of_units, job, of_repeated))
+        )
     results = run_phase(
         state,
         Phase(
@@ -86,10 +129,10 @@ def part_groups(state: Run, groups: Sequence[Group]) -> PartedGroups:
             task=part_unit,
             result=PartResult,
             job=job,
-            units=[UnitToPart(unit=unit) for unit in units],
+            units=items,
         ),
     )
-    found = {unit.key: result.buckets for unit, result in zip(units, results, strict=True)}
+    found = {unit.key: result.parts for unit, result in zip(units, results, strict=True)}
     return PartedGroups(
         whole=groups,
         groups=[part for group in groups for part in _parts_of(group, found)],
@@ -99,37 +142,47 @@ def part_groups(state: Run, groups: Sequence[Group]) -> PartedGroups:
             for column, values in zip(table.columns, cuts[table.name], strict=True)
         ),
         sizes=_sizes(units, results),
+        repeats=job.repeats.sizes,
     )
 
 
-def parted_sources(recipe: PipelineRecipe) -> tuple[frozenset[str], frozenset[str]]:
-    """The sources that are parted by language, and those that [[bucket]] parts."""
+def parted_sources(recipe: PipelineRecipe) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+    """The sources that are parted by language, those that [[bucket]] parts, and those that [repeat] does."""
     by_language = {
         source.name
         for source in recipe.source
         if recipe.language.keep == "all" and ("language" in source.steps or source.language is not None)
     }
     scored = {source.name for source in recipe.source if recipe.bucket and "classifier" in source.steps}
-    return frozenset(by_language), frozenset(scored)
+    by_size = recipe.repeat.by == "cluster_size"
+    repeated = {source.name for source in recipe.source} if by_size else scored if recipe.repeat.by else set()
+    return frozenset(by_language), frozenset(scored), frozenset(repeated)
 
 
-def _parts_of(group: Group, found: Mapping[str, Sequence[BucketSize]]) -> Iterator[Group]:
-    """The group itself, or one for each bucket that a unit of it has, by name."""
+def _parts_of(group: Group, found: Mapping[str, Sequence[PartSize]]) -> Iterator[Group]:
+    """The group itself, or one for each part that a unit of it has, by the bucket's name and by times."""
     if not any(unit.key in found for unit in group.units):
         yield group
         return
-    units: dict[str, list[Unit]] = defaultdict(list)
+    units: dict[Part, list[Unit]] = defaultdict(list)
     for unit in group.units:
         for size in found[unit.key]:
-            units[size.bucket].append(unit)
-    for bucket, of_bucket in sorted(units.items()):
-        yield replace(group, units=tuple(of_bucket), bucket=bucket)
+            units[Part(size.bucket, size.repeats)].append(unit)
+    for part in sorted(units, key=_part_order):
+        yield replace(group, units=tuple(units[part]), part=part)
+
+
+def _part_order(part: Part) -> tuple[str, int]:
+    """What parts of one source are sorted by."""
+    return part.bucket or "", part.repeats or 0
 
 
 def _sizes(units: Sequence[Unit], results: Sequence[PartResult]) -> tuple[BucketSize, ...]:
     sums: dict[tuple[str, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for unit, result in zip(units, results, strict=True):
-        for size in result.buckets:
+        for size in result.parts:
+            if size.bucket is None:
+                continue
             documents, tokens = sums[unit.source, size.bucket]
             sums[unit.source, size.bucket] = documents + size.num_documents, tokens + size.num_tokens
     return tuple(
@@ -173,44 +226,94 @@ def _kept_rows(out: Folder, unit: Unit, columns: Sequence[str]) -> pa.Table:
 
 
 def part_unit(job: PartJob, item: UnitToPart) -> PartResult:
-    """Write the rows and tokens of each bucket of a unit; how many each has."""
+    """Write the rows and tokens of each part of a unit; how many each has."""
     out, unit = Folder(job.out), item.unit
-    columns = (
-        [column for table in job.tables for column in table.columns] if unit.source in job.scored else []
-    )
-    run = _kept_rows(
-        out, unit, [*dict.fromkeys(columns), *(["language"] if unit.source in job.by_language else [])]
-    )
-    names = np.array(_names(job, unit, run), dtype=object)
-    buckets = sorted(set(names.tolist()))
+    run = _kept_rows(out, unit, _columns(job, unit))
+    names = _names(job, unit, run)
+    times = _times(job, item, run, names)
+    of_row = [Part(*each) for each in zip(names, times, strict=True)]
+    parts = {part: number for number, part in enumerate(sorted(set(of_row), key=_part_order))}
     lengths = run["num_tokens"].to_numpy() * TOKEN_BYTES
     with contextlib.ExitStack() as stack:
         tokens = stack.enter_context(out.open(f"{unit.folder}/tokens.bin"))
-        parts = {
-            bucket: stack.enter_context(out.writing(f"{run_folder(unit, bucket)}/tokens.bin"))
-            for bucket in buckets
+        files = {
+            part: stack.enter_context(out.writing(f"{part.under(unit.folder)}/tokens.bin")) for part in parts
         }
-        for bucket, length in zip(names.tolist(), lengths.tolist(), strict=True):
-            parts[bucket].write(tokens.read(length))
+        for part, length in zip(of_row, lengths.tolist(), strict=True):
+            files[part].write(tokens.read(length))
+    numbers = np.array([parts[part] for part in of_row], np.int64)
     sizes = []
-    for bucket in buckets:
-        rows = run.filter(pa.array(names == bucket))
-        publish_table(out, f"{run_folder(unit, bucket)}/run.parquet", rows)
+    for part, number in parts.items():
+        rows = run.filter(pa.array(numbers == number))
+        publish_table(out, f"{part.under(unit.folder)}/run.parquet", rows)
         num_tokens = int(rows["num_tokens"].to_numpy().sum())
         sizes.append(
-            BucketSize(source=unit.source, bucket=bucket, num_documents=rows.num_rows, num_tokens=num_tokens)
+            PartSize(
+                bucket=part.bucket, repeats=part.repeats, num_documents=rows.num_rows, num_tokens=num_tokens
+            )
         )
-    return publish_result(out, item.marker, PartResult(buckets=tuple(sizes)))
+    return publish_result(out, item.marker, PartResult(parts=tuple(sizes)))
 
 
-def run_folder(unit: Unit, bucket: str | None) -> str:
-    """Where the run of a unit lies, or of a bucket of it."""
-    return unit.folder if bucket is None else f"{unit.folder}/{bucket}"
+def _columns(job: PartJob, unit: Unit) -> list[str]:
+    """The columns of `documents` that a unit is parted by, each once."""
+    tables = [*job.tables, *([job.repeat_bucket] if job.repeat_bucket is not None else [])]
+    columns = [column for table in tables for column in table.columns] if unit.source in job.scored else []
+    return [*dict.fromkeys(columns), *(["language"] if unit.source in job.by_language else [])]
 
 
-def _names(job: PartJob, unit: Unit, run: pa.Table) -> list[str]:
-    """The bucket of each row: what each way of parting says, joined by dots. RecipeError for a language that
-    cannot name one."""
+def _rows_of_units(job: PartJob, items: Sequence[UnitToPart]) -> Iterator[RowsOfUnit]:
+    """The rows of [repeat] of every kept document of these units."""
+    for item in items:
+        run = _kept_rows(Folder(job.out), item.unit, _columns(job, item.unit))
+        rows, keys = _repeat_rows(job, item, run), keys_of(run)
+        num_tokens = run["num_tokens"].to_numpy()
+        for bucket, of_bucket in _by_name(_names(job, item.unit, run)):
+            yield RowsOfUnit(
+                (item.unit.source, bucket), rows[of_bucket], keys[of_bucket], num_tokens[of_bucket]
+            )
+
+
+def _times(
+    job: PartJob, item: UnitToPart, run: pa.Table, names: Sequence[str | None]
+) -> Sequence[int | None]:
+    """How often an epoch reads the document of each row; None where [repeat] says nothing of the source."""
+    if item.unit.source not in job.repeated:
+        return [None] * run.num_rows
+    rows, keys = _repeat_rows(job, item, run), keys_of(run)
+    times = np.zeros(run.num_rows, np.int64)
+    for bucket, of_bucket in _by_name(names):
+        for row, each in enumerate(job.repeats.times[item.unit.source, bucket]):
+            chosen = of_bucket[rows[of_bucket] == row]
+            times[chosen] = each.of(keys[chosen])
+    found: list[int] = times.tolist()
+    return found
+
+
+def _by_name(names: Sequence[str | None]) -> Iterator[tuple[str | None, npt.NDArray[np.int64]]]:
+    """Each name with the places that have it."""
+    places: dict[str | None, list[int]] = defaultdict(list)
+    for place, name in enumerate(names):
+        places[name].append(place)
+    for name, of_name in places.items():
+        yield name, np.array(of_name, np.int64)
+
+
+def _repeat_rows(job: PartJob, item: UnitToPart, run: pa.Table) -> npt.NDArray[np.int64]:
+    """The row of [repeat] that each document belongs to, by its bucket or its cluster's size."""
+    if job.repeat_bucket is not None:
+        return rows_of(_numbers(job.repeat_bucket, job.cuts[job.repeat_bucket.name], run), job.firsts)
+    verdicts = unit_verdicts(Folder(job.out), item.verdicts, item.unit.file_index)
+    part_rows = run["part_row"].to_numpy()
+    sizes = np.ones(int(part_rows.max(initial=-1)) + 1, np.int64)  # one that no verdict names is alone
+    kept = verdicts.filter(pc.equal(verdicts["status"], "kept"))
+    sizes[kept["part_row"].to_numpy()] = kept["cluster_size"].to_numpy()
+    return rows_of(sizes[part_rows], job.firsts)
+
+
+def _names(job: PartJob, unit: Unit, run: pa.Table) -> Sequence[str | None]:
+    """The bucket of each row: what each way of parting says, joined by dots; None where there is none.
+    RecipeError for a language that cannot name one."""
     parts: list[Iterable[str]] = []
     if unit.source in job.by_language:
         languages = [language or UNDETERMINED for language in run["language"].to_pylist()]
@@ -219,15 +322,21 @@ def _names(job: PartJob, unit: Unit, run: pa.Table) -> list[str]:
         parts.append(languages)
     if unit.source in job.scored:
         parts += [_of_table(table, job.cuts[table.name], run) for table in job.tables]
-    return [".".join(names) for names in zip(*parts, strict=True)]
+    return [".".join(names) for names in zip(*parts, strict=True)] if parts else [None] * run.num_rows
 
 
 def _of_table(table: BucketTable, cuts: Sequence[Sequence[float]], run: pa.Table) -> list[str]:
     if table.is_of_labels:
         return [f"{table.name}-{label}" for label in run[table.columns[0]].to_pylist()]
+    return [f"{table.name}-{number}" for number in _numbers(table, cuts, run).tolist()]
+
+
+def _numbers(table: BucketTable, cuts: Sequence[Sequence[float]], run: pa.Table) -> npt.NDArray[np.int64]:
+    """The number of each row's bucket: of several scores the highest."""
     values = (run[column].to_numpy().astype(np.float64) for column in table.columns)
     numbers = [bucket_numbers(of_column, given) for of_column, given in zip(values, cuts, strict=True)]
-    return [f"{table.name}-{number}" for number in np.max(numbers, axis=0).tolist()]
+    highest: npt.NDArray[np.int64] = np.max(numbers, axis=0)
+    return highest
 
 
 def bucket_numbers(values: Values, cuts: Sequence[float]) -> npt.NDArray[np.int64]:

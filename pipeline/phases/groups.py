@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,28 +17,46 @@ from pipeline.plan import RunPlan, Unit
 from pipeline.results.dedup_result import DedupResult
 
 
+class Part(NamedTuple):
+    """A part of a source, whose shards are its own: the bucket that names it, None where the source is not
+    parted, and how often an epoch reads its documents, None where [repeat] says nothing of them."""
+
+    bucket: str | None = None
+    repeats: int | None = None
+
+    def under(self, folder: str) -> str:
+        """Where a part of what lies in `folder` lies."""
+        # No bucket's name has an equals sign.
+        times = "" if self.repeats is None else f"/times={self.repeats}"
+        return folder + ("" if self.bucket is None else f"/{self.bucket}") + times
+
+
+WHOLE: Final = Part()
+"""All of a source that is not parted."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """The units whose documents share shards: files [n·group_files, (n+1)·group_files) of a source.
-    `verdicts` names the file (tables.VERDICTS) of what comparing said of them. With a `bucket` it is that
-    part of them, whose shards are its own."""
+    `verdicts` names the file (tables.VERDICTS) of what comparing said of them. Where the source is parted it
+    is a `part` of them."""
 
     source: str
     source_index: int
     number: int
     units: tuple[Unit, ...]
     verdicts: str
-    bucket: str | None = None
+    part: Part = WHOLE
 
     @property
     def shard_source(self) -> str:
         """The source of its shards."""
-        return shard_source(self.source, self.bucket)
+        return shard_source(self.source, self.part.bucket)
 
     @property
     def folder(self) -> str:
         """Where the group's files lie, relative to OUT."""
-        return f"work/groups/{self.source_index}-{self.number}" + (f"-{self.bucket}" if self.bucket else "")
+        return self.part.under(f"work/groups/{self.source_index}-{self.number}")
 
     @property
     def marker(self) -> str:

@@ -22,7 +22,7 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from pipeline.cluster.metrics import Rejections, WorkCounts
 from pipeline.phases.document_rows import join_unit, kept_keys
-from pipeline.phases.groups import Group, unit_verdicts
+from pipeline.phases.groups import Group, Part, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.shard import GROUP_PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
@@ -36,11 +36,11 @@ from stages.pii.regions import region_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinJob:
-    """What all units of a run share. `first_shard` maps (source_index, group number) to the buckets of the
-    group, None where it is not parted, with the first shard of each; None where nothing was tokenized."""
+    """What all units of a run share. `first_shard` maps (source_index, group number) to the parts of the
+    group with the first shard of each; None where nothing was tokenized."""
 
     out: str
-    first_shard: Mapping[tuple[int, int], Mapping[str | None, int]] | None
+    first_shard: Mapping[tuple[int, int], Mapping[Part, int]] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,11 +76,11 @@ def join_phase(
     )
 
 
-def _first_shards(out: Folder, parts: Sequence[Group]) -> dict[tuple[int, int], dict[str | None, int]]:
-    first_shard: dict[tuple[int, int], dict[str | None, int]] = defaultdict(dict)
+def _first_shards(out: Folder, parts: Sequence[Group]) -> dict[tuple[int, int], dict[Part, int]]:
+    first_shard: dict[tuple[int, int], dict[Part, int]] = defaultdict(dict)
     next_shard: dict[str, int] = defaultdict(int)
     for part in parts:
-        first_shard[part.source_index, part.number][part.bucket] = next_shard[part.shard_source]
+        first_shard[part.source_index, part.number][part.part] = next_shard[part.shard_source]
         next_shard[part.shard_source] += len(read_cuts(out, part)) - 1
     return dict(first_shard)
 
@@ -117,14 +117,12 @@ def _placements(job: JoinJob, out: Folder, item: UnitToJoin) -> pa.Table:
         return _empty_placements()
     group = item.group
     found = [_empty_placements()]
-    for bucket, first in job.first_shard.get((group.source_index, group.number), {}).items():
-        placements = unit_placements(out, replace(group, bucket=bucket), item.unit.file_index)
+    for part, first in job.first_shard.get((group.source_index, group.number), {}).items():
+        placements = unit_placements(out, replace(group, part=part), item.unit.file_index)
         at = placements.schema.get_field_index("shard")
         placements = placements.set_column(at, "shard", pc.add(placements["shard"], first))
-        names = (
-            pa.nulls(placements.num_rows, pa.string()) if bucket is None else [bucket] * placements.num_rows
-        )
-        found.append(placements.append_column("bucket", pa.array(names, pa.string())))
+        names = pa.array([part.bucket] * placements.num_rows, pa.string())
+        found.append(placements.append_column("bucket", names))
     return pa.concat_tables(found)
 
 

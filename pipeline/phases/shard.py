@@ -1,7 +1,8 @@
-"""Cut the runs of each group of units, or of a bucket of it, into shards, and write them.
+"""Cut the runs of each group of units, or of a part of it, into shards, and write them.
 
-work/groups/<source>-<n>[-<bucket>]/cuts.npy, placements.parquet    where each document of the group lands
-work/groups/<source>-<n>/cut.json, shard-NNNNN.json      CutResult; Shard
+work/groups/<source>-<n>[/<bucket>][/times=<k>]/         of a group, or a part of it
+    cuts.npy, placements.parquet                         where each document lands
+    cut.json, shard-NNNNN.json                           CutResult; Shard
 shards/<source>/NNNNN.bin, .blocks, .idx.parquet
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,6 @@ import pyarrow.parquet as pq
 
 from lineage.index.output_index import Shard
 from lineage.storage.folder import Folder
-from pipeline.phases.buckets import run_folder
 from pipeline.phases.groups import Group
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.plan import RunPlan
@@ -108,7 +108,7 @@ def number_shards(groups: Sequence[Group], counts: Sequence[int]) -> list[ShardO
 
 
 def _runs(out: Folder, group: Group) -> list[pa.Table]:
-    return [read_rows(out, f"{run_folder(unit, group.bucket)}/run.parquet") for unit in group.units]
+    return [read_rows(out, f"{group.part.under(unit.folder)}/run.parquet") for unit in group.units]
 
 
 def cut_group_task(job: ShardJob, group: Group) -> CutResult:
@@ -164,8 +164,8 @@ def write_shard_task(job: ShardJob, item: ShardOfGroup) -> Shard:
         if first == last:
             continue
         start, size = slice_bytes(run, int(first), int(last))
-        tokens = RangeReader(
-            out, f"{run_folder(unit, item.group.bucket)}/tokens.bin", start, size, read_ahead
-        )
+        tokens = RangeReader(out, f"{item.group.part.under(unit.folder)}/tokens.bin", start, size, read_ahead)
         slices.append(RunSlice(rows=run.slice(int(first), int(last - first)), tokens=tokens))
-    return publish_result(out, item.marker, publish_shard(out, item.group.shard_source, item.shard, slices))
+    shard = publish_shard(out, item.group.shard_source, item.shard, slices)
+    times = item.group.part.repeats
+    return publish_result(out, item.marker, shard if times is None else replace(shard, repeats=times))

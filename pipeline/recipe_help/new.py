@@ -107,6 +107,10 @@ TEMPLATES: Final[Mapping[str, Template]] = {
                 "normalise": "fineweb",
                 "verify": False,
             },
+            "repeat": {
+                "by": "cluster_size",
+                "table": {"1": 1, "2": 2, "3": 3, "5": 5, "100": 8, "1000": 1},
+            },
             "tokenize": {},
             "ray": {},
         },
@@ -135,7 +139,8 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "dolma3": Template(
         kind="data",
         comment="English pages of a web crawl by the rules of Dolma 3's web part. What is near and what is"
-        " not here: sluice recipe diff FILE --against dolma3.",
+        " not here: sluice recipe diff FILE --against dolma3. Its quality classifier is a file that you name in a"
+        " [[classifier]] table; with a [[bucket]] of that score, [repeat] upsamples by its curve.",
         tables={
             "run": {"name": "dolma3", "output": "out/dolma3"},
             "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],

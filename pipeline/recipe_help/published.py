@@ -157,10 +157,11 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _WORDS,
             _KEPT,
             _EXACT,
-            _not_here(
+            _near(
                 "rehydration",
-                "a document is repeated by its cluster's size",
-                "cluster sizes are no column yet",
+                "a document is written 1 to 8 times by its cluster's size; tables for some languages",
+                "the same table in [repeat], and it is read so often from one copy; one table holds for all"
+                " languages of a run",
             ),
             _not_here(
                 "precision lists",
@@ -264,10 +265,12 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 'a [[classifier]] with label = "*" takes the model\'s file, and a [[bucket]] parts by its'
                 " classes",
             ),
-            _not_here(
+            _near(
                 "upsampling",
-                "a curve over quality by topic",
-                "buckets by percentile are sources that a mixture weighs; no curve is worked out",
+                "a curve over quality for each topic, whose target follows from the mixture",
+                "the same curve: a [[classifier]] of quality, a [[bucket]] with percentiles = [5, …, 95] weighed"
+                ' by tokens, and [repeat] with by = "bucket" and one target; buckets by topic beside it have'
+                " each a curve of their own",
             ),
         ),
     ),

@@ -72,6 +72,13 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     ): "Parts of a source by what classifiers gave: each has shards of its own, under a name of its own,"
     " which a mixture weighs. Where several tables are given, a part's name has what each says, joined by"
     " dots.",
+    (
+        "data",
+        "repeat",
+    ): "How often an epoch of training reads a document: by the size of its cluster over the whole corpus, as"
+    " FineWeb-2 rehydrates, or by the bucket of its score, as Dolma 3 upsamples. Each lies on disk once:"
+    " documents that are read equally often share shards, and index.json says how often an epoch reads"
+    " each.",
     ("data", "tokenize"): "How texts become tokens, and tokens become shards.",
     ("data", "limits"): "What stops a run, and what is too long to look at.",
     ("data", "purges"): "Earlier outputs whose purged documents stay out of this one.",
@@ -202,6 +209,10 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ): '[dedup]\nnum_perm = 112\nbands = 14\nrows = 8\nnormalise = "fineweb"\nthreshold = 0.75',
     ("data", "bucket"): '[[bucket]]\nname = "quality"\nby = ["score_edu", "score_hq"]\n'
     'percentiles = [50, 80, 95]\nweigh = "tokens"\n\n[[bucket]]\nname = "topic"\nby = "label_topic"',
+    (
+        "data",
+        "repeat",
+    ): '[repeat]\nby = "cluster_size"\ntable = { 1 = 1, 2 = 2, 3 = 3, 5 = 5, 100 = 8, 1000 = 1 }',
     ("data", "tokenize"): '[tokenize]\nencoding = "tokenizer.json"\nshard_tokens = 100_000_000',
     ("data", "limits"): "[limits]\nmax_bad_records = 0.05",
     ("data", "purges"): '[purges]\nhonour = ["s3://bucket/earlier"]',

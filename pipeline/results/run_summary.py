@@ -12,7 +12,7 @@ from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from pipeline.cluster.dataset import DatasetStats
 from pipeline.results.faults import FaultRow
-from pipeline.results.unit_results import BucketCuts, BucketSize
+from pipeline.results.unit_results import BucketCuts, BucketSize, RepeatSize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,8 @@ class RunSummary(JsonRecord):
     `nothing_kept` is the reason where no document was kept; `unlike_pages` are, by source, the documents that
     went for their URL alone though their text is not like that of the kept one; `num_without_page` are those
     whose URL names no page (None: an output of an earlier release); `bucket_cuts` are where each [[bucket]]
-    cuts, `buckets` the parts of sources; `identity` is what later calls compare (`RunPlan.identity`)."""
+    cuts, `buckets` the parts of sources, `repeats` how often an epoch reads what; `identity` is what later
+    calls compare (`RunPlan.identity`)."""
 
     name: str
     output: str
@@ -68,6 +69,7 @@ class RunSummary(JsonRecord):
     from_output: str | None = None
     bucket_cuts: tuple[BucketCuts, ...] = ()
     buckets: tuple[BucketSize, ...] = ()
+    repeats: tuple[RepeatSize, ...] = ()
     identity: Mapping[str, Any]
 
 

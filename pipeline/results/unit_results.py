@@ -114,10 +114,34 @@ class BucketCuts(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartResult(JsonRecord):
-    """parted.json of a unit: its buckets."""
+class RepeatSize(JsonRecord):
+    """What [repeat] says of a row of its table, or of a bucket: the source of the shards, the row's first
+    cluster size or bucket, how often its documents are read, how many they are with their tokens, and how
+    many of them an epoch reads, one as often as it is read."""
 
-    buckets: tuple[BucketSize, ...]
+    source: str
+    first: int
+    times: float
+    num_documents: int
+    num_tokens: int
+    num_readings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSize(JsonRecord):
+    """What a part of a unit holds; `bucket` and `repeats` are those of `pipeline.phases.groups.Part`."""
+
+    bucket: str | None
+    repeats: int | None
+    num_documents: int
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartResult(JsonRecord):
+    """parted.json of a unit: its parts."""
+
+    parts: tuple[PartSize, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,7 +175,7 @@ def place_group(runs: Sequence[pa.Table], cuts: npt.NDArray[np.int64]) -> list[p
 
 def _merged_order(runs: Sequence[pa.Table]) -> npt.NDArray[np.int64]:
     """The rows of all runs, numbered one run after another, in order of their keys."""
-    keys = np.concatenate([_keys(run) for run in runs])
+    keys = np.concatenate([keys_of(run) for run in runs])
     return np.lexsort((keys[:, 1], keys[:, 0]))
 
 
@@ -183,7 +183,7 @@ def _run_numbers(runs: Sequence[pa.Table]) -> npt.NDArray[np.int32]:
     return np.repeat(np.arange(len(runs), dtype=np.int32), [len(run) for run in runs])
 
 
-def _keys(run: pa.Table) -> npt.NDArray[np.uint64]:
+def keys_of(run: pa.Table) -> npt.NDArray[np.uint64]:
     """The keys of a run as pairs of integers, shape (num_rows, 2): compared as the bytes are."""
     pieces = [np.empty((0, 2), dtype=">u8")]
     for keys in filter(len, run["key"].chunks):

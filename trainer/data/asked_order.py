@@ -28,6 +28,6 @@ def plan_of(recipe: TrainRecipe, corpus: Corpus) -> OrderPlan:
         mixture=tuple((entry.first_step, entry.weights) for entry in table.mixture),
     )
     try:
-        return plan_order(corpus.lengths, options)
+        return plan_order(corpus.lengths, options, corpus.repeats)
     except ValueError as error:
         raise RecipeError(f"[train]: {error}") from error

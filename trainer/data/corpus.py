@@ -14,7 +14,8 @@ from trainer.options import DataTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFile:
-    """One shard of tokens and where it lies. `hash` names its content: a rewritten shard has another."""
+    """One shard of tokens and where it lies. `hash` names its content: a rewritten shard has another. An
+    epoch reads it `repeats` times."""
 
     folder: str
     file: str
@@ -22,6 +23,7 @@ class ShardFile:
     num_tokens: int
     blocks_file: str
     blocks_hash: str
+    repeats: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,19 @@ class Corpus:
     def lengths(self) -> dict[str, list[int]]:
         """Tokens of each shard of each source: what the order is made of."""
         return {source: [shard.num_tokens for shard in shards] for source, shards in self.sources.items()}
+
+    @property
+    def repeats(self) -> dict[str, list[int]]:
+        """How often an epoch reads each shard of each source."""
+        return {source: [shard.repeats for shard in shards] for source, shards in self.sources.items()}
+
+    @property
+    def epoch_tokens(self) -> dict[str, int]:
+        """Tokens that an epoch of each source reads, held-out ones included."""
+        return {
+            source: sum(shard.num_tokens * shard.repeats for shard in shards)
+            for source, shards in self.sources.items()
+        }
 
     @property
     def hashes(self) -> frozenset[str]:
@@ -116,6 +131,7 @@ def _shard_file(shard: Shard, folder: Folder) -> ShardFile:
         num_tokens=shard.num_tokens,
         blocks_file=shard.blocks_file,
         blocks_hash=shard.blocks_hash,
+        repeats=shard.repeats,
     )
 
 

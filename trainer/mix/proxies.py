@@ -231,16 +231,23 @@ def _check_first_weights(train: TrainTable, config: ModelConfig) -> None:
 
 
 def _tokens(corpus: Corpus) -> dict[str, int]:
-    return {source: sum(lengths) for source, lengths in corpus.lengths.items()}
+    return corpus.epoch_tokens
 
 
 def _num_held_out(corpus: Corpus, recipe: TrainRecipe) -> dict[str, int]:
-    geometry = Geometry(list(corpus.lengths.values()), recipe.train.seq_len, recipe.train.validation)
+    geometry = _geometry(corpus, recipe)
     return dict(zip(corpus.lengths, geometry.num_validation.tolist(), strict=True))
 
 
+def _geometry(corpus: Corpus, recipe: TrainRecipe) -> Geometry:
+    train = recipe.train
+    return Geometry(
+        list(corpus.lengths.values()), train.seq_len, train.validation, list(corpus.repeats.values())
+    )
+
+
 def _epoch_tokens(corpus: Corpus, recipe: TrainRecipe) -> dict[str, int]:
-    geometry = Geometry(list(corpus.lengths.values()), recipe.train.seq_len, recipe.train.validation)
+    geometry = _geometry(corpus, recipe)
     fed = (geometry.num_train * recipe.train.seq_len).tolist()
     return dict(zip(corpus.lengths, fed, strict=True))
 

@@ -4,7 +4,11 @@ them.
 A full block holds the same number of sequences (Q); the last block of a shard, and the one that validation
 cuts, hold fewer. Of these ragged blocks an epoch keeps the permuted positions, sorted, with the running
 deficit: sequence i of the epoch then lies in position (i + deficit of the ragged blocks that end at or before
-i) // Q. Memory is in the number of shards."""
+i) // Q.
+
+A shard that an epoch reads r times stands r times in a row in the list of what the epoch goes through, and
+each *listing* has blocks of its own, which lead to the same tokens. So the permutation stays one of blocks,
+each read once. Memory is in the number of listings, which without repeats is that of shards."""
 
 from __future__ import annotations
 
@@ -18,10 +22,17 @@ from trainer.ordering.permutation import Int64s, Keys, derive, domain, permute, 
 
 
 class Geometry:
-    """The blocks and sequences of all sources, shard after shard. Arrays are by shard (all sources) or by
-    source."""
+    """The blocks and sequences of all sources, shard after shard. Arrays are by shard (all sources), by
+    listing or by source."""
 
-    def __init__(self, lengths: Sequence[Sequence[int]], seq_len: int, validation: float) -> None:
+    def __init__(
+        self,
+        lengths: Sequence[Sequence[int]],
+        seq_len: int,
+        validation: float,
+        repeats: Sequence[Sequence[int]] | None = None,
+    ) -> None:
+        """`repeats`: how often an epoch reads each shard, of the shape of `lengths`; none: once each."""
         self.seq_len = seq_len
         self.per_block = -(-BLOCK_TOKENS // seq_len)
         self.first_shard = np.concatenate(([0], np.cumsum([len(shards) for shards in lengths]))).astype(
@@ -31,64 +42,96 @@ class Geometry:
         source_of = np.repeat(np.arange(len(lengths)), np.diff(self.first_shard))
         full, rest = np.divmod(self.length, BLOCK_TOKENS)
         per_shard = full * self.per_block + -(-rest // seq_len)
-        self.first_sequence = np.concatenate(([0], np.cumsum(per_shard)))
-        totals = np.diff(self.first_sequence[self.first_shard])
-        self.num_validation = np.array([round(validation * int(total)) for total in totals], np.int64)
-        self.num_train = totals - self.num_validation
-        source_first = self.first_sequence[self.first_shard[:-1]]
-        before = self.first_sequence[:-1] - source_first[source_of]
-        train = np.clip(self.num_train[source_of] - before, 0, per_shard)
+        times = (
+            np.ones_like(self.length)
+            if repeats is None
+            else np.array([each for shards in repeats for each in shards], np.int64)
+        )
+        self._held_out = _held_out(source_of, per_shard, times, validation)
+        self._first_held_out = np.concatenate(([0], np.cumsum(self._held_out)))
+        self.num_validation = np.diff(self._first_held_out[self.first_shard])
+        self._shard_of = np.repeat(np.arange(len(self.length)), times)
+        self._first_listing = np.concatenate(([0], np.cumsum(times)))
+        train = (per_shard - self._held_out)[self._shard_of]
+        self.num_train = np.diff(
+            np.concatenate(([0], np.cumsum(train)))[self._first_listing[self.first_shard]]
+        )
         blocks = -(-train // self.per_block)
         self._deficit = blocks * self.per_block - train
         self.first_block = np.concatenate(([0], np.cumsum(blocks)))
-        self.num_blocks = np.diff(self.first_block[self.first_shard])
-        self.source_first_block = self.first_block[self.first_shard[:-1]]
+        source_edges = self.first_block[self._first_listing[self.first_shard]]
+        self.num_blocks = np.diff(source_edges)
+        self.source_first_block = source_edges[:-1]
+        self._num_sequences = per_shard
+
+    @property
+    def num_listings(self) -> Int64s:
+        """Shards of each source that an epoch goes through, one as often as it is read."""
+        return np.diff(self._first_listing[self.first_shard])
 
     def ragged(self, source: int) -> tuple[Int64s, Int64s]:
         """The blocks of `source` that hold fewer than Q training sequences, and how many fewer."""
-        shards = slice(self.first_shard[source], self.first_shard[source + 1])
-        deficit = self._deficit[shards]
-        last = self.first_block[1:][shards] - 1 - self.source_first_block[source]
+        first, end = self._first_listing[self.first_shard[source : source + 2]]
+        deficit = self._deficit[first:end]
+        last = self.first_block[1:][first:end] - 1 - self.source_first_block[source]
         return last[deficit > 0], deficit[deficit > 0]
 
     def place(self, source: Int64s, block: Int64s, within: Int64s) -> tuple[Int64s, Int64s, Int64s]:
         """(shard, start, num_tokens) of sequence `within` of each source's `block`."""
         number = self.source_first_block[source] + block
-        shard = _searchsorted(self.first_block, number) - 1
-        start = (number - self.first_block[shard]) * BLOCK_TOKENS + within * self.seq_len
+        listing = _searchsorted(self.first_block, number) - 1
+        start = (number - self.first_block[listing]) * BLOCK_TOKENS + within * self.seq_len
+        shard = self._shard_of[listing]
         return shard - self.first_shard[source], start, self._tokens_at(shard, start)
 
     def _tokens_at(self, shard: Int64s, start: Int64s) -> Int64s:
         block_end = (start // BLOCK_TOKENS + 1) * BLOCK_TOKENS
         return np.minimum(np.minimum(block_end, self.length[shard]) - start, self.seq_len)
 
-    def in_shard_order(self, source: int, number: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-        """(shard, start, num_tokens) of each sequence `number` of `source` counted in shard order, held out
-        or not."""
-        absolute = number + self.first_sequence[self.first_shard[source]]
-        shard = np.searchsorted(self.first_sequence, absolute, side="right") - 1
-        block, within = np.divmod(absolute - self.first_sequence[shard], self.per_block)
+    def held_out(self, source: int, number: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        """(shard, start, num_tokens) of the held-out sequences 0, 1, … of `source`, in shard order."""
+        absolute = number + self._first_held_out[self.first_shard[source]]
+        shard = np.searchsorted(self._first_held_out, absolute, side="right") - 1
+        # They are the last ones of a shard.
+        of_shard = absolute - self._first_held_out[shard + 1] + self._num_sequences[shard]
+        block, within = np.divmod(of_shard, self.per_block)
         start = block * BLOCK_TOKENS + within * self.seq_len
         return shard - self.first_shard[source], start, self._tokens_at(shard, start)
 
     def covering(self, source: int, shard: int, start: int, num_tokens: int) -> tuple[Int64s, Int64s]:
-        """(block, within) of every training sequence of `source` that holds some of the tokens."""
+        """(block, within) of every training sequence of `source` that holds some of the tokens, in each
+        listing of the shard."""
         absolute = int(self.first_shard[source]) + shard
         end = min(start + num_tokens, int(self.length[absolute]))
         if end <= start:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         first, last = self._sequence_at(start), self._sequence_at(end - 1)
-        block, within = np.divmod(np.arange(first, last + 1, dtype=np.int64), self.per_block)
-        number = block + (self.first_block[absolute] - self.source_first_block[source])
-        fill = np.full(len(block), self.per_block)
-        is_last = block == self.first_block[absolute + 1] - self.first_block[absolute] - 1
-        fill -= is_last * self._deficit[absolute]
-        held = (number < self.first_block[absolute + 1] - self.source_first_block[source]) & (within < fill)
-        return number[held], within[held]
+        trained = int(self._num_sequences[absolute] - self._held_out[absolute])
+        sequences = np.arange(first, min(last + 1, trained), dtype=np.int64)
+        block, within = np.divmod(sequences, self.per_block)
+        listings = np.arange(self._first_listing[absolute], self._first_listing[absolute + 1])
+        begins = self.first_block[listings] - self.source_first_block[source]
+        return (begins[:, None] + block).ravel(), np.tile(within, len(listings))
 
     def _sequence_at(self, token: int) -> int:
         """The sequence of its shard that holds `token`."""
         return token // BLOCK_TOKENS * self.per_block + token % BLOCK_TOKENS // self.seq_len
+
+
+def _held_out(source_of: Int64s, num_sequences: Int64s, times: Int64s, validation: float) -> Int64s:
+    """How many sequences of each shard are held out: of a source the last ones in shard order, round(v * N)
+    of N. Where shards are read differently often, that many of those that are read equally often, so that
+    what is held out is like what is trained on; of a shard that is never read none."""
+    kinds, kind = np.unique(np.stack([source_of, times], axis=1), axis=0, return_inverse=True)
+    order = np.argsort(kind.ravel(), kind="stable")
+    edges = np.searchsorted(kind.ravel()[order], np.arange(len(kinds) + 1)).tolist()
+    ends = np.concatenate(([0], np.cumsum(num_sequences[order])))
+    found = np.zeros_like(num_sequences)
+    for (_, each), first, end in zip(kinds.tolist(), edges[:-1], edges[1:], strict=True):
+        held_out = round(validation * int(ends[end] - ends[first])) if each else 0
+        shards = order[first:end]
+        found[shards] = np.clip(ends[first + 1 : end + 1] - (ends[end] - held_out), 0, num_sequences[shards])
+    return found
 
 
 def _searchsorted(edges: Int64s, values: Int64s) -> Int64s:

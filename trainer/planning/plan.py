@@ -217,7 +217,7 @@ def plan_budget(
     """Tokens, days and cost of all steps, with what saving, failures and restarts add."""
     steps = recipe.train.steps
     num_tokens = steps * layout.global_batch * layout.seq_len
-    available = sum(map(sum, corpus.lengths.values())) if corpus is not None else None
+    available = sum(corpus.epoch_tokens.values()) if corpus is not None else None
     ideal = steps * speed.step_seconds
     seconds = ideal * (1 + checkpoints.overhead + checkpoints.restart_overhead)
     gpu_hours = seconds / 3600 * layout.mesh.num_workers

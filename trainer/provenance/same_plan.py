@@ -64,6 +64,13 @@ def _differing(now: OrderPlan, was: OrderPlan, step: int) -> Iterator[tuple[str,
         if ours.get(source) != theirs.get(source):
             now_has, had = _size(ours.get(source)), _size(theirs.get(source))
             yield "train.data", f"train.data: source {source} has {now_has} now and had {had}"
+    now_read, were_read = dict(now.repeats), dict(was.repeats)
+    for source in sorted(now_read.keys() | were_read.keys()):
+        if now_read.get(source) != were_read.get(source) and ours.get(source) == theirs.get(source):
+            yield (
+                "train.data",
+                f"train.data: an epoch reads shards of source {source} another number of times",
+            )
     for segment in was.segments:
         reached = segment.first_step == 0 or segment.first_step < step
         if reached and segment not in now.segments:

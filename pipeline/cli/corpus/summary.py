@@ -33,6 +33,16 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
         f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
         f" {_what_is_left(summary)}."
     )
+    if summary.repeats:
+        num, readings = (
+            sum(getattr(size, name) for size in summary.repeats) for name in ("num_documents", "num_readings")
+        )
+        screen.print(
+            f"[repeat]: an epoch of training reads {counted(num, 'document')} {counted(readings, 'time')} in"
+            " all, from one copy of each.",
+            soft_wrap=True,
+            markup=False,
+        )
     for line in limited(summary.identity):
         screen.print(visible(line), soft_wrap=True, markup=False)
     if summary.parsed_texts is not None:

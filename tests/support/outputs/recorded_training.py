@@ -24,11 +24,13 @@ def record_training(out: Folder, output: str, run: str = "seen", *, died: bool =
     in metrics.jsonl."""
     index = read_index(out)
     lengths: dict[str, list[int]] = {}
+    repeats: dict[str, list[int]] = {}
     for shard in sorted(index.shards, key=lambda shard: (shard.source, shard.shard)):
         lengths.setdefault(shard.source, []).append(shard.num_tokens)
-    plan = plan_order(lengths, OPTIONS)
+        repeats.setdefault(shard.source, []).append(shard.repeats)
+    plan = plan_order(lengths, OPTIONS, repeats)
     last = (
-        sum(-(-length // OPTIONS.seq_len) for each in lengths.values() for length in each)
+        sum(-(-shard.num_tokens // OPTIONS.seq_len) * shard.repeats for shard in index.shards)
         // OPTIONS.global_batch
     )
     row = {

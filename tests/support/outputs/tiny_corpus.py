@@ -4,6 +4,8 @@ reads."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -18,11 +20,20 @@ VOCAB = 250
 END_OF_TEXT = VOCAB - 1
 
 
-def make_corpus(url: str, shards: Mapping[str, Sequence[int]], seed: int = 0) -> Folder:
-    """Write an OUT whose sources have shards of these numbers of tokens (each below one block)."""
+def make_corpus(
+    url: str,
+    shards: Mapping[str, Sequence[int]],
+    seed: int = 0,
+    repeats: Mapping[str, Sequence[int]] = MappingProxyType({}),
+) -> Folder:
+    """Write an OUT whose sources have shards of these numbers of tokens (each below one block), of which an
+    epoch reads each so often."""
     out = Folder(url)
     entries = [
-        _write_shard(out, source, number, make_tokens(num_tokens, hash_seed(seed, source, number)))
+        replace(
+            _write_shard(out, source, number, make_tokens(num_tokens, hash_seed(seed, source, number))),
+            repeats=repeats[source][number] if source in repeats else 1,
+        )
         for source, lengths in shards.items()
         for number, num_tokens in enumerate(lengths)
     ]

