@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import logging
 import signal
 import threading
@@ -122,8 +123,8 @@ class OutOfTimeError(BaseException):
     """A page took too long. Not an Exception: the extractors swallow those of their parts."""
 
 
-_set_handler: Final = getattr(signal.signal, "__wrapped__", signal.signal)
-"""`signal.signal` without its search for each handler among the names of an enum, which costs a page 10
+_set_handler: Final = importlib.import_module("_signal").signal
+"""`signal.signal` without its search for each handler among the names of an enum, which costs a page 20
 µs."""
 
 
@@ -137,7 +138,7 @@ def processor_time_limit(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = _set_handler(signal.SIGVTALRM, _raise_out_of_time) or signal.SIG_DFL
+    previous = _set_handler(signal.SIGVTALRM, _raise_out_of_time) or int(signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield
