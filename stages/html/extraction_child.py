@@ -12,7 +12,6 @@ ends it there."""
 from __future__ import annotations
 
 import atexit
-import fcntl
 import functools
 import json
 import os
@@ -24,7 +23,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from dataclasses import asdict
 from typing import IO, Final
 
@@ -32,9 +30,6 @@ from stages.fault import Fault
 from stages.html.extraction import BrokenPatchError, Extractor, Failure, extract
 
 _LENGTH: Final = struct.Struct("<Q")
-_PIPE_BYTES: Final = 1 << 20
-"""The most that a process without privileges may have in a pipe: a page passes in a few turns of its reader, instead
-of two dozen."""
 _GRACE_SECONDS: Final = 10.0
 _STALLED_TIMES: Final = 10
 """A child that takes no processor time is given up after so many times as much time on the clock."""
@@ -123,18 +118,13 @@ def _large_pages(_pid: int) -> _OneAtATime:
 
 def _start() -> subprocess.Popen[bytes]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    child = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "stages.html.extraction_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env=environment,
     )
-    for pipe in (child.stdin, child.stdout):
-        assert pipe is not None
-        with suppress(OSError):  # where a user's pipes hold as much already as they may
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    return child
 
 
 def _write(pipe: IO[bytes], data: bytes) -> None:
