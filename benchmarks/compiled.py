@@ -1,5 +1,5 @@
 """What each compiled module saves of a page's processor time, beside the numpy code that it took the place
-of; that of UTF-8 beside Python's own decoder.
+of.
 
     python -m benchmarks.compiled CRAWL.warc.gz… [--rounds 5]
 
@@ -8,12 +8,11 @@ down. The same is then asked of them and of the earlier code (from the commit be
 history), in turns, in one process; the answers are compared on the way, and the best of the rounds counts.
 The memo of words begins empty in each round, as in a new process, and is measured once more when it is full
 of the same texts' words (`words_warm`): a long run lies between the two. `words` is what memo.pyx and
-affix_loop.pyx save together, and `utf8` is decoding a page and being asked for its UTF-8 by an extractor."""
+affix_loop.pyx save together."""
 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import importlib
 import itertools
 import json
@@ -38,10 +37,8 @@ from stages.quality.languages import STOP_WORDS
 from stages.quality.options import QualityTable
 from stages.quality.windows import Windows
 from stages.quality.words import Splitter
-from stages.reading import charset
 from stages.reading.options import ReadOptions
 from stages.reading.reader import read_documents
-from stages.reading.utf8 import text_of_utf8
 from stages.steps.catalogue import StepTables
 from stages.steps.language import LanguageTable
 from stages.steps.parse import ParseTable
@@ -54,11 +51,10 @@ _RULES: Final = ("gopher_repetition", "gopher_quality", "c4", "fineweb")
 
 
 class Asked:
-    """What a run asked of the modules: bytes for their text, pages for their markup, texts for their words,
-    (letters, lengths, calls) for their n-grams."""
+    """What a run asked of the modules: pages for their markup, texts for their words, (letters, lengths,
+    calls) for their n-grams."""
 
     def __init__(self) -> None:
-        self.octets: list[bytes] = []
         self.pages: list[bytes] = []
         self.texts: list[str] = []
         self.grams: list[tuple[str, array[int], list[tuple[str, int]]]] = []
@@ -86,13 +82,8 @@ class _NotedWindows:
 
 @contextmanager
 def noting(asked: Asked) -> Iterator[None]:
-    """Within it everything that is asked of the modules is noted down."""
+    """Within it everything that is asked of the three modules is noted down."""
     split = Splitter.split
-
-    def noted_text(octets: bytes) -> str:
-        text = text_of_utf8(octets)
-        asked.octets.append(octets)
-        return text
 
     def noted_bounds(html: bytes) -> tuple[int, int, int, int, int, bool]:
         asked.pages.append(html)
@@ -102,14 +93,12 @@ def noting(asked: Asked) -> Iterator[None]:
         asked.texts.append(text)
         return split(self, text)
 
-    charset.text_of_utf8 = noted_text  # type: ignore[attr-defined]
     html_page.markup_bounds = noted_bounds  # type: ignore[attr-defined]
     text_view.Windows = lambda solid, lengths: _NotedWindows(asked, solid, lengths)  # type: ignore[attr-defined,assignment,misc]
     Splitter.split = noted_split  # type: ignore[method-assign]
     try:
         yield
     finally:
-        charset.text_of_utf8 = text_of_utf8  # type: ignore[attr-defined]
         html_page.markup_bounds, text_view.Windows, Splitter.split = markup_bounds, Windows, split  # type: ignore
 
 
@@ -192,10 +181,6 @@ def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> 
     ready = [(old_tokens(old_words, solid, lengths), solid, calls) for solid, lengths, calls in asked.grams]
 
     sides = {
-        "utf8": (
-            lambda: [num_bytes_in_utf8(text_of_utf8(octets)) for octets in asked.octets],
-            lambda: [num_bytes_in_utf8(octets.decode()) for octets in asked.octets],
-        ),
         "markup_bounds": (
             lambda: [markup_bounds(page)[0] for page in asked.pages],
             lambda: [bounds_before(markup, page) for page in asked.pages],
@@ -221,17 +206,6 @@ def measure(crawl: Sequence[Path], extractor: str, before: Any, rounds: int) -> 
             "saves": f"{(old - mine) / (whole + old - mine):.1%}",
         }
     return result
-
-
-_UTF8_OF: Final = ctypes.pythonapi.PyUnicode_AsUTF8AndSize
-_UTF8_OF.argtypes, _UTF8_OF.restype = [ctypes.py_object, ctypes.POINTER(ctypes.c_ssize_t)], ctypes.c_void_p
-
-
-def num_bytes_in_utf8(text: str) -> int:
-    """How long a text is in UTF-8, asked as an extractor asks for it."""
-    length = ctypes.c_ssize_t()
-    _UTF8_OF(text, ctypes.byref(length))
-    return length.value
 
 
 def words(texts: Sequence[str], splitter: Any, lengths_of: Callable[[Any], Any]) -> list[object]:

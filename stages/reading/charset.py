@@ -25,7 +25,6 @@ from typing import Final
 
 from stages.reading.detector import detected_charset
 from stages.reading.labels import known_charset
-from stages.reading.utf8 import text_of_utf8
 
 _META_BYTES: Final = 4096
 """Browsers look for <meta charset> in the first 1,024 bytes (HTML standard, 13.2.3.2), real pages have it
@@ -150,7 +149,7 @@ def _fit(payload: bytes, name: str) -> str | None:
     if name.startswith("utf-16") and b"\0" not in payload and not payload.startswith(_UTF16_MARKS):
         return None
     try:
-        return text_of_utf8(payload) if name == "utf-8" else payload.decode(name)
+        return payload.decode(name)
     except UnicodeDecodeError:
         text = _decoded(payload, name)
     num_misfits, num_characters = _count_misfits(payload, text, name)
