@@ -239,8 +239,7 @@ def check_unchanged(plan_key: str, unit: Unit) -> None:
         now = _unit_key(plan_key, unit.source_index, found.name, unit.file_index, probed)
     except FileNotFoundError as error:
         raise InputChangedError(
-            f"{shown} is gone: it was there when this run was planned. Put it back and make the same call"
-            f" again"
+            f"{shown} is gone: it was there when this run was planned. Put it back and make the same call again"
         ) from error
     if now != unit.key:
         what = (

@@ -576,8 +576,7 @@ def _check_bucket(table: BucketTable, known: Sequence[str]) -> None:
             there = ", ".join(name for name in known if name != LICENSE) or "none"
             raise RecipeError(
                 f'{where} = {column!r}, and no step gives that column: a [[classifier]] with reject = "never"'
-                f" gives"
-                f' score_<name>, and with label = "*" label_<name> (this recipe\'s: {there})',
+                f' gives score_<name>, and with label = "*" label_<name> (this recipe\'s: {there})',
                 "bucket.by",
             )
     if table.is_of_labels:
@@ -664,8 +663,7 @@ def _check_fields(source: SourceTable) -> None:
         )
     if source.format in ("jsonl", "parquet") and source.mime:
         raise RecipeError(
-            f"source.format of {source.name!r} is {source.format!r}, whose rows have no types: mime is for"
-            f" warc"
+            f"source.format of {source.name!r} is {source.format!r}, whose rows have no types: mime is for warc"
         )
     for mime in source.mime:
         if not _MIME.fullmatch(mime):

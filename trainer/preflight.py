@@ -177,8 +177,7 @@ def _epochs(order: Order, steps: int) -> Iterator[str]:
         yield f"source {source}: {epochs:.2f} epochs in {steps} steps"
         if epochs > _USEFUL_EPOCHS:
             yield (
-                f"warning: source {source} is read {epochs:,.0f} times; past {_USEFUL_EPOCHS} epochs further"
-                f" ones add"
+                f"warning: source {source} is read {epochs:,.0f} times; past {_USEFUL_EPOCHS} epochs further ones add"
                 " almost nothing (2305.16264): take fewer train.steps, another mixture, or more data"
             )
 

@@ -59,8 +59,7 @@ def train_on_this_machine(recipe: TrainRecipe, stop_requested: Callable[[], bool
     if "WORLD_SIZE" in os.environ:
         raise RecipeError(
             'train.recovery.mode = "in_place": torchrun ends every process when one dies; call `python -m'
-            " trainer"
-            " RECIPE` without it, which starts the processes itself, or `sluice train RECIPE`, on Ray",
+            " trainer RECIPE` without it, which starts the processes itself, or `sluice train RECIPE`, on Ray",
             "train.recovery.mode",
         )
 

@@ -225,8 +225,7 @@ def check_outside(flag: str, target: str, *, is_folder: bool = False) -> None:
             return
         folder = parent
     raise RecipeError(
-        f"{flag} {target} lies under {folder.url}, a finished output, to which nothing is added: it must lie"
-        f" elsewhere"
+        f"{flag} {target} lies under {folder.url}, a finished output, to which nothing is added: it must lie elsewhere"
     )
 
 

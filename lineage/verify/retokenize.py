@@ -88,8 +88,7 @@ class Retokenized:
             yield Problem(
                 "retokenize.lossy",
                 f"document {self.first_changed.hex()}",
-                f"this and {self.num_changed - 1:,} more of {self.num:,} documents do not come back from"
-                f" their tokens"
+                f"this and {self.num_changed - 1:,} more of {self.num:,} documents do not come back from their tokens"
                 " as they were: the tokenizer normalises texts, or has no token for some of their characters",
             )
 

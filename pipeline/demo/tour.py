@@ -215,8 +215,7 @@ def _purge(places: DemoPaths, screen: Console, reporter: ProgressReporter) -> tu
     evidence = scan(places.out, request, reporter)
     write_evidence(evidence, str(places.folder / "scan.json"))
     screen.print(
-        f"{len(evidence.found_items)} of {evidence.num_items} questions found in {evidence.num_found}"
-        f" documents"
+        f"{len(evidence.found_items)} of {evidence.num_items} questions found in {evidence.num_found} documents"
     )
     for line in run_lines(evidence.runs or ()):
         screen.print(line, markup=False, soft_wrap=True)

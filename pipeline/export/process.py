@@ -315,8 +315,7 @@ def _refuse_differences(
         found.insert(0, "it is of another output")
     if found:
         raise RecipeError(
-            f"--to {asked.to.url} holds another export ({'; '.join(found)}): name a new folder, or empty this"
-            f" one"
+            f"--to {asked.to.url} holds another export ({'; '.join(found)}): name a new folder, or empty this one"
         )
 
 

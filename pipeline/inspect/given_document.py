@@ -163,8 +163,7 @@ def _at_place(
         raise RecipeError(f"--file {named.path}: expected JSON lines, and it does not begin with an object")
     if named.row is not None and kind != "parquet":
         raise RecipeError(
-            f"--row goes with a Parquet file, and {named.path} is none: --offset N names the byte where a"
-            f" line begins"
+            f"--row goes with a Parquet file, and {named.path} is none: --offset N names the byte where a line begins"
         )
     if named.option == "--file" and named.row is None and kind == "parquet":
         raise RecipeError(

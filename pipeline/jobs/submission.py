@@ -267,8 +267,7 @@ def _check_no_secrets(value: object, where: str) -> None:
             _check_no_secrets(one, f"{where}.{number}")
     elif isinstance(value, str) and holds_secrets(value):
         raise RecipeError(
-            f"{where} = {without_secrets(value)!r} holds credentials, which the job's package would show on"
-            f" the"
+            f"{where} = {without_secrets(value)!r} holds credentials, which the job's package would show on the"
             " cluster: write ${SLUICE_SECRET_LOGIN} before @ or ${SLUICE_SECRET_SIGNED} behind ? in their"
             " place, and"
             " set that variable in this shell"

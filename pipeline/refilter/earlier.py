@@ -99,8 +99,7 @@ def open_earlier(url: str) -> EarlierRun:
         )
     if texts.removed is not None:
         raise RecipeError(
-            f"--from {out.url}: its parsed texts were removed by purge {texts.removed}: run the recipe from"
-            f" its inputs"
+            f"--from {out.url}: its parsed texts were removed by purge {texts.removed}: run the recipe from its inputs"
         )
     if (unfinished := unfinished_purge(out)) is not None:
         raise RecipeError(

@@ -137,8 +137,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         rules=_rules(ask, excerpts, values_of_rules(ask, recipe)),
         languages=_bars(
             ask(
-                "SELECT coalesce(language, 'none'), count(*) n FROM documents GROUP BY 1 ORDER BY n DESC, 1"
-                " LIMIT 15"
+                "SELECT coalesce(language, 'none'), count(*) n FROM documents GROUP BY 1 ORDER BY n DESC, 1 LIMIT 15"
             )
         ),
         tables=_tables(ask, recipe),

@@ -133,8 +133,7 @@ def opened(folder: Folder, name: str, digest: str | None = None) -> Iterator[pq.
             if isinstance(error, StorageError) or not str(error):
                 raise
             raise DamagedFileError(
-                f"{folder.at(name)} cannot be read: {error}. Run sluice verify, and restore the file from a"
-                f" copy"
+                f"{folder.at(name)} cannot be read: {error}. Run sluice verify, and restore the file from a copy"
             ) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import logging
 import signal
 import threading
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from stages.fault import Fault
 from stages.html.trafilatura_patches.faults import PatchFault, own_fault
@@ -41,16 +42,18 @@ class BrokenPatchError(RuntimeError):
     """Our own change to an extractor is broken. No page is at fault, so the run ends."""
 
 
-def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
+def extract(html: str, extractor: Extractor, utf8: bytes | None = None) -> str | Failure | Fault:
     """The main text of a page, or why there is none: a Fault where the extractor raised. Tried twice where
-    the clock ran out. MemoryError and BrokenPatchError are no fault of the page's.
+    the clock ran out. `utf8` is the page in UTF-8, where that is at hand: resiliparse would make it.
+    MemoryError and BrokenPatchError are no fault of the page's.
 
     The clock is a backstop: bounds that depend only on the page come first (see `stages.steps.parse`)."""
     run = _callable(extractor)
+    page = utf8 if utf8 is not None and extractor.name == "resiliparse" else html
     for _ in range(2):
         try:
             with processor_time_limit(extractor.timeout_seconds):
-                return run(html)
+                return run(page)
         except OutOfTimeError:
             continue
         except PatchFault as fault:
@@ -62,7 +65,7 @@ def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
 
 
 @functools.cache
-def _callable(extractor: Extractor) -> Callable[[str], str]:
+def _callable(extractor: Extractor) -> Callable[[Any], str]:
     return (
         _resiliparse() if extractor.name == "resiliparse" else _trafilatura(extractor.favor, extractor.fast)
     )
@@ -109,11 +112,13 @@ def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
     return run
 
 
-def _resiliparse() -> Callable[[str], str]:
+def _resiliparse() -> Callable[[str | bytes], str]:
     from resiliparse.extract.html2text import extract_plain_text
+    from resiliparse.parse.html import HTMLTree
 
-    def run(html: str) -> str:
-        return str(extract_plain_text(html, main_content=True, alt_texts=False))
+    def run(html: str | bytes) -> str:
+        page = html if isinstance(html, str) else HTMLTree.parse_from_bytes(html)
+        return str(extract_plain_text(page, main_content=True, alt_texts=False))
 
     return run
 
@@ -122,9 +127,9 @@ class OutOfTimeError(BaseException):
     """A page took too long. Not an Exception: the extractors swallow those of their parts."""
 
 
-_set_handler: Final = getattr(signal.signal, "__wrapped__", signal.signal)
-"""`signal.signal` without its search for each handler among the names of an enum, which costs a page 10
-µs."""
+_set_handler: Final = importlib.import_module("_signal").signal
+"""`signal.signal` without its search for each handler among the names of an enum, which costs a page 20 µs.
+What it gives and takes for the default is the plain number."""
 
 
 @contextmanager
@@ -137,7 +142,7 @@ def processor_time_limit(seconds: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = _set_handler(signal.SIGVTALRM, _raise_out_of_time) or signal.SIG_DFL
+    previous = _set_handler(signal.SIGVTALRM, _raise_out_of_time) or int(signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
     try:
         yield

@@ -24,13 +24,12 @@ from stages.html.mathml import latex_of_presentation
 from stages.html.maths_tags import next_tag
 
 _FRACTION_ENTITY: Final = re.compile("&(?i:frasl|#8260|#x2044);")
-_PLAIN_TEXT: Final = ("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes")
 _WRAPPING: Final = ("span", "div", "mjx-container")
 
 
 _TAG_END: Final = re.compile(r"(?:[^>=]++|=\s*+(?:\"[^\"]*+\"|'[^']*+')?+)*+>")
 _MATH_END: Final = re.compile(r"</(?i:(?:m:|mml:)?math)\s*>")
-_PLAIN_TEXT_END: Final = {name: re.compile(rf"</(?i:{name})(?=[\s/>])") for name in _PLAIN_TEXT}
+_SCRIPT_END: Final = re.compile(r"</(?ai:script)(?=[\s/>])")
 _START_OR_END: Final = {name: re.compile(rf"<(/?)(?i:{name})(?=[\s/>])") for name in _WRAPPING}
 _MAX_FORMULA: Final = 50_000
 """Characters of a formula or of what is wrapped around one; what is longer is no formula."""
@@ -81,11 +80,6 @@ class _Rewriting:
                 name not in (*_WRAPPING, "script") or html[self._waiting[-1].end : begin].strip()
             ):
                 self._show_waiting()
-            if name == "!--":
-                at = html.find("-->", begin + 2)
-                if at < 0:
-                    break
-                continue
             tag = _TAG_END.match(html, end_of_name)
             if tag is None:  # the rest of the page is in this tag
                 break
@@ -107,8 +101,8 @@ class _Rewriting:
             return tag.end() if latex is None else self._replace(begin, tag.end(), latex)
         if name in _WRAPPING:
             return self._wrapper(name, begin, tag)
-        if name in _PLAIN_TEXT:
-            return self._plain_text(name, begin, tag)
+        if name == "script":
+            return self._script(begin, tag)
         end = tag.end() if tag[0].endswith("/>") else self._end_of(_MATH_END, tag.end())
         latex = None if end is None else _of_mathml(self._html[begin:end])
         return tag.end() if end is None or latex is None else self._replace(begin, end, latex)
@@ -125,11 +119,11 @@ class _Rewriting:
         self._budget -= found.end() - at if found else _MAX_FORMULA
         return found.end() if found else None
 
-    def _plain_text(self, name: str, begin: int, tag: re.Match[str]) -> int | None:
-        close = _PLAIN_TEXT_END[name].search(self._html, tag.end())
+    def _script(self, begin: int, tag: re.Match[str]) -> int | None:
+        close = _SCRIPT_END.search(self._html, tag.end())
         if close is None:
             return None
-        latex = _of_script(tag[0], self._html[tag.end() : close.start()]) if name == "script" else None
+        latex = _of_script(tag[0], self._html[tag.end() : close.start()])
         if latex is None:
             self._show_waiting()
             return close.end()
@@ -277,7 +271,7 @@ class _Change(NamedTuple):
 
 _LOOK_BACK: Final = 120
 _MAX_RAISED: Final = 200
-_SCRIPT_END: Final = {name: re.compile(rf"(?i)</{name}\s*>") for name in ("sup", "sub")}
+_RAISED_END: Final = {name: re.compile(rf"(?i)</{name}\s*>") for name in ("sup", "sub")}
 _INLINE: Final = r"(?:i|b|em|small|strong|var|span|font|big|sub|sup|u|tt|code)"
 _NOTE: Final = re.compile(r"(?i)note|fnref|reference|cite")
 _ANY_TAG: Final = re.compile(r"<[^<>]*>")
@@ -312,7 +306,7 @@ def _text_before(html: str, end: int) -> str:
 def _raised_text(html: str, begin: int, at: int, name: str) -> _Change | None:
     """What takes the place of a raised or lowered element whose content begins at `at`; None where it
     stays."""
-    close = _SCRIPT_END[name].search(html, at, at + _MAX_RAISED)
+    close = _RAISED_END[name].search(html, at, at + _MAX_RAISED)
     if close is None:
         return None
     markup, end = html[at : close.start()], close.end()

@@ -565,8 +565,7 @@ def check_languages(table: QualityTable, languages: tuple[str, ...], source: str
     is, if not a kept one."""
     if not languages and table.no_table == "refuse" and not judges_any_language(table):
         raise RecipeError(
-            "language.keep is empty, so that texts of any language are kept, and quality.rules have no table"
-            " for some"
+            "language.keep is empty, so that texts of any language are kept, and quality.rules have no table for some"
             f" of them (they have one for {_known(table)}): {_NO_TABLE}, or name languages in language.keep",
             "language.keep",
         )

@@ -301,8 +301,7 @@ def _elements(element: _Element, fields: RowFields, budget: _Budget) -> Iterator
         with_each = _only(with_each, _named(element, fields))
         if not budget.holds(with_each, len(value) - 1):
             raise BadRowError(
-                f"its id, URL and date would be repeated {len(value)} times: more than {_MAX_REPEATED_BYTES}"
-                f" bytes"
+                f"its id, URL and date would be repeated {len(value)} times: more than {_MAX_REPEATED_BYTES} bytes"
             )
     for index in range(len(value)):
         each = value[index]

@@ -282,8 +282,7 @@ def _check_file(table: ClassifierTable) -> None:
 def _check_share(table: ClassifierTable) -> None:
     if table.threshold is not None and not 0 <= table.threshold <= 1:
         raise RecipeError(
-            f"classifier.threshold = {table.threshold:g} of {table.name!r}: expected 0 to 1, where the scores"
-            f" lie"
+            f"classifier.threshold = {table.threshold:g} of {table.name!r}: expected 0 to 1, where the scores lie"
         )
 
 

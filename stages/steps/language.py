@@ -42,8 +42,7 @@ class LanguageTable:
 
     keep: Literal["all"] | tuple[str, ...] = key(
         ("en",),
-        help="labels of the model (ISO 639 codes with the bundled one); empty: all, and quality.no_table says"
-        " what"
+        help="labels of the model (ISO 639 codes with the bundled one); empty: all, and quality.no_table says what"
         ' becomes of those that no rule can judge; "all": so too, and each language has shards of its own,'
         " under the name <source>.<language>",
     )

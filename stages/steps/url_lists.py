@@ -182,8 +182,8 @@ def _hosts_of_line(line: str, file: str) -> Iterator[str]:
     names = words[1:] if len(words) > 1 and is_address(words[0]) else words
     if len(names) > 1 and names == words:
         raise RecipeError(
-            f"{file} holds {line!r}: expected one host name, such as example.com, or an address and the hosts"
-            f" behind it"
+            f"{file} holds {line!r}: expected one host name, such as example.com, or an address"
+            f" and the hosts behind it"
         )
     for name in names:
         host = named_host(name.removeprefix("*.").removeprefix("."))

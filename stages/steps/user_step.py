@@ -142,8 +142,7 @@ class UserStep:
         found = self._call(list(batch))
         if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Iterable):
             raise TypeError(
-                f"{self.stage} gave a {type(found).__name__}: expected a list with an outcome for each"
-                f" document"
+                f"{self.stage} gave a {type(found).__name__}: expected a list with an outcome for each document"
             )
         outcomes = list(found)
         if len(outcomes) != len(batch):
@@ -211,8 +210,7 @@ def _find_function(name: str) -> Callable[[Document], object]:
             function = getattr(function, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise RecipeError(
-            f"source.steps: {name!r} cannot be found ({error}); expected 'package.module:function',"
-            f" importable here"
+            f"source.steps: {name!r} cannot be found ({error}); expected 'package.module:function', importable here"
         ) from error
     if not callable(function):
         raise RecipeError(

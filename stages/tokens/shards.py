@@ -305,8 +305,7 @@ def _exactly(stream: ByteStream, num_bytes: int) -> bytes:
     data = stream.read(num_bytes)
     if len(data) != num_bytes:
         raise EOFError(
-            f"a run's tokens end {num_bytes - len(data)} bytes early: remove its unit from work/ and run"
-            f" again"
+            f"a run's tokens end {num_bytes - len(data)} bytes early: remove its unit from work/ and run again"
         )
     return data
 

@@ -210,8 +210,7 @@ def train_bpe(texts: Iterable[str], vocab: int) -> bytes:
     ranks = {bytes(alphabet[char] for char in token): rank for token, rank in tokenizer.get_vocab().items()}
     if len(ranks) < vocab - 1:
         raise RecipeError(
-            f"vocab = {vocab}: these texts give only {len(ranks) + 1} ids; set a smaller vocab or give more"
-            f" text"
+            f"vocab = {vocab}: these texts give only {len(ranks) + 1} ids; set a smaller vocab or give more text"
         )
     return format_ranks(ranks)
 

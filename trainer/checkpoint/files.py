@@ -214,7 +214,6 @@ class _MetadataUnpickler(pickle.Unpickler):
             return _memory_format
         if name not in _ALLOWED.get(module, ()):
             raise CheckpointError(
-                f"the metadata of a checkpoint names {module}.{name}, which no checkpoint of ours does:"
-                f" refused"
+                f"the metadata of a checkpoint names {module}.{name}, which no checkpoint of ours does: refused"
             )
         return super().find_class(module, name)

@@ -102,8 +102,7 @@ class LocalBlocks:
             size = os.fstat(file.fileno()).st_size
             if size != shard.num_tokens * TOKEN_BYTES:
                 raise DamagedBlockError(
-                    f"{path} has {size} bytes, the index says {shard.num_tokens} tokens of {TOKEN_BYTES}:"
-                    f" restore it"
+                    f"{path} has {size} bytes, the index says {shard.num_tokens} tokens of {TOKEN_BYTES}: restore it"
                 )
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         held = (np.frombuffer(mapped, "<u4"), bytearray(-(-size // BLOCK_BYTES)))

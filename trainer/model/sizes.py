@@ -101,8 +101,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
             raise RecipeError(
-                f"model: {self.num_heads} heads over {self.num_kv_heads} key-value heads: expected a whole"
-                f" ratio"
+                f"model: {self.num_heads} heads over {self.num_kv_heads} key-value heads: expected a whole ratio"
             )
         if self.head_dim % 2:
             raise RecipeError(f"model: head_dim = {self.head_dim}: rotary positions need an even number")

@@ -124,6 +124,5 @@ def _check_experts(table: TrainTable, config: ModelConfig) -> None:
         )
     if table.compile:
         raise RecipeError(
-            "train.compile = true: expected false with experts: the number of tokens of each changes with"
-            " every batch"
+            "train.compile = true: expected false with experts: the number of tokens of each changes with every batch"
         )

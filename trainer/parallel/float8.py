@@ -63,8 +63,7 @@ def float8_products(config: ModelConfig, table: Float8Table, tp: int) -> list[st
         if isinstance(module, nn.Linear):
             lines[_fits(module, name, tp)].append(name)
     told = [
-        f"float8 ({table.recipe}{', emulated' if table.emulate else ''}): {', '.join(lines[True])} of every"
-        f" layer"
+        f"float8 ({table.recipe}{', emulated' if table.emulate else ''}): {', '.join(lines[True])} of every layer"
     ]
     if lines[False]:
         names = ", ".join(lines[False])

@@ -266,8 +266,8 @@ def _notes(layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
         )
     if layout.global_batch % mesh.dp:
         notes.append(
-            f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks, so some have one"
-            " of padding"
+            f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks, so some"
+            " have one of padding"
         )
     if mesh.pp > 1 and layout.num_rows % layout.micro_batch:
         notes.append(

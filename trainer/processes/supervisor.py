@@ -137,8 +137,7 @@ class Supervisor:
                     self._add_spare()
                 else:
                     self._say(
-                        f"spare process {process} ended, as {_MOST_LOST} before it did; none is started for"
-                        f" it"
+                        f"spare process {process} ended, as {_MOST_LOST} before it did; none is started for it"
                     )
         return self._replace(lost) if lost else self._end_hang()
 

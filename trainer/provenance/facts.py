@@ -168,8 +168,7 @@ class FactLog:
                 found.append((number, _parse(line)))
             except (ValueError, LookupError, TypeError, AttributeError) as error:
                 raise store.StoreError(
-                    f"line {number + 1} of {self._output.at(FACTS_FILE)} is damaged ({error}): restore the"
-                    f" file"
+                    f"line {number + 1} of {self._output.at(FACTS_FILE)} is damaged ({error}): restore the file"
                 ) from error
         return found
 

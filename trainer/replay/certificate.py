@@ -215,8 +215,7 @@ def _contradictions(
             attempt.parent,
         ):
             problems.append(
-                f"attempt {attempt.number} went back to step {attempt.first_step} of attempt {attempt.parent}"
-                f" by its"
+                f"attempt {attempt.number} went back to step {attempt.first_step} of attempt {attempt.parent} by its"
                 f" own record, and rollback {attempt.rollback} asks for another step, or is not recorded"
             )
         for where, parent, first_step in told.get(attempt.number, ()):

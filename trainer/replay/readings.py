@@ -115,15 +115,13 @@ def find_purges(outs: Sequence[str], wanted: Sequence[str]) -> list[PurgedOutput
             )
     for purge_id in begun if "all" in wanted else set(wanted) & begun.keys():
         raise RecipeError(
-            f"purge {purge_id} of {begun[purge_id]} has begun and did not end: make its call again, which"
-            f" finishes it"
+            f"purge {purge_id} of {begun[purge_id]} has begun and did not end: make its call again, which finishes it"
         )
     missing = sorted(set(wanted) - known - {"all"})
     if missing:
         there = ", ".join(sorted(known)) or "none"
         raise RecipeError(
-            f"no purge {missing[0]!r} in {', '.join(dict.fromkeys(outs))}: expected one of theirs ({there}),"
-            f" or all"
+            f"no purge {missing[0]!r} in {', '.join(dict.fromkeys(outs))}: expected one of theirs ({there}), or all"
         )
     return found
 

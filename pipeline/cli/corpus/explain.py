@@ -152,8 +152,7 @@ def _explain_recorded(options: argparse.Namespace) -> int:
     places = (options.file, options.text, options.offset, options.row, options.element)
     if any(place is not None for place in places):
         raise RecipeError(
-            "--file, --text, --offset, --row and --element go with a RECIPE: with OUT the document's place is"
-            " known"
+            "--file, --text, --offset, --row and --element go with a RECIPE: with OUT the document's place is known"
         )
     out = Folder(options.recipe)
     check_finished(out)

@@ -79,8 +79,7 @@ def index_files(_job: ExportJob, files: Sequence[ExportedFile]) -> dict[str, byt
     num = sum(file.num_documents for file in files)
     lines += ["---", "", f"{num:,} documents, deduplicated, from {', '.join(sources) or 'no source'}.", ""]
     lines += [
-        "`id` names a document in the lineage of the corpus; `file_path` and `offset` say where in the crawl"
-        " its"
+        "`id` names a document in the lineage of the corpus; `file_path` and `offset` say where in the crawl its"
     ]
     lines += ["record begins, `record_id` what the crawl calls it.", ""]
     return {"README.md": "\n".join(lines).encode()}

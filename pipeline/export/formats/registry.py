@@ -89,6 +89,5 @@ def check_request(request: ExportRequest, vocab_size: int) -> None:
         )
     if request.dtype == "uint16" and vocab_size > 1 << 16:
         raise RecipeError(
-            f"--dtype uint16: the tokenizer has {vocab_size:,} ids, and uint16 holds 65,536: use --dtype"
-            f" uint32"
+            f"--dtype uint16: the tokenizer has {vocab_size:,} ids, and uint16 holds 65,536: use --dtype uint32"
         )

@@ -138,8 +138,7 @@ class _Purges:
         written = await aside(read_written, text)
         if len(written.names) > _MOST_NAMES:
             raise RecipeError(
-                f"{len(written.names):,} ids and URLs: expected up to {_MOST_NAMES:,}; sluice purge --from takes"
-                " more"
+                f"{len(written.names):,} ids and URLs: expected up to {_MOST_NAMES:,}; sluice purge --from takes more"
             )
         self._site.notes.put(await aside(lambda: items_of(self._site.lookup(), written)))
         key = content_hash(text.encode("utf-8", "replace")).hex()[:12]

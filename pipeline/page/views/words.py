@@ -56,8 +56,8 @@ def words_of(wanted: str) -> tuple[str, ...]:
     words = tuple(dict.fromkeys(quoted or word for quoted, word in _QUOTED.findall(wanted)))
     if not words or len(words) > _MOST_WORDS or sum(map(len, words)) > _MOST_CHARS:
         raise RecipeError(
-            f'expected 1 to {_MOST_WORDS} words or "passages in quotes", of up to {_MOST_CHARS} characters'
-            f" together"
+            f'expected 1 to {_MOST_WORDS} words or "passages in quotes", of up to'
+            f" {_MOST_CHARS} characters together"
         )
     return words
 

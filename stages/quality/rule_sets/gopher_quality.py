@@ -82,10 +82,12 @@ def _num_stop_words(view: TextView) -> float:
 
 def _bullet_lines(view: TextView) -> float:
     lines = view.once(all_lines)
-    return share(sum(line.lstrip().startswith(_BULLETS["datatrove"]) for line in lines), len(lines))
+    return share(sum([line.lstrip().startswith(_BULLETS["datatrove"]) for line in lines]), len(lines))
 
 
 def _ellipsis_lines(view: TextView) -> float:
+    if not _ellipses(view):  # most texts
+        return 0.0
     lines = view.once(all_lines)
     return share(sum(line.rstrip().endswith(_ELLIPSES["datatrove"]) for line in lines), len(lines))
 

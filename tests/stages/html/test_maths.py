@@ -201,6 +201,22 @@ def test_what_is_no_formula_or_has_no_end_stays_as_it_stands(page: str) -> None:
     assert with_maths(page) == page
 
 
+@pytest.mark.parametrize(
+    "passed",
+    [
+        "<!-- > -- -> <math><mi>y</mi></math> -->", "<!-->", "<!--->",
+        "<script src='a>b'>'</scripts>' < </SCRIPT/>", "<script>10<sup>6</sup></script >", "<style>x-->1</style\n>",
+        "<textarea a=>10<sup>6</sup></textareas></textarea>", "<title>a</titl></title>",
+        "<iframe src=\"></iframe>\"></iframe>",
+        "<img alt='10<sup>6</sup>' src=a>", "<img alt=\"a>b", "<img alt==' >", "<IMG SRC='a.png' ALT=x>",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("wide", ["", "\u0416", "\U0001f600"], ids=["one byte", "two bytes", "four bytes"])
+def test_a_formula_is_found_behind_what_holds_none(passed: str, wide: str) -> None:
+    before = f"{wide} {passed * 3} " + "a" * 70
+    assert with_maths(f"{before} 10<sup>6</sup>") == f"{before} 10^6"
+
+
 def test_what_is_wrapped_around_more_than_a_formula_is_looked_into() -> None:
     page = '<div class="MathJax"><p>One <math><mi>x</mi></math></p><p><math><mi>y</mi></math> 10<sup>6</sup></p></div>'
     assert with_maths(page) == '<div class="MathJax"><p>One $x$</p><p>$y$ 10^6</p></div>'

@@ -75,8 +75,7 @@ class CachedBlocks:
         if options.max_bytes < needed:
             raise ValueError(
                 f"max_bytes is {options.max_bytes}: expected at least {needed}, which hold the active windows"
-                f" (window_blocks = {order.plan.window_blocks}) and the {options.prefetch_blocks} blocks in"
-                " flight"
+                f" (window_blocks = {order.plan.window_blocks}) and the {options.prefetch_blocks} blocks in flight"
             )
         self.figures = ReadFigures()
         self._shards = [corpus.sources.get(source, ()) for source in order.plan.sources]
