@@ -64,7 +64,8 @@ def assert_held(disk: Disk, case: Case, points: int, notes: Path) -> None:
             again = disk.call(case)
             assert again.code == 0, again.said
             names, result = disk.state(case)
-            assert not {*names} ^ {*expected[0]}, "what is there"
+            differing = {*names} ^ {*expected[0]}
+            assert not differing, f"there or missing: {sorted(differing)}"
             assert result == expected[1], "what came of it"
         except AssertionError as problem:  # of many points each is worth knowing
             problems.append(f"{where}: {problem}\n{first.said}")

@@ -34,7 +34,17 @@ def apply_patches() -> None:
     """Patch this process's trafilatura, for all of its callers. WrongVersionError if it is another
     release."""
     check_version(importlib.metadata.version("trafilatura"))
-    from stages.html.trafilatura_patches import composing, deleting, loading, paragraphs, readability, xpaths
+    from stages.html.trafilatura_patches import (
+        appending,
+        cleaning,
+        composing,
+        counting,
+        deleting,
+        loading,
+        paragraphs,
+        readability,
+        xpaths,
+    )
 
     composing.patch_composing()
     loading.patch_loading()
@@ -42,3 +52,6 @@ def apply_patches() -> None:
     paragraphs.patch_paragraphs()
     deleting.patch_deleting()  # in all modules: `readability` puts something else in the place of one of these
     readability.patch_readability()
+    cleaning.patch_cleaning()
+    counting.patch_counting()
+    appending.patch_appending()
