@@ -3,8 +3,9 @@ time where it favours precision.
 
 No decision of trafilatura changes: a page is loaded more directly (`loading`), the XPath expressions do less
 work for each element (`xpaths`), readability, its second extractor, runs only where its result can matter
-(`readability`), and in linear time elements are deleted (`deleting`), its third extractor judges paragraphs
-(`paragraphs`), and its text is composed (`composing`)."""
+(`readability`), and in linear time elements are deleted (`deleting`), counted (`counting`) and stripped
+(`stripping`), texts joined (`appending`) and composed (`composing`), readability's article is cleaned
+(`cleaning`), and its third extractor judges paragraphs (`paragraphs`)."""
 
 from __future__ import annotations
 
@@ -43,9 +44,11 @@ def apply_patches() -> None:
         loading,
         paragraphs,
         readability,
+        stripping,
         xpaths,
     )
 
+    stripping.patch_stripping()
     composing.patch_composing()
     loading.patch_loading()
     xpaths.patch_xpaths()

@@ -34,7 +34,7 @@ def patch_deleting() -> None:
     baseline = importlib.import_module("trafilatura.baseline")  # the package has a function of that name
 
     for name, before in _IN_ROWS.items():
-        _replace(processing, name, _in_rows(getattr(processing, name), before))
+        replace(processing, name, _in_rows(getattr(processing, name), before))
     prune = _in_rows(processing.prune_unwanted_nodes, ())
 
     def prune_unwanted_nodes(tree: Any, nodelist: list[Any], with_backup: bool = False) -> Any:
@@ -44,11 +44,11 @@ def patch_deleting() -> None:
             tree = prune(tree, [expression])
         return tree
 
-    _replace(processing, "prune_unwanted_nodes", prune_unwanted_nodes)
-    _replace(baseline, "basic_cleaning", _in_rows(baseline.basic_cleaning, ()))
+    replace(processing, "prune_unwanted_nodes", prune_unwanted_nodes)
+    replace(baseline, "basic_cleaning", _in_rows(baseline.basic_cleaning, ()))
 
 
-def _replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
+def replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
     """Put a function in the place of the module's, also where other modules of trafilatura have imported
     it."""
     theirs = getattr(module, name)

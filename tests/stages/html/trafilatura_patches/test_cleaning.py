@@ -51,6 +51,7 @@ class Ours(readability_lxml.Document):
     """Readability's document as it is patched, whether or not this process is."""
 
     remove_unlikely_candidates = cleaning._remove_unlikely_candidates
+    transform_misused_divs_into_paragraphs = cleaning._divisions_as_paragraphs
     sanitize = cleaning._sanitized
 
 
@@ -76,6 +77,8 @@ LONG = f"<p>{'These are words of a text, which goes on for long. ' * 30}</p>"
         f"<div>{LONG}{f'<div>{EMPTY}word</div>' * 9}</div>word{EMPTY * 9}",
         f"{LONG}{'<h2 class=comment>x</h2>word ' * 30}{'<form>x</form>word ' * 30}{'<iframe></iframe>word ' * 30}",
         f"{LONG}{'<div class=comment>x</div>word ' * 30}{'<div class=promo>x</div>word ' * 30}",
+        f"words<br> <br>\n{LONG}{'<b>x</b>word ' * 30}{'<br> ' * 30}<i>x</i>{'<br> ' * 3}word<br>word<!--x--> <br>",
+        f"<br> <br>{LONG}<div> <br> <br> {LONG}</div>",
     ],
 )
 def test_rows_of_what_goes_are_cleaned_alike(written: str) -> None:
