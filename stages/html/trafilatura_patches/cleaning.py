@@ -147,7 +147,11 @@ class _Siblings:
     stands before one is as it was, and what stands behind it stays as it is."""
 
     def __init__(self, node: Any, deletions: Deletions) -> None:
-        self._places = {element: place for place, element in enumerate(node.iter())}
+        elements = list(node.iter())
+        self._places = {element: place for place, element in enumerate(elements)}
+        # A list lets go of its last elements first. Those around an element that was dropped have to be there
+        # when lxml frees it: else it looks through all beside it.
+        self._elements = elements
         self._deletions = deletions
         self._before: dict[Any, tuple[int, int]] = {}
         """By parent: the place of the nearest sibling with a text before the last block that was asked for (-1:
