@@ -482,6 +482,16 @@ _HTML_UNITS_OF_SEVERAL: Final[dict[str, str]] = {
     "ordered lists": "<ol><li>x</ol>",
     "menus": "<menu><li>x</menu>",
     "words and bold": "word <b>word</b> ",
+    "texts behind scripts": "<script>x</script>word ",
+    "texts behind images": "<img src=a>word ",
+    "texts behind headings of comments": "<h2 class=comment>x</h2>word ",
+    "texts behind side bars": "<div class=sidebar>x</div>word ",
+    "texts behind forms": "<form></form>word ",
+    "texts behind frames": "<iframe></iframe>word ",
+    "texts behind rules": "<hr>word ",
+    "texts behind comments": "<!--x-->word ",
+    "images in divisions": "<div><img src=a></div>",
+    "blank breaks": "<br> ",
 }
 
 _WORDS: Final = (
@@ -555,6 +565,14 @@ _AROUND: Final[dict[str, tuple[str, str, str]]] = {
     "text in a select": ("<select>", "word ", "</select>"),
     "tags in a select": ("<select>", "<p>x</p>", "</select>"),
     "inputs in a select": ("<select>", "<input>", "</select>"),
+    "lists and texts in a quotation": ("<blockquote>", "<ul></ul>word ", "</blockquote>"),
+    "lists and texts in an item": ("<ul><li>", "<ul></ul>word ", "</li></ul>"),
+    "lists and texts in a cell": ("<table><tr><td>", "<ul></ul>word ", "</td></tr></table>"),
+    "quotes in a quotation": ("<blockquote>", "<q>x</q>word", "</blockquote>"),
+    "bold words in a division": ("<div><p>x</p>", "<b>x</b>word ", "</div>"),
+    "cells over rows": ("<table><tr>", "<td rowspan=9>x</td>", "</tr></table>"),
+    "rows of cells over rows": ("<table>", "<tr><td rowspan=9 colspan=9>x</td></tr>", "</table>"),
+    "headings behind a text": ("<article>" + "<p>Some words of text.</p>" * 20, "<h2>x</h2>", "</article>"),
 }
 
 
