@@ -4,8 +4,8 @@ time where it favours precision.
 No decision of trafilatura changes: a page is loaded more directly (`loading`), the XPath expressions do less
 work for each element (`xpaths`), readability, its second extractor, runs only where its result can matter
 (`readability`), and in linear time elements are deleted (`deleting`), counted (`counting`) and stripped
-(`stripping`), texts joined (`appending`) and composed (`composing`), readability's article is cleaned
-(`cleaning`), and its third extractor judges paragraphs (`paragraphs`)."""
+(`stripping`), texts joined (`appending`), composed (`composing`) and searched (`patterns`), readability's
+article is cleaned (`cleaning`), and its third extractor judges paragraphs (`paragraphs`)."""
 
 from __future__ import annotations
 
@@ -43,11 +43,13 @@ def apply_patches() -> None:
         deleting,
         loading,
         paragraphs,
+        patterns,
         readability,
         stripping,
         xpaths,
     )
 
+    patterns.patch_patterns()
     stripping.patch_stripping()
     composing.patch_composing()
     loading.patch_loading()
