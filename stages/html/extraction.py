@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import logging
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -109,14 +110,15 @@ def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
     return run
 
 
-_MANY_TAGS: Final = 20_000
+_LIST: Final = re.compile("<[uoUO][lL]")
+_MANY_LISTS: Final = 1_000
 _GROWN: Final = 2
 """How many times a page's characters its text may have to be taken as it is."""
 
 
 def _resiliparse() -> Callable[[str], str]:
     """resiliparse, which takes a list without children for one that never ends, and indents what follows by
-    two more: 24,500 of them in a cell, 340 kB in all, made a text of 600 MB. Where a page has very many tags
+    two more: 24,500 of them in a cell, 340 kB in all, made a text of 600 MB. Where a page has very many lists
     or its text has become longer than it, such lists get a space to hold."""
     from resiliparse.extract.html2text import extract_plain_text
 
@@ -124,7 +126,8 @@ def _resiliparse() -> Callable[[str], str]:
         return str(extract_plain_text(page, main_content=True, alt_texts=False))  # type: ignore[arg-type]
 
     def run(html: str) -> str:
-        if html.count("<") <= _MANY_TAGS:
+        # The first count is the cheaper one; each list has two tags or more.
+        if html.count("<") < 2 * _MANY_LISTS or len(_LIST.findall(html)) <= _MANY_LISTS:
             text = extract(html)
             if len(text) <= _GROWN * len(html):
                 return text
