@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from lxml import etree
 
 from stages.html.trafilatura_patches.appending import Texts
-from tests.stages.html.trafilatura_patches.untouched import untouched
+from tests.support.steps.untouched_trafilatura import untouched
 
 THEIRS = untouched("main_extractor")
 sources = st.builds(

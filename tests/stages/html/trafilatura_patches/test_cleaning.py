@@ -9,7 +9,7 @@ from lxml import etree, html
 from trafilatura import readability_lxml
 
 from stages.html.trafilatura_patches import cleaning
-from tests.stages.html.trafilatura_patches.untouched import untouched
+from tests.support.steps.untouched_trafilatura import untouched
 
 THEIRS = untouched("readability_lxml").Document
 WORDS = [

@@ -12,7 +12,7 @@ from trafilatura.utils import load_html
 from stages.html.trafilatura_patches.apply import apply_patches
 from stages.html.trafilatura_patches.counting import Counting, _with_ends_deleted
 from stages.html.trafilatura_patches.scopes import in_scope
-from tests.stages.html.trafilatura_patches.untouched import untouched
+from tests.support.steps.untouched_trafilatura import untouched
 
 THEIRS = untouched("main_extractor")
 TEXT = f"<p>{'Some words of a text. ' * 30}</p>"

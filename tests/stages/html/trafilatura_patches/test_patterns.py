@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.html.trafilatura_patches.patterns import DOCTYPE, ForumPosting, linear_markup
-from tests.stages.html.trafilatura_patches.untouched import untouched
+from tests.support.steps.untouched_trafilatura import untouched
 
 importlib.import_module("trafilatura.baseline")
 BASELINE, CORE, UTILS = (untouched(name) for name in ("baseline", "core", "utils"))
