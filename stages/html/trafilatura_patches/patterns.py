@@ -6,8 +6,9 @@ four times that."""
 
 from __future__ import annotations
 
+import importlib
 import re
-from typing import Final
+from typing import Any, Final
 
 from stages.html.trafilatura_patches.faults import own_fault
 
@@ -19,12 +20,11 @@ _ATTRIBUTES: Final = (r"(\s[^<>]*=[^<>]*)?/?>", r"(?:\s[^<>=]*+=[^<>]*+>|/?>)")
 
 def patch_patterns() -> None:
     """Patch this process's trafilatura."""
-    import importlib
-
     import trafilatura.core
     import trafilatura.utils
 
-    baseline = importlib.import_module("trafilatura.baseline")  # the package has a function of that name
+    # The package has a function of that name.
+    baseline: Any = importlib.import_module("trafilatura.baseline")
     baseline._HTML_MARKUP = linear_markup(baseline._HTML_MARKUP)
     trafilatura.utils.DOCTYPE_TAG = DOCTYPE
     trafilatura.core._DISCUSSION_FORUM_POSTING_RE = ForumPosting()
