@@ -133,13 +133,13 @@ def text_steps() -> dict[str, Work]:
             works[name] = _in_step(quality_step(table), language=language)
     offending = rules_of(StepTables(max_document_bytes=1 << 30, quality=QualityTable(rules=_ALL_RULES)))
     works["report, marked lines"] = lambda text: [
-        offending_lines(offending, rule, text) for rule in _OFFENDING
+        offending_lines(offending, rule, _behind_parse(text)) for rule in _OFFENDING
     ]
     for normalise in ("none", "fineweb", "slimpajama"):
         dedup = DedupTable(normalise=normalise)
         works[f"near-duplicates, {normalise}"] = lambda text, dedup=dedup: (  # type: ignore[misc]
-            shingle_hashes(text, dedup),
-            Signer(dedup).signature(text),
+            shingle_hashes(_behind_parse(text), dedup),
+            Signer(dedup).signature(_behind_parse(text)),
         )
     return works
 
@@ -175,7 +175,12 @@ def _document(text: str, **fields: Any) -> Document:
 
 
 def _in_step(step: Step, language: str = "en") -> Work:
-    return lambda text: step(_document(text, language=language))
+    return lambda text: step(_document(_behind_parse(text), language=language))
+
+
+def _behind_parse(text: str) -> str:
+    """A text as the steps behind parse get it: without lone surrogates."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _through_chain(
@@ -228,6 +233,7 @@ def _decontaminating(ngram: Any) -> Work:
     encode = load_tokenizer("cl100k_base").encode_batch if ngram == "8t" else None
 
     def work(text: str) -> object:
+        text = _behind_parse(text)
         items = [
             _ENGLISH[:500],
             text[-1000:],
