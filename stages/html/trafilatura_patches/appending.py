@@ -7,24 +7,30 @@ many four times that."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from stages.html.trafilatura_patches.faults import own_fault
 from stages.html.trafilatura_patches.scopes import in_scope
+
+_BLOCKS: Final = ("list", "p", "graphic", "table")
+"""What those functions append as a block, or drop."""
 
 
 def patch_appending() -> None:
     """Patch this process's trafilatura."""
     from trafilatura import main_extractor as extractor
 
-    extractor.process_nested_elements = _joined_once(extractor.process_nested_elements)
-    extractor._fill_cell = _joined_once(extractor._fill_cell)
+    extractor.process_nested_elements = _joined_once(extractor.process_nested_elements, 0)
+    extractor._fill_cell = _joined_once(extractor._fill_cell, 1)
 
 
-def _joined_once(function: Any) -> Callable[..., Any]:
-    """trafilatura's function, whose texts behind blocks are joined as by a `Texts`."""
+def _joined_once(function: Any, place: int) -> Callable[..., Any]:
+    """trafilatura's function, whose texts behind blocks are joined as by a `Texts`. Of its arguments the one at
+    that place is the element whose content it goes through."""
 
     def with_texts(*arguments: Any, **named: Any) -> Any:
+        if next(arguments[place].iterdescendants(*_BLOCKS), None) is None:
+            return function(*arguments, **named)
         texts = Texts()
         try:
             return in_scope(function, _append_block=texts.append_block)(*arguments, **named)
