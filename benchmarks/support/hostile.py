@@ -482,6 +482,16 @@ _HTML_UNITS_OF_SEVERAL: Final[dict[str, str]] = {
     "ordered lists": "<ol><li>x</ol>",
     "menus": "<menu><li>x</menu>",
     "words and bold": "word <b>word</b> ",
+    "texts behind scripts": "<script>x</script>word ",
+    "texts behind images": "<img src=a>word ",
+    "texts behind headings of comments": "<h2 class=comment>x</h2>word ",
+    "texts behind side bars": "<div class=sidebar>x</div>word ",
+    "texts behind forms": "<form></form>word ",
+    "texts behind frames": "<iframe></iframe>word ",
+    "texts behind rules": "<hr>word ",
+    "texts behind comments": "<!--x-->word ",
+    "images in divisions": "<div><img src=a></div>",
+    "blank breaks": "<br> ",
 }
 
 _WORDS: Final = (
@@ -535,6 +545,12 @@ _AROUND: Final[dict[str, tuple[str, str, str]]] = {
     "metas of one author": ("<head>", '<meta name="author" content="b">', "</head>"),
     "JSON in a script": ('<script type="application/ld+json">', '{"a":', "</script>"),
     "letters in TeX": ("<p>\\(", "x", "\\)</p>"),
+    "types in JSON": ('<script type="application/ld+json">', '"@type":[', "</script>"),
+    "equals signs in JSON": (
+        '<script type="application/ld+json">{"articleBody": "<p ',
+        "=",
+        '"}</script>',
+    ),
     "brackets in TeX": ('<script type="math/tex">', "{", "</script>"),
     "fractions in TeX": ('<script type="math/tex">', "\\frac", "</script>"),
     "digits in a superscript": ("x<sup>", "2", "</sup>"),
@@ -555,6 +571,14 @@ _AROUND: Final[dict[str, tuple[str, str, str]]] = {
     "text in a select": ("<select>", "word ", "</select>"),
     "tags in a select": ("<select>", "<p>x</p>", "</select>"),
     "inputs in a select": ("<select>", "<input>", "</select>"),
+    "lists and texts in a quotation": ("<blockquote>", "<ul></ul>word ", "</blockquote>"),
+    "lists and texts in an item": ("<ul><li>", "<ul></ul>word ", "</li></ul>"),
+    "lists and texts in a cell": ("<table><tr><td>", "<ul></ul>word ", "</td></tr></table>"),
+    "quotes in a quotation": ("<blockquote>", "<q>x</q>word", "</blockquote>"),
+    "bold words in a division": ("<div><p>x</p>", "<b>x</b>word ", "</div>"),
+    "cells over rows": ("<table><tr>", "<td rowspan=9>x</td>", "</tr></table>"),
+    "rows of cells over rows": ("<table>", "<tr><td rowspan=9 colspan=9>x</td></tr>", "</table>"),
+    "headings behind a text": ("<article>" + "<p>Some words of text.</p>" * 20, "<h2>x</h2>", "</article>"),
 }
 
 
@@ -597,6 +621,7 @@ PAGES: Final[dict[str, Make]] = (
         "attributes of one tag": _of_attributes("a{}=b"),
         "attributes without values": _of_attributes("a{}"),
         "attributes alike": _of_attributes("a=b"),
+        "slashes in a doctype": lambda length: f"<!DOCTYPE{'/' * length}<b>{_WORDS}",
         "distinct tags": _numbered("<t{0}>x</t{0}>"),
         "distinct classes": _numbered('<p class="c{}">words</p>'),
         "distinct identities": _numbered('<p id="i{}">words</p>'),

@@ -64,7 +64,8 @@ def assert_held(disk: Disk, case: Case, points: int, notes: Path) -> None:
             again = disk.call(case)
             assert again.code == 0, again.said
             names, result = disk.state(case)
-            assert not {*names} ^ {*expected[0]}, "what is there"
+            differing = {*names} ^ {*expected[0]}
+            assert not differing, f"there or missing: {sorted(differing)}"
             assert result == expected[1], "what came of it"
         except AssertionError as problem:  # of many points each is worth knowing
             problems.append(f"{where}: {problem}\n{first.said}")
@@ -85,7 +86,9 @@ def assert_told(first: Ended, top: Path, error: int) -> None:
     assert "same call again" in said and len(lines) - begins <= 3, "what to do"
 
 
-@pytest.mark.parametrize(("name", "points"), [("run", 1), ("export hf", 2)])
+@pytest.mark.parametrize(
+    ("name", "points"), [("run", 1), ("export hf", 2), ("train", 1), ("export checkpoint", 2)]
+)
 def test_of_a_disk_that_fails_a_command_says_where_and_the_same_call_ends_it(
     name: str, points: int, cases: Cases, tmp_path: Path
 ) -> None:

@@ -35,6 +35,8 @@ _RETRIES: Final = 3
 """How often a proxy is started again whose node is lost."""
 _STOP_SECONDS: Final = 60.0
 """How long a proxy on a cluster may take to save and end."""
+_MOST_SAID: Final = 800
+"""Characters of what a process said that its error tells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,18 +195,25 @@ def _on_this_machine(work: Sequence[ProxyProcess], num_parallel: int) -> Generat
                 log.seek(0)
                 said = log.read().decode(errors="replace").strip()
                 raise AblationError(
-                    f"the process of the proxy runs ended with exit code {code}: {said[-800:]}"
+                    f"the process of the proxy runs ended with exit code {code}: {last_lines(said)}"
                 )
             ended = json.loads(line)
             if ended["code"] != 0:
                 raise AblationError(
-                    f"proxy run {ended['name']} ended with exit code {ended['code']}: {ended['said'][-800:]}"
+                    f"proxy run {ended['name']} ended with exit code {ended['code']}: {last_lines(ended['said'])}"
                 )
             yield ended["name"]
     finally:
         server.terminate()
         server.wait()
         log.close()
+
+
+def last_lines(said: str) -> str:
+    """The end of what a process said, of 800 characters at most: whole lines, or the end of one that is longer."""
+    said = said.strip()
+    begun, _, whole = said[-_MOST_SAID - 1 :].partition("\n")
+    return said if len(said) <= _MOST_SAID else whole or begun[-_MOST_SAID:]
 
 
 def _start(work: Sequence[ProxyProcess], num_parallel: int, log: IO[bytes]) -> subprocess.Popen[bytes]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections import deque
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, Final
 
 from stages.html.trafilatura_patches.faults import own_fault
+from stages.html.trafilatura_patches.scopes import in_scope
 
 _IN_ROWS: Final[dict[str, tuple[str, ...]]] = {
     "tree_cleaning": ("_handle_forms", "prune_html"),
@@ -32,7 +34,7 @@ def patch_deleting() -> None:
     baseline = importlib.import_module("trafilatura.baseline")  # the package has a function of that name
 
     for name, before in _IN_ROWS.items():
-        _replace(processing, name, _in_rows(getattr(processing, name), before))
+        replace(processing, name, _in_rows(getattr(processing, name), before))
     prune = _in_rows(processing.prune_unwanted_nodes, ())
 
     def prune_unwanted_nodes(tree: Any, nodelist: list[Any], with_backup: bool = False) -> Any:
@@ -42,11 +44,11 @@ def patch_deleting() -> None:
             tree = prune(tree, [expression])
         return tree
 
-    _replace(processing, "prune_unwanted_nodes", prune_unwanted_nodes)
-    _replace(baseline, "basic_cleaning", _in_rows(baseline.basic_cleaning, ()))
+    replace(processing, "prune_unwanted_nodes", prune_unwanted_nodes)
+    replace(baseline, "basic_cleaning", _in_rows(baseline.basic_cleaning, ()))
 
 
-def _replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
+def replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None:
     """Put a function in the place of the module's, also where other modules of trafilatura have imported
     it."""
     theirs = getattr(module, name)
@@ -62,12 +64,8 @@ def _in_rows(function: Any, before: tuple[str, ...]) -> Callable[..., Any]:
     def with_deletions(*arguments: Any, **named: Any) -> Any:
         deletions, known = Deletions(), function.__globals__
         own = {name: deletions.ended_before(known[name]) for name in before}
-        scope = {**known, **own, "delete_element": deletions.delete}
-        copied = FunctionType(
-            function.__code__, scope, function.__name__, function.__defaults__, function.__closure__
-        )
         try:
-            return copied(*arguments, **named)
+            return in_scope(function, **own, delete_element=deletions.delete)(*arguments, **named)
         finally:
             deletions.end()
 
@@ -76,12 +74,14 @@ def _in_rows(function: Any, before: tuple[str, ...]) -> Callable[..., Any]:
 
 class Deletions:
     """Deletes elements as trafilatura's `delete_element` does. The text behind the last ones is in the tree
-    after `end`."""
+    after `end`. Rows may be deleted from their first element on, or from their last."""
 
     def __init__(self) -> None:
         self._before: Any = None
         self._is_parent = False
-        self._pieces: list[str] = []
+        self._pieces: deque[str] = deque()
+        self._around: list[Any] = []
+        """The elements around that one, the innermost first."""
 
     @own_fault
     def delete(self, element: Any, keep_tail: bool = True) -> None:
@@ -89,15 +89,20 @@ class Deletions:
         parent = element.getparent()
         if parent is None:
             return
-        if element is self._before:
+        if element is self._before and (self._is_parent or not keep_tail):
             self.end()
-        if keep_tail and element.tail:
+        is_in_row = element is self._before  # what is collected stands behind this one's own
+        if keep_tail and (element.tail or is_in_row):
             previous = element.getprevious()
             before, is_parent = (parent, True) if previous is None else (previous, False)
-            if before is not self._before or is_parent != self._is_parent:
-                self.end()
+            if is_in_row:
+                self._pieces.appendleft(element.tail or "")
                 self._before, self._is_parent = before, is_parent
-            self._pieces.append(element.tail)
+            else:
+                if before is not self._before or is_parent != self._is_parent:
+                    self.end()
+                    self._before, self._is_parent = before, is_parent
+                self._pieces.append(element.tail)
         parent.remove(element)
 
     def end(self) -> None:
@@ -109,7 +114,18 @@ class Deletions:
             self._before.text = (self._before.text or "") + text
         else:
             self._before.tail = (self._before.tail or "") + text
-        self._before, self._pieces = None, []
+        self._before = None
+        self._pieces.clear()
+
+    def end_within(self, element: Any) -> None:
+        """`end`, if what was collected belongs into this element: its text is to be looked at."""
+        if self._before is None:
+            return
+        inner = self._before if self._is_parent else self._before.getparent()
+        if not self._around or self._around[0] is not inner:
+            self._around = [inner, *inner.iterancestors()]
+        if element in self._around:
+            self.end()
 
     def ended_before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function, before whose calls `end` is called."""

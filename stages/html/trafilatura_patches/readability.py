@@ -10,6 +10,7 @@ from __future__ import annotations
 from copy import copy
 from typing import Any, Final
 
+from stages.html.trafilatura_patches.deleting import Deletions
 from stages.html.trafilatura_patches.faults import own_fault
 
 _NEVER_READ: Final = ("script", "style", "fencedframe")
@@ -33,13 +34,17 @@ def longest_text(page: Any) -> int:
     white space as trafilatura leaves it. Of `page`, scripts and styles go; nothing else of it changes."""
     from trafilatura.utils import trim
 
-    num_videos = 0
-    for element in list(page.iter("iframe", *_NEVER_READ)):
-        if element.tag == "iframe":
-            num_videos += 1
-        else:
-            element.drop_tree()
+    drop_never_read(page)
+    num_videos = sum(1 for _ in page.iter("iframe"))
     return len(trim(page.text_content())) + num_videos * _VIDEO
+
+
+def drop_never_read(page: Any) -> None:
+    """Take from a page what readability drops at once."""
+    deletions = Deletions()
+    for element in list(page.iter(*_NEVER_READ)):
+        deletions.delete(element)
+    deletions.end()
 
 
 def may_be_taken(body: Any, num_chars: int, longest: int, options: Any) -> bool:
@@ -74,6 +79,7 @@ def _extract_and_compare(cleaned: Any, backup: Any, tree: Any, options: Any) -> 
     if options.fast:
         return body, text
     page = copy(tree)
+    drop_never_read(page)  # before readability does, which joins what is behind each to all before it
     known = next(page.iter(*_GROW), None) is None
     nothing = known and not may_be_taken(body, len(text), longest_text(page), options)
     if not nothing and options.focus == "precision":

@@ -218,8 +218,11 @@ static int synced(int file, int (*sync)(int)) {
     const char *none = getenv("DISK_NO_SYNC");
     int result = none != NULL && none[0] == '1' ? 0 : sync(file);
     char name[64] = "";
-    if (result == 0) keep(file, name);
-    end(result == 0, "sync", full, name);
+    struct stat about;
+    // What has no name any more is lost with the power in any case.
+    int counts = result == 0 && (fstat(file, &about) != 0 || about.st_nlink > 0);
+    if (counts) keep(file, name);
+    end(counts, "sync", full, name);
     return result;
 }
 int fsync(int file) { return synced(file, REAL(fsync)); }

@@ -26,10 +26,10 @@ from tests.support.stores.faulty_disk import Commands, Ended
 
 TRAINER: Final = "trainer.__main__"
 _TIMED: Final = re.compile(
-    "/lineage/(exports|purges|training_runs|training_segments|cache_sweeps)/(fact-|_delta_log/0)|/tensorboard/|/attempts/0"
+    "/lineage/(exports|purges|training_runs|training_segments|cache_sweeps)/(fact-|_delta_log/0)|/tensorboard/|/attempts/0|/recorder(/|$)"
 )
 """Files whose name is a hash of rows with a time of day in them or of the attempts that there were, or has a
-time."""
+time; and what an attempt that failed leaves to be diagnosed."""
 _OF_ATTEMPT: Final = re.compile(r"attempt-\d+|batches-\d+-\d+-\d+-\d+")
 """What an attempt writes down is its own."""
 

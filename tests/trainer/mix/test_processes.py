@@ -29,7 +29,7 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.mix_parent import sleepers
 from tests.support.processes.mix_sleeper import publish
 from tests.support.training.measured_ablation import write_recipe
-from trainer.mix.ablation import AblationLaunch, run_ablation, run_all
+from trainer.mix.ablation import AblationLaunch, last_lines, run_ablation, run_all
 from trainer.mix.child import ChildWork
 from trainer.mix.proxies import Ablation, AblationError, open_ablation
 from trainer.options import TrainRecipe
@@ -288,3 +288,11 @@ class TestCluster:
         ablation = open_ablation(load_recipe(recipe, TrainRecipe, changed))
         with pytest.raises(ResourceError, match="no node has CPU 1, gpu_node"):
             next(run_all(ablation, sleepers(str(tmp_path), 1), AblationLaunch(check_workers=check_workers)))
+
+
+def test_an_error_tells_whole_lines_of_what_a_process_said() -> None:
+    lines = "\n".join(f"line {number} of it" for number in range(100))
+    told = last_lines(f"{lines}\n")
+    assert told.startswith("line ") and told.endswith("line 99 of it") and 700 < len(told) <= 800
+    assert last_lines(" a line\n") == "a line"
+    assert last_lines(f"{'x' * 900}end") == f"{'x' * 797}end"
