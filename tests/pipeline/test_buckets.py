@@ -205,6 +205,12 @@ WRONG = [
         r"bucket\.by of 'q' is a label, whose classes are the parts",
     ),
     ({"name": "q", "by": ["score_en", "label_lang"], "cuts": [1.0]}, "names scores and labels together"),
+    ({"name": "q", "by": ["score_en", "score_en"], "cuts": [1.0]}, "names a column twice"),
+    (
+        {"name": "q", "by": "score_en", "cuts": [1.0], "weigh": "bytes"},
+        r"bucket\.weigh of 'q' = 'bytes' says what percentiles are shares of, and it has none",
+    ),
+    ({"name": "q", "by": "label_lang", "weigh": "tokens"}, r"bucket\.weigh of 'q' = 'tokens'"),
     ({"name": "a b", "by": "score_en", "cuts": [1.0]}, r"bucket\.name = 'a b': expected letters"),
 ]
 
@@ -238,3 +244,32 @@ def test_percentiles_of_nothing_make_no_part(inputs: Path, tmp_path: Path) -> No
     assert summary["num_kept"] == 0 and summary["bucket_cuts"] == [
         {"name": "quality", "column": "score_en", "cuts": []}
     ]
+
+
+def test_a_percentile_of_no_document_and_a_part_without_one_are_told(
+    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = parted(inputs, tmp_path / "none", [PERCENTILES], language={"keep": []})
+    web = next(source for source in plain["source"] if source["name"] == "web")
+    web["steps"] = [step for step in web["steps"] if step != "classifier"] if "steps" in web else [
+        "parse", "language", "quality", "identity", "dedup.exact",
+    ]  # fmt: skip
+    plain["source"] = [web, {**web, "name": "scored", "inputs": [str(short_texts(tmp_path))]}]
+    plain["source"][1]["steps"] = ["parse", "language", "quality", "classifier", "identity", "dedup.exact"]
+    plain["quality"] = {**plain["quality"], "rules": ["gopher_quality"], "no_table": "reject"}
+    assert main(["run", str(write_recipe(tmp_path / "r.toml", plain))]) == 0
+    said = capsys.readouterr().out
+    assert "[[bucket]] 'quality' has percentiles, and no kept document has score_en" in said
+    cuts = [{"name": "best", "by": "score_en", "cuts": [0.0001, 5.0]}]
+    plain = parted(inputs, tmp_path / "some", cuts, language={"keep": []})
+    assert main(["run", str(write_recipe(tmp_path / "r.toml", plain))]) == 0
+    said = capsys.readouterr().out
+    for source in ("posts", "web"):
+        assert f"No kept document of source '{source}' is in the part best-2 of [[bucket]] 'best'" in said
+
+
+def short_texts(folder: Path) -> Path:
+    """A file of one text that gopher_quality turns down."""
+    path = folder / "short.jsonl"
+    path.write_text(json.dumps({"text": "Too short to be kept."}) + "\n")
+    return path
