@@ -572,8 +572,9 @@ def check_languages(table: QualityTable, languages: tuple[str, ...], source: str
     is, if not a kept one."""
     if not languages and table.no_table == "refuse" and not judges_any_language(table):
         raise RecipeError(
-            'language.keep is empty or "all", so that texts of any language are kept, and quality.rules have no'
-            f" table for some of them (they have one for {_known(table)}): {_NO_TABLE}, or name languages in language.keep",
+            'language.keep is empty or "all", so that texts of any language are kept, and quality.rules have'
+            f" no table for some of them (they have one for {_known(table)}): {_NO_TABLE}, or name languages"
+            " in language.keep",
             "language.keep",
         )
     for language in languages:

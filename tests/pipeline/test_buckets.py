@@ -22,6 +22,7 @@ from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases import buckets as phase
 from pipeline.phases.buckets import part_unit
 from pipeline.recipe import check_steps_of, load
+from pipeline.report.collect import collect
 from sluice.output import open_output
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.lineage_query import query
@@ -260,12 +261,12 @@ def test_a_percentile_of_no_document_and_a_part_without_one_are_told(
     assert main(["run", str(write_recipe(tmp_path / "r.toml", plain))]) == 0
     said = capsys.readouterr().out
     assert "[[bucket]] 'quality' has percentiles, and no kept document has score_en" in said
-    cuts = [{"name": "best", "by": "score_en", "cuts": [0.0001, 5.0]}]
+    cuts = [{"name": "best", "by": "score_en", "cuts": [5.0]}]
     plain = parted(inputs, tmp_path / "some", cuts, language={"keep": []})
     assert main(["run", str(write_recipe(tmp_path / "r.toml", plain))]) == 0
     said = capsys.readouterr().out
     for source in ("posts", "web"):
-        assert f"No kept document of source '{source}' is in the part best-2 of [[bucket]] 'best'" in said
+        assert f"No kept document of source '{source}' is in the part best-1 of [[bucket]] 'best'" in said
 
 
 def short_texts(folder: Path) -> Path:
@@ -273,3 +274,28 @@ def short_texts(folder: Path) -> Path:
     path = folder / "short.jsonl"
     path.write_text(json.dumps({"text": "Too short to be kept."}) + "\n")
     return path
+
+
+def test_the_report_shows_scores_cuts_and_the_texts_beside_them(out: Path) -> None:
+    folder = Folder(str(out))
+    data = collect(folder, read_index(folder))
+    assert {part.name: part.num_documents for part in data.parts} == {
+        f"{source}.{bucket}": num
+        for source, bucket, num in ask(out, "SELECT source, bucket, count(*) FROM documents WHERE bucket IS NOT NULL"
+                                       " GROUP BY ALL")
+    }  # fmt: skip
+    (column,) = data.cut_columns
+    assert sum(bar.num for bar in column.bars) == sum(part.num_documents for part in data.parts)
+    assert sum(bar.num_cuts for bar in column.bars) == len(column.cuts) == 3
+    (values,) = summary_of(str(out))["bucket_cuts"]
+    for number, cut in enumerate(values["cuts"]):
+        below, above = column.examples[2 * number : 2 * number + 2]
+        for group, side, order in ((below, "<", "DESC"), (above, ">=", "ASC")):
+            nearest = ask(
+                out, f"SELECT doc_id FROM documents WHERE status = 'kept' AND score_en {side} {cut!r}"
+                     f" ORDER BY score_en {order}, doc_id LIMIT 3",
+            )  # fmt: skip
+            assert [(excerpt.doc_id,) for excerpt in group.excerpts] == nearest
+            assert all(excerpt.pieces[0][0].strip() for excerpt in group.excerpts)
+    page = (out / "report.html").read_text()
+    assert "Texts at the cuts" in page and 'href="#parts"' in page
