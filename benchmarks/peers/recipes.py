@@ -42,9 +42,6 @@ REASONS: Final[Mapping[str, str]] = {
 }
 """datatrove's reasons and our rules; its "empty" is that of the rule set."""
 
-FINEWEB2_RULES: Final = ("gopher_repetition", "fineweb", "gopher_quality")
-"""The rule sets in FineWeb-2's order."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:

@@ -14,8 +14,9 @@ from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.column_names import SCORE
 from lineage.store.rows import shard_source
-from pipeline.report.data import CutColumn, ExampleGroup, Excerpt, PartRow, ScoreBar, human_value
+from pipeline.report.data import CutColumn, ExampleGroup, Excerpt, PartRow, ScoreBar
 from pipeline.report.examples import web_link
+from pipeline.report.thresholds import shown_edge
 from pipeline.results.excerpts import excerpt_of
 from pipeline.results.rows import read_texts
 from pipeline.results.run_summary import RunSummary
@@ -69,7 +70,7 @@ def cut_columns(ask: _Ask, out: Folder, index: Index, summary: RunSummary) -> tu
             CutColumn(
                 bucket=bucket.name,
                 column=bucket.column,
-                cuts=tuple(map(human_value, bucket.cuts)),
+                cuts=tuple(map(shown_edge, bucket.cuts)),
                 bars=_bars(ask, scores, bucket.cuts),
                 examples=tuple(_examples(ask, show, scores, bucket.cuts)),
             )
@@ -98,7 +99,7 @@ def _bars(ask: _Ask, scores: _Scores, cuts: Sequence[float]) -> tuple[ScoreBar, 
     )
     return tuple(
         ScoreBar(
-            label=f"{human_value(start)} to {human_value(end)}",
+            label=f"{shown_edge(start)} to {shown_edge(end)}",
             num=counts.get(number, 0),
             height=math.sqrt(counts.get(number, 0)) / highest,
             num_cuts=before[number],
@@ -112,8 +113,8 @@ def _examples(ask: _Ask, show: _Show, scores: _Scores, cuts: Sequence[float]) ->
     num = _PER_SIDE if len(cuts) <= _MANY_CUTS else 1
     for number, cut in enumerate(cuts, start=1):
         for title, side, order in (
-            (f"Next below cut {number} ({human_value(cut)})", "<", "DESC"),
-            (f"From cut {number} ({human_value(cut)}) on", ">=", "ASC"),
+            (f"Next below cut {number} ({shown_edge(cut)})", "<", "DESC"),
+            (f"From cut {number} ({shown_edge(cut)}) on", ">=", "ASC"),
         ):
             rows = ask(
                 f"SELECT doc_id, source, part, part_row, url, host, language, {scores.column}::DOUBLE FROM"
@@ -135,7 +136,7 @@ def _shower(out: Folder, index: Index) -> _Show:
             doc_id=doc_id,
             url=url or "",
             link=web_link(url or ""),
-            note=f"score {human_value(score)}",
+            note=f"score {shown_edge(score)}",
             pieces=() if text is None else ((excerpt_of(text, region_of(language, host)), False),),
         )
 
