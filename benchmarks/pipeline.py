@@ -7,9 +7,9 @@ workers each.
 
 In each round the sides run in turn at both sizes, with one tokenizer; given are the whole and, from the two
 sizes, the cost of one more page beside the first side's, so that start-up is seen and not mistaken for work.
-Per step: milliseconds a page, and MB/s of compressed input on one core. `fineweb` and so on are the
-recipes of that name. `plain` is our `trafilatura` without Ray (and with its jemalloc), `bound` what the libraries of `resiliparse` take alone. Peak memory is that of
-all processes together; an idle Ray's own is measured first."""
+Per step: milliseconds a page, and MB/s of compressed input on one core. `fineweb` and so on are the recipes
+of that name. `plain` is our `trafilatura` without Ray (and with its jemalloc), `bound` what the libraries of
+`resiliparse` take alone. Peak memory is that of all processes together; an idle Ray's own is measured first."""
 
 from __future__ import annotations
 
