@@ -26,6 +26,7 @@ def main() -> int:
             make_crawl(crawl)
         commands = [
             ["rules", str(crawl)],
+            ["recipes", str(crawl)],
             ["charsets", str(crawl)],
             ["dedup"],
             ["near_duplicates", str(crawl)],

@@ -1,7 +1,7 @@
 """Which variants of a real page each way of `dedup.normalise` finds again, beside datatrove, and what it
 costs.
 
-usage: python -m benchmarks.near_duplicates CRAWL_DIR [--each 24] (--help for all)
+usage: python -m benchmarks.near_duplicates CRAWL_DIR [--each 24] [--schemes] (--help for all)
 
 Variants are planted: of each kind, of as many English pages, none of which is used twice. A pair is found
 where both texts share one of 14 bands of 8 values and, in the columns of a threshold, their Jaccard reaches
@@ -9,7 +9,10 @@ it. datatrove signs with its own normalisation and spaCy's words, and cuts by ba
 
 Then all pairs of whole pages, and of paragraphs of at least 25 words, are compared by brute force: at or
 above .8 by each way, and what comes or goes beside `none`. `--show` prints the pairs that come or go, to be
-read. The last lines are processor time a page: signing and normalising."""
+read. The last lines are processor time a page: signing and normalising.
+
+With --schemes only the schemes of the named recipes are compared: the chance that a pair shares a band by
+theory, and what each finds of the pairs that stand in the crawl's paragraphs by nature."""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ from typing import Any, Final, get_args
 from resiliparse.extract.html2text import extract_plain_text
 
 from benchmarks.support.texts import english, extracted, pages_of
+from lineage.recipe import parse_table
+from pipeline.recipe_help.new import TEMPLATES
 from stages.dedup.bands import bands_of
 from stages.dedup.minhash import Signer
 from stages.dedup.normalise import normalised
@@ -110,9 +115,8 @@ def by_us(way: Normalise, threshold: float | None) -> Callable[[str, str], bool]
     return found
 
 
-def resembling(texts: Sequence[str], way: Normalise) -> dict[tuple[int, int], float]:
+def resembling(texts: Sequence[str], table: DedupTable) -> dict[tuple[int, int], float]:
     """Every pair of Jaccard .3 and more, by brute force over an index of shingles."""
-    table = DedupTable(normalise=way)
     sets = [shingles(text, table) for text in texts]
     holders: dict[int, list[int]] = defaultdict(list)
     for number, own in enumerate(sets):
@@ -133,7 +137,7 @@ def print_natural_pairs(what: str, texts: Sequence[str], show: bool) -> None:
     print(f"{len(texts):,} {what}, all pairs, Jaccard of {THRESHOLD} and more:")
     plain: dict[tuple[int, int], float] = {}
     for way in WAYS:
-        found = resembling(texts, way)
+        found = resembling(texts, DedupTable(normalise=way))
         plain = plain or found
         near, near_plain = ({p for p, value in of.items() if value >= THRESHOLD} for of in (found, plain))
         table, come = DedupTable(normalise=way), near - near_plain
@@ -171,6 +175,65 @@ def print_variants(pairs: dict[str, list[tuple[str, str]]]) -> None:
         print(f"{kind:28}{planned:10}" + "".join(f"{count:18}" for count in counts))
 
 
+AT: Final = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+"""The similarities that the curve of a scheme is given at."""
+
+
+def named_schemes() -> dict[str, DedupTable]:
+    """[dedup] of each named recipe that compares texts, and of Nemotron-CC, whose keys a recipe gives."""
+    tables = {
+        name: parse_table(DedupTable, TEMPLATES[name].tables["dedup"])
+        for name in ("fineweb", "fineweb2", "dclm", "dolma3", "code", "text")
+    }
+    return tables | {
+        "nemotron-cc": DedupTable(
+            shingle_unit="character", shingle=24, num_perm=260, bands=20, rows=13, verify=False
+        )
+    }
+
+
+def found_by_theory(similarity: float, table: DedupTable) -> float:
+    """The chance that a pair of this similarity shares a band: 1 - (1 - s^rows)^bands (Leskovec, Rajaraman
+    and Ullman, Mining of Massive Datasets, section 3.4.2)."""
+    return float(1 - (1 - similarity**table.rows) ** table.bands)
+
+
+def print_schemes(texts: Sequence[str]) -> None:
+    """What each scheme finds of the pairs that stand in the texts by nature, beside what theory expects of
+    just these pairs; the curve of each."""
+    heads = "".join(f"{similarity:>7}" for similarity in AT)
+    print(f"{'scheme':13}{'bands':>6}{'rows':>5}{'shingle':>14}{'normalise':>11}{'verify':>7}{heads}")
+    schemes = named_schemes()
+    for name, table in schemes.items():
+        curve = "".join(f"{found_by_theory(similarity, table):7.3f}" for similarity in AT)
+        shingle = f"{table.shingle} {table.shingle_unit}"
+        verify = table.threshold if table.verify else "-"
+        print(f"{name:13}{table.bands:6}{table.rows:5}{shingle:>14}{table.normalise:>11}{verify:>7}{curve}")
+    print(f"{len(texts):,} texts, all pairs of Jaccard .3 and more by brute force:")
+    for name, table in schemes.items():
+        pairs = resembling(texts, table)
+        signer = Signer(table)
+        bands = {
+            number: _bands(signer, texts[number], table) for number in {n for pair in pairs for n in pair}
+        }
+        found = {pair for pair in pairs if bands[pair[0]] & bands[pair[1]]}
+        expected = sum(found_by_theory(value, table) for value in pairs.values())
+        spread = sum(p * (1 - p) for p in (found_by_theory(value, table) for value in pairs.values())) ** 0.5
+        near = {pair for pair, value in pairs.items() if value >= THRESHOLD}
+        print(
+            f"  {name:13}{len(pairs):5} pairs, {len(found)} share a band, {expected:.1f} ± {spread:.1f} expected;"
+            f" {len(near)} of {THRESHOLD} and more, {len(near & found)} of them share a band"
+        )
+
+
+def _bands(signer: Signer, text: str, table: DedupTable) -> frozenset[tuple[int, bytes]]:
+    """Each band with its number."""
+    signature = signer.signature(text)
+    if signature is None:
+        return frozenset()
+    return frozenset((number, repr(band).encode()) for number, band in enumerate(bands_of(signature, table)))
+
+
 def print_costs(texts: Sequence[str]) -> None:
     """Milliseconds of processor time a page."""
     signer = Signer(DedupTable(normalise="none"))
@@ -190,6 +253,16 @@ def _seconds(act: Callable[[str], object], texts: Iterable[str]) -> float:
     return time.process_time() - begun
 
 
+def _paragraphs(pages: Iterable[str]) -> list[str]:
+    """The different lines of pages that have as many words as a paragraph has."""
+    lines = (
+        line.strip()
+        for html in pages
+        for line in str(extract_plain_text(html, main_content=False)).split("\n")
+    )
+    return list(dict.fromkeys(line for line in lines if len(line.split()) >= PARAGRAPH_WORDS))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -197,23 +270,21 @@ def main() -> None:
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--each", type=int, default=24, help="pages of each kind of variant")
     parser.add_argument("--pages", type=int, default=10_000)
+    parser.add_argument("--schemes", action="store_true", help="the named recipes' schemes and nothing else")
     parser.add_argument("--show", action="store_true", help="print the natural pairs that come and go")
     options = parser.parse_args()
+    pages = [html for path in sorted(options.crawl.glob("*.warc.gz")) for html in pages_of(path)][
+        : options.pages
+    ]
+    if options.schemes:
+        print_schemes(_paragraphs(pages))
+        return
     texts = [text for text in extracted(options.crawl, "trafilatura", options.pages) if text]
     print_variants(
         planted([text for text in english(texts) if len(text.split()) >= LEAST_WORDS], options.each)
     )
     print_natural_pairs("whole pages", texts, options.show)
-    pages = [html for path in sorted(options.crawl.glob("*.warc.gz")) for html in pages_of(path)][
-        : options.pages
-    ]
-    lines = [
-        line.strip()
-        for html in pages
-        for line in str(extract_plain_text(html, main_content=False)).split("\n")
-    ]
-    paragraphs = list(dict.fromkeys(line for line in lines if len(line.split()) >= PARAGRAPH_WORDS))
-    print_natural_pairs(f"paragraphs of {PARAGRAPH_WORDS} words and more", paragraphs, options.show)
+    print_natural_pairs(f"paragraphs of {PARAGRAPH_WORDS} words and more", _paragraphs(pages), options.show)
     print_costs(texts)
 
 

@@ -3,12 +3,13 @@ workers each.
 
     python -m benchmarks.pipeline CRAWL [--times 1 9] [--rounds 1] [--english]
                                         [--sides datatrove trafilatura prefilter resiliparse plain bound]
+    python -m benchmarks.pipeline CRAWL --sides datatrove fineweb fineweb2 dclm dolma3
 
 In each round the sides run in turn at both sizes, with one tokenizer; given are the whole and, from the two
 sizes, the cost of one more page beside the first side's, so that start-up is seen and not mistaken for work.
-Per step: milliseconds a page, and MB/s of compressed input on one core. `plain` is our `trafilatura` without
-Ray (and with its jemalloc), `bound` what the libraries of `resiliparse` take alone. Peak memory is that of
-all processes together; an idle Ray's own is measured first."""
+Per step: milliseconds a page, and MB/s of compressed input on one core. `fineweb` and so on are the recipes
+of that name. `plain` is our `trafilatura` without Ray (and with its jemalloc), `bound` what the libraries of
+`resiliparse` take alone. Peak memory is that of all processes together; an idle Ray's own is measured first."""
 
 from __future__ import annotations
 
@@ -31,6 +32,7 @@ from tokenizers.trainers import BpeTrainer
 
 from benchmarks.support.enlarge import enlarge, is_english
 from benchmarks.support.measure import Cost, measure
+from pipeline.recipe_help.new import TEMPLATES
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "trafilatura": {"parse": {"extractor": "trafilatura", "favor": "precision"}},
@@ -41,6 +43,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "resiliparse": {"parse": {"extractor": "resiliparse"}},
 }
 VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/peers/plain.py
+NAMED = ("fineweb", "fineweb2", "dclm", "dolma3")
+"""Recipes by their names, as `sluice recipe new` writes them: also what each extracts, judges and compares."""
 _RAY = importlib.util.find_spec("ray")
 _JEMALLOC = Path(str(_RAY and _RAY.origin)).parent / "core" / "libjemalloc.so"  # as Ray's workers have it
 
@@ -65,7 +69,7 @@ def main() -> None:
         "--times", type=int, nargs=2, default=[1, 9], help="the two sizes, as multiples of the crawl"
     )
     parser.add_argument("--rounds", type=int, default=1)
-    every = ["datatrove", *VARIANTS, "bound"]
+    every = ["datatrove", *VARIANTS, *NAMED, "bound"]
     parser.add_argument(
         "--sides", nargs="+", choices=every, default=every, help="the first is what others are held to"
     )
@@ -212,8 +216,13 @@ def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
         "dedup": {"url": False, "bands": 14, "rows": 8, "engine": "local"},
         "tokenize": {"encoding": str(tokenizer)},
         "ray": {"num_cpus": 2},
-        **VARIANTS[variant],
+        **VARIANTS.get(variant, {}),
     }
+    if variant in NAMED:
+        recipe = {
+            **TEMPLATES[variant].tables,
+            **{name: recipe[name] for name in ("run", "source", "tokenize", "ray")},
+        }
     path = tokenizer.with_name(f"{variant}.toml")
     path.write_text(tomli_w.dumps(recipe))
     if variant == "plain":

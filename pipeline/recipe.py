@@ -571,6 +571,14 @@ def _check_bucket(table: BucketTable, known: Sequence[str]) -> None:
     where = f"bucket.by of {table.name!r}"
     if not table.columns:
         raise RecipeError(f"{where} is empty: name score_NAME or label_NAME of a classifier", "bucket.by")
+    if len(set(table.columns)) < len(table.columns):
+        raise RecipeError(f"{where} names a column twice: expected each once", "bucket.by")
+    if table.weigh != "documents" and not table.percentiles:
+        raise RecipeError(
+            f"bucket.weigh of {table.name!r} = {table.weigh!r} says what percentiles are shares of, and it has"
+            " none: leave bucket.weigh out, or give percentiles",
+            "bucket.weigh",
+        )
     for column in table.columns:
         if column not in known or not column.startswith((SCORE, LABEL)):
             there = ", ".join(name for name in known if name != LICENSE) or "none"

@@ -63,7 +63,8 @@ _PII: Final = _near(
     "personal data",
     "e-mail and public IPv4 addresses become published texts by turns",
     "the texts are the same and begin anew in each text, since no state passes between documents; what is"
-    " found is what the step pii finds, IPv6 too",
+    " found is what the step pii finds: IPv6 too, and no number of four parts that what stands around it calls"
+    " a section or a version",
 )
 _KEPT: Final = _near(
     "who of a cluster is kept",

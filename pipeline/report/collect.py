@@ -20,6 +20,7 @@ from lineage.storage.folder import Folder
 from lineage.store.rows import shard_source
 from lineage.store.sql import Limits, questions, text_literal
 from pipeline.recipe import PipelineRecipe, recipe_of
+from pipeline.report.buckets import cut_columns, parts_of
 from pipeline.report.compare import compare_words
 from pipeline.report.data import (
     Bar,
@@ -41,7 +42,7 @@ from pipeline.report.tokens import tokens_of_sources
 from pipeline.results.clusters import largest_clusters
 from pipeline.results.faults import FaultRow
 from pipeline.results.rows import read_rows
-from pipeline.results.run_summary import RunSummary, limited, read_summary, unlike_warnings
+from pipeline.results.run_summary import RunSummary, empty_parts, limited, read_summary, unlike_warnings
 from pipeline.terminal import counted
 from stages.quality.options import table_of
 from stages.reading.options import Note
@@ -148,6 +149,9 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         ),
         edits=_edits(ask, "kind", "stage = 'pii'"),
         other_edits=_edits(ask, "stage || ': ' || kind", "stage <> 'pii'"),
+        parts=parts_of(summary),
+        cut_columns=cut_columns(ask, out, index, summary),
+        empty_parts=tuple(empty_parts(summary)),
         shards=tuple(
             ShardRow(
                 source=s.source,

@@ -179,6 +179,38 @@ class TokensRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartRow:
+    """A part of a source, by the name that mixtures take it by, and its `share` of the source's tokens."""
+
+    name: str
+    num_documents: int
+    num_tokens: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreBar:
+    """The kept documents whose score lies in one range; `height` is a share of the highest bar, on a scale of
+    square roots; `num_cuts` stand at its beginning or in it."""
+
+    label: str
+    num: int
+    height: float
+    num_cuts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutColumn:
+    """A column of scores that a [[bucket]] cuts, and the texts on either side of each cut."""
+
+    bucket: str
+    column: str
+    cuts: tuple[str, ...]
+    bars: tuple[ScoreBar, ...]
+    examples: tuple[ExampleGroup, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSpeed:
     """How fast a step was: the `seconds` of all its processes together, their `share` of what units of work
     took, and the documents and bytes of records (as the crawl files store them) that it took in."""
@@ -209,7 +241,8 @@ class ReportData:
     was changed in kept texts, by stage and kind; `parsed_texts` says what run.keep_text keeps, or is empty;
     `limited` names the sources of which not all was read; `tables` by whose tables the quality rules judged
     texts, or is empty. `has_ledger`: every rule's values are kept; `unlike_pages` are warnings of texts
-    behind one page that differ; `num_without_page` documents of no page."""
+    behind one page that differ; `num_without_page` documents of no page; `parts` are those that languages and
+    [[bucket]] make of sources, and `empty_parts` sentences on what no document is in."""
 
     name: str
     state: str
@@ -225,6 +258,9 @@ class ReportData:
     clusters: tuple[ShownCluster, ...]
     edits: tuple[Bar, ...]
     other_edits: tuple[Bar, ...]
+    parts: tuple[PartRow, ...]
+    cut_columns: tuple[CutColumn, ...]
+    empty_parts: tuple[str, ...]
     shards: tuple[ShardRow, ...]
     tokens: tuple[TokensRow, ...]
     unreadable: tuple[tuple[str, int, int, str], ...]

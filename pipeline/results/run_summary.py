@@ -96,6 +96,37 @@ def limited(identity: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def empty_parts(summary: RunSummary) -> list[str]:
+    """A sentence for each [[bucket]] whose percentiles are of no document, and for each part of a source that
+    no kept document is in; none where none was kept at all, which is said otherwise."""
+    if not summary.num_kept:
+        return []
+    recipe = summary.identity["recipe"]
+    parted = [source["name"] for source in recipe["source"] if "classifier" in source["steps"]]
+    filled = {(size.source, part) for size in summary.buckets for part in size.bucket.split(".")}
+    said = []
+    for table in recipe.get("bucket", ()):
+        name = table["name"]
+        cuts = [each for each in summary.bucket_cuts if each.name == name]
+        if table.get("percentiles") and not any(each.cuts for each in cuts):
+            columns = " and ".join(each.column for each in cuts)
+            said.append(
+                f"[[bucket]] {name!r} has percentiles, and no kept document has {columns}: it cuts nowhere, and"
+                " makes no part."
+            )
+            continue
+        num_parts = max((len(each.cuts) + 1 for each in cuts if each.cuts), default=0)
+        for source in parted:
+            empty = [f"{name}-{k}" for k in range(num_parts) if (source, f"{name}-{k}") not in filled]
+            if empty:
+                are = "part" if len(empty) == 1 else "parts"
+                said.append(
+                    f"No kept document of source {source!r} is in the {are} {', '.join(empty)} of [[bucket]]"
+                    f" {name!r}: there are no shards of that name, and no mixture can take them."
+                )
+    return said
+
+
 def encode_summary(summary: RunSummary) -> bytes:
     """The bytes of run.json."""
     return json.dumps(summary.to_json(), indent=1, sort_keys=True).encode()

@@ -533,6 +533,13 @@ def check_tables(table: QualityTable) -> None:
                     f"{where} is given, and quality.{key_name} names the language too: leave one of them out",
                     where,
                 )
+    for label in table.stop_words:
+        if _names(table.stop_words_off, label):
+            raise RecipeError(
+                f"quality.stop_words.{label} is given, and quality.stop_words_off turns the rule off for that"
+                " language: leave one of them out",
+                "quality.stop_words_off",
+            )
     for language in table.white_space_words:
         if not has_white_space(language):
             raise RecipeError(
@@ -565,8 +572,8 @@ def check_languages(table: QualityTable, languages: tuple[str, ...], source: str
     is, if not a kept one."""
     if not languages and table.no_table == "refuse" and not judges_any_language(table):
         raise RecipeError(
-            "language.keep is empty, so that texts of any language are kept, and quality.rules have no table for some"
-            f" of them (they have one for {_known(table)}): {_NO_TABLE}, or name languages in language.keep",
+            'language.keep is empty or "all", so that texts of any language are kept, and quality.rules have no table'
+            f" for some of them (they have one for {_known(table)}): {_NO_TABLE}, or name languages in language.keep",
             "language.keep",
         )
     for language in languages:

@@ -22,6 +22,7 @@ from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases import buckets as phase
 from pipeline.phases.buckets import part_unit
 from pipeline.recipe import check_steps_of, load
+from pipeline.report.collect import collect
 from sluice.output import open_output
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.lineage_query import query
@@ -205,6 +206,12 @@ WRONG = [
         r"bucket\.by of 'q' is a label, whose classes are the parts",
     ),
     ({"name": "q", "by": ["score_en", "label_lang"], "cuts": [1.0]}, "names scores and labels together"),
+    ({"name": "q", "by": ["score_en", "score_en"], "cuts": [1.0]}, "names a column twice"),
+    (
+        {"name": "q", "by": "score_en", "cuts": [1.0], "weigh": "bytes"},
+        r"bucket\.weigh of 'q' = 'bytes' says what percentiles are shares of, and it has none",
+    ),
+    ({"name": "q", "by": "label_lang", "weigh": "tokens"}, r"bucket\.weigh of 'q' = 'tokens'"),
     ({"name": "a b", "by": "score_en", "cuts": [1.0]}, r"bucket\.name = 'a b': expected letters"),
 ]
 
@@ -238,3 +245,57 @@ def test_percentiles_of_nothing_make_no_part(inputs: Path, tmp_path: Path) -> No
     assert summary["num_kept"] == 0 and summary["bucket_cuts"] == [
         {"name": "quality", "column": "score_en", "cuts": []}
     ]
+
+
+def test_a_percentile_of_no_document_and_a_part_without_one_are_told(
+    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = parted(inputs, tmp_path / "none", [PERCENTILES], language={"keep": []})
+    web = next(source for source in plain["source"] if source["name"] == "web")
+    web["steps"] = [step for step in web["steps"] if step != "classifier"] if "steps" in web else [
+        "parse", "language", "quality", "identity", "dedup.exact",
+    ]  # fmt: skip
+    plain["source"] = [web, {**web, "name": "scored", "inputs": [str(short_texts(tmp_path))]}]
+    plain["source"][1]["steps"] = ["parse", "language", "quality", "classifier", "identity", "dedup.exact"]
+    plain["quality"] = {**plain["quality"], "rules": ["gopher_quality"], "no_table": "reject"}
+    assert main(["run", str(write_recipe(tmp_path / "r.toml", plain))]) == 0
+    said = capsys.readouterr().out
+    assert "[[bucket]] 'quality' has percentiles, and no kept document has score_en" in said
+    cuts = [{"name": "best", "by": "score_en", "cuts": [5.0]}]
+    plain = parted(inputs, tmp_path / "some", cuts, language={"keep": []})
+    assert main(["run", str(write_recipe(tmp_path / "r.toml", plain))]) == 0
+    said = capsys.readouterr().out
+    for source in ("posts", "web"):
+        assert f"No kept document of source '{source}' is in the part best-1 of [[bucket]] 'best'" in said
+
+
+def short_texts(folder: Path) -> Path:
+    """A file of one text that gopher_quality turns down."""
+    path = folder / "short.jsonl"
+    path.write_text(json.dumps({"text": "Too short to be kept."}) + "\n")
+    return path
+
+
+def test_the_report_shows_scores_cuts_and_the_texts_beside_them(out: Path) -> None:
+    folder = Folder(str(out))
+    data = collect(folder, read_index(folder))
+    assert {part.name: part.num_documents for part in data.parts} == {
+        f"{source}.{bucket}": num
+        for source, bucket, num in ask(out, "SELECT source, bucket, count(*) FROM documents WHERE bucket IS NOT NULL"
+                                       " GROUP BY ALL")
+    }  # fmt: skip
+    (column,) = data.cut_columns
+    assert sum(bar.num for bar in column.bars) == sum(part.num_documents for part in data.parts)
+    assert sum(bar.num_cuts for bar in column.bars) == len(column.cuts) == 3
+    (values,) = summary_of(str(out))["bucket_cuts"]
+    for number, cut in enumerate(values["cuts"]):
+        below, above = column.examples[2 * number : 2 * number + 2]
+        for group, side, order in ((below, "<", "DESC"), (above, ">=", "ASC")):
+            nearest = ask(
+                out, f"SELECT doc_id FROM documents WHERE status = 'kept' AND score_en {side} {cut!r}"
+                     f" ORDER BY score_en {order}, doc_id LIMIT 3",
+            )  # fmt: skip
+            assert [(excerpt.doc_id,) for excerpt in group.excerpts] == nearest
+            assert all(excerpt.pieces[0][0].strip() for excerpt in group.excerpts)
+    page = (out / "report.html").read_text()
+    assert "Texts at the cuts" in page and 'href="#parts"' in page

@@ -337,6 +337,10 @@ def test_what_nothing_of_ours_splits_is_told() -> None:
             {"language": {"de": {"stop_words": ("x",)}}, "stop_words_off": ("de",)},
             r"quality\.stop_words_off names the",
         ),
+        (
+            {"stop_words": {"de": ("y",)}, "stop_words_off": ("deu_Latn",)},
+            r"stop_words\.de is given, and quality\.stop_words_off turns the rule off",
+        ),
         ({"variant": "fineweb2", "max_duplicate_paragraphs": 0.1}, r"'fineweb2' has no such rule"),
     ],
 )

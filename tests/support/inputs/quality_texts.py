@@ -7,36 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from benchmarks.peers.recipes import REASONS
 from stages.document import Document, Outcome, Place, Rejection
 from stages.quality.options import QualityTable
 from stages.quality.step import quality_step
-
-REASONS = {
-    "gopher_short_doc": "gopher_quality.too_few_words",
-    "gopher_long_doc": "gopher_quality.too_many_words",
-    "gopher_below_avg_threshold": "gopher_quality.words_too_short",
-    "gopher_above_avg_threshold": "gopher_quality.words_too_long",
-    "gopher_too_many_hashes": "gopher_quality.too_many_hashes",
-    "gopher_too_many_ellipsis": "gopher_quality.too_many_ellipses",
-    "gopher_too_many_bullets": "gopher_quality.too_many_bullet_lines",
-    "gopher_too_many_end_ellipsis": "gopher_quality.too_many_ellipsis_lines",
-    "gopher_below_alpha_threshold": "gopher_quality.too_few_alphabetic_words",
-    "gopher_enough_stop_words": "gopher_quality.too_few_stop_words",
-    "dup_para_frac": "gopher_repetition.duplicate_paragraph_share",
-    "dup_para_char_frac": "gopher_repetition.duplicate_paragraph_chars",
-    "dup_line_frac": "gopher_repetition.duplicate_line_share",
-    "dup_line_char_frac": "gopher_repetition.duplicate_line_chars",
-    **{f"top_{n}_gram": f"gopher_repetition.top_{n}_gram" for n in (2, 3, 4)},
-    **{f"duplicated_{n}_n_grams": f"gopher_repetition.duplicate_{n}_grams" for n in range(5, 11)},
-    "lorem_ipsum": "c4.lorem_ipsum",
-    "curly_bracket": "c4.curly_bracket",
-    "too_few_sentences": "c4.too_few_sentences",
-    "line_punct_ratio": "fineweb.too_little_line_punctuation",
-    "short_line_ratio": "fineweb.too_many_short_lines",
-    "char_dup_ratio": "fineweb.duplicate_line_chars",
-    "list_ratio": "fineweb.too_many_newlines",
-}
-"""datatrove's reasons and our rules; its "empty" is that of the rule set."""
 
 Q, R, C, F = "gopher_quality", "gopher_repetition", "c4", "fineweb"
 
