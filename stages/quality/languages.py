@@ -152,17 +152,16 @@ def _codes_by_name() -> Mapping[str, str]:
     language itself."""
     from babel.core import Locale, UnknownLocaleError
 
-    english = Locale("en").languages
-    codes = [code for code in english if language_code(code) in LABELS]
+    english = {str(code): str(name) for code, name in Locale("en").languages.items()}
     names: dict[str, str] = {}
-    for code in codes:
+    for code in (code for code in english if language_code(code) in LABELS):
+        names.setdefault(english[code].lower(), code)
         try:
             own = Locale.parse(code).languages.get(code)
         except (UnknownLocaleError, ValueError):
-            own = None  # CLDR has no texts in that language
-        for name in (english[code], own):
-            if name is not None:
-                names.setdefault(name.lower(), code)
+            continue  # CLDR has no texts in that language
+        if own is not None:
+            names.setdefault(str(own).lower(), code)
     return names
 
 
