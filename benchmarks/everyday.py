@@ -1,14 +1,20 @@
 """What the commands of a first hour and of every day cost, in this checkout and another, in turns.
 
     python -m benchmarks.everyday CRAWL [--old CHECKOUT] [--rounds 3] [--only ROW…] [--skip-old ROW…]
+                                  [--scratch FOLDER]
 
 A line a run with wall and processor time of all its processes, then the medians as a table. Both sides run on
 this environment's libraries with their own source, compiled ahead. A row whose command another checkout does
-not know, or refuses, is marked as such. `--only` and `--skip-old` take the beginnings of rows."""
+not know, or refuses, is marked as such. `--only` and `--skip-old` take the beginnings of rows.
+
+With `--scratch` the outputs that rows look at, and what was measured, stay in that folder. A later call, also
+of other rows, goes on from there, and its table is of all of them. An interrupted call prints the table of what
+it has."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -17,8 +23,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import psutil
@@ -29,6 +35,8 @@ from pipeline.demo.pages import write_article
 _ROOT = Path(__file__).resolve().parents[1]
 _PACKAGES = ("sluice", "pipeline", "stages", "trainer", "lineage")
 _IN_PROCESS = ("--set", "ray.address=none")
+_PREPARED = "prepared"
+_MEASURED = "measured.jsonl"
 _PROXIES = 4
 """Besides the natural mixture twice, the uniform one and the corners."""
 
@@ -47,7 +55,7 @@ class Side:
 
     def __init__(self, name: str, checkout: Path, folder: Path, crawl: Path) -> None:
         self.name, self.checkout, self.folder, self.crawl = name, checkout, folder, crawl
-        folder.mkdir()
+        folder.mkdir(exist_ok=True)
         self.env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
         self.env |= {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
         subprocess.run(
@@ -125,7 +133,10 @@ def _recipe(side: Side, name: str, inputs: str, **run: object) -> str:
 
 
 def prepare(side: Side) -> None:
-    """Recipes and finished outputs that the rows look at."""
+    """Recipes and finished outputs that the rows look at, where they are not there yet; what an interrupted
+    call left of them is continued."""
+    if (side.folder / _PREPARED).exists():
+        return
     folder, rng = side.folder, random.Random(0)
     rows = [{"id": str(number), "text": write_article("en", rng).text} for number in range(20)]
     (folder / "texts.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -152,6 +163,7 @@ def prepare(side: Side) -> None:
     own = {"data": f"{folder}/two", "output": f"{folder}/mix", "steps": 5, "validation": 0.05}
     mix = {"run": {"name": "mix"}, "train": train | own}
     (folder / "mix.toml").write_text(tomli_w.dumps(mix | {"mix": proxies}))
+    (folder / _PREPARED).touch()
 
 
 def _ablation(side: Side) -> Spent:
@@ -162,7 +174,9 @@ def _ablation(side: Side) -> Spent:
         "--set",
         f"run.name={Path(out).name}",
     )  # a run's name has one output
-    side.made("pipeline", "mix", "design", f"{side.folder}/mix.toml", *place)
+    designed = side.call("pipeline", "mix", "design", f"{side.folder}/mix.toml", *place)
+    if designed.why_not is not None:
+        return designed
     return side.call("pipeline", "mix", "run", f"{side.folder}/mix.toml", *place)
 
 
@@ -214,35 +228,59 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=[""], metavar="ROW")
     parser.add_argument("--skip-old", nargs="*", default=["ablation"], metavar="ROW")
+    parser.add_argument("--scratch", type=Path, metavar="FOLDER")
     options = parser.parse_args()
+    checkouts = {"new": _ROOT} | ({"old": options.old.resolve()} if options.old else {})
+    with contextlib.ExitStack() as stack:
+        scratch = options.scratch or Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="sluice-bench-"))
+        )
+        scratch.mkdir(parents=True, exist_ok=True)
+        scratch = scratch.resolve()
+        try:
+            _measure(options, checkouts, scratch)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        _print_table(_read(scratch / _MEASURED), tuple(checkouts))
+
+
+def _measure(options: argparse.Namespace, checkouts: Mapping[str, Path], scratch: Path) -> None:
+    """Carry the rows out in turns. What came of each is written down at once."""
+    sides = [Side(name, place, scratch / name, options.crawl.resolve()) for name, place in checkouts.items()]
+    for side in sides:
+        prepare(side)
+    for row, carry_out in ROWS.items():
+        if not row.startswith(tuple(options.only)):
+            continue
+        refused = {"old"} if row.startswith(tuple(options.skip_old)) else set[str]()
+        for _ in range(options.rounds):
+            for side in sides:
+                if side.name in refused:
+                    continue
+                spent = carry_out(side)
+                with (scratch / _MEASURED).open("a") as file:
+                    file.write(json.dumps({"row": row, "side": side.name} | asdict(spent)) + "\n")
+                print(f"{row}, {side.name}: {_shown(spent)}", flush=True)
+                if spent.why_not is not None:
+                    refused.add(side.name)
+
+
+def _read(measured: Path) -> dict[tuple[str, str], list[Spent]]:
+    """What was measured, by row and side."""
     found: dict[tuple[str, str], list[Spent]] = {}
-    with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
-        checkouts = {"new": _ROOT} | ({"old": options.old.resolve()} if options.old else {})
-        sides = [
-            Side(name, place, Path(scratch) / name, options.crawl.resolve())
-            for name, place in checkouts.items()
-        ]
-        for side in sides:
-            prepare(side)
-        for row, carry_out in ROWS.items():
-            if not row.startswith(tuple(options.only)):
-                continue
-            for _ in range(options.rounds):
-                for side in sides:
-                    if side.name == "old" and row.startswith(tuple(options.skip_old)):
-                        continue
-                    spent = carry_out(side)
-                    found.setdefault((row, side.name), []).append(spent)
-                    print(f"{row}, {side.name}: {_shown(spent)}", flush=True)
-                    if spent.why_not is not None:
-                        break
-    print(
-        f"\n| median of {options.rounds} |"
-        f" {' | '.join(f'{name}, wall | {name}, processor' for name in checkouts)} |"
-    )
-    print("| --- |" + " --- | --- |" * len(checkouts))
-    for row in dict.fromkeys(row for row, _ in found):
-        cells = [_cells(found.get((row, name), [])) for name in checkouts]
+    for line in measured.read_text().splitlines() if measured.exists() else ():
+        plain = json.loads(line)
+        key = plain.pop("row"), plain.pop("side")
+        found.setdefault(key, []).append(Spent(**plain))
+    return found
+
+
+def _print_table(found: Mapping[tuple[str, str], Sequence[Spent]], names: Sequence[str]) -> None:
+    print(f"\n| medians | runs | {' | '.join(f'{name}, wall | {name}, processor' for name in names)} |")
+    print("| --- | --- |" + " --- | --- |" * len(names))
+    for row in (row for row in ROWS if any((row, name) in found for name in names)):
+        cells = [str(max(len(found.get((row, name), ())) for name in names))]
+        cells += [_cells(found.get((row, name), ())) for name in names]
         print(f"| {row} | {' | '.join(cells)} |")
     _print_share(found, "re-filter of 1,138 pages, without Ray", "1,138 pages, without Ray")
     _print_share(found, "re-filter of 1,138 pages, Ray", "1,138 pages, Ray")
@@ -252,7 +290,7 @@ def _shown(spent: Spent) -> str:
     return spent.why_not or f"{spent.wall_s:.1f} s, processor {spent.cpu_s:.1f} s"
 
 
-def _cells(runs: list[Spent]) -> str:
+def _cells(runs: Sequence[Spent]) -> str:
     if not runs:
         return "not run | not run"
     if runs[-1].why_not is not None:
@@ -263,7 +301,7 @@ def _cells(runs: list[Spent]) -> str:
     return f"{wall:.1f} s | {cpu:.1f} s"
 
 
-def _print_share(found: dict[tuple[str, str], list[Spent]], part: str, whole: str) -> None:
+def _print_share(found: Mapping[tuple[str, str], Sequence[Spent]], part: str, whole: str) -> None:
     runs = [found.get((row, "new"), []) for row in (part, whole)]
     if all(each and each[-1].why_not is None for each in runs):
         a, b = (statistics.median(one.cpu_s for one in each) for each in runs)

@@ -234,8 +234,7 @@ def parse_table(shape: type[T], raw: Mapping[str, Any], where: str = "") -> T:
     faults = _Faults()
     for name in raw:
         if name not in fields:
-            inner = [f"{table}.{name}" for table in fields if name in _keys_of(hints[table])]
-            faults.add(_unknown_key(name, raw[name], fields, where, inner))
+            faults.add(_unknown_key(name, raw[name], fields, where, _inner_keys(fields, hints)))
     values: dict[str, Any] = {}
     for name, field in fields.items():
         dotted = _dotted(where, name)
@@ -253,17 +252,33 @@ def _keys_of(hint: Any) -> set[str]:
     return {field.name for field in dataclasses.fields(hint)} if dataclasses.is_dataclass(hint) else set()
 
 
+def _inner_keys(fields: Iterable[str], hints: Mapping[str, Any]) -> dict[str, str]:
+    """The keys of the tables within a table, by their short names; of equal ones the first."""
+    inner: dict[str, str] = {}
+    for table in fields:
+        for name in _keys_of(hints[table]):
+            inner.setdefault(name, f"{table}.{name}")
+    return inner
+
+
 def _unknown_key(
-    name: str, value: Any, known: Iterable[str], where: str, inner: Sequence[str]
+    name: str, value: Any, known: Iterable[str], where: str, inner: Mapping[str, str]
 ) -> RecipeError:
-    """`inner`: keys of that name in the tables within this one, of which a short name was likely meant to be
-    one."""
-    close = inner or difflib.get_close_matches(name, known, n=1)
+    """`inner`: the keys of the tables within this one, of which a short name, also a misspelt one, was likely
+    meant to be one."""
+    close = [inner[name]] if name in inner else difflib.get_close_matches(name, known, n=1)
+    if not close:
+        close = [inner[short] for short in difflib.get_close_matches(name, inner, n=1, cutoff=_LIKE_A_KEY)]
     hint = f"; did you mean {_dotted(where, close[0])!r}?" if close else "."
     message = (
         f"unknown key {_dotted(where, name)!r} (= {_shorten(value)}){hint} Known here: {', '.join(known)}"
     )
     return RecipeError(message, _dotted(where, name))
+
+
+_LIKE_A_KEY: Final = 0.8
+"""How much a word must be like one of the many keys of all tables together, by difflib's ratio, to be taken
+for it."""
 
 
 @functools.cache

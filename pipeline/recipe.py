@@ -17,6 +17,7 @@ from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable, check_phone_region
 from stages.quality.code.extensions import LANGUAGES
+from stages.quality.languages import label_hint
 from stages.quality.options import (
     QualityTable,
     check_languages,
@@ -438,7 +439,10 @@ def _check_own_tables(recipe: PipelineRecipe) -> None:
     for language in recipe.quality.language:
         if not _LANGUAGE.fullmatch(language) and language not in LANGUAGES:
             name = f"quality.language.{language}"
-            raise RecipeError(f"{name}: expected the label of a language, such as de or deu_Latn", name)
+            raise RecipeError(
+                f"{name}: expected the label of a language, such as de or deu_Latn{label_hint(language)}",
+                name,
+            )
     if any(":" in step for source in judged for step in source.steps):
         return  # it may name any language
     kept = recipe.language.kept
@@ -642,7 +646,7 @@ def _check_fields(source: SourceTable) -> None:
     if language is not None and not _LANGUAGE.fullmatch(language) and language not in LANGUAGES:
         raise RecipeError(
             f"source.language of {source.name!r} = {source.language!r}: expected the label of a language,"
-            f" such as de",
+            f" such as de{label_hint(language)}",
             "source.language",
         )
     named = {

@@ -16,7 +16,7 @@ from lineage.ids import content_hash
 from lineage.index.checksums import seal, unseal_format
 from lineage.json_record import JsonRecord
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder, StorageError, split
+from lineage.storage.folder import Folder, StorageError, kind_of, split
 
 INDEX_FILE: Final = "index.json"
 FORMAT: Final = 1
@@ -193,7 +193,7 @@ def read_index(out: Folder | str) -> Index:
     folder = out if isinstance(out, Folder) else Folder(out)
     try:
         data = folder.read(INDEX_FILE)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise _without_index(folder) from error
     return decode_index(data, folder.at(INDEX_FILE))
 
@@ -212,6 +212,8 @@ def _without_index(out: Folder) -> NotFinishedError:
         )  # imports botocore, for which a folder on disk need not wait
 
         why = why_no_bucket(out) or why
+    elif kind_of(out.url) == "file":
+        why = "it is a file, and the output of a run is the folder or URL that run.output names"
     return NotFinishedError(f"no {INDEX_FILE} in {out.url}: {why}")
 
 

@@ -246,7 +246,19 @@ class _Planner:
             if what in ("url", "document"):
                 found = nearest(self.lookup, unknown[0])
                 near = f"; nearest: {', '.join(found)}" if found else ""
+            elif what == "host":
+                near = self._beside_host(unknown[0])
             raise PurgeError(f"{self._out.url} has no {what} {unknown[0]!r}{more}: nothing was planned{near}")
+
+    def _beside_host(self, host: str) -> str:
+        """What the output has of the domain of a host that it does not have."""
+        name = named_host(host)
+        domain = None if name is None else registered_domain(name)
+        num = 0 if domain is None else len(self.lookup.ids_of_domain(domain))
+        if not num:
+            return ""
+        what = "1 document is" if num == 1 else f"{num:,} documents are"
+        return f"; {what} of other hosts of its domain: --domain {domain} takes them all"
 
     def copies(self, targets: Sequence[DocumentRow]) -> Iterable[tuple[bytes, Role]]:
         """Suppressed duplicates of the targets, and where a target is one itself the kept copy and its

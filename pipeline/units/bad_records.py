@@ -9,7 +9,7 @@ from typing import Final
 
 from pipeline.results.faults import FaultRow, FaultTally, StrictError, strict_message
 from pipeline.results.unit_results import ReadResult
-from pipeline.terminal import counted, visible_lines
+from pipeline.terminal import counted, visible, visible_lines
 from stages.document import error_rule
 from stages.reading.options import RATIO_KEY, WINDOW_KEY
 
@@ -170,6 +170,12 @@ def first_unreadable(read_results: Sequence[ReadResult]) -> list[str]:
     return shown
 
 
+def _files_without_record(read_results: Sequence[ReadResult]) -> str:
+    names = [visible(unit.file) for unit in read_results[:_MOST_SHOWN]]
+    more = f" and {len(read_results) - len(names):,} more" if len(read_results) > len(names) else ""
+    return f"there is no record in {', '.join(names)}{more}"
+
+
 def why_nothing_was_kept(
     read_results: Sequence[ReadResult], rejected: Mapping[str, Mapping[str, int]]
 ) -> str:
@@ -178,8 +184,8 @@ def why_nothing_was_kept(
     num_records = sum(unit.num_records for unit in read_results)
     num_documents = sum(unit.num_documents for unit in read_results)
     if not num_records:
-        found = "\n  ".join(first_unreadable(read_results)) or "the files hold no record"
-        return f"no record of {len(read_results):,} files could be read:\n  {found}"
+        found = "\n  ".join(first_unreadable(read_results)) or _files_without_record(read_results)
+        return f"no record of {counted(len(read_results), 'file')} could be read:\n  {found}"
     if not num_documents:
         kinds = {
             "type": _summed(unit.by_type for unit in read_results),

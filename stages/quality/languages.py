@@ -3,8 +3,10 @@ language."""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 SPLIT_BY_SPACY: Final = (
@@ -126,6 +128,41 @@ def language_code(label: str) -> str:
     more = [part for part in more if not _REGION.fullmatch(part)]
     code = language if not more and language in LABELS else _CODES.get(language, language)
     return "-".join([code, *(part for part in more if part != _SCRIPTS.get(code))])
+
+
+def label_hint(name: str, labels: Iterable[str] = LABELS) -> str:
+    """For `name`, which is none of the `labels`, the one that was likely meant, in brackets:
+    `english` and `Deutsch` are languages by their names. Empty where there is none."""
+    if name in (known := frozenset(labels)):
+        return ""
+    wanted = name.strip().lower()
+    by_name = _codes_by_name()
+    close = [wanted] if wanted in by_name else difflib.get_close_matches(wanted, by_name, n=1, cutoff=0.8)
+    if close:
+        code = language_code(by_name[close[0]])
+        found = sorted(label for label in known if language_code(label) == code)
+    else:
+        found = sorted(label for label in known if label.lower() == wanted)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+@functools.cache
+def _codes_by_name() -> Mapping[str, str]:
+    """The codes of the languages that have a label, by their names in lower case: in English, and in the
+    language itself."""
+    from babel.core import Locale, UnknownLocaleError
+
+    english = {str(code): str(name) for code, name in Locale("en").languages.items()}
+    names: dict[str, str] = {}
+    for code in (code for code in english if language_code(code) in LABELS):
+        names.setdefault(english[code].lower(), code)
+        try:
+            own = Locale.parse(code).languages.get(code)
+        except (UnknownLocaleError, ValueError):
+            continue  # CLDR has no texts in that language
+        if own is not None:
+            names.setdefault(str(own).lower(), code)
+    return names
 
 
 @functools.lru_cache(maxsize=4096)

@@ -10,7 +10,14 @@ from typing import Any, Final, Literal
 
 from lineage.recipe import RecipeError, key
 from stages.quality.fineweb2.configurations import BY_LANGUAGE, configuration_of, configurations
-from stages.quality.languages import SPLIT_BY_SPACY, STOP_WORDS, UNDETERMINED, has_white_space, language_code
+from stages.quality.languages import (
+    SPLIT_BY_SPACY,
+    STOP_WORDS,
+    UNDETERMINED,
+    has_white_space,
+    label_hint,
+    language_code,
+)
 from stages.quality.splitters import WHITE_SPACE, is_known, lacking_packages
 from stages.quality.words import MAX_STOP_WORDS
 
@@ -580,7 +587,10 @@ def check_languages(table: QualityTable, languages: tuple[str, ...], source: str
         of_language = table_for(table, language)
         if of_language.no_table == "refuse" and (lack := _lack(table, language)) is not None:
             where = "is kept" if source is None else f"is source.language of {source!r}"
-            raise RecipeError(f"language {language!r} {where}, but {_said(of_language, language, lack)}")
+            hint = label_hint(language)
+            raise RecipeError(
+                f"language {language!r}{hint} {where}, but {_said(of_language, language, lack)}"
+            )
 
 
 def check_own_tables(table: QualityTable, languages: Iterable[str]) -> None:
@@ -590,9 +600,9 @@ def check_own_tables(table: QualityTable, languages: Iterable[str]) -> None:
     for label in table.language:
         if language_code(label) not in known:
             raise RecipeError(
-                f"quality.language.{label} is given, and no text in that language comes: language.keep and"
-                f" source.language name {', '.join(sorted(known)) or 'none'}: add it there, or leave the"
-                f" table out",
+                f"quality.language.{label} is given{label_hint(label)}, and no text in that language comes:"
+                f" language.keep and source.language name {', '.join(sorted(known)) or 'none'}: add it there, or"
+                f" leave the table out",
                 f"quality.language.{label}",
             )
 

@@ -12,7 +12,7 @@ from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
 from stages.quality.code.extensions import LANGUAGES, language_of_path, path_of
 from stages.quality.fineweb2.configurations import configurations
-from stages.quality.languages import language_code
+from stages.quality.languages import label_hint, language_code
 from stages.rules import Rule
 from stages.steps.fasttext_model import BUNDLED, NEGLIGIBLE, FastTextModel, load_model
 
@@ -189,8 +189,8 @@ def check_min_scores(table: LanguageTable) -> None:
             raise RecipeError(f"language.min_scores names {same}, which are one language: keep one", name)
         if kept and code not in kept:
             raise RecipeError(
-                f"{name} is given, and language.keep does not name that language: add it there, or leave the"
-                f" score out",
+                f"{name} is given, and language.keep does not name that language{label_hint(label, table.kept)}:"
+                f" add it there, or leave the score out",
                 name,
             )
 
@@ -215,9 +215,10 @@ def known_labels(table: LanguageTable) -> frozenset[str]:
 def _check_kept(table: LanguageTable, labels: frozenset[str]) -> None:
     unknown = [language for language in sorted(set(table.kept)) if not labels_of([language], labels)]
     if unknown:
+        named = ", ".join(f"{language!r}{label_hint(language, labels)}" for language in unknown)
         known = ", ".join(sorted(labels)[:200])
         raise RecipeError(
-            f"language.keep: the model {table.model!r} has no label {unknown}: its labels are {known}",
+            f"language.keep: the model {table.model!r} has no label {named}: its labels are {known}",
             "language.keep",
         )
 
