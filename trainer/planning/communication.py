@@ -188,7 +188,7 @@ def _layer_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
             ring_path(1, mesh.tp, machine, mesh.num_workers),
             mesh.tp,
             num_bytes=tensor_bytes(layout),
-            num_collectives=parts * ((11 if again else 8) * layers + 4),
+            num_collectives=parts * (4 * layout.tensor_rounds * layers + 4),
         ),
         _sent(
             "cp",
@@ -339,13 +339,12 @@ def stream_size(layout: PlannedLayout) -> float:
 
 def tensor_bytes(layout: PlannedLayout) -> float:
     """Tensor parallel with sequence parallelism: in each layer two all-gathers and two reduce-scatters of the
-    stream forward, as many backward (2205.05198, section 4.2.2), three more where the layer is computed
-    again; and four for embedding and head. Layers with experts gather and scatter for attention alone: a
-    peer's share of the tokens goes to the experts."""
+    stream forward (2205.05198, section 4.2.2), and what `tensor_rounds` says backward; and four for embedding
+    and head. Layers with experts gather and scatter for attention alone: a peer's share of the tokens goes to
+    the experts."""
     size = ring_bytes(stream_size(layout), layout.mesh.tp)
-    again = layout.recompute != "none"
     fullest = max(layout.ranks, key=lambda part: part.num_layers)
-    collectives = (11 if again else 8) * fullest.num_dense + (5.5 if again else 4) * fullest.num_sparse + 4
+    collectives = layout.tensor_rounds * (4 * fullest.num_dense + 2 * fullest.num_sparse) + 4
     return layout.num_micro_batches * collectives * size
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from trainer.model.attention import document_mask, kernel_for
 from trainer.model.optimizer import build_optimizer, clip_gradients
-from trainer.model.transformer import Layer, LayerSpan, Llama, rotary_angles
+from trainer.model.transformer import Layer, LayerSpan, Llama, rotary_turns
 from trainer.options import TrainRecipe
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import finished_corpus, planned_model
@@ -106,7 +106,7 @@ def _whole_layers(
     mask = document_mask(torch.zeros_like(positions, dtype=torch.int32), kernel_for(device))
     layer = Layer(config, 0, ExpertsTable()).to(device, dtype)
     stream = torch.randn(rows, layout.seq_len, config.width, device=device, dtype=dtype, requires_grad=True)
-    rotary = rotary_angles(positions, config, torch.float32)
+    rotary = rotary_turns(positions, config, torch.float32)
     ends = Llama(config, LayerSpan(first=0, end=0)).to(device, dtype)
     tokens = torch.randint(config.vocab_size, (rows, layout.seq_len), device=device)
 

@@ -154,20 +154,27 @@ def layer_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     Counted tensor by tensor for RMSNorm, grouped-query attention without a score matrix, and SwiGLU: the
     inputs of both norms (split over tensor peers), their outputs (gathered), queries, keys, values,
     attention's output and its log-sum-exp, four of the hidden width (gate, silu of it, up, their product),
-    and in float32 the sines and cosines of queries and keys and the norms' reciprocal roots. The heads' and
-    the hidden width are split over tensor peers. Context parallel that gathers keeps the keys and values of
-    the whole sequence besides. In a layer with experts (`sparse`) `expert_activations` stands in SwiGLU's
-    place."""
+    and in float32 the norms' reciprocal roots. The heads' and the hidden width are split over tensor peers.
+    What backward makes again (`makes_again`) is not kept: the norms' outputs, silu and product. Context
+    parallel that gathers keeps the keys and values of the whole sequence besides. In a layer with experts
+    (`sparse`) `expert_activations` stands in SwiGLU's place."""
     config, tp = layout.config, layout.mesh.tp
     pairs = config.num_kv_heads * (config.head_dim + config.value_dim)
     heads = config.num_heads * (config.head_dim + config.value_dim) + pairs
     if layout.mesh.cp > 1 and layout.context.method == "gather":
         heads += pairs * layout.mesh.cp
-    hidden = 0.0 if sparse else config.width + 4 * config.hidden / tp
-    computed = config.width + 2 * config.num_latent + heads / tp + hidden
-    float32 = 4 * (config.num_heads / tp + 2 * config.head_dim + 2)
+    normed, of_hidden = (0, 2) if layout.makes_again else (config.width, 4)
+    hidden = 0.0 if sparse else normed + of_hidden * config.hidden / tp
+    computed = normed + 2 * config.num_latent + heads / tp + hidden
+    float32 = 4 * (config.num_heads / tp + 2)
     per_token = stream_bytes(layout) * 2 * config.width / tp + layout.compute_bytes * computed + float32
     return layout.tokens * per_token + (expert_activations(layout) if sparse else 0.0)
+
+
+def stage_activations(layout: PlannedLayout) -> float:
+    """Bytes that all layers of a pipeline stage keep together of one micro-batch: cosines and sines of the
+    rotary embedding, in float32."""
+    return layout.tokens * layout.config.head_dim * 4
 
 
 def expert_activations(layout: PlannedLayout) -> float:
@@ -253,9 +260,15 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
     again = 0.0
     if layout.recompute != "none":
         again = layer_activations(layout, sparse=part.num_sparse > 0)
+    elif layout.makes_again:
+        again = (
+            layout.tokens
+            * layout.compute_bytes
+            * max(layout.config.width, 2 * layout.config.hidden / layout.mesh.tp)
+        )
     if layout.mesh.pp > 1:
         return _instants_of_pipeline(layout, ranks, again)
-    kept = part.num_dense * kept_activations(layout)
+    kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
     if part.num_sparse:
         kept += part.num_sparse * kept_activations(layout, sparse=True)
     group, whole = largest_group(layout, part), sum(owned_parameters(layout, part))
@@ -280,7 +293,7 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
 def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: float) -> tuple[Instant, ...]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how
     many), on the last stage the logits; with recomputation one layer at a time is whole again. What a stage
-    gave is held as long as what it keeps for backward (torch.distributed.pipelining.stage, `fwd_cache`)."""
+    gave is let go when it is sent (trainer.parallel.pipeline, `_TimedStage`)."""
     part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
     beside, unit, unit_between = messages, 1.0, 1.0
     if part.head:
@@ -290,7 +303,7 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
         beside += again
     if layout.config.experts is None:
         num_stages = layout.mesh.pp * layout.pipeline.num_virtual
-        unit = kept_activations(layout) + stream_of_rank(layout) * num_stages / layout.config.num_layers
+        unit = kept_activations(layout) + stage_activations(layout) * num_stages / layout.config.num_layers
         unit_between = split_backward_bytes(layout)
         found = _instants_in_layers(layout.config, layout.mesh.tp, layout.pipeline, plan, ranks)
     else:
@@ -301,7 +314,7 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
             )
             for of in (kept_activations, split_backward_bytes)
         )
-        kept = tuple(bytes_of_stage + stream_of_rank(layout) for bytes_of_stage in kept)
+        kept = tuple(bytes_of_stage + stage_activations(layout) for bytes_of_stage in kept)
         made = tuple(sum(owned_parameters(layout, stage)) for stage in layout.stages)
         found = instants_of_ranks(plan, ranks, kept, between, made)
     whole = layout.weight_bytes * sum(owned_parameters(layout, part))

@@ -102,7 +102,7 @@ def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
                 layer_seconds(layout, machine, sparse=sparse).products if num and layout.async_tp else 0.0
             )
             forward += num * exposed_seconds(a_layer, beside, machine)
-            backward += num * exposed_seconds(a_layer * (1.75 if again else 1.0), 2 * beside, machine)
+            backward += num * exposed_seconds(a_layer * (layout.tensor_rounds - 1), 2 * beside, machine)
         forward += path.seconds(size, 1) * (part.embedding + part.head)
         backward += path.seconds(size, 1) * (part.embedding + part.head)
     if mesh.cp > 1:
