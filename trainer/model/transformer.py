@@ -23,7 +23,6 @@ from trainer.model.sizes import ModelConfig, RopeScaling
 from trainer.model.swiglu import SwiGLU
 from trainer.recipe_tables.parallelism import ExpertsTable
 
-
 Rotary = tuple[Tensor, Tensor]
 """Cosines and sines of the rotary embedding's angles, (B, T, K/2) each."""
 

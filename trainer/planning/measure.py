@@ -3,25 +3,28 @@ read."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import datetime
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
 
-from trainer.model.attention import document_mask, kernel_for
-from trainer.model.optimizer import build_optimizer, clip_gradients
-from trainer.model.transformer import Layer, LayerSpan, Llama, rotary_turns
+from trainer.model.optimizer import build_optimizer
+from trainer.model.rows import DeviceRows
 from trainer.options import TrainRecipe
+from trainer.parallel.layout import parallel_layout
+from trainer.parallel.mesh import initialise, parallelise_model
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import finished_corpus, planned_model
 from trainer.planning.products import layer_products, output_product
-from trainer.recipe_tables.parallelism import ExpertsTable
+from trainer.recipe_tables.parallelism import Mesh, PipelineTable
 
 SECONDS: Final = 0.2
 """How long each kernel is repeated; its time is the median."""
@@ -49,8 +52,10 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
         "products": products,
         "link": _link() if device.type == "cpu" else None,
     }
-    if config.experts is None and layout.mesh.tp == layout.mesh.cp == 1:
-        found |= _whole_layers(layout, recipe, device, dtype)
+    mesh, num_sparse = layout.mesh, config.num_sparse_layers
+    if num_sparse in (0, config.num_layers) and mesh.tp == mesh.cp == mesh.ep == 1:
+        with _alone():
+            found |= _whole_layers(layout, recipe, device)
     return found
 
 
@@ -97,45 +102,79 @@ def _memory_bytes(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _whole_layers(
-    layout: PlannedLayout, recipe: TrainRecipe, device: torch.device, dtype: torch.dtype
-) -> dict[str, list[float]]:
-    """Forward and backward of a layer, and of all that is not in layers; clipping and AdamW, a parameter."""
-    config, rows = layout.config, max(1, round(layout.mean_tokens / layout.seq_len))
-    positions = torch.arange(layout.seq_len, device=device).expand(rows, -1)
-    mask = document_mask(torch.zeros_like(positions, dtype=torch.int32), kernel_for(device))
-    layer = Layer(config, 0, ExpertsTable()).to(device, dtype)
-    stream = torch.randn(rows, layout.seq_len, config.width, device=device, dtype=dtype, requires_grad=True)
-    rotary = rotary_turns(positions, config, torch.float32)
-    ends = Llama(config, LayerSpan(first=0, end=0)).to(device, dtype)
-    tokens = torch.randint(config.vocab_size, (rows, layout.seq_len), device=device)
-
-    def loss() -> torch.Tensor:
-        logits = ends(tokens, positions, mask).float()
-        return F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
-
-    def update(model: nn.Module) -> float:
-        optimizer = build_optimizer(model.parameters(), recipe.train.optimizer)
-        for parameter in model.parameters():
-            parameter.grad = torch.randn_like(parameter)
-
-        def run() -> None:
-            clip_gradients(model.parameters(), recipe.train.optimizer.clip)
-            optimizer.step()
-
-        return _seconds(run, device)
-
-    return {
-        "layer": _both(lambda: layer(stream, rotary, mask, None).sum(), device),
-        "ends": _both(loss, device),
-        "update": [update(layer), update(ends)],
-    }
+_DEPTHS: Final = (1, 3)
+"""Layers of the models that are timed: what a layer takes is what one has more than the other."""
 
 
-def _both(forward: Callable[[], torch.Tensor], device: torch.device) -> list[float]:
-    """Seconds of forward, and of backward."""
-    ahead = _seconds(forward, device)
-    return [ahead, max(0.0, _seconds(lambda: forward().backward(), device) - ahead)]  # type: ignore[no-untyped-call]
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """A process group of this process, as every layout needs one."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _whole_layers(layout: PlannedLayout, recipe: TrainRecipe, device: torch.device) -> dict[str, list[float]]:
+    """Forward and backward of a layer, and of all that is not in layers; clipping and the optimizer's pass
+    over a layer, and over the rest. All wrapped as training wraps it, in one process: on small models that
+    takes as long as the products."""
+    shallow, deep = (_step_parts(layout, recipe, device, depth) for depth in _DEPTHS)
+    pairs = zip(shallow, deep, strict=True)
+    of_layer = [max(0.0, more - less) / (_DEPTHS[1] - _DEPTHS[0]) for less, more in pairs]
+    rest = [max(0.0, whole - _DEPTHS[0] * part) for whole, part in zip(shallow, of_layer, strict=True)]
+    return {"layer": of_layer[:2], "ends": rest[:2], "update": [of_layer[2], rest[2]]}
+
+
+def _step_parts(
+    layout: PlannedLayout, recipe: TrainRecipe, device: torch.device, num_layers: int
+) -> tuple[float, float, float]:
+    """Seconds of forward and of backward of a micro-batch, and of an update, of a model with so many
+    layers."""
+    table = recipe.train
+    alone = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
+    plain = dataclasses.replace(
+        parallel_layout(table, device), mesh=alone, pipeline=PipelineTable(), recompute="none"
+    )
+    config = dataclasses.replace(layout.config, num_layers=num_layers)
+    model = parallelise_model(config, plain, device, datetime.timedelta(seconds=60))
+    initialise(model, table.seed)
+    parameters = model.parameters().values()
+    optimizer = build_optimizer(parameters, table.optimizer)
+    num_rows = max(1, round(layout.mean_tokens / layout.seq_len))
+    tokens_BT = torch.randint(config.vocab_size, (num_rows, layout.seq_len), device=device)
+    places_BT = torch.arange(layout.seq_len, dtype=torch.int32, device=device).repeat(num_rows, 1)
+    rows = DeviceRows(
+        inputs_BT=tokens_BT,
+        labels_BT=tokens_BT,
+        positions_BT=places_BT,
+        documents_BT=torch.zeros_like(places_BT),
+        sources_B=torch.zeros_like(tokens_BT[:, 0]),
+        rows_B=torch.arange(num_rows, device=device),
+    )
+
+    def forward() -> torch.Tensor:
+        micro = model.micro_batch(rows, torch.ones((), dtype=torch.float64, device=device))
+        logits = model.forward(micro).float().flatten(0, 1)
+        losses_BT = F.cross_entropy(logits, tokens_BT.flatten(), reduction="none").view_as(tokens_BT)
+        return losses_BT.sum()
+
+    def backward() -> None:
+        forward().backward()  # type: ignore[no-untyped-call]
+
+    gradients: list[torch.Tensor] = []
+
+    def update() -> None:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
+        model.clip_gradients(table.optimizer.clip)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    ahead, both = _seconds(forward, device), _seconds(backward, device)
+    gradients += [cast(torch.Tensor, parameter.grad) for parameter in parameters]
+    return ahead, max(0.0, both - ahead), _seconds(update, device)
 
 
 def _link() -> dict[str, float]:

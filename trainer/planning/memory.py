@@ -228,24 +228,12 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     return kept
 
 
-def logit_bytes(layout: PlannedLayout) -> float:
-    """Bytes of the loss at its fullest, in at least float32: the log-softmax, its gradient and that of the
-    logits; the vocabulary is split over tensor peers."""
-    return layout.tokens * layout.config.vocab_size / layout.mesh.tp * 3 * max(layout.compute_bytes, 4)
-
-
-def staged_logit_bytes(layout: PlannedLayout) -> float:
-    """The same of a pipeline's last stage, whose schedule holds the logits until their backward pass is
-    done."""
-    return (
-        logit_bytes(layout) + layout.tokens * layout.config.vocab_size / layout.mesh.tp * layout.compute_bytes
-    )
-
-
-def waiting_logit_bytes(layout: PlannedLayout) -> float:
-    """Bytes of the loss of a micro-batch whose backward pass has not begun: logits and log-softmax."""
-    wide = max(layout.compute_bytes, 4)
-    return layout.tokens * layout.config.vocab_size / layout.mesh.tp * (layout.compute_bytes + wide)
+def logit_bytes(layout: PlannedLayout) -> tuple[float, float]:
+    """Bytes of the logits of a micro-batch, and of as many numbers in at least float32; the vocabulary is
+    split over tensor peers. The loss at its fullest has three of the latter: log-softmax, its gradient and
+    that of the logits."""
+    num = layout.tokens * layout.config.vocab_size / layout.mesh.tp
+    return num * layout.compute_bytes, num * max(layout.compute_bytes, 4)
 
 
 def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ...]:
@@ -268,6 +256,7 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
         )
     if layout.mesh.pp > 1:
         return _instants_of_pipeline(layout, ranks, again)
+    loss = 3 * logit_bytes(layout)[1]
     kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
     if part.num_sparse:
         kept += part.num_sparse * kept_activations(layout, sparse=True)
@@ -275,16 +264,16 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
     earlier = layout.num_micro_batches > 1
     if layout.replicated_by_ddp:
         beside = layout.weight_bytes * whole if earlier else 0.0
-        return (Instant(kept + max(again, logit_bytes(layout)), beside, True),)
+        return (Instant(kept + max(again, loss), beside, True),)
     reducing = (layout.compute_bytes + layout.weight_bytes) * group
     if layout.synchronises_once and earlier:
         gradients = layout.weight_bytes * whole
         return (
-            Instant(kept + max(again, logit_bytes(layout)), gradients, False),
+            Instant(kept + max(again, loss), gradients, False),
             Instant(0.0, gradients + layout.weight_bytes * group, False),
         )
     return (
-        Instant(kept + logit_bytes(layout), 0.0, earlier),
+        Instant(kept + loss, 0.0, earlier),
         Instant(kept + again, reducing, earlier),
         Instant(0.0, reducing, True),
     )
@@ -297,8 +286,10 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
     beside, unit, unit_between = messages, 1.0, 1.0
     if part.head:
+        # The schedule holds logits until their backward pass is done, and of those that wait the log-softmax.
         waiting = _waiting_logits(layout.config, layout.pipeline, plan, ranks)
-        beside += waiting * waiting_logit_bytes(layout) + max(again, staged_logit_bytes(layout))
+        logits, wide = logit_bytes(layout)
+        beside += waiting * (logits + wide) + max(again, logits + 3 * wide)
     else:
         beside += again
     if layout.config.experts is None:
