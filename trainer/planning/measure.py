@@ -9,8 +9,9 @@ import datetime
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
@@ -25,6 +26,9 @@ from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import finished_corpus, planned_model
 from trainer.planning.products import layer_products, output_product
 from trainer.recipe_tables.parallelism import Mesh, PipelineTable
+from trainer.recovery.faults import SpikeWindow
+from trainer.step import StepContext, token_losses, train_step
+from trainer.telemetry.timing import PhaseClock
 
 SECONDS: Final = 0.2
 """How long each kernel is repeated; its time is the median."""
@@ -109,7 +113,8 @@ _DEPTHS: Final = (1, 3)
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
     """A process group of this process, as every layout needs one."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     try:
         yield
     finally:
@@ -117,9 +122,9 @@ def _alone() -> Iterator[None]:
 
 
 def _whole_layers(layout: PlannedLayout, recipe: TrainRecipe, device: torch.device) -> dict[str, list[float]]:
-    """Forward and backward of a layer, and of all that is not in layers; clipping and the optimizer's pass
-    over a layer, and over the rest. All wrapped as training wraps it, in one process: on small models that
-    takes as long as the products."""
+    """Forward and backward of a layer, and of all that is not in layers; and the rest of a step, clipping and
+    the optimizer's pass above all, for a layer, and for what is not in layers. All as training does it, in
+    one process: on small models what wraps the products takes as long as they do."""
     shallow, deep = (_step_parts(layout, recipe, device, depth) for depth in _DEPTHS)
     pairs = zip(shallow, deep, strict=True)
     of_layer = [max(0.0, more - less) / (_DEPTHS[1] - _DEPTHS[0]) for less, more in pairs]
@@ -127,10 +132,22 @@ def _whole_layers(layout: PlannedLayout, recipe: TrainRecipe, device: torch.devi
     return {"layer": of_layer[:2], "ends": rest[:2], "update": [of_layer[2], rest[2]]}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SameRows:
+    """The same micro-batch in every step, which is always there."""
+
+    rows: DeviceRows
+    global_batch: int
+    num_sources: int = 1
+
+    def micro_batches(self, step: int) -> Sequence[DeviceRows]:
+        return (self.rows,)
+
+
 def _step_parts(
     layout: PlannedLayout, recipe: TrainRecipe, device: torch.device, num_layers: int
 ) -> tuple[float, float, float]:
-    """Seconds of forward and of backward of a micro-batch, and of an update, of a model with so many
+    """Seconds of forward and of backward of a micro-batch, and of the rest of a step, of a model with so many
     layers."""
     table = recipe.train
     alone = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
@@ -139,9 +156,7 @@ def _step_parts(
     )
     config = dataclasses.replace(layout.config, num_layers=num_layers)
     model = parallelise_model(config, plain, device, datetime.timedelta(seconds=60))
-    initialise(model, table.seed)
-    parameters = model.parameters().values()
-    optimizer = build_optimizer(parameters, table.optimizer)
+    initialise(model, 0)
     num_rows = max(1, round(layout.mean_tokens / layout.seq_len))
     tokens_BT = torch.randint(config.vocab_size, (num_rows, layout.seq_len), device=device)
     places_BT = torch.arange(layout.seq_len, dtype=torch.int32, device=device).repeat(num_rows, 1)
@@ -153,28 +168,28 @@ def _step_parts(
         sources_B=torch.zeros_like(tokens_BT[:, 0]),
         rows_B=torch.arange(num_rows, device=device),
     )
+    optimizer = build_optimizer(model.parameters().values(), table.optimizer)
+    context = StepContext(
+        model=model,
+        batches=_SameRows(rows=rows, global_batch=num_rows),
+        optimizer=optimizer,
+        table=table.optimizer,
+        steps=table.steps,
+        spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, device),
+        clock=PhaseClock(device),
+    )
 
     def forward() -> torch.Tensor:
         micro = model.micro_batch(rows, torch.ones((), dtype=torch.float64, device=device))
-        logits = model.forward(micro).float().flatten(0, 1)
-        losses_BT = F.cross_entropy(logits, tokens_BT.flatten(), reduction="none").view_as(tokens_BT)
-        return losses_BT.sum()
+        return token_losses(model.forward(micro), rows.labels_BT).sum()
 
     def backward() -> None:
         forward().backward()  # type: ignore[no-untyped-call]
 
-    gradients: list[torch.Tensor] = []
-
-    def update() -> None:
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        model.clip_gradients(table.optimizer.clip)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
     ahead, both = _seconds(forward, device), _seconds(backward, device)
-    gradients += [cast(torch.Tensor, parameter.grad) for parameter in parameters]
-    return ahead, max(0.0, both - ahead), _seconds(update, device)
+    optimizer.zero_grad(set_to_none=True)
+    whole = _seconds(lambda: train_step(context, 0, lambda step, outcome: None), device)
+    return ahead, max(0.0, both - ahead), max(0.0, whole - both)
 
 
 def _link() -> dict[str, float]:
