@@ -419,7 +419,4 @@ def test_tensor_peers_that_gather_again_compute_the_same_bits(
 ) -> None:
     again = train_over(tmp_path, corpus, layout, DEEP)
     kept = run_forked(tmp_path, layout.mesh.num_workers, partial(_keeping_all, corpus, layout))
-    assert [one.losses for one in again] == [one.losses for one in kept]
-    assert [one.norms for one in again] == [one.norms for one in kept]
-    for mine, theirs in zip(again, kept, strict=True):
-        assert all(np.array_equal(mine.weights[name], theirs.weights[name]) for name in theirs.weights)
+    assert all(mine.furthest(theirs) == (0.0, 0.0, 0.0) for mine, theirs in zip(again, kept, strict=True))
