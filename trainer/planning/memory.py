@@ -81,8 +81,12 @@ def instant_bytes(instant: Instant, sharded_gradients: float) -> float:
 
 def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
     """Parameters with which a GPU computes a part of the model."""
-    split, whole, experts = num_parameters(layout.config, part)
-    return ParameterCounts(split / layout.mesh.tp, whole, experts / layout.mesh.ep)
+    return _owned(layout.config, part, layout.mesh.tp, layout.mesh.ep)
+
+
+def _owned(config: ModelConfig, part: Part, tp: int, ep: int) -> ParameterCounts:
+    split, whole, experts = num_parameters(config, part)
+    return ParameterCounts(split / tp, whole, experts / ep)
 
 
 def sharded_bytes(layout: PlannedLayout, part: Part) -> tuple[float, float]:
@@ -292,11 +296,15 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
         beside += waiting * (logits + wide) + max(again, logits + 3 * wide)
     else:
         beside += again
-    if layout.config.experts is None:
+    sparse = part.num_sparse > 0
+    if layout.config.num_sparse_layers in (0, layout.config.num_layers):  # all layers are alike
         num_stages = layout.mesh.pp * layout.pipeline.num_virtual
-        unit = kept_activations(layout) + stage_activations(layout) * num_stages / layout.config.num_layers
-        unit_between = split_backward_bytes(layout)
-        found = _instants_in_layers(layout.config, layout.mesh.tp, layout.pipeline, plan, ranks)
+        unit = kept_activations(layout, sparse=sparse)
+        unit += stage_activations(layout) * num_stages / layout.config.num_layers
+        unit_between = split_backward_bytes(layout, sparse=sparse)
+        found = _instants_in_layers(
+            layout.config, (layout.mesh.tp, layout.mesh.ep), layout.pipeline, plan, ranks
+        )
     else:
         kept, between = (
             tuple(
@@ -335,12 +343,16 @@ def stage_messages(layout: PlannedLayout, rank: int) -> float:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _instants_in_layers(
-    config: ModelConfig, tp: int, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]
+    config: ModelConfig,
+    peers: tuple[int, int],
+    pipeline: PipelineTable,
+    plan: PipelinePlan,
+    ranks: tuple[int, ...],
 ) -> tuple[HeldAtInstant, ...]:
-    """Those of a model without experts, what is held in layers: counted once, they serve every layout with
-    these stages."""
+    """Those of a model whose layers are alike, what is held in layers: counted once, they serve every layout
+    with these stages. `peers`: tensor and expert ones."""
     split = layer_split(config, plan.pp, pipeline)
-    of_kinds = [num_parameters(config, kind).split / tp for kind in split.kinds]
+    of_kinds = [sum(_owned(config, kind, *peers)) for kind in split.kinds]
     made = tuple(of_kinds[kind] for kind in split.kind_of_stage)
     return instants_of_ranks(plan, ranks, split.layers, split.layers, made)
 
