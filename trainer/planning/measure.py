@@ -32,6 +32,8 @@ from trainer.telemetry.timing import PhaseClock
 
 SECONDS: Final = 0.2
 """How long each kernel is repeated; its time is the median."""
+SLOW: Final = 2.0
+"""What takes so long is not repeated for the sake of a median alone."""
 _MESSAGES: Final = (2**12, 2**24)
 """Bytes of the collectives that are timed: of the small one latency remains, of the large one the rate."""
 
@@ -58,7 +60,7 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
     }
     mesh, num_sparse = layout.mesh, config.num_sparse_layers
     if num_sparse in (0, config.num_layers) and mesh.tp == mesh.cp == mesh.ep == 1:
-        with _alone():
+        with _alone(device):
             found |= _whole_layers(layout, recipe, device)
     return found
 
@@ -66,8 +68,7 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
 def _seconds(run: Callable[[], object], device: torch.device) -> float:
     taken: list[float] = []
     began = time.perf_counter()
-    while len(taken) < 5 or time.perf_counter() - began < SECONDS:
-        start = time.perf_counter()
+    while (start := time.perf_counter()) - began < SECONDS or len(taken) < (3 if start - began > SLOW else 5):
         run()
         if device.type == "cuda":
             torch.cuda.synchronize()
@@ -111,10 +112,11 @@ _DEPTHS: Final = (1, 3)
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def _alone(device: torch.device) -> Iterator[None]:
     """A process group of this process, as every layout needs one."""
     store = dist.HashStore()  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=0, world_size=1)
     try:
         yield
     finally:
