@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -16,9 +18,13 @@ from torch import Tensor, nn
 from lineage.ids import content_hash
 from trainer.model.context import Mask, attend
 from trainer.model.experts import ExpertLayer, Routing
+from trainer.model.made_again import made_again
 from trainer.model.sizes import ModelConfig, RopeScaling
 from trainer.model.swiglu import SwiGLU
 from trainer.recipe_tables.parallelism import ExpertsTable
+
+Rotary = tuple[Tensor, Tensor]
+"""Cosines and sines of the rotary embedding's angles, (B, T, K/2) each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +92,18 @@ class Decoder(nn.Module):
             notify = self.when_backward_ends
             x_BTD.register_hook(lambda _: notify())
         wide = torch.promote_types(x_BTD.dtype, torch.float32)
-        rotary_BTK = rotary_angles(positions_BT, self.config, wide)
+        rotary = rotary_turns(positions_BT, self.config, wide)
         for layer in self.layers.values():
-            x_BTD = layer(x_BTD, rotary_BTK, mask, routing)
+            x_BTD = layer(x_BTD, rotary, mask, routing)
         return x_BTD if self.norm is None else cast(Tensor, self.norm(x_BTD))
 
 
 class Layer(nn.Module):
-    """Attention and SwiGLU or experts, each behind its norm, each added to the stream."""
+    """Attention and SwiGLU or experts, each behind its norm, each added to the stream.
+
+    `makes_again`: backward makes the inputs of products again, from what the norms took and from gate and
+    up. Under tensor parallel that is what keeps them split, as the stream is: what peers gathered in forward
+    they gather again (Korthikanti et al., 2205.05198, section 4.2.2)."""
 
     def __init__(self, config: ModelConfig, number: int, experts: ExpertsTable) -> None:
         super().__init__()
@@ -105,13 +115,19 @@ class Layer(nn.Module):
         else:
             self.block_sparse_moe = ExpertLayer(number, config.width, config.experts, experts)
         self.has_experts = config.experts is not None
+        self.makes_again = False
 
-    def forward(self, x_BTD: Tensor, rotary_BTK: Tensor, mask: Mask, routing: Routing | None) -> Tensor:
-        x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), rotary_BTK, mask)
+    def forward(self, x_BTD: Tensor, rotary: Rotary, mask: Mask, routing: Routing | None) -> Tensor:
+        again = self._again(self.input_layernorm, x_BTD)
+        x_BTD = x_BTD + self.self_attn(self.input_layernorm(x_BTD), rotary, mask, again)
         normed_BTD = self.post_attention_layernorm(x_BTD)
         if self.has_experts:
             return cast(Tensor, x_BTD + self.block_sparse_moe(normed_BTD, routing))
-        return cast(Tensor, x_BTD + self.mlp(normed_BTD))
+        again = self._again(self.post_attention_layernorm, x_BTD)
+        return cast(Tensor, x_BTD + self.mlp(normed_BTD, again))
+
+    def _again(self, norm: nn.Module, x_BTD: Tensor) -> Callable[[], Tensor] | None:
+        return partial(norm, x_BTD.detach()) if self.makes_again else None
 
 
 class Attention(nn.Module):
@@ -125,11 +141,16 @@ class Attention(nn.Module):
         self.v_proj = nn.Linear(config.width, config.num_kv_heads * config.head_dim, bias=False)
         self.o_proj = nn.Linear(config.num_heads * config.head_dim, config.width, bias=False)
 
-    def forward(self, x_BTD: Tensor, rotary_BTK: Tensor, mask: Mask) -> Tensor:
-        query_BTHK = self.q_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
-        key_BTGK = self.k_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
-        value_BTGK = self.v_proj(x_BTD).unflatten(-1, (-1, self.head_dim))
-        output_BTHK = attend(rotate(query_BTHK, rotary_BTK), rotate(key_BTGK, rotary_BTK), value_BTGK, mask)
+    def forward(
+        self, x_BTD: Tensor, rotary: Rotary, mask: Mask, again: Callable[[], Tensor] | None = None
+    ) -> Tensor:
+        """`again`: makes the input once more, so that backward need not keep it."""
+        with nullcontext() if again is None else made_again(x_BTD, again):
+            query_BTHK, key_BTGK, value_BTGK = (
+                product(x_BTD).unflatten(-1, (-1, self.head_dim))
+                for product in (self.q_proj, self.k_proj, self.v_proj)
+            )
+        output_BTHK = attend(rotate(query_BTHK, rotary), rotate(key_BTGK, rotary), value_BTGK, mask)
         return cast(Tensor, self.o_proj(output_BTHK.flatten(-2)))
 
 
@@ -150,11 +171,16 @@ def _stretch(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
     return frequencies * (blend + (1 - blend) / scaling.factor)
 
 
-def rotate(x_BTHK: Tensor, rotary_BTK: Tensor) -> Tensor:
+def rotary_turns(positions_BT: Tensor, config: ModelConfig, dtype: torch.dtype) -> Rotary:
+    """Their cosines and sines, which all layers share: backward needs them."""
+    angles_BTK = rotary_angles(positions_BT, config, dtype)
+    return angles_BTK.cos(), angles_BTK.sin()
+
+
+def rotate(x_BTHK: Tensor, rotary: Rotary) -> Tensor:
     """`x` turned by its position. Hugging Face's layout: coordinate i turns with i + K/2."""
-    angles = rotary_BTK.unsqueeze(2)
-    cosine, sine = angles.cos(), angles.sin()
-    first, second = x_BTHK.to(angles.dtype).chunk(2, dim=-1)
+    cosine, sine = (of_angles_BTK.unsqueeze(2) for of_angles_BTK in rotary)
+    first, second = x_BTHK.to(cosine.dtype).chunk(2, dim=-1)
     turned = torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
     return turned.to(x_BTHK.dtype)
 

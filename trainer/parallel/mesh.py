@@ -366,9 +366,12 @@ def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
     if tensor_mesh is not None:
         split_tensors(llama, tensor_mesh)
     layers = llama.model.layers
+    # A layer that is recomputed has its inputs again already, and a compiler decides for itself what it keeps.
+    makes_again = tensor_mesh is not None and layout.recompute == "none" and not layout.compile
     for name, layer in layers.items():
         if meshes.experts is not None and layout.mesh.ep > 1:
             cast(Layer, layer).block_sparse_moe.experts.spread(meshes.experts["ep"])
+        cast(Layer, layer).makes_again = makes_again
         layers[name] = recomputed(cast(Layer, layer), layout.recompute)
         if layout.compile:
             layers[name].compile(backend=layout.compile_backend)

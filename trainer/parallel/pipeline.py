@@ -97,7 +97,8 @@ class _TimedStage(PipelineStage):
 
     torch makes the places for what comes from both neighbours before the first step, one for each
     micro-batch, and keeps them. Here each is made when its message is asked for and left to the pass that
-    takes it: with many micro-batches the places would be more than the activations."""
+    takes it: with many micro-batches the places would be more than the activations. So would be what the
+    stage gave, which torch keeps until backward: once it is on its way, the message alone has it."""
 
     timed: Timed = nullcontext
 
@@ -120,6 +121,14 @@ class _TimedStage(PipelineStage):
                     place.tensor_meta.shape, dtype=place.tensor_meta.dtype, device=self.device
                 )
         return super()._get_recv_ops(recv_infos)
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        sent = super().get_fwd_send_ops(fwd_chunk_id)
+        given, _ = self.fwd_cache[fwd_chunk_id]
+        for output in given:
+            # Backward begins at this tensor and reads its shape alone. torch sends a detached one.
+            output.data = output.new_empty(()).expand(output.shape)
+        return sent
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
         with self.timed():

@@ -31,7 +31,8 @@ def split_tensors(model: Llama, mesh: DeviceMesh) -> None:
     layer_plan: dict[str, Any] = {
         "input_layernorm": SequenceParallel(),
         "self_attn": PrepareModuleInput(
-            input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)
+            input_layouts=(Shard(1), None, None, None),
+            desired_input_layouts=(Replicate(), None, None, None),
         ),
         "self_attn.q_proj": ColwiseParallel(),
         "self_attn.k_proj": ColwiseParallel(),
@@ -40,7 +41,7 @@ def split_tensors(model: Llama, mesh: DeviceMesh) -> None:
         "post_attention_layernorm": SequenceParallel(),
     }
     dense_plan = {
-        "mlp": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),)),
+        "mlp": PrepareModuleInput(input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)),
         "mlp.gate_proj": ColwiseParallel(),
         "mlp.up_proj": ColwiseParallel(),
         "mlp.down_proj": rowwise(),

@@ -90,16 +90,16 @@ def link_of(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> t
     reach = stride * num_gpus
     if stays_within(reach, machine.gpu_domain, num_workers):
         return "intra", machine.intra_gbps
-    members = min(machine.rails, _fewest_members(stride, reach, machine.gpu_domain))
+    members = min(machine.plan.rails, _fewest_members(stride, reach, machine.gpu_domain))
     between = min(machine.intra_gbps, machine.inter_gbps * members)
-    if stays_within(reach, machine.near_gpus, num_workers):
+    if stays_within(reach, machine.plan.near_gpus, num_workers):
         return "inter", between
-    return "far", min(between, machine.far_gbps * _fewest_members(stride, reach, machine.near_gpus))
+    return "far", min(between, machine.plan.far_gbps * _fewest_members(stride, reach, machine.plan.near_gpus))
 
 
 def hop_latency(link: Link, machine: Machine) -> float:
     """Seconds of one hop."""
-    return machine.latency_us[_LINKS.index(link)] * 1e-6
+    return machine.plan.latency_us[_LINKS.index(link)] * 1e-6
 
 
 def ring_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> Path:
@@ -124,9 +124,9 @@ def pair_path(stride: int, num_gpus: int, machine: Machine, num_workers: int) ->
     the mean over the row, of which some neighbours share a node or a pod. All GPUs of `stride` cross to the
     next pod at once."""
     link, _ = link_of(stride, num_gpus, machine, num_workers)
-    far = min(1.0, stride / machine.near_gpus) if link == "far" else 0.0
+    far = min(1.0, stride / machine.plan.near_gpus) if link == "far" else 0.0
     near = min(1.0, stride / machine.gpu_domain) - far if link != "intra" else 0.0
-    crossing = min(machine.inter_gbps, machine.far_gbps * max(1.0, machine.near_gpus / stride))
+    crossing = min(machine.inter_gbps, machine.plan.far_gbps * max(1.0, machine.plan.near_gpus / stride))
     shares: dict[Link, tuple[float, float]] = {
         "intra": (1 - near - far, machine.intra_gbps),
         "inter": (near, machine.inter_gbps),
@@ -149,7 +149,7 @@ def all_to_all_path(
     link, _ = link_of(1, num_gpus, machine, num_workers)
     in_node, in_pod = (
         num_gpus if stays_within(num_gpus, size, num_workers) else _fewest_members(1, num_gpus, size)
-        for size in (machine.gpu_domain, machine.near_gpus)
+        for size in (machine.gpu_domain, machine.plan.near_gpus)
     )
     to_node, to_near, to_far = float(in_node - 1), max(0, in_pod - in_node), max(0, num_gpus - in_pod)
     once = 1.0
@@ -157,7 +157,7 @@ def all_to_all_path(
         once = min(1.0, experts.top_groups / experts.top_k)
         to_node += (1 - once) * (to_near + to_far)
     out, far = once * (to_near + to_far), once * to_far
-    slowest = max(to_node / machine.intra_gbps, out / machine.inter_gbps, far / machine.far_gbps)
+    slowest = max(to_node / machine.intra_gbps, out / machine.inter_gbps, far / machine.plan.far_gbps)
     gbps = (num_gpus - 1) / slowest if slowest else machine.intra_gbps
     return Path(link=link, gbps=gbps, latency=_hops(num_gpus) * hop_latency(link, machine))
 
@@ -178,33 +178,48 @@ def traffic(layout: PlannedLayout, machine: Machine) -> tuple[Traffic, ...]:
 
 
 def _layer_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
-    """What the peers that share the layers' work send each other, of tensors, sequences and experts."""
+    """What the peers that share the layers' work send each other in the fullest rank, of tensors, sequences
+    and experts.
+
+    Tensor parallel with sequence parallelism: in each layer two all-gathers and two reduce-scatters of the
+    stream forward (2205.05198, section 4.2.2), and what `tensor_rounds` says backward; and four for embedding
+    and head. Layers with experts gather and scatter for attention alone: a peer's share of the tokens goes to
+    the experts.
+
+    Keys and values are gathered in forward and backward, and their gradients reduced (Llama 3, 2407.21783,
+    section 3.3.2: all-gather based context parallelism). A ring sends as much, in steps.
+
+    A token's copy goes to each of its experts and back, forward and backward (GShard, 2006.16668, section
+    3.2), forward again where the layer is computed again."""
     mesh, parts, layers = layout.mesh, layout.num_micro_batches, layout.num_stage_layers
-    again = layout.recompute != "none"
+    fullest = max(layout.ranks, key=lambda part: part.num_layers)
+    tensor_collectives = layout.tensor_rounds * (4 * fullest.num_dense + 2 * fullest.num_sparse) + 4
+    exchanges = parts * _num_sparse(layout) * (4 if layout.recompute == "none" else 6)
+    steps = 1 if layout.context.method == "gather" else max(1, mesh.cp - 1)
     return [
         _sent(
             "tp",
             "layers' all-gathers and reduce-scatters",
             ring_path(1, mesh.tp, machine, mesh.num_workers),
             mesh.tp,
-            num_bytes=tensor_bytes(layout),
-            num_collectives=parts * ((11 if again else 8) * layers + 4),
+            size=ring_bytes(stream_size(layout), mesh.tp),
+            num=parts * tensor_collectives,
         ),
         _sent(
             "cp",
             "keys and values",
             ring_path(mesh.tp, mesh.cp, machine, mesh.num_workers),
             mesh.cp,
-            num_bytes=context_bytes(layout),
-            num_collectives=parts * layers * 3 * (1 if layout.context.method == "gather" else mesh.cp - 1),
+            size=ring_bytes(context_size(layout), mesh.cp) / steps,
+            num=3 * parts * layers * steps,
         ),
         _sent(
             "ep",
             "all-to-all of tokens to experts and back",
             all_to_all_path(mesh.ep, machine, mesh.num_workers, layout.config.experts),
             mesh.ep,
-            num_bytes=expert_bytes(layout),
-            num_collectives=parts * _num_sparse(layout) * (6 if again else 4),
+            size=ring_bytes(expert_size(layout), mesh.ep),
+            num=exchanges,
         ),
     ]
 
@@ -249,66 +264,64 @@ def _shared_weights(layout: PlannedLayout) -> list[_SharedWeights]:
 def _kind_traffic(layout: PlannedLayout, machine: Machine, kind: _SharedWeights) -> list[Traffic]:
     """Gathers of weights in `compute_bytes`, and reduce-scatters of their gradients in `weight_bytes`; then
     the all-reduce of the shards' gradients over replicas, once a step."""
-    mesh, num, num_shards, num_replicas = (
-        layout.mesh,
-        kind.num_parameters,
-        kind.num_shards,
-        layout.num_replicas,
-    )
+    mesh, num, num_shards = layout.mesh, kind.num_parameters, kind.num_shards
+    num_replicas = layout.num_replicas
     path = ring_path(kind.stride, num_shards, machine, mesh.num_workers)
+    # Collectives of a piece each.
+    gathered = ring_bytes(layout.compute_bytes * num, num_shards) / kind.pieces
+    reduced = ring_bytes(layout.weight_bytes * num, num_shards) / kind.pieces
+    replicated = all_reduce_bytes(layout.weight_bytes * num / num_shards, num_replicas) / kind.pieces
+    replicas = tree_path(kind.stride * num_shards, num_replicas, machine, mesh.num_workers)
     return [
         _sent(
             "dp_shard",
             f"all-gather of {kind.name}",
             path,
             num_shards,
-            num_bytes=gathers(layout) * ring_bytes(layout.compute_bytes * num, num_shards),
-            num_collectives=gathers(layout) * kind.pieces,
+            size=gathered,
+            num=gathers(layout) * kind.pieces,
         ),
         _sent(
             "dp_shard",
             f"reduce-scatter of {kind.gradients}",
             path,
             num_shards,
-            num_bytes=reductions(layout) * ring_bytes(layout.weight_bytes * num, num_shards),
-            num_collectives=reductions(layout) * kind.pieces,
+            size=reduced,
+            num=reductions(layout) * kind.pieces,
         ),
         _sent(
             "dp_replicate",
             f"all-reduce of {kind.gradients}",
-            tree_path(kind.stride * num_shards, num_replicas, machine, mesh.num_workers),
+            replicas,
             num_replicas,
-            num_bytes=all_reduce_bytes(layout.weight_bytes * num / num_shards, num_replicas),
-            num_collectives=kind.pieces,
+            size=replicated,
+            num=kind.pieces,
         ),
     ]
 
 
 def _stage_traffic(layout: PlannedLayout, machine: Machine) -> Traffic:
-    """What neighbouring stages of the pipeline send each other."""
+    """Activations to the next stage and gradients to the one before, for each stage of the rank (Narayanan et
+    al., 2104.04473, section 3.2); tensor peers send a share each."""
     mesh = layout.mesh
+    path = pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, machine, mesh.num_workers)
+    num = 2 * layout.pipeline.num_virtual * layout.num_micro_batches
     return _sent(
-        "pp",
-        "activations and their gradients",
-        pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, machine, mesh.num_workers),
-        mesh.pp,
-        num_bytes=pipeline_bytes(layout),
-        num_collectives=2 * layout.pipeline.num_virtual * layout.num_micro_batches,
+        "pp", "activations and their gradients", path, mesh.pp, size=stream_size(layout) / mesh.tp, num=num
     )
 
 
-def _sent(
-    axis: str, what: str, path: Path, num_gpus: int, *, num_bytes: float, num_collectives: float
-) -> Traffic:
+def _sent(axis: str, what: str, path: Path, num_gpus: int, *, size: float, num: float) -> Traffic:
+    """So many collectives, or messages, of `size` bytes each."""
     return Traffic(
         axis=axis,
         what=what,
         num_gpus=num_gpus,
         link=path.link,
         gbps=path.gbps,
-        num_bytes=num_bytes,
-        num_collectives=num_collectives,
-        latency_seconds=num_collectives * path.latency,
+        num_bytes=size * num,
+        num_collectives=num,
+        latency_seconds=num * path.latency,
     )
 
 
@@ -337,30 +350,6 @@ def stream_size(layout: PlannedLayout) -> float:
     return layout.mean_tokens * layout.config.width * layout.compute_bytes
 
 
-def tensor_bytes(layout: PlannedLayout) -> float:
-    """Tensor parallel with sequence parallelism: in each layer two all-gathers and two reduce-scatters of the
-    stream forward, as many backward (2205.05198, section 4.2.2), three more where the layer is computed
-    again; and four for embedding and head. Layers with experts gather and scatter for attention alone: a
-    peer's share of the tokens goes to the experts."""
-    size = ring_bytes(stream_size(layout), layout.mesh.tp)
-    again = layout.recompute != "none"
-    fullest = max(layout.ranks, key=lambda part: part.num_layers)
-    collectives = (11 if again else 8) * fullest.num_dense + (5.5 if again else 4) * fullest.num_sparse + 4
-    return layout.num_micro_batches * collectives * size
-
-
-def context_bytes(layout: PlannedLayout) -> float:
-    """All-gather of keys and values in forward and backward and the reduce-scatter of their gradients, each
-    layer (Llama 3, 2407.21783, section 3.3.2: all-gather based context parallelism). A ring sends as much, in
-    steps."""
-    return (
-        3
-        * layout.num_micro_batches
-        * layout.num_stage_layers
-        * ring_bytes(context_size(layout), layout.mesh.cp)
-    )
-
-
 def context_size(layout: PlannedLayout) -> float:
     """Bytes of a layer's keys and values of one micro-batch over the whole sequence."""
     config = layout.config
@@ -368,26 +357,8 @@ def context_size(layout: PlannedLayout) -> float:
     return layout.mean_tokens * layout.mesh.cp * heads * layout.compute_bytes
 
 
-def expert_bytes(layout: PlannedLayout) -> float:
-    """All-to-alls of each layer with experts: a token's copy to each of its experts and back, forward and
-    backward (GShard, 2006.16668, section 3.2), forward again where the layer is computed again."""
-    times = 4 if layout.recompute == "none" else 6
-    return (
-        times
-        * layout.num_micro_batches
-        * _num_sparse(layout)
-        * ring_bytes(expert_size(layout), layout.mesh.ep)
-    )
-
-
 def expert_size(layout: PlannedLayout) -> float:
     """Bytes that one GPU has for the experts of a layer in one micro-batch: `top_k` copies of its share of
     the stream."""
     experts = layout.config.experts
     return stream_size(layout) / layout.mesh.tp * experts.top_k if experts else 0.0
-
-
-def pipeline_bytes(layout: PlannedLayout) -> float:
-    """Activations to the next stage and gradients to the one before, for each stage of the rank (Narayanan et
-    al., 2104.04473, section 3.2); tensor peers send a share each."""
-    return 2 * layout.pipeline.num_virtual * layout.num_micro_batches * stream_size(layout) / layout.mesh.tp

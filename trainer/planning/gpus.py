@@ -74,99 +74,40 @@ def _gpu(
 # Where a sheet prints peaks with sparsity (all of NVIDIA's since the H100 but for float4), half of them
 # stands here; of a link's bandwidth in both directions too. Without a bridge the fast link is PCIe (gen 4:
 # 256, gen 5: 512 gigabits). Adapters are those of the makers' reference machines (DGX, HGX, NVL72), of boards
-# with PCIe those of clouds. fmt: off
+# with PCIe those of clouds.
+# fmt: off
 GPUS: Final[Mapping[str, Gpu]] = {
     gpu.name: gpu
     for gpu in (
         _gpu("H100", (80, 3.35), (989, 1979), (8, 8, 3600, 400), "NVIDIA H100 data sheet, SXM; DGX H100"),
-        _gpu(
-            "H100-96GB",
-            (96, 2.4),
-            (989, 1979),
-            (8, 8, 3600, 400),
-            "H100 with HBM2e at 500 W: torchtitan's benchmarks/llama3_h100_202412_torchtitan.md",
-        ),
-        _gpu(
-            "H100 PCIe",
-            (80, 2.0),
-            (756, 1513),
-            (8, 8, 512, 200),
-            "NVIDIA H100 data sheet, PCIe: half of 1,513 and 3,026 TF",
-        ),
-        _gpu(
-            "H100 NVL",
-            (94, 3.9),
-            (835, 1670),
-            (8, 2, 2400, 200),
-            "NVIDIA H100 NVL data sheet: half of 1,671 and 3,341 TF; bridges of two",
-        ),
+        _gpu("H100-96GB", (96, 2.4), (989, 1979), (8, 8, 3600, 400),
+             "H100 with HBM2e at 500 W: torchtitan's benchmarks/llama3_h100_202412_torchtitan.md"),
+        _gpu("H100 PCIe", (80, 2.0), (756, 1513), (8, 8, 512, 200),
+             "NVIDIA H100 data sheet, PCIe: half of 1,513 and 3,026 TF"),
+        _gpu("H100 NVL", (94, 3.9), (835, 1670), (8, 2, 2400, 200),
+             "NVIDIA H100 NVL data sheet: half of 1,671 and 3,341 TF; bridges of two"),
         _gpu("H200", (141, 4.8), (989, 1979), (8, 8, 3600, 400), "NVIDIA H200 data sheet, SXM"),
-        _gpu(
-            "H200 NVL",
-            (141, 4.8),
-            (835, 1670),
-            (8, 4, 3600, 400),
-            "NVIDIA H200 data sheet, NVL: half of 1,671 and 3,341 TF; bridges of four",
-        ),
-        _gpu(
-            "H800",
-            (80, 3.35),
-            (989, 1979),
-            (8, 8, 1600, 400),
-            "NVIDIA H800: an H100 with 400 GB/s of NVLink; DeepSeek-V3 (2412.19437, section 3.1)",
-        ),
-        _gpu(
-            "B200",
-            (180, 7.7),
-            (2250, 4500),
-            (8, 8, 7200, 400),
-            "NVIDIA HGX B200 data sheet: an eighth of its 1.4 TB, 36 and 72 PF",
-        ),
-        _gpu(
-            "GB200",
-            (186, 8.0),
-            (2500, 5000),
-            (4, 72, 7200, 400),
-            "NVIDIA GB200 NVL72 data sheet: 1/72 of 13.4 TB, 360 and 720 PF; trays of 4",
-        ),
-        _gpu(
-            "B300",
-            (270, 7.7),
-            (2250, 4500),
-            (8, 8, 7200, 800),
-            "NVIDIA HGX B300 data sheet: an eighth of its 2.1 TB, 36 and 72 PF",
-        ),
-        _gpu(
-            "GB300",
-            (279, 8.0),
-            (2500, 5000),
-            (4, 72, 7200, 800),
-            "NVIDIA GB300 NVL72 data sheet: 1/72 of 20 TB, 576 TB/s, 360 and 720 PF",
-        ),
-        _gpu(
-            "A100",
-            (80, 2.039),
-            (312, None),
-            (8, 8, 2400, 200),
-            "NVIDIA A100 data sheet, SXM, 80 GB; DGX A100",
-        ),
+        _gpu("H200 NVL", (141, 4.8), (835, 1670), (8, 4, 3600, 400),
+             "NVIDIA H200 data sheet, NVL: half of 1,671 and 3,341 TF; bridges of four"),
+        _gpu("H800", (80, 3.35), (989, 1979), (8, 8, 1600, 400),
+             "NVIDIA H800: an H100 with 400 GB/s of NVLink; DeepSeek-V3 (2412.19437, section 3.1)"),
+        _gpu("B200", (180, 7.7), (2250, 4500), (8, 8, 7200, 400),
+             "NVIDIA HGX B200 data sheet: an eighth of its 1.4 TB, 36 and 72 PF"),
+        _gpu("GB200", (186, 8.0), (2500, 5000), (4, 72, 7200, 400),
+             "NVIDIA GB200 NVL72 data sheet: 1/72 of 13.4 TB, 360 and 720 PF; trays of 4"),
+        _gpu("B300", (270, 7.7), (2250, 4500), (8, 8, 7200, 800),
+             "NVIDIA HGX B300 data sheet: an eighth of its 2.1 TB, 36 and 72 PF"),
+        _gpu("GB300", (279, 8.0), (2500, 5000), (4, 72, 7200, 800),
+             "NVIDIA GB300 NVL72 data sheet: 1/72 of 20 TB, 576 TB/s, 360 and 720 PF"),
+        _gpu("A100", (80, 2.039), (312, None), (8, 8, 2400, 200),
+             "NVIDIA A100 data sheet, SXM, 80 GB; DGX A100"),
         _gpu("A100-40GB", (40, 1.555), (312, None), (8, 8, 2400, 200), "NVIDIA A100 data sheet, SXM, 40 GB"),
         _gpu("L40S", (48, 0.864), (362, 733), (8, 8, 256, 50), "NVIDIA L40S data sheet; AWS g6e.48xlarge"),
         _gpu("A10G", (24, 0.6), (70, None), (8, 8, 256, 12.5), "NVIDIA A10G data sheet; AWS g5.48xlarge"),
-        _gpu(
-            "MI300X",
-            (192, 5.3),
-            (1307, 2615),
-            (8, 8, 3584, 400),
-            "AMD Instinct MI300X data sheet: 7 of 128 GB/s",
-        ),
-        _gpu(
-            "MI355X",
-            (288, 8.0),
-            (2517, 5033),
-            (8, 8, 4301, 400),
-            "AMD Instinct MI355X data sheet: 7 of 153.6 GB/s",
-        ),
+        _gpu("MI300X", (192, 5.3), (1307, 2615), (8, 8, 3584, 400),
+             "AMD Instinct MI300X data sheet: 7 of 128 GB/s"),
+        _gpu("MI355X", (288, 8.0), (2517, 5033), (8, 8, 4301, 400),
+             "AMD Instinct MI355X data sheet: 7 of 153.6 GB/s"),
     )
 }
 # fmt: on
@@ -219,25 +160,20 @@ def _read_measured(path: str) -> tuple[Gpu, Measured, tuple[float, float] | None
         device, peak = raw["device"], peak_of_device(raw["device"])
         known = next((gpu for gpu in GPUS.values() if gpu.peak_flops == peak and gpu.name in device), None)
         link = raw["link"]
-        gpu = Gpu(
+        if known is None:
+            links = (1, 1, link["gbps"], link["gbps"])
+            known = _gpu(device, (0, 0.0), (raw["peak_flops"] / 1e12, None), links, "")
+        gpu = replace(
+            known,
             name=device,
             memory_bytes=raw["memory_bytes"],
             memory_bandwidth=raw["copy_bytes_per_second"],
-            peak_flops=peak or raw["peak_flops"],
-            peak_float8=known.peak_float8 if known else None,
-            gpus_per_node=known.gpus_per_node if known else 1,
-            gpu_domain=known.gpu_domain if known else 1,
-            intra_gbps=known.intra_gbps if known else link["gbps"],
-            inter_gbps=known.inter_gbps if known else link["gbps"],
             source=f"measured: {path}",
         )
         pairs = {name: tuple(raw[name]) if name in raw else None for name in ("layer", "ends", "update")}
         products = {tuple(product["shape"]): product["seconds"] for product in raw["products"]}
-        return (
-            gpu,
-            Measured(device=device, products=products, **pairs),
-            link and (link["gbps"], link["hop_us"]),
-        )
+        measured = Measured(device=device, products=products, **pairs)
+        return gpu, measured, link and (link["gbps"], link["hop_us"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecipeError(
             f"plan.measured = {path!r}: expected a file of `sluice plan --measure` ({error!r})"
@@ -250,30 +186,21 @@ class Machine:
     GPU's name."""
 
     gpu: Gpu
+    plan: PlanTable
     gpus_per_node: int
     gpu_domain: int
     intra_gbps: float
     inter_gbps: float
-    near_gpus: int
-    far_gbps: float
-    latency_us: tuple[float, float, float]
-    rails: int
-    overlap: float
-    efficiency: float | None
-    float8_efficiency: float | None
     reached: float
-    reached_float8: float
     attention: float
     memory_bandwidth: float
-    fused_attention: bool
-    fused_gradients: bool
     usable_bytes: float
     measured: Measured | None = None
 
     @property
     def origin(self) -> str:
         """Where the speed of kernels comes from, and what MFU is then."""
-        if self.efficiency is not None:
+        if self.plan.efficiency is not None:
             return "given by plan.efficiency: MFU is an input"
         if self.measured is not None:
             return f"measured on {self.measured.device}: MFU is a result"
@@ -304,23 +231,14 @@ def _machine(plan: PlanTable, gpu: Gpu) -> Machine:
     products, attention = REACHED.get(gpu.name, GUESSED)
     return Machine(
         gpu=gpu,
+        plan=plan,
         gpus_per_node=plan.gpus_per_node or gpu.gpus_per_node,
         gpu_domain=plan.gpu_domain or plan.gpus_per_node or gpu.gpu_domain,
         intra_gbps=plan.intra_gbps or LINKS[0] * gpu.intra_gbps,
         inter_gbps=plan.inter_gbps or LINKS[1] * gpu.inter_gbps,
-        near_gpus=plan.near_gpus,
-        far_gbps=plan.far_gbps,
-        latency_us=plan.latency_us,
-        rails=plan.rails,
-        overlap=plan.overlap,
-        efficiency=plan.efficiency,
-        float8_efficiency=plan.float8_efficiency or plan.efficiency,
         reached=products * SUSTAINED,
-        reached_float8=products * SUSTAINED * FLOAT8,
         attention=attention,
         memory_bandwidth=COPIES * gpu.memory_bandwidth,
-        fused_attention=plan.fused_attention,
-        fused_gradients=plan.fused_gradients,
         usable_bytes=gpu.memory_bytes * (1 - plan.headroom),
     )
 

@@ -165,6 +165,22 @@ class PlannedLayout:
         return self.mesh.pp > 1 or self.zero == 1
 
     @property
+    def makes_again(self) -> bool:
+        """Whether backward makes the inputs of products again (trainer.model.transformer, `Layer`)."""
+        return self.mesh.tp > 1 and self.recompute == "none" and not self.compiled
+
+    @property
+    def tensor_rounds(self) -> float:
+        """How often a layer's gathers and scatters of forward are done in a step's passes: forward, as many
+        backward; there the gathers again where inputs are made again, for each half of a backward pass that
+        is split; or all but the last scatter where the layer is computed again."""
+        if self.recompute != "none":
+            return 2.75
+        if not self.makes_again:
+            return 2.0
+        return 3.0 if self.mesh.pp > 1 and self.pipeline.splits_backward else 2.5
+
+    @property
     def split(self) -> LayerSplit:
         """How the layers lie on stages and ranks."""
         return layer_split(self.config, self.mesh.pp, self.pipeline)

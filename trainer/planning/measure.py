@@ -3,28 +3,37 @@ read."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import datetime
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
 
-from trainer.model.attention import document_mask, kernel_for
-from trainer.model.optimizer import build_optimizer, clip_gradients
-from trainer.model.transformer import Layer, LayerSpan, Llama, rotary_angles
+from trainer.model.optimizer import build_optimizer
+from trainer.model.rows import DeviceRows
 from trainer.options import TrainRecipe
+from trainer.parallel.layout import parallel_layout
+from trainer.parallel.mesh import initialise, parallelise_model
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import finished_corpus, planned_model
 from trainer.planning.products import layer_products, output_product
-from trainer.recipe_tables.parallelism import ExpertsTable
+from trainer.recipe_tables.parallelism import Mesh, PipelineTable
+from trainer.recovery.faults import SpikeWindow
+from trainer.step import StepContext, token_losses, train_step
+from trainer.telemetry.timing import PhaseClock
 
 SECONDS: Final = 0.2
 """How long each kernel is repeated; its time is the median."""
+SLOW: Final = 2.0
+"""What takes so long is not repeated for the sake of a median alone."""
 _MESSAGES: Final = (2**12, 2**24)
 """Bytes of the collectives that are timed: of the small one latency remains, of the large one the rate."""
 
@@ -49,16 +58,17 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
         "products": products,
         "link": _link() if device.type == "cpu" else None,
     }
-    if config.experts is None and layout.mesh.tp == layout.mesh.cp == 1:
-        found |= _whole_layers(layout, recipe, device, dtype)
+    mesh, num_sparse = layout.mesh, config.num_sparse_layers
+    if num_sparse in (0, config.num_layers) and mesh.tp == mesh.cp == mesh.ep == 1:
+        with _alone(device):
+            found |= _whole_layers(layout, recipe, device)
     return found
 
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float:
     taken: list[float] = []
     began = time.perf_counter()
-    while len(taken) < 5 or time.perf_counter() - began < SECONDS:
-        start = time.perf_counter()
+    while (start := time.perf_counter()) - began < SECONDS or len(taken) < (3 if start - began > SLOW else 5):
         run()
         if device.type == "cuda":
             torch.cuda.synchronize()
@@ -97,45 +107,91 @@ def _memory_bytes(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _whole_layers(
-    layout: PlannedLayout, recipe: TrainRecipe, device: torch.device, dtype: torch.dtype
-) -> dict[str, list[float]]:
-    """Forward and backward of a layer, and of all that is not in layers; clipping and AdamW, a parameter."""
-    config, rows = layout.config, max(1, round(layout.mean_tokens / layout.seq_len))
-    positions = torch.arange(layout.seq_len, device=device).expand(rows, -1)
-    mask = document_mask(torch.zeros_like(positions, dtype=torch.int32), kernel_for(device))
-    layer = Layer(config, 0, ExpertsTable()).to(device, dtype)
-    stream = torch.randn(rows, layout.seq_len, config.width, device=device, dtype=dtype, requires_grad=True)
-    rotary = rotary_angles(positions, config, torch.float32)
-    ends = Llama(config, LayerSpan(first=0, end=0)).to(device, dtype)
-    tokens = torch.randint(config.vocab_size, (rows, layout.seq_len), device=device)
-
-    def loss() -> torch.Tensor:
-        logits = ends(tokens, positions, mask).float()
-        return F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
-
-    def update(model: nn.Module) -> float:
-        optimizer = build_optimizer(model.parameters(), recipe.train.optimizer)
-        for parameter in model.parameters():
-            parameter.grad = torch.randn_like(parameter)
-
-        def run() -> None:
-            clip_gradients(model.parameters(), recipe.train.optimizer.clip)
-            optimizer.step()
-
-        return _seconds(run, device)
-
-    return {
-        "layer": _both(lambda: layer(stream, rotary, mask, None).sum(), device),
-        "ends": _both(loss, device),
-        "update": [update(layer), update(ends)],
-    }
+_DEPTHS: Final = (1, 3)
+"""Layers of the models that are timed: what a layer takes is what one has more than the other."""
 
 
-def _both(forward: Callable[[], torch.Tensor], device: torch.device) -> list[float]:
-    """Seconds of forward, and of backward."""
-    ahead = _seconds(forward, device)
-    return [ahead, max(0.0, _seconds(lambda: forward().backward(), device) - ahead)]  # type: ignore[no-untyped-call]
+@contextlib.contextmanager
+def _alone(device: torch.device) -> Iterator[None]:
+    """A process group of this process, as every layout needs one."""
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _whole_layers(layout: PlannedLayout, recipe: TrainRecipe, device: torch.device) -> dict[str, list[float]]:
+    """Forward and backward of a layer, and of all that is not in layers; and the rest of a step, clipping and
+    the optimizer's pass above all, for a layer, and for what is not in layers. All as training does it, in
+    one process: on small models what wraps the products takes as long as they do."""
+    shallow, deep = (_step_parts(layout, recipe, device, depth) for depth in _DEPTHS)
+    pairs = zip(shallow, deep, strict=True)
+    of_layer = [max(0.0, more - less) / (_DEPTHS[1] - _DEPTHS[0]) for less, more in pairs]
+    rest = [max(0.0, whole - _DEPTHS[0] * part) for whole, part in zip(shallow, of_layer, strict=True)]
+    return {"layer": of_layer[:2], "ends": rest[:2], "update": [of_layer[2], rest[2]]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SameRows:
+    """The same micro-batch in every step, which is always there."""
+
+    rows: DeviceRows
+    global_batch: int
+    num_sources: int = 1
+
+    def micro_batches(self, step: int) -> Sequence[DeviceRows]:
+        return (self.rows,)
+
+
+def _step_parts(
+    layout: PlannedLayout, recipe: TrainRecipe, device: torch.device, num_layers: int
+) -> tuple[float, float, float]:
+    """Seconds of forward and of backward of a micro-batch, and of the rest of a step, of a model with so many
+    layers."""
+    table = recipe.train
+    alone = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
+    plain = dataclasses.replace(
+        parallel_layout(table, device), mesh=alone, pipeline=PipelineTable(), recompute="none"
+    )
+    config = dataclasses.replace(layout.config, num_layers=num_layers)
+    model = parallelise_model(config, plain, device, datetime.timedelta(seconds=60))
+    initialise(model, 0)
+    num_rows = max(1, round(layout.mean_tokens / layout.seq_len))
+    tokens_BT = torch.randint(config.vocab_size, (num_rows, layout.seq_len), device=device)
+    places_BT = torch.arange(layout.seq_len, dtype=torch.int32, device=device).repeat(num_rows, 1)
+    rows = DeviceRows(
+        inputs_BT=tokens_BT,
+        labels_BT=tokens_BT,
+        positions_BT=places_BT,
+        documents_BT=torch.zeros_like(places_BT),
+        sources_B=torch.zeros_like(tokens_BT[:, 0]),
+        rows_B=torch.arange(num_rows, device=device),
+    )
+    optimizer = build_optimizer(model.parameters().values(), table.optimizer)
+    context = StepContext(
+        model=model,
+        batches=_SameRows(rows=rows, global_batch=num_rows),
+        optimizer=optimizer,
+        table=table.optimizer,
+        steps=table.steps,
+        spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, device),
+        clock=PhaseClock(device),
+    )
+
+    def forward() -> torch.Tensor:
+        micro = model.micro_batch(rows, torch.ones((), dtype=torch.float64, device=device))
+        return token_losses(model.forward(micro), rows.labels_BT).sum()
+
+    def backward() -> None:
+        forward().backward()  # type: ignore[no-untyped-call]
+
+    ahead, both = _seconds(forward, device), _seconds(backward, device)
+    optimizer.zero_grad(set_to_none=True)
+    whole = _seconds(lambda: train_step(context, 0, lambda step, outcome: None), device)
+    return ahead, max(0.0, both - ahead), max(0.0, whole - both)
 
 
 def _link() -> dict[str, float]:

@@ -81,8 +81,12 @@ def instant_bytes(instant: Instant, sharded_gradients: float) -> float:
 
 def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
     """Parameters with which a GPU computes a part of the model."""
-    split, whole, experts = num_parameters(layout.config, part)
-    return ParameterCounts(split / layout.mesh.tp, whole, experts / layout.mesh.ep)
+    return _owned(layout.config, part, layout.mesh.tp, layout.mesh.ep)
+
+
+def _owned(config: ModelConfig, part: Part, tp: int, ep: int) -> ParameterCounts:
+    split, whole, experts = num_parameters(config, part)
+    return ParameterCounts(split / tp, whole, experts / ep)
 
 
 def sharded_bytes(layout: PlannedLayout, part: Part) -> tuple[float, float]:
@@ -154,20 +158,27 @@ def layer_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     Counted tensor by tensor for RMSNorm, grouped-query attention without a score matrix, and SwiGLU: the
     inputs of both norms (split over tensor peers), their outputs (gathered), queries, keys, values,
     attention's output and its log-sum-exp, four of the hidden width (gate, silu of it, up, their product),
-    and in float32 the sines and cosines of queries and keys and the norms' reciprocal roots. The heads' and
-    the hidden width are split over tensor peers. Context parallel that gathers keeps the keys and values of
-    the whole sequence besides. In a layer with experts (`sparse`) `expert_activations` stands in SwiGLU's
-    place."""
+    and in float32 the norms' reciprocal roots. The heads' and the hidden width are split over tensor peers.
+    What backward makes again (`makes_again`) is not kept: the norms' outputs, silu and product. Context
+    parallel that gathers keeps the keys and values of the whole sequence besides. In a layer with experts
+    (`sparse`) `expert_activations` stands in SwiGLU's place."""
     config, tp = layout.config, layout.mesh.tp
     pairs = config.num_kv_heads * (config.head_dim + config.value_dim)
     heads = config.num_heads * (config.head_dim + config.value_dim) + pairs
     if layout.mesh.cp > 1 and layout.context.method == "gather":
         heads += pairs * layout.mesh.cp
-    hidden = 0.0 if sparse else config.width + 4 * config.hidden / tp
-    computed = config.width + 2 * config.num_latent + heads / tp + hidden
-    float32 = 4 * (config.num_heads / tp + 2 * config.head_dim + 2)
+    normed, of_hidden = (0, 2) if layout.makes_again else (config.width, 4)
+    hidden = 0.0 if sparse else normed + of_hidden * config.hidden / tp
+    computed = normed + 2 * config.num_latent + heads / tp + hidden
+    float32 = 4 * (config.num_heads / tp + 2)
     per_token = stream_bytes(layout) * 2 * config.width / tp + layout.compute_bytes * computed + float32
     return layout.tokens * per_token + (expert_activations(layout) if sparse else 0.0)
+
+
+def stage_activations(layout: PlannedLayout) -> float:
+    """Bytes that all layers of a pipeline stage keep together of one micro-batch: cosines and sines of the
+    rotary embedding, in float32."""
+    return layout.tokens * layout.config.head_dim * 4
 
 
 def expert_activations(layout: PlannedLayout) -> float:
@@ -221,24 +232,12 @@ def kept_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     return kept
 
 
-def logit_bytes(layout: PlannedLayout) -> float:
-    """Bytes of the loss at its fullest, in at least float32: the log-softmax, its gradient and that of the
-    logits; the vocabulary is split over tensor peers."""
-    return layout.tokens * layout.config.vocab_size / layout.mesh.tp * 3 * max(layout.compute_bytes, 4)
-
-
-def staged_logit_bytes(layout: PlannedLayout) -> float:
-    """The same of a pipeline's last stage, whose schedule holds the logits until their backward pass is
-    done."""
-    return (
-        logit_bytes(layout) + layout.tokens * layout.config.vocab_size / layout.mesh.tp * layout.compute_bytes
-    )
-
-
-def waiting_logit_bytes(layout: PlannedLayout) -> float:
-    """Bytes of the loss of a micro-batch whose backward pass has not begun: logits and log-softmax."""
-    wide = max(layout.compute_bytes, 4)
-    return layout.tokens * layout.config.vocab_size / layout.mesh.tp * (layout.compute_bytes + wide)
+def logit_bytes(layout: PlannedLayout) -> tuple[float, float]:
+    """Bytes of the logits of a micro-batch, and of as many numbers in at least float32; the vocabulary is
+    split over tensor peers. The loss at its fullest has three of the latter: log-softmax, its gradient and
+    that of the logits."""
+    num = layout.tokens * layout.config.vocab_size / layout.mesh.tp
+    return num * layout.compute_bytes, num * max(layout.compute_bytes, 4)
 
 
 def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ...]:
@@ -253,25 +252,32 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
     again = 0.0
     if layout.recompute != "none":
         again = layer_activations(layout, sparse=part.num_sparse > 0)
+    elif layout.makes_again:
+        again = (
+            layout.tokens
+            * layout.compute_bytes
+            * max(layout.config.width, 2 * layout.config.hidden / layout.mesh.tp)
+        )
     if layout.mesh.pp > 1:
         return _instants_of_pipeline(layout, ranks, again)
-    kept = part.num_dense * kept_activations(layout)
+    loss = 3 * logit_bytes(layout)[1]
+    kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
     if part.num_sparse:
         kept += part.num_sparse * kept_activations(layout, sparse=True)
     group, whole = largest_group(layout, part), sum(owned_parameters(layout, part))
     earlier = layout.num_micro_batches > 1
     if layout.replicated_by_ddp:
         beside = layout.weight_bytes * whole if earlier else 0.0
-        return (Instant(kept + max(again, logit_bytes(layout)), beside, True),)
+        return (Instant(kept + max(again, loss), beside, True),)
     reducing = (layout.compute_bytes + layout.weight_bytes) * group
     if layout.synchronises_once and earlier:
         gradients = layout.weight_bytes * whole
         return (
-            Instant(kept + max(again, logit_bytes(layout)), gradients, False),
+            Instant(kept + max(again, loss), gradients, False),
             Instant(0.0, gradients + layout.weight_bytes * group, False),
         )
     return (
-        Instant(kept + logit_bytes(layout), 0.0, earlier),
+        Instant(kept + loss, 0.0, earlier),
         Instant(kept + again, reducing, earlier),
         Instant(0.0, reducing, True),
     )
@@ -280,19 +286,25 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
 def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: float) -> tuple[Instant, ...]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how
     many), on the last stage the logits; with recomputation one layer at a time is whole again. What a stage
-    gave is held as long as what it keeps for backward (torch.distributed.pipelining.stage, `fwd_cache`)."""
+    gave is let go when it is sent (trainer.parallel.pipeline, `_TimedStage`)."""
     part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
     beside, unit, unit_between = messages, 1.0, 1.0
     if part.head:
+        # The schedule holds logits until their backward pass is done, and of those that wait the log-softmax.
         waiting = _waiting_logits(layout.config, layout.pipeline, plan, ranks)
-        beside += waiting * waiting_logit_bytes(layout) + max(again, staged_logit_bytes(layout))
+        logits, wide = logit_bytes(layout)
+        beside += waiting * (logits + wide) + max(again, logits + 3 * wide)
     else:
         beside += again
-    if layout.config.experts is None:
+    sparse = part.num_sparse > 0
+    if layout.config.num_sparse_layers in (0, layout.config.num_layers):  # all layers are alike
         num_stages = layout.mesh.pp * layout.pipeline.num_virtual
-        unit = kept_activations(layout) + stream_of_rank(layout) * num_stages / layout.config.num_layers
-        unit_between = split_backward_bytes(layout)
-        found = _instants_in_layers(layout.config, layout.mesh.tp, layout.pipeline, plan, ranks)
+        unit = kept_activations(layout, sparse=sparse)
+        unit += stage_activations(layout) * num_stages / layout.config.num_layers
+        unit_between = split_backward_bytes(layout, sparse=sparse)
+        found = _instants_in_layers(
+            layout.config, (layout.mesh.tp, layout.mesh.ep), layout.pipeline, plan, ranks
+        )
     else:
         kept, between = (
             tuple(
@@ -301,7 +313,7 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
             )
             for of in (kept_activations, split_backward_bytes)
         )
-        kept = tuple(bytes_of_stage + stream_of_rank(layout) for bytes_of_stage in kept)
+        kept = tuple(bytes_of_stage + stage_activations(layout) for bytes_of_stage in kept)
         made = tuple(sum(owned_parameters(layout, stage)) for stage in layout.stages)
         found = instants_of_ranks(plan, ranks, kept, between, made)
     whole = layout.weight_bytes * sum(owned_parameters(layout, part))
@@ -331,12 +343,16 @@ def stage_messages(layout: PlannedLayout, rank: int) -> float:
 
 @functools.lru_cache(maxsize=1 << 16)
 def _instants_in_layers(
-    config: ModelConfig, tp: int, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]
+    config: ModelConfig,
+    peers: tuple[int, int],
+    pipeline: PipelineTable,
+    plan: PipelinePlan,
+    ranks: tuple[int, ...],
 ) -> tuple[HeldAtInstant, ...]:
-    """Those of a model without experts, what is held in layers: counted once, they serve every layout with
-    these stages."""
+    """Those of a model whose layers are alike, what is held in layers: counted once, they serve every layout
+    with these stages. `peers`: tensor and expert ones."""
     split = layer_split(config, plan.pp, pipeline)
-    of_kinds = [num_parameters(config, kind).split / tp for kind in split.kinds]
+    of_kinds = [sum(_owned(config, kind, *peers)) for kind in split.kinds]
     made = tuple(of_kinds[kind] for kind in split.kind_of_stage)
     return instants_of_ranks(plan, ranks, split.layers, split.layers, made)
 

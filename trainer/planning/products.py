@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from trainer.model.sizes import ModelConfig
 from trainer.parallel.checks import takes_float8
-from trainer.planning.gpus import Machine
+from trainer.planning.gpus import FLOAT8, Machine
 from trainer.planning.layout import Kernels, PlannedLayout
 
 TILE: Final = 128
@@ -40,6 +40,12 @@ class LayerProduct(NamedTuple):
         """Operations of one of them for a token of a micro-batch, forward."""
         return 2.0 * self.rows * self.inputs * self.outputs
 
+    def moved(self, tokens: float, compute_bytes: int) -> float:
+        """Bytes that it reads and writes for so many tokens; a factor in float8 has one a number."""
+        rows, factor = tokens * self.rows, 1 if self.float8 else compute_bytes
+        factors = factor * (rows * self.inputs + self.inputs * self.outputs)
+        return factors + compute_bytes * rows * self.outputs
+
 
 class LayerSeconds(NamedTuple):
     """Seconds of one micro-batch in a layer, forward: products with weights, attention, and what memory
@@ -58,19 +64,21 @@ def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, ma
     its bytes. So its speed saturates with its intensity I as r·P·I / (I + r·ridge). `plan.efficiency`: at
     that share of P."""
     rows, inner, columns = tokens * product.rows, product.inputs, product.outputs
-    peak, reached, given = machine.gpu.peak_flops, machine.reached, machine.efficiency
+    peak, reached, given = machine.gpu.peak_flops, machine.reached, machine.plan.efficiency
     if product.float8 and machine.gpu.peak_float8:
-        peak, reached, given = machine.gpu.peak_float8, machine.reached_float8, machine.float8_efficiency
+        peak, reached = machine.gpu.peak_float8, machine.reached * FLOAT8
+        given = machine.plan.float8_efficiency or given
     if given is not None:
         return 2.0 * rows * inner * columns / (given * peak)
     if machine.measured is not None and (
         known := machine.measured.products.get((round(rows), inner, columns))
     ):
         return known
-    factor = 1 if product.float8 else compute_bytes
-    moved = factor * (rows * inner + inner * columns) + compute_bytes * rows * columns
     wide = -(-rows // TILE) * -(-columns // TILE) * TILE**2
-    return 2.0 * wide * inner / (reached * peak) + moved / machine.memory_bandwidth
+    return (
+        2.0 * wide * inner / (reached * peak)
+        + product.moved(tokens, compute_bytes) / machine.memory_bandwidth
+    )
 
 
 def layer_seconds(layout: PlannedLayout, machine: Machine, *, sparse: bool) -> LayerSeconds:
@@ -90,9 +98,9 @@ def _layer_seconds(layer: Kernels, machine: Machine, sparse: bool) -> LayerSecon
         products += product.times * seconds
         again += product.again * seconds
     flops = tokens / tp * config.attention_flops(layer.seq_len) / 3
-    if machine.efficiency is not None:
-        return LayerSeconds(products, flops / (machine.efficiency * machine.gpu.peak_flops), 0.0, again)
-    if machine.measured is not None and machine.measured.layer is not None and not sparse:
+    if machine.plan.efficiency is not None:
+        return LayerSeconds(products, flops / (machine.plan.efficiency * machine.gpu.peak_flops), 0.0, again)
+    if machine.measured is not None and machine.measured.layer is not None:
         ahead, back = machine.measured.layer
         return LayerSeconds(min(products, ahead), 0.0, max(0.0, ahead - products), again, back - 2 * ahead)
     heads, pairs = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
@@ -104,7 +112,7 @@ def _layer_seconds(layer: Kernels, machine: Machine, sparse: bool) -> LayerSecon
     # gate.
     numbers = tokens * (10 * config.width + latent + 2 * (heads + pairs) + 3 * hidden) / tp
     elementwise = size * numbers * (1.0 if layer.compiled else EAGER) / machine.memory_bandwidth
-    if machine.fused_attention:
+    if machine.plan.fused_attention:
         # A causal mask leaves half of the operations.
         attention = flops / 2 / (machine.attention * machine.gpu.peak_flops)
         return LayerSeconds(products, attention, elementwise, again + elementwise)

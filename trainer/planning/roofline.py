@@ -155,7 +155,6 @@ def _attention(layout: PlannedLayout, gpu: Gpu) -> Product:
 
 def _product(layout: PlannedLayout, gpu: Gpu, product: LayerProduct) -> Product:
     rows, inner, columns = layout.tokens * product.rows, product.inputs, product.outputs
-    factor = 1 if product.float8 else layout.compute_bytes
     return Product(
         name=product.name,
         rows=rows,
@@ -163,7 +162,7 @@ def _product(layout: PlannedLayout, gpu: Gpu, product: LayerProduct) -> Product:
         columns=columns,
         times=product.times,
         flops=layout.tokens * product.flops,
-        num_bytes=factor * (rows * inner + inner * columns) + layout.compute_bytes * rows * columns,
+        num_bytes=product.moved(layout.tokens, layout.compute_bytes),
         ridge=gpu.float8_ridge if product.float8 else gpu.ridge,
     )
 

@@ -224,6 +224,21 @@ class PassTimes:
     weight: float
     send: float = 0.0
 
+    @property
+    def total(self) -> float:
+        """All three passes."""
+        return self.forward + self.input + self.weight
+
+    def __add__(self, other: PassTimes) -> PassTimes:
+        return PassTimes(
+            forward=self.forward + other.forward,
+            input=self.input + other.input,
+            weight=self.weight + other.weight,
+        )
+
+    def __mul__(self, times: float) -> PassTimes:
+        return PassTimes(forward=self.forward * times, input=self.input * times, weight=self.weight * times)
+
 
 def span(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> float:
     """From the first action to the last, where each rank does the next of its actions as soon as what it

@@ -232,9 +232,18 @@ class _Maker:
         self.fitting: list[_Fitting] = []
         self.refused: list[Refused] = []
         table = recipe.train
-        # Bytes of numbers and the like are the recipe's; a mesh of one is always possible.
-        one = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
-        self._template = _template(recipe, config, one)
+        # Bytes of numbers and the like are the recipe's; one process is always possible.
+        one = dataclasses.replace(
+            table,
+            parallel=ParallelTable(),
+            pipeline=PipelineTable(),
+            workers=1,
+            micro_batch=1,
+            zero=3,
+            activation_checkpointing="none",
+            overlap=dataclasses.replace(table.overlap, async_tp=False),
+        )
+        self._template = planned_layout(one, config)
         check_gpu(self._template, machine.gpu)
         self._num_gpus, self._compile = table.num_workers, table.compile
         self._divisors = _divisors(self._num_gpus)
@@ -298,18 +307,12 @@ class _Maker:
         schedules += [("interleaved", num) for num in _VIRTUAL]
         schedules += [("interleaved_zero_bubble", num) for num in _VIRTUAL]
         for schedule, num in schedules:
-            stages = pp * num
+            stages, table = pp * num, PipelineTable(schedule=schedule, virtual_stages=num)
             if stages <= layers and (layers % stages == 0 or num <= 2):
-                found.append(PipelineTable(schedule=schedule, virtual_stages=num))
+                found.append(table)
             if stages <= layers + 2 and (layers + 2) % stages == 0:  # both ends one layer lighter
-                found.append(
-                    PipelineTable(
-                        schedule=schedule,
-                        virtual_stages=num,
-                        first_stage_less_layers=1,
-                        last_stage_less_layers=1,
-                    )
-                )
+                lighter = dataclasses.replace(table, first_stage_less_layers=1, last_stage_less_layers=1)
+                found.append(lighter)
         return found
 
     def _recomputing(self, choice: LayoutChoice, num_micro_batches: int) -> Iterator[_Core]:
@@ -328,26 +331,16 @@ class _Maker:
             yield _Core(choice=decided, layout=layout, machine=self.machine, instants=held)
 
     def _layout(self, choice: LayoutChoice, num_micro_batches: int) -> PlannedLayout:
-        known = self._template
         assert choice.pipeline is not None
         assert choice.recompute is not None
         assert choice.micro_batch is not None
-        return PlannedLayout(
-            config=known.config,
+        return dataclasses.replace(
+            self._template,
             mesh=self._mesh(choice, choice.dp),
             pipeline=choice.pipeline,
-            context=known.context,
-            zero=3,
             recompute=choice.recompute,
-            float8=known.float8,
-            compute_bytes=known.compute_bytes,
-            weight_bytes=known.weight_bytes,
-            seq_len=known.seq_len,
-            global_batch=known.global_batch,
             micro_batch=choice.micro_batch,
             num_micro_batches=num_micro_batches,
-            prefetch_layers=known.prefetch_layers,
-            compiled=known.compiled,
             async_tp=self.recipe.train.overlap.async_tp and choice.tp > 1,
         )
 
@@ -416,21 +409,6 @@ def _rank_bytes(layout: PlannedLayout, part: Part, found: tuple[Instant, ...]) -
             (instant_bytes(instant, 0.0) for instant in found if instant.sharded), default=-math.inf
         ),
     )
-
-
-def _template(recipe: TrainRecipe, config: ModelConfig, mesh: Mesh) -> PlannedLayout:
-    one = dataclasses.replace(
-        recipe.train,
-        parallel=ParallelTable(),
-        pipeline=PipelineTable(),
-        workers=1,
-        micro_batch=1,
-        zero=3,
-        activation_checkpointing="none",
-        overlap=dataclasses.replace(recipe.train.overlap, async_tp=False),
-    )
-    assert one.mesh == mesh
-    return planned_layout(one, config)
 
 
 def _with(choice: LayoutChoice, **decided: object) -> LayoutChoice:

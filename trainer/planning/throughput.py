@@ -75,11 +75,13 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
         output = output_product(layout)
         head = product_seconds(output, layout.mean_tokens, layout.compute_bytes, machine)
         loss = 0.0
-        if machine.efficiency is None:
+        if machine.plan.efficiency is None:
             loss = layout.mean_tokens * output.outputs * (layout.compute_bytes + 8) / machine.memory_bandwidth
         forward, backward, weight = forward + head + loss, backward + head + loss, weight + head
+    if ends is not None:  # measured with gradients there already
+        return PassTimes(forward=forward, input=backward, weight=weight)
     adding = sum(owned_parameters(layout, part)) * 2 * layout.weight_bytes
-    if not machine.fused_gradients:
+    if not machine.plan.fused_gradients:
         adding *= 1 + layout.compute_bytes / layout.weight_bytes
     return PassTimes(forward=forward, input=backward, weight=weight + adding / machine.memory_bandwidth)
 
@@ -91,10 +93,8 @@ def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
     mesh, again = layout.mesh, layout.recompute != "none"
     forward = backward = 0.0
     if mesh.tp > 1:
-        path, size = (
-            ring_path(1, mesh.tp, machine, mesh.num_workers),
-            ring_bytes(stream_size(layout), mesh.tp),
-        )
+        path = ring_path(1, mesh.tp, machine, mesh.num_workers)
+        size = ring_bytes(stream_size(layout), mesh.tp)
         # A layer with experts gathers and scatters for attention alone.
         for num, sparse, gathers in ((part.num_dense, False, 4), (part.num_sparse, True, 2)):
             a_layer = gathers * path.seconds(size, 1)
@@ -102,14 +102,12 @@ def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
                 layer_seconds(layout, machine, sparse=sparse).products if num and layout.async_tp else 0.0
             )
             forward += num * exposed_seconds(a_layer, beside, machine)
-            backward += num * exposed_seconds(a_layer * (1.75 if again else 1.0), 2 * beside, machine)
+            backward += num * exposed_seconds(a_layer * (layout.tensor_rounds - 1), 2 * beside, machine)
         forward += path.seconds(size, 1) * (part.embedding + part.head)
         backward += path.seconds(size, 1) * (part.embedding + part.head)
     if mesh.cp > 1:
-        path, size = (
-            ring_path(mesh.tp, mesh.cp, machine, mesh.num_workers),
-            ring_bytes(context_size(layout), mesh.cp),
-        )
+        path = ring_path(mesh.tp, mesh.cp, machine, mesh.num_workers)
+        size = ring_bytes(context_size(layout), mesh.cp)
         if layout.context.method == "gather":
             a_layer = path.seconds(size, 1)
             forward += part.num_layers * a_layer
@@ -136,7 +134,7 @@ def exposed_seconds(sending: float, computing: float, machine: Machine) -> float
     """What of communication shows beside computing that takes so long: `plan.overlap` of it is hidden, as far
     as there is computing. (The kernels of a collective take processors and memory bandwidth from those beside
     it.)"""
-    return sending - machine.overlap * min(sending, computing)
+    return sending - machine.plan.overlap * min(sending, computing)
 
 
 EVEN: Final = 1e-3
@@ -189,7 +187,7 @@ def throughput_of(
     step = pipeline + exposed + update
     computing = parts * passes.compute / mesh.pp
     waiting = parts * passes.waiting / mesh.pp
-    uneven = parts * _sum(passes.fullest) - computing - waiting if mesh.pp > 1 else 0.0
+    uneven = parts * passes.fullest.total - computing - waiting if mesh.pp > 1 else 0.0
     flops = layout.config.flops_per_token(layout.seq_len)
     per_gpu = layout.global_batch * layout.seq_len / step / mesh.num_workers
     utilised = utilisation(flops * per_gpu, machine.gpu.peak_flops)
@@ -226,38 +224,21 @@ def pass_times(layout: PlannedLayout, machine: Machine) -> MicroBatchTime:
     split = layout.split
     computing = [compute_times(layout, part, machine) for part in split.kinds]
     waiting = [waiting_times(layout, part, machine) for part in split.kinds]
-    both = [_plus(one, other) for one, other in zip(computing, waiting, strict=True)]
-    counts = split.counts
-    whole = PassTimes(
-        forward=sum(num * kind.forward for num, kind in zip(counts, both, strict=True)),
-        input=sum(num * kind.input for num, kind in zip(counts, both, strict=True)),
-        weight=sum(num * kind.weight for num, kind in zip(counts, both, strict=True)),
-    )
-    total = _sum(whole)
-    kind_shares = [_sum(kind) / total for kind in both]
+    both = [one + other for one, other in zip(computing, waiting, strict=True)]
+    counts, none = split.counts, PassTimes(forward=0.0, input=0.0, weight=0.0)
+    whole = sum((kind * num for num, kind in zip(counts, both, strict=True)), none)
+    kind_shares = [kind.total / whole.total for kind in both]
     rank_shares = [0.0] * layout.mesh.pp
     for kind, rank in zip(split.kind_of_stage, split.rank_of_stage, strict=True):
         rank_shares[rank] += kind_shares[kind]
     largest = max(rank_shares)
     return MicroBatchTime(
         whole=whole,
-        fullest=PassTimes(
-            forward=whole.forward * largest, input=whole.input * largest, weight=whole.weight * largest
-        ),
+        fullest=whole * largest,
         shares=tuple(kind_shares[kind] for kind in split.kind_of_stage),
         rank_shares=tuple(rank_shares),
-        compute=sum(num * _sum(kind) for num, kind in zip(counts, computing, strict=True)),
-        waiting=sum(num * _sum(kind) for num, kind in zip(counts, waiting, strict=True)),
-    )
-
-
-def _sum(times: PassTimes) -> float:
-    return times.forward + times.input + times.weight
-
-
-def _plus(one: PassTimes, other: PassTimes) -> PassTimes:
-    return PassTimes(
-        forward=one.forward + other.forward, input=one.input + other.input, weight=one.weight + other.weight
+        compute=sum(num * kind.total for num, kind in zip(counts, computing, strict=True)),
+        waiting=sum(num * kind.total for num, kind in zip(counts, waiting, strict=True)),
     )
 
 
@@ -276,7 +257,7 @@ def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine: Mach
     table."""
     num, pp = layout.num_micro_batches, layout.mesh.pp
     if pp == 1:
-        return num * _sum(times.whole)
+        return num * times.whole.total
     whole = dataclasses.replace(times.whole, send=send_seconds(layout, machine))
     table = PipelinePlan(layout.pipeline.schedule, pp, layout.pipeline.num_virtual, num)
     return long_span(table, whole, times.shares)
@@ -290,8 +271,8 @@ def least_pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine
     the stages before it still have to do: with even stages that is the closed form (p − 1)/(v·m)."""
     num, pp, whole = layout.num_micro_batches, layout.mesh.pp, times.whole
     if pp == 1:
-        return num * _sum(whole)
-    send, total = send_seconds(layout, machine), _sum(whole)
+        return num * whole.total
+    send, total = send_seconds(layout, machine), whole.total
     passes, messages = (whole.forward, 1) if layout.pipeline.splits_backward else (total, 2)
     least, before = 0.0, 0.0
     for rank in range(pp):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from trainer.model.attention import document_mask
 from trainer.model.context import attend
 from trainer.model.sizes import ModelConfig, RopeScaling, model_config
-from trainer.model.transformer import Llama, initial_weight, rotary_angles, rotate
+from trainer.model.transformer import Llama, initial_weight, rotary_angles, rotary_turns, rotate
 
 CONFIG = model_config("debug", 250)
 
@@ -71,7 +71,7 @@ def test_turning_by_position_keeps_lengths_and_depends_on_distance_alone() -> No
     y = torch.randn_like(x)
 
     def product(at: int, other: int) -> float:
-        angles = [rotary_angles(torch.tensor([[p]]), CONFIG, torch.float64) for p in (at, other)]
+        angles = [rotary_turns(torch.tensor([[p]]), CONFIG, torch.float64) for p in (at, other)]
         return float((rotate(x, angles[0]) * rotate(y, angles[1])).sum())
 
     assert product(3, 8) == pytest.approx(product(103, 108), abs=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -44,6 +46,7 @@ from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import IGNORED, Slice
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model import context as attention_module
+from trainer.model import swiglu, transformer
 from trainer.model.attention import Kernel
 from trainer.model.rows import DeviceRows
 from trainer.model.sizes import ModelConfig
@@ -386,3 +389,34 @@ def test_a_planted_fault_is_found(
     fault: Callable[[str, Process], Trained], corpus: str, reference: Trained, tmp_path: Path
 ) -> None:
     assert not agree(run_forked(tmp_path, 2, partial(fault, corpus)), reference)
+
+
+def _keeping_all(url: str, layout: ParallelLayout, process: Process) -> Trained:
+    """Training where backward has what it asks for from forward."""
+    kept = [
+        patch.object(module, "made_again", lambda *_: contextlib.nullcontext())
+        for module in (transformer, swiglu)
+    ]
+    with kept[0], kept[1]:
+        return train_slice(url, layout, DEEP, process)
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        ParallelLayout(mesh=mesh(tp=2)),
+        pytest.param(ParallelLayout(mesh=mesh(tp=2), dtype=torch.bfloat16), marks=pytest.mark.slow),
+        pytest.param(ParallelLayout(mesh=mesh(tp=2, dp_shard=2)), marks=pytest.mark.slow),
+        pytest.param(
+            ParallelLayout(mesh=mesh(tp=2, pp=2), pipeline=PipelineTable(schedule="zbv")),
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["tp 2", "tp 2, bfloat16", "tp 2 x dp_shard 2", "tp 2 x pp 2, split backward"],
+)
+def test_tensor_peers_that_gather_again_compute_the_same_bits(
+    layout: ParallelLayout, corpus: str, tmp_path: Path
+) -> None:
+    again = train_over(tmp_path, corpus, layout, DEEP)
+    kept = run_forked(tmp_path, layout.mesh.num_workers, partial(_keeping_all, corpus, layout))
+    assert all(mine.furthest(theirs) == (0.0, 0.0, 0.0) for mine, theirs in zip(again, kept, strict=True))

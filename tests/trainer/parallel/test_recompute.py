@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from trainer.model.attention import document_mask
 from trainer.model.experts import Routing
 from trainer.model.sizes import Experts, ModelConfig
-from trainer.model.transformer import Layer, rotary_angles
+from trainer.model.transformer import Layer, rotary_turns
 from trainer.parallel import recompute as recompute_module
 from trainer.parallel.recompute import recomputed
 from trainer.recipe_tables.parallelism import ExpertsTable
@@ -55,7 +55,7 @@ def passed_through(layer: nn.Module, config: ModelConfig, dtype: torch.dtype) ->
     )
     wide = torch.promote_types(dtype, torch.float32)
     mask = document_mask(torch.zeros_like(positions_BT), "dense")
-    output = layer(x_BTD.requires_grad_(), rotary_angles(positions_BT, config, wide), mask, routing)
+    output = layer(x_BTD.requires_grad_(), rotary_turns(positions_BT, config, wide), mask, routing)
     output.square().sum().backward()
     return {
         name.removeprefix(recompute_module.RECOMPUTED_PREFIX): parameter.grad

@@ -43,7 +43,8 @@ def test_peers_of_a_layer_send_the_stream_and_context_peers_keys_and_values(tmp_
     plan = plan_of(tmp_path, "train.parallel.dp_shard=1", "train.parallel.tp=4", "train.parallel.cp=2")
     sent = {kind.axis: kind.num_bytes for kind in plan.traffic}
     stream = 8192 / 2 * 4096 * 2
-    assert sent["tp"] == 64 * (8 * 32 + 4) * stream * 3 / 4
+    # Of the four messages of a layer forward two are gathered again in backward.
+    assert sent["tp"] == 64 * (10 * 32 + 4) * stream * 3 / 4
     # Eight key-value heads of width 128, of which each tensor peer has two.
     assert sent["cp"] == 64 * 32 * 3 * (8192 * 2 * 2 * 128 * 2) / 2
     again = plan_of(
@@ -121,8 +122,8 @@ def test_more_collectives_wait_longer_where_hops_are_slow(tmp_path: Path) -> Non
     fast, slow = (
         plan_of(tmp_path, *tensor, f"plan.latency_us=[{hop}, 14, 28]").traffic[0] for hop in (0, 100)
     )
-    # 64 micro-batches, eight collectives a layer and four more, seven hops of a ring each.
-    assert slow.seconds - fast.seconds == pytest.approx(64 * (8 * 32 + 4) * 7 * 100e-6)
+    # 64 micro-batches, ten collectives a layer and four more, seven hops of a ring each.
+    assert slow.seconds - fast.seconds == pytest.approx(64 * (10 * 32 + 4) * 7 * 100e-6)
     assert fast.latency_seconds == 0
 
 

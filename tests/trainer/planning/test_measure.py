@@ -6,10 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from lineage.recipe import RecipeError
 from pipeline.cli.main import main
-from tests.support.training.plans import plan_of, write_recipe
+from tests.support.training.plans import plan_of, recipe_of, write_recipe
 from trainer.planning import measure as measure_module
 
 TINY = ("train.model=debug", "train.seq_len=32", "train.global_batch=2", "train.parallel.dp_shard=1")
@@ -34,9 +35,8 @@ def measured(path: Path, **changes: object) -> str:
 
 def test_a_plan_adds_up_what_was_measured(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, *TINY, measured(tmp_path / "device.json"))
-    # Two layers, two micro-batches, and each adds gradients up.
-    adding = plan.layout.config.num_parameters * 12 / 1e9
-    assert plan.throughput.compute_seconds == pytest.approx(2 * (2 * 0.025 + 0.010 + adding))
+    # Two layers, two micro-batches; that each adds gradients up is in what was measured.
+    assert plan.throughput.compute_seconds == pytest.approx(2 * (2 * 0.025 + 0.010))
     assert plan.throughput.update_seconds == pytest.approx(2 * 0.001 + 0.002)
     assert plan.gpu.name == "CPU, 1 threads"
     assert plan.usable_bytes == pytest.approx(0.88e10)
@@ -87,3 +87,15 @@ def test_what_is_measured_can_be_planned_with(
     plan = plan_of(tmp_path, *TINY, f"plan.measured={file}")
     assert plan.throughput.step_seconds > 0
     assert plan.throughput.mfu <= 1
+
+
+def test_a_layer_is_what_a_deeper_model_takes_more_and_the_rest_is_what_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = {1: (0.010, 0.020, 0.005), 3: (0.016, 0.034, 0.005)}
+    monkeypatch.setattr(measure_module, "_step_parts", lambda layout, recipe, device, depth: seconds[depth])
+    plan = plan_of(tmp_path, *TINY)
+    found = measure_module._whole_layers(plan.layout, recipe_of(tmp_path, *TINY), torch.device("cpu"))
+    assert found["layer"] == pytest.approx([0.003, 0.007])
+    assert found["ends"] == pytest.approx([0.007, 0.013])
+    assert found["update"] == pytest.approx([0.0, 0.005])

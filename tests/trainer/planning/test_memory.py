@@ -21,8 +21,8 @@ from trainer.planning.memory import (
     memory,
     memory_of_rank,
     split_backward_bytes,
+    stage_activations,
     stage_messages,
-    stream_of_rank,
 )
 from trainer.planning.schedules import action_table, fullest_instants
 from trainer.recipe_tables.parallelism import Mesh, Schedule
@@ -112,7 +112,7 @@ def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
     plan = plan_of(
         tmp_path, "train.parallel.dp_shard=1", "train.parallel.pp=4", f"train.global_batch={global_batch}"
     )
-    of_stage = 8 * layer_activations(plan.layout) + stream_of_rank(plan.layout)  # what it gave is held too
+    of_stage = 8 * layer_activations(plan.layout) + stage_activations(plan.layout)
     assert most_kept(plan.layout, 0) == in_flight * of_stage
 
 
@@ -170,7 +170,7 @@ def test_a_schedule_keeps_as_many_layers_as_its_table_has_under_way(
     )
     layout = plan_of(tmp_path, *changes).layout
     rank = 1 if schedule in ("zbv", "dualpipev") else 0
-    of_layer = layer_activations(layout) + stream_of_rank(layout) * num_virtual / 2
+    of_layer = layer_activations(layout) + stage_activations(layout) * num_virtual / 2
     expected = kept * of_layer + between * split_backward_bytes(layout)
     assert most_kept(layout, rank) == pytest.approx(expected)
 
@@ -191,7 +191,7 @@ def test_as_much_is_under_way_as_in_the_whole_table(
     )
     layout = plan_of(tmp_path, *changes).layout
     assert layout.num_micro_batches == num_micro_batches
-    of_stage = 4 // num_virtual * layer_activations(layout) + stream_of_rank(layout)
+    of_stage = 4 // num_virtual * layer_activations(layout) + stage_activations(layout)
     each = [[size] * 8 * num_virtual for size in (of_stage, 4 // num_virtual * split_backward_bytes(layout))]
     actions = action_table(schedule, 8, num_virtual, num_micro_batches)[1]
     whole = fullest_instants(actions, *each, [0.0] * 8 * num_virtual)
