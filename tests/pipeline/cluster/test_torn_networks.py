@@ -1,0 +1,171 @@
+"""A Ray cluster over several network namespaces: nodes that are cut off, come back, or are slow and lossy, in
+a data run, a training that recovers in place, and a submission."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.inputs.tiny_crawl import inputs_of, make_tiny_crawl, tiny_tokenizer
+from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, write_recipe
+from tests.support.processes.ray_nodes import Node, RayCluster, ray_cluster, wait_until
+from tests.support.processes.torn_network import DEVICE, Host, Network, torn_network, why_not
+from tests.support.training.training_runs import Run
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        bool(told := why_not()), reason=f"no network namespaces with a TUN device here: {told}"
+    ),
+]
+
+SLOW = {"delay": 0.2, "loss": 0.05}
+"""What a line is now and then between distant places, in seconds and as a share of the packets sent."""
+STEPS = 40
+_SETTINGS = {
+    "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": DEVICE,
+    # Dead after ten seconds without an answer.
+    "RAY_health_check_period_ms": "1000", "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_failure_threshold": "5",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """A crawl, and what one machine made of it and of a training on it."""
+
+    folder: Path
+    tokenizer: str
+    bytes: dict[str, str]
+    trained: Run
+
+    def data(self, name: str) -> str:
+        """The recipe of a data run into `name`."""
+        return str(write_recipe(self.folder / f"{name}.toml", self.plain(name)))
+
+    def plain(self, name: str) -> dict[str, Any]:
+        tables = {"tokenize": {"shard_tokens": 8_000, "encoding": self.tokenizer}, "ray": ON_RAY}
+        return recipe(str(self.folder / name), inputs_of(self.folder / "crawl"), **tables)
+
+    def run(self, name: str) -> Run:
+        """A training into `name`, as far as one machine carries it out too."""
+        changes = {"workers": 2, "steps": STEPS, "zero": 0, "checkpoint": {"every": STEPS}}
+        return Run(data=str(self.folder / "here"), output=self.folder / name, changes=changes)
+
+    def training(self, run: Run, **changes: Any) -> str:
+        """The recipe of that training in place over three nodes."""
+        asked = {
+            "recovery": {"mode": "in_place", "spares": 1},
+            "resources": {"placement": "STRICT_SPREAD"},
+            "faults": {"watchdog_seconds": 60.0},
+        } | changes
+        return str(write_recipe(self.folder / f"{run.output.name}.toml", as_toml_table(run, asked)))
+
+
+def as_toml_table(run: Run, changes: dict[str, Any]) -> dict[str, Any]:
+    table = run.table(changes)
+    return {"run": {"name": run.output.name}, "train": table}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    folder = tmp_path_factory.mktemp("world")
+    (folder / "crawl").mkdir()
+    make_tiny_crawl(folder / "crawl")
+    world = World(folder=folder, tokenizer=tiny_tokenizer(folder / "crawl"), bytes={}, trained=None)  # type: ignore[arg-type]
+    run(folder / "run-here", world.plain("here") | {"ray": {"address": "none"}})
+    trained = world.run("trained-here")
+    trained.start()
+    return World(
+        folder=folder,
+        tokenizer=world.tokenizer,
+        bytes=fingerprint(str(folder / "here")),
+        trained=trained,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Torn:
+    """A head on the first host, a node each on the second and third; the last is the submitter's."""
+
+    network: Network
+    cluster: RayCluster
+    nodes: dict[int, Node]
+
+    @property
+    def submitter(self) -> Host:
+        return self.network.hosts[3]
+
+    def heal(self) -> None:
+        """All lines as they were; a new node on each host whose node is gone, as who runs a cluster starts
+        one."""
+        for host in self.network.hosts:
+            self.network.line(host)
+        for host in self.network.hosts[1:3]:
+            node = self.nodes.get(host.number)
+            if node is None or node.process.poll() is not None or not self.works(host):
+                if node is not None:
+                    node.kill()
+                self.nodes[host.number] = self.cluster.add_node(num_cpus=1, host=host)
+
+    def works(self, host: Host) -> bool:
+        return host.address in self.cluster.alive_at()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Torn]:
+    with (
+        torn_network(4) as network,
+        ray_cluster(
+            tmp_path_factory.mktemp("cluster"), num_cpus=1, host=network.hosts[0], **_SETTINGS
+        ) as cluster,
+    ):
+        yield Torn(network=network, cluster=cluster, nodes={})
+
+
+@pytest.fixture
+def torn(made: Torn) -> Torn:
+    made.heal()
+    return made
+
+
+@contextmanager
+def submitted(torn: Torn, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = torn.cluster.start_sluice("submit", *arguments)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_run_one_of_whose_nodes_is_cut_off_ends_with_the_same_bytes(torn: Torn, world: World) -> None:
+    away = torn.network.hosts[1]
+    with submitted(torn, "run", world.data("cut"), "--set", "ray.max_in_flight=4") as process:
+        wait_until(lambda: torn.nodes[1].works_at("MapBatches("), "a unit is under way on the node")
+        torn.network.line(away, is_cut=True)
+        wait_until(lambda: not torn.works(away), "the node that was cut off counts as dead")
+        # It comes back with what it had in hand, and is not to do harm.
+        torn.network.line(away)
+        out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    assert fingerprint(str(world.folder / "cut")) == world.bytes
+
+
+def test_a_run_over_a_slow_and_lossy_line_ends_with_the_same_bytes(torn: Torn, world: World) -> None:
+    torn.network.line(torn.network.hosts[1], **SLOW)
+    before = torn.network.num_passed()[1]
+    with submitted(torn, "run", world.data("slow"), "--set", "ray.max_in_flight=4") as process:
+        out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    assert torn.network.num_passed()[1] > before + 100
+    assert torn.works(torn.network.hosts[1])
+    assert fingerprint(str(world.folder / "slow")) == world.bytes
