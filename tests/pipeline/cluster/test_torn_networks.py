@@ -4,7 +4,6 @@ a data run, a training that recovers in place, and a submission."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -111,10 +110,11 @@ class Torn:
             self.network.line(host)
         for host in self.network.hosts[1:3]:
             node = self.nodes.get(host.number)
-            if node is None or node.process.poll() is not None or not self.works(host):
-                if node is not None:
-                    node.kill()
-                self.nodes[host.number] = self.cluster.add_node(num_cpus=1, host=host)
+            if node is not None and self.works(host):
+                continue
+            if node is not None:
+                node.kill()
+            self.nodes[host.number] = self.cluster.add_node(num_cpus=1, host=host)
 
     def works(self, host: Host) -> bool:
         return host.address in self.cluster.alive_at()
@@ -169,3 +169,67 @@ def test_a_run_over_a_slow_and_lossy_line_ends_with_the_same_bytes(torn: Torn, w
     assert torn.network.num_passed()[1] > before + 100
     assert torn.works(torn.network.hosts[1])
     assert fingerprint(str(world.folder / "slow")) == world.bytes
+
+
+def at_step(run: Run, step: int) -> bool:
+    metrics = run.output / "metrics.jsonl"
+    return metrics.exists() and metrics.read_text().count("\n") >= step
+
+
+def ranks(run: Run) -> dict[int, dict[str, Any]]:
+    rows = json.loads((run.output / "ranks.json").read_text())
+    return {row["rank"]: row for row in rows if row["role"] == "rank"}
+
+
+def test_a_rank_that_is_cut_off_is_replaced_and_its_return_changes_nothing(torn: Torn, world: World) -> None:
+    run = world.run("trained-cut")
+    with submitted(torn, "train", world.training(run)) as process:
+        wait_until(lambda: at_step(run, 5), "five steps are done")
+        before = ranks(run)
+        where = {pid: number for number, node in torn.nodes.items() for pid in node.processes()}
+        [rank] = [rank for rank, row in before.items() if row["pid"] in where][:1]
+        away = torn.network.hosts[where[before[rank]["pid"]]]
+        torn.network.line(away, is_cut=True)
+        wait_until(lambda: ranks(run)[rank]["pid"] != before[rank]["pid"], "another one has the rank")
+        torn.network.line(away)
+        out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    assert not list((run.output / "attempts").glob("*.error"))
+    assert f"rank {rank} was lost: a spare takes its place" in out
+    assert run.losses() == world.trained.losses()
+    assert run.sequences() == world.trained.sequences()
+
+
+def test_a_training_over_a_slow_and_lossy_line_has_the_same_losses_and_names_the_node(
+    torn: Torn, world: World
+) -> None:
+    torn.network.line(torn.network.hosts[1], **SLOW)
+    run = world.run("trained-slow")
+    with submitted(torn, "train", world.training(run, health={"every": 10})) as process:
+        out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    assert run.losses() == world.trained.losses()
+    assert run.sequences() == world.trained.sequences()
+    print(out)
+    assert "retransmitted" in out
+
+
+def test_a_submitter_that_is_cut_off_finds_its_job_again_and_hears_the_rest(torn: Torn, world: World) -> None:
+    run = world.run("trained-unseen")
+    torn.submitter.enter()
+    try:
+        process = torn.cluster.start_sluice("submit", "train", world.training(run))
+    finally:
+        torn.network.hosts[0].enter()
+    try:
+        wait_until(lambda: at_step(run, 5), "five steps are done")
+        torn.network.line(torn.submitter, is_cut=True)
+        wait_until(lambda: at_step(run, STEPS), "the training went on unseen")
+        torn.network.line(torn.submitter)
+        out, err = process.communicate()
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, out + err
+    assert out.count(f'"step": {STEPS}') == 1
+    assert run.losses() == world.trained.losses()

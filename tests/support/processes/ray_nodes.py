@@ -116,7 +116,7 @@ class RayCluster:
         self, num_cpus: int = 1, resources: Mapping[str, float] | None = None, host: Host | None = None
     ) -> Node:
         """One more node, on a host of the head's network if it has one; returns when the head knows it."""
-        before = len(self.alive())
+        before = set(self.alive())
         ports = free_ports(2)
         node = _start(
             self.folder / f"node-{len(self.nodes)}.log",
@@ -131,7 +131,7 @@ class RayCluster:
             f"--temp-dir={self.temp}/{len(self.nodes)}",
         )
         self.nodes.append(node)
-        _wait_for(node, lambda: len(self.alive()) > before)
+        _wait_for(node, lambda: bool(set(self.alive()) - before))
         return node
 
     def alive(self) -> list[str]:
