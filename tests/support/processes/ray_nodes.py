@@ -323,12 +323,12 @@ def _autoscaling(scratch: Path, temp: Path, port: int, num_cpus: int, grows: Map
 
 
 def _start(log: Path, environment: Mapping[str, str], host: Host | None, *options: str) -> Node:
+    on_host = () if host is None else ("nsenter", f"--net={host.namespace}")
     ip = f"--node-ip-address={_HERE if host is None else host.address}"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [_RAY, "start", "--block", *_RESOURCES, *_PORTS, ip, *options],
+            [*on_host, _RAY, "start", "--block", *_RESOURCES, *_PORTS, ip, *options],
             env=environment,
-            preexec_fn=None if host is None else host.enter,
             start_new_session=True,
             stdout=file,
             stderr=file,
