@@ -25,11 +25,13 @@ class JobServer:
         self._over = asyncio.Event()
         self.application = web.Application()
         self.application.on_shutdown.append(self._end)
-        self.application.add_routes([
-            web.get("/api/version", self._version),
-            web.get("/api/jobs/{job}", self._job),
-            web.get("/api/jobs/{job}/logs/tail", self._tail),
-        ])
+        self.application.add_routes(
+            [
+                web.get("/api/version", self._version),
+                web.get("/api/jobs/{job}", self._job),
+                web.get("/api/jobs/{job}/logs/tail", self._tail),
+            ]
+        )
 
     async def _version(self, request: web.Request) -> web.Response:
         return web.json_response({"version": "4", "ray_version": "2.60.0", "ray_commit": ""})
