@@ -240,5 +240,6 @@ def test_a_submitter_that_is_cut_off_finds_its_job_again_and_hears_the_rest(torn
         process.kill()
         process.wait()
     assert process.returncode == 0, out + err
-    assert out.count(f'"step": {STEPS}') == 1
+    assert out.count(f"Done: run 'trained-unseen', {STEPS} steps") == 1
+    assert out.count(f"step {STEPS - 1}/{STEPS}") == 1
     assert run.losses() == world.trained.losses()
