@@ -15,6 +15,9 @@ from typing import Any, Final
 
 OUTPUT: Final = "sluice_output"
 """The key of a job's metadata that names the place it writes to."""
+SILENCE_SECONDS: Final = 60.0
+"""After so long without a line a log is asked for anew: who only listens never hears that the other end, or
+what keeps connections on the way there, has forgotten the connection."""
 _ENDED: Final = ("SUCCEEDED", "FAILED", "STOPPED")
 
 
@@ -75,8 +78,11 @@ def find_token(environment: Mapping[str, str], home: Path) -> str | None:
 class JobClient:
     """The job server at `address` (http://HOST:8265). ClusterError where it does not let us in."""
 
-    def __init__(self, address: str, token: str | None) -> None:
+    def __init__(
+        self, address: str, token: str | None, *, silence_seconds: float = SILENCE_SECONDS
+    ) -> None:
         self._address = address.rstrip("/")
+        self._silence_seconds = silence_seconds
         # Ray lets these override the address that it is given; what the user typed decides here.
         for name in ("RAY_ADDRESS", "RAY_API_SERVER_ADDRESS"):
             os.environ.pop(name, None)
@@ -129,8 +135,9 @@ class JobClient:
             return str(self._client.get_job_logs(job_id))
 
     def tail(self, job_id: str, skip: int, write: Callable[[str], None]) -> int:
-        """Pass on the log from character `skip` until the server closes it; the number of characters passed
-        on in all. BrokenLogError where the connection is lost."""
+        """Pass on the log from character `skip` until the server closes it, or is silent for so long that a cut
+        line may have swallowed the end; the number of characters passed on in all. BrokenLogError where the
+        connection is lost."""
         return asyncio.run(self._tail(job_id, skip, write))
 
     async def _tail(self, job_id: str, skip: int, write: Callable[[str], None]) -> int:
@@ -138,15 +145,19 @@ class JobClient:
 
         seen = 0
         try:
-            async for chunk in self._client.tail_job_logs(job_id):
-                seen += len(chunk)
-                fresh = seen - skip
-                if fresh > 0:
-                    write(chunk[-fresh:])
-                    skip = seen
+            async with contextlib.aclosing(self._client.tail_job_logs(job_id)) as chunks:
+                while True:
+                    async with asyncio.timeout(self._silence_seconds):
+                        chunk = await anext(chunks)
+                    seen += len(chunk)
+                    fresh = seen - skip
+                    if fresh > 0:
+                        write(chunk[-fresh:])
+                        skip = seen
+        except (StopAsyncIteration, TimeoutError):
+            return max(skip, seen)
         except (aiohttp.ClientError, RuntimeError) as error:
             raise BrokenLogError(skip, error) from error
-        return max(skip, seen)
 
     @contextlib.contextmanager
     def _errors(self, job_id: str = "") -> Iterator[None]:

@@ -274,7 +274,7 @@ class Feed:
         """Stop the thread, write what is left of the record and close the reader."""
         self._worker.shutdown(wait=True, cancel_futures=True)
         if self._recorder is not None:
-            self._recorder.flush()
+            self._recorder.close()
         self._dataset.close()
         if self._account is not None:
             self._account.close()

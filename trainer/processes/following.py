@@ -60,4 +60,6 @@ class Follower:
                 sys.stderr.write("attempt {}, rank {} ended: {}\n".format(*process, message))
         reports, self._seen = read_new_reports(self._output, self._seen)
         for report in reports:
+            # The run says this on its own stderr as soon as it finds it.
+            sys.stderr.writelines(f"health: {symptom.text}\n" for symptom in report.health)
             self._terminal.write(report)

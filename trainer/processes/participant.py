@@ -115,8 +115,7 @@ class Participant:
         else:
             self._wait_until_over(None)
             generation = self.generation + 1
-        self._enter(generation)
-        return True
+        return self._enter(generation)
 
     def form_group(self) -> None:
         """Make the default process group of this generation. GenerationOverError where one of its processes
@@ -217,17 +216,22 @@ class Participant:
         """The watch goes on: it hears of the others' deaths."""
         self.rest()
 
-    def _enter(self, generation: int) -> None:
+    def _enter(self, generation: int) -> bool:
+        """False where the newest generation does without this process: it was given up while nobody reached
+        it, and its machine is back."""
         while True:
             self.generation = generation
             processes = json.loads(self._get(f"plan/{generation}"))
             if not self._store.check([f"over/{generation}"]):
                 break
             generation += 1
+        if self._place.process not in processes:
+            return False
         self.rank, self.num_ranks = processes.index(self._place.process), len(processes)
         self._progress = RankProgress(num_markers=0, step=0, where="start")
         self.rest()
         self._has_groups = True
+        return True
 
     def _get(self, key: str) -> str:
         while not self._store.check([key]):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +23,7 @@ from lineage.storage.folder import Folder
 from trainer.data.dataset import Batch
 from trainer.data.row_loss import RowLoss
 from trainer.order import Order
+from trainer.recovery.attempts import FencedOutError, check_fence
 
 BATCHES: Final = pa.schema([
     ("run", pa.string()), ("attempt", pa.int64()), ("step", pa.int64()), ("row", pa.int64()), ("epoch", pa.int64()),
@@ -75,7 +77,8 @@ class BatchRecorder:
     def __init__(
         self, output: Folder, run: str, attempt: int, rank: int, *, with_losses: bool = False
     ) -> None:
-        self._folder, self._run, self._attempt, self._rank = output.folder("batches"), run, attempt, rank
+        self._output, self._run, self._attempt, self._rank = output, run, attempt, rank
+        self._folder = output.folder("batches")
         self._schema = pa.schema([*BATCHES, *(LOSSES if with_losses else ())])
         self._losses: dict[int, Sequence[RowLoss]] = {}
         self._rows: list[Recorded] = []
@@ -107,6 +110,13 @@ class BatchRecorder:
         self._rows.clear()
         self._losses.clear()
         self._num_rows = 0
+
+    def close(self) -> None:
+        """Write what is left, unless a later attempt has begun: who took the place of a process that was given
+        up, as one whose machine was cut off, has written down what it was fed."""
+        with suppress(FencedOutError):
+            check_fence(self._output, self._attempt)
+            self.flush()
 
     def write(self, attempt: int, every: Sequence[Recorded]) -> None:
         """Write these rows, which rise by step, as those of an attempt."""

@@ -23,17 +23,14 @@ from typing import Any
 
 from pipeline.jobs.submission import Submission, project_files, write_package
 from tests.support.checkout import ROOT
+from tests.support.processes.torn_network import Host
 
 TOKEN = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 DEADLINE = 600.0
 _RAY = str(Path(sys.executable).with_name("ray"))
 _RESOURCES = ("--object-store-memory=100000000", "--num-gpus=0")
-_PORTS = (
-    "--min-worker-port=0",
-    "--max-worker-port=0",
-    "--node-ip-address=127.0.0.1",
-    "--disable-usage-stats",
-)
+_PORTS = ("--min-worker-port=0", "--max-worker-port=0", "--disable-usage-stats")
+_HERE = "127.0.0.1"
 _DEAD_SOON = {
     "RAY_health_check_period_ms": "500", "RAY_health_check_timeout_ms": "500",
     "RAY_health_check_failure_threshold": "3", "RAY_health_check_initial_delay_ms": "500",
@@ -107,6 +104,7 @@ class RayCluster:
 
     folder: Path
     temp: Path
+    ip: str
     port: int
     address: str
     project: Path
@@ -114,14 +112,17 @@ class RayCluster:
     head: Node
     nodes: list[Node] = field(default_factory=list)
 
-    def add_node(self, num_cpus: int = 1, resources: Mapping[str, float] | None = None) -> Node:
-        """One more node; returns when the head knows it."""
-        before = len(self.alive())
+    def add_node(
+        self, num_cpus: int = 1, resources: Mapping[str, float] | None = None, host: Host | None = None
+    ) -> Node:
+        """One more node, on a host of the head's network if it has one; returns when the head knows it."""
+        before = set(self.alive())
         ports = free_ports(2)
         node = _start(
             self.folder / f"node-{len(self.nodes)}.log",
             self.environment,
-            f"--address=127.0.0.1:{self.port}",
+            host,
+            f"--address={self.ip}:{self.port}",
             f"--num-cpus={num_cpus}",
             f"--resources={json.dumps(resources or {})}",
             f"--dashboard-agent-listen-port={ports[0]}",
@@ -130,13 +131,20 @@ class RayCluster:
             f"--temp-dir={self.temp}/{len(self.nodes)}",
         )
         self.nodes.append(node)
-        _wait_for(node, lambda: len(self.alive()) > before)
+        _wait_for(node, lambda: bool(set(self.alive()) - before))
         return node
 
     def alive(self) -> list[str]:
         """The ids of the nodes that count as alive."""
+        return [node["nodeId"] for node in self._alive()]
+
+    def alive_at(self) -> list[str]:
+        """Their addresses."""
+        return [node["nodeManagerAddress"] for node in self._alive()]
+
+    def _alive(self) -> list[dict[str, Any]]:
         told = json.loads(self.answer("/nodes?view=summary"))["data"]["summary"]
-        return [node["raylet"]["nodeId"] for node in told if node["raylet"]["state"] == "ALIVE"]
+        return [node["raylet"] for node in told if node["raylet"]["state"] == "ALIVE"]
 
     def num_waiting(self) -> int:
         """How many tasks wait for a processor, as the autoscaler sees them."""
@@ -145,7 +153,7 @@ class RayCluster:
             "demands = get_cluster_status(sys.argv[1]).resource_demands.ray_task_actor_demand;"
             "print(sum(shape.count for demand in demands for shape in demand.bundles_by_count))"
         )
-        command = [sys.executable, "-c", count, f"127.0.0.1:{self.port}"]
+        command = [sys.executable, "-c", count, f"{self.ip}:{self.port}"]
         return int(subprocess.run(command, env=self.environment, check=True, stdout=subprocess.PIPE).stdout)
 
     def lose(self, node_id: str, name: str) -> None:
@@ -215,10 +223,14 @@ def _processes(root: int) -> dict[int, str]:
 
 @contextmanager
 def ray_cluster(
-    scratch: Path, num_cpus: int = 2, grows: Mapping[str, Any] | None = None, **environment: str
+    scratch: Path,
+    num_cpus: int = 2,
+    grows: Mapping[str, Any] | None = None,
+    host: Host | None = None,
+    **environment: str,
 ) -> Iterator[RayCluster]:
-    """A head of its own with this many processors; everything is stopped at the end. `environment` is the
-    nodes'.
+    """A head of its own with this many processors, on a host if one is given; everything is stopped at the
+    end. `environment` is the nodes'.
 
     `grows`: resources and max_workers of nodes that Ray's autoscaler adds as they are asked for, and takes
     away again when they have been idle for some seconds; its fake provider starts them as processes of this
@@ -236,7 +248,7 @@ def ray_cluster(
         "--head",
         f"--port={ports[0]}",
         f"--num-cpus={num_cpus}",
-        "--dashboard-host=127.0.0.1",
+        f"--dashboard-host={_HERE if host is None else host.address}",
         f"--dashboard-port={ports[1]}",
         f"--metrics-export-port={ports[2]}",
         f"--ray-client-server-port={ports[3]}",
@@ -246,12 +258,13 @@ def ray_cluster(
     if grows is not None:
         options.append(f"--autoscaling-config={_autoscaling(scratch, temp, ports[0], num_cpus, grows)}")
         settings |= _FAKE
-    head = _start(scratch / "head.log", settings, *options)
+    head = _start(scratch / "head.log", settings, host, *options)
     cluster = RayCluster(
         folder=scratch,
         temp=temp,
+        ip=_HERE if host is None else host.address,
         port=ports[0],
-        address=f"http://127.0.0.1:{ports[1]}",
+        address=f"http://{_HERE if host is None else host.address}:{ports[1]}",
         project=project,
         environment=settings,
         head=head,
@@ -309,10 +322,12 @@ def _autoscaling(scratch: Path, temp: Path, port: int, num_cpus: int, grows: Map
     return path
 
 
-def _start(log: Path, environment: Mapping[str, str], *options: str) -> Node:
+def _start(log: Path, environment: Mapping[str, str], host: Host | None, *options: str) -> Node:
+    on_host = () if host is None else ("nsenter", f"--net={host.namespace}")
+    ip = f"--node-ip-address={_HERE if host is None else host.address}"
     with log.open("wb") as file:
         process = subprocess.Popen(
-            [_RAY, "start", "--block", *_RESOURCES, *_PORTS, *options],
+            [*on_host, _RAY, "start", "--block", *_RESOURCES, *_PORTS, ip, *options],
             env=environment,
             start_new_session=True,
             stdout=file,

@@ -31,6 +31,10 @@ class Run:
     changes: Mapping[str, Any] = field(default_factory=dict)
 
     def recipe(self, changes: Mapping[str, Any] | None = None) -> TrainRecipe:
+        return parse_table(TrainRecipe, {"run": {"name": str(self.output)}, "train": self.table(changes)})
+
+    def table(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """[train], as TOML says it."""
         table: dict[str, Any] = {
             "data": self.data,
             "output": str(self.output),
@@ -44,8 +48,7 @@ class Run:
             "optimizer": {"lr": 3e-3, "warmup_steps": 3},
             "checkpoint": {"every": 4},
         }
-        table |= {**self.changes, **(changes or {})}
-        return parse_table(TrainRecipe, {"run": {"name": str(self.output)}, "train": table})
+        return table | {**self.changes, **(changes or {})}
 
     def start(self, **changes: Any) -> TrainingResult:
         """Run until the end; gives rank 0's result."""

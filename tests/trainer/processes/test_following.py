@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from trainer.processes.following import Follower, following
 from trainer.recovery.attempts import claim, failures, record_failure
 from trainer.telemetry.metrics_file import JsonLines
 from trainer.telemetry.step_report import StepReport
+from trainer.telemetry.symptoms import Symptom
 
 
 def report(step: int) -> StepReport:
@@ -68,3 +70,15 @@ def test_the_last_lines_are_shown_before_it_ends(tmp_path: Path, capsys: pytest.
     with following(Folder(str(tmp_path)), 100):
         (tmp_path / "metrics.jsonl").write_text(report(99).as_json() + "\n")
     assert capsys.readouterr().err.startswith("step 99/100")
+
+
+def test_what_a_run_elsewhere_found_of_its_machines_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sign = Symptom(rank=1, kind="sign", text="rank 1 (b) shows a sign: 9 disk errors")
+    told = dataclasses.replace(report(11), health=(sign,))
+    (tmp_path / "metrics.jsonl").write_text("")
+    follower = Follower(Folder(str(tmp_path)), 100)
+    (tmp_path / "metrics.jsonl").write_text(told.as_json() + "\n")
+    follower.look()
+    assert capsys.readouterr().err == "health: rank 1 (b) shows a sign: 9 disk errors\n"

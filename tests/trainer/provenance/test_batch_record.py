@@ -7,6 +7,7 @@ from pathlib import Path
 from lineage.storage.folder import Folder
 from trainer.data.row_loss import RowLoss
 from trainer.provenance.batches import BatchRecorder, Recorded, read_row_losses
+from trainer.recovery.attempts import claim
 
 
 def rows(step: int) -> Recorded:
@@ -38,3 +39,16 @@ def test_the_loss_of_a_row_is_a_mean_over_its_labels_and_absent_where_none_is_re
     assert read_row_losses(output, wanted, 10) == {(1, 2, 0): 4.0, (2, 5, 0): 5.5}
     assert read_row_losses(output, wanted, 1) == {(1, 2, 0): 4.0}, "of the files that may be opened"
     assert read_row_losses(Folder(str(tmp_path / "none")), wanted, 10) == {}
+
+
+def test_a_process_that_was_given_up_does_not_write_what_was_written_for_it(tmp_path: Path) -> None:
+    output = Folder(str(tmp_path))
+    given_up, newest = BatchRecorder(output, "run", 1, 1), BatchRecorder(output, "run", 2, 1)
+    for recorder in (given_up, newest):
+        recorder.add(rows(0))
+    for number in (1, 2):
+        assert claim(output) == number
+    given_up.close()
+    assert output.names("batches") == []
+    newest.close()
+    assert output.names("batches") == ["batches/batches-00002-00001-000000000-000000001.parquet"]
