@@ -78,9 +78,7 @@ def find_token(environment: Mapping[str, str], home: Path) -> str | None:
 class JobClient:
     """The job server at `address` (http://HOST:8265). ClusterError where it does not let us in."""
 
-    def __init__(
-        self, address: str, token: str | None, *, silence_seconds: float = SILENCE_SECONDS
-    ) -> None:
+    def __init__(self, address: str, token: str | None, *, silence_seconds: float = SILENCE_SECONDS) -> None:
         self._address = address.rstrip("/")
         self._silence_seconds = silence_seconds
         # Ray lets these override the address that it is given; what the user typed decides here.
