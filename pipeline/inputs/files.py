@@ -341,7 +341,7 @@ def _one_for_each_place(source: str, listed: Iterable[_Listed]) -> list[_Listed]
 
 def _one_for_each_name(source: str, listed: Sequence[_Listed]) -> Sequence[_Listed]:
     by_name: dict[str, _Listed] = {}
-    for found in listed:
+    for found in sorted(listed, key=lambda each: (each.name, each.url)):  # whatever order folders list in
         known = by_name.setdefault(found.name, found)
         if known is not found:
             raise RecipeError(

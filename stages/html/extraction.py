@@ -43,17 +43,16 @@ class BrokenPatchError(RuntimeError):
     """Our own change to an extractor is broken. No page is at fault, so the run ends."""
 
 
-def extract(html: str, extractor: Extractor, utf8: bytes | None = None) -> str | Failure | Fault:
+def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
     """The main text of a page, or why there is none: a Fault where the extractor raised. Tried twice where
-    the clock ran out. `utf8` is the page in UTF-8, where that is at hand: resiliparse would make it.
-    MemoryError and BrokenPatchError are no fault of the page's.
+    the clock ran out. MemoryError and BrokenPatchError are no fault of the page's.
 
     The clock is a backstop: bounds that depend only on the page come first (see `stages.steps.parse`)."""
     run = _callable(extractor)
     for _ in range(2):
         try:
             with processor_time_limit(extractor.timeout_seconds):
-                return run(html, utf8)
+                return run(html)
         except OutOfTimeError:
             continue
         except PatchFault as fault:
@@ -64,12 +63,8 @@ def extract(html: str, extractor: Extractor, utf8: bytes | None = None) -> str |
     return Failure.TIMEOUT
 
 
-_Run = Callable[[str, bytes | None], str]
-"""Gives the main text of a page; the same page in UTF-8 where that is at hand."""
-
-
 @functools.cache
-def _callable(extractor: Extractor) -> _Run:
+def _callable(extractor: Extractor) -> Callable[[str], str]:
     return (
         _resiliparse() if extractor.name == "resiliparse" else _trafilatura(extractor.favor, extractor.fast)
     )
@@ -88,7 +83,7 @@ def _library_errors() -> tuple[type[Exception], ...]:
     return (LxmlError, *_PYTHON_ERRORS)
 
 
-def _trafilatura(favor: Favor, fast: bool) -> _Run:
+def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
     """trafilatura as FineWeb and datatrove call it, but for the memory: its process-wide cache of seen text
     makes a page's text hang on the pages before it, so each page gets a cache of its own."""
     import trafilatura
@@ -102,7 +97,7 @@ def _trafilatura(favor: Favor, fast: bool) -> _Run:
     )  # a line for every odd page is noise at this scale
 
     @own_fault
-    def run(html: str, _utf8: bytes | None) -> str:
+    def run(html: str) -> str:
         text = trafilatura.extract(
             html,
             fast=fast,
@@ -124,21 +119,20 @@ _GROWN: Final = 2
 """How many times a page's characters its text may have to be taken as it is."""
 
 
-def _resiliparse() -> _Run:
+def _resiliparse() -> Callable[[str], str]:
     """resiliparse, which takes a list without children for one that never ends, and indents what follows by
     two more: 24,500 of them in a cell, 340 kB in all, made a text of 600 MB. Where a page has very many lists
     or its text has become longer than it, such lists get a space to hold."""
     from resiliparse.extract.html2text import extract_plain_text
-    from resiliparse.parse.html import HTMLTree
 
     def extract(page: object) -> str:
         return str(extract_plain_text(page, main_content=True, alt_texts=False))  # type: ignore[arg-type]
 
-    def run(html: str, utf8: bytes | None) -> str:
+    def run(html: str) -> str:
         # The cheapest question first: lists by name would cost a page of a crawl a twentieth of its time.
         is_short = len(html) <= _FEW_CHARS or html.count("<") <= _MANY_TAGS
         if is_short or len(_LIST.findall(html)) <= _MANY_LISTS:
-            text = extract(html if utf8 is None else HTMLTree.parse_from_bytes(utf8))
+            text = extract(html)
             if len(text) <= _GROWN * len(html):
                 return text
         return extract(_with_lists_filled(html))

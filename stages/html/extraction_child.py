@@ -81,16 +81,14 @@ class IsolatedExtraction:
         return _outcome_of(answer)
 
 
-def extract_or_isolate(
-    html: str, num_tags: int, extractor: Extractor, utf8: bytes | None = None
-) -> str | Failure | Fault:
+def extract_or_isolate(html: str, num_tags: int, extractor: Extractor) -> str | Failure | Fault:
     """`extract`, in a child for a large page; `num_tags` counts its `<`. A page for which this process has
     too little memory is tried again in a child. What else a process holds has no say in what becomes of a
     page: in a child that holds nothing, it is the page's own fault."""
     if len(html) > _MOST_CHARS_HERE or num_tags > _MOST_TAGS_HERE:
         return _large_pages(os.getpid())(html, extractor)
     try:
-        return extract(html, extractor, utf8)
+        return extract(html, extractor)
     except MemoryError:
         child = IsolatedExtraction()
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -123,14 +122,12 @@ class HtmlPage:
     """A decoded page: `measured` are the bounds that were looked at, the first rejected one last, each with
     its value (None: it is passed by what was not measured to the end). `html` is empty where a bound was
     passed; its formulas and raised digits are text (`stages.html.maths`), for every extractor alike.
-    `num_tags` counts its `<`, as they were before that. `utf8` is `html` in UTF-8 where the page came so.
-    `fast` is there once it was asked for."""
+    `num_tags` counts its `<`, as they were before that. `fast` is there once it was asked for."""
 
     html: str
     charset: str | None
     measured: tuple[Measured, ...]
     num_tags: int = 0
-    utf8: bytes | None = None
     fast: FastText | None = None
 
     @property
@@ -169,10 +166,7 @@ def read_page(document: Document, bounds: Bounds) -> HtmlPage:
         if _is_passed(*one):
             return HtmlPage("", charset, tuple(measured))
     num_tags, *_, may_hold_maths = markup
-    html = with_maths(text) if may_hold_maths else text
-    # Bytes that do not fit, and a mark, are not in the text as they are in the page.
-    came_so = html is text and charset == "utf-8" and "\ufffd" not in text and not body.startswith(BOM_UTF8)
-    return HtmlPage(html, charset, tuple(measured), num_tags, body if came_so else None)
+    return HtmlPage(with_maths(text) if may_hold_maths else text, charset, tuple(measured), num_tags)
 
 
 def _bounds_of(
@@ -239,7 +233,7 @@ class PageReader:
         """The main text of a page within its bounds, or why there is none."""
         if self.isolation is not None:
             return self.isolation(page.html, extractor)
-        return extract_or_isolate(page.html, page.num_tags, extractor, page.utf8)
+        return extract_or_isolate(page.html, page.num_tags, extractor)
 
     def with_fast_text(self, document: Document) -> Document:
         """The document with its page and the fast extractor's text of it; as it is, where it is no HTML."""

@@ -365,7 +365,7 @@ def test_a_threshold_that_is_not_given_is_shown_as_the_default_of_its_variants()
 @pytest.mark.parametrize(
     ("kept", "says"),
     [
-        ("english", r"no label \['english'\]: its labels are af, "),
+        ("english", r"no label 'english' \(did you mean 'en'\?\): its labels are af, "),
         ("ja", "'ja' is kept, but quality.rules count"),
     ],
 )

@@ -125,9 +125,10 @@ class _TimedStage(PipelineStage):
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         sent = super().get_fwd_send_ops(fwd_chunk_id)
         given, _ = self.fwd_cache[fwd_chunk_id]
-        for output in given:
-            # Backward begins at this tensor and reads its shape alone. torch sends a detached one.
-            output.data = output.new_empty(()).expand(output.shape)
+        if sent:  # the last stage sends nothing: its loss is yet to be computed from what it gave
+            for output in given:
+                # Backward begins at this tensor and reads its shape alone. torch sends a detached one.
+                output.data = output.new_empty(()).expand(output.shape)
         return sent
 
     def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
