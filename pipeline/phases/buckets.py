@@ -1,4 +1,4 @@
-"""Part sources by language, label and score, and by how often an epoch reads a document: each part has shards
+"""SourcePart sources by language, label and score, and by how often an epoch reads a document: each part has shards
 of its own, and each bucket a name of its own.
 
 work/units/<key>[/<bucket>][/times=<k>]/tokens.bin, run.parquet     the rows and tokens of a unit's run in a part
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from lineage.index.blocks import TOKEN_BYTES
 from lineage.storage.folder import Folder
-from pipeline.phases.groups import Group, Part, unit_verdicts
+from pipeline.phases.groups import Group, SourcePart, unit_verdicts
 from pipeline.phases.percentiles import Values, Weights, weighted_cuts
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.repeats import NO_REPEATS, Repeats, RowsOfUnit, plan_repeats
@@ -164,15 +164,15 @@ def _parts_of(group: Group, found: Mapping[str, Sequence[PartSize]]) -> Iterator
     if not any(unit.key in found for unit in group.units):
         yield group
         return
-    units: dict[Part, list[Unit]] = defaultdict(list)
+    units: dict[SourcePart, list[Unit]] = defaultdict(list)
     for unit in group.units:
         for size in found[unit.key]:
-            units[Part(size.bucket, size.repeats)].append(unit)
+            units[SourcePart(size.bucket, size.repeats)].append(unit)
     for part in sorted(units, key=_part_order):
         yield replace(group, units=tuple(units[part]), part=part)
 
 
-def _part_order(part: Part) -> tuple[str, int]:
+def _part_order(part: SourcePart) -> tuple[str, int]:
     """What parts of one source are sorted by."""
     return part.bucket or "", part.repeats or 0
 
@@ -231,7 +231,7 @@ def part_unit(job: PartJob, item: UnitToPart) -> PartResult:
     run = _kept_rows(out, unit, _columns(job, unit))
     names = _names(job, unit, run)
     times = _times(job, item, run, names)
-    of_row = [Part(*each) for each in zip(names, times, strict=True)]
+    of_row = [SourcePart(*each) for each in zip(names, times, strict=True)]
     parts = {part: number for number, part in enumerate(sorted(set(of_row), key=_part_order))}
     lengths = run["num_tokens"].to_numpy() * TOKEN_BYTES
     with contextlib.ExitStack() as stack:

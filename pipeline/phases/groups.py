@@ -17,7 +17,7 @@ from pipeline.plan import RunPlan, Unit
 from pipeline.results.dedup_result import DedupResult
 
 
-class Part(NamedTuple):
+class SourcePart(NamedTuple):
     """A part of a source, whose shards are its own: the bucket that names it, None where the source is not
     parted, and how often an epoch reads its documents, None where [repeat] says nothing of them."""
 
@@ -31,7 +31,7 @@ class Part(NamedTuple):
         return folder + ("" if self.bucket is None else f"/{self.bucket}") + times
 
 
-WHOLE: Final = Part()
+WHOLE: Final = SourcePart()
 """All of a source that is not parted."""
 
 
@@ -46,7 +46,7 @@ class Group:
     number: int
     units: tuple[Unit, ...]
     verdicts: str
-    part: Part = WHOLE
+    part: SourcePart = WHOLE
 
     @property
     def shard_source(self) -> str:

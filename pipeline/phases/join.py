@@ -22,7 +22,7 @@ from lineage.storage.folder import Folder
 from lineage.store import tables
 from pipeline.cluster.metrics import Rejections, WorkCounts
 from pipeline.phases.document_rows import join_unit, kept_keys
-from pipeline.phases.groups import Group, Part, unit_verdicts
+from pipeline.phases.groups import Group, SourcePart, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.shard import GROUP_PLACEMENTS, read_cuts, unit_placements
 from pipeline.plan import RunPlan, Unit
@@ -40,7 +40,7 @@ class JoinJob:
     group with the first shard of each; None where nothing was tokenized."""
 
     out: str
-    first_shard: Mapping[tuple[int, int], Mapping[Part, int]] | None
+    first_shard: Mapping[tuple[int, int], Mapping[SourcePart, int]] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,8 @@ def join_phase(
     )
 
 
-def _first_shards(out: Folder, parts: Sequence[Group]) -> dict[tuple[int, int], dict[Part, int]]:
-    first_shard: dict[tuple[int, int], dict[Part, int]] = defaultdict(dict)
+def _first_shards(out: Folder, parts: Sequence[Group]) -> dict[tuple[int, int], dict[SourcePart, int]]:
+    first_shard: dict[tuple[int, int], dict[SourcePart, int]] = defaultdict(dict)
     next_shard: dict[str, int] = defaultdict(int)
     for part in parts:
         first_shard[part.source_index, part.number][part.part] = next_shard[part.shard_source]

@@ -129,7 +129,7 @@ class RepeatSize(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartSize(JsonRecord):
-    """What a part of a unit holds; `bucket` and `repeats` are those of `pipeline.phases.groups.Part`."""
+    """What a part of a unit holds; `bucket` and `repeats` are those of `pipeline.phases.groups.SourcePart`."""
 
     bucket: str | None
     repeats: int | None

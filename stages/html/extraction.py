@@ -144,19 +144,13 @@ def _with_lists_filled(html: str) -> object:
     """The page's tree, in which every list has a child."""
     from resiliparse.parse.html import HTMLTree
 
+    from stages.html.markup import nodes
+
     tree: Any = HTMLTree.parse(html)
-    node, nesting = tree.document, 0  # a collection of all lists takes the square of their number
-    while True:
+    for node, _ in nodes(tree):
         if node.first_child is None and node.tag in ("ul", "ol"):
             node.append_child(tree.create_text_node(" "))
-        if node.first_child is not None:
-            node, nesting = node.first_child, nesting + 1
-            continue
-        while nesting and node.next is None:
-            node, nesting = node.parent, nesting - 1
-        if not nesting:
-            return tree
-        node = node.next
+    return tree
 
 
 class OutOfTimeError(BaseException):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from resiliparse.parse.html import HTMLTree, NodeType
@@ -26,18 +27,26 @@ def depth(html: str) -> int:
 
     The tree is that of the HTML standard, as resiliparse's parser builds it: in time linear in the page, if
     it does not nest deep. Only a page that `markup_bounds` cannot clear needs to be asked."""
-    node: Any = HTMLTree.parse(html).document
-    nesting = deepest = 0
-    while True:
+    deepest = 0
+    for node, nesting in nodes(HTMLTree.parse(html)):
         if nesting > deepest and node.type == NodeType.ELEMENT:
             deepest = nesting
+    return deepest
+
+
+def nodes(tree: Any) -> Iterator[tuple[Any, int]]:
+    """The nodes of a tree in the order of the page, each with how many are around it. A child that a node is
+    given while it is looked at comes next. Linear, which a collection of nodes by name is not."""
+    node, nesting = tree.document, 0
+    while True:
+        yield node, nesting
         if node.first_child is not None:
             node, nesting = node.first_child, nesting + 1
             continue
         while nesting and node.next is None:
             node, nesting = node.parent, nesting - 1
         if not nesting:
-            return deepest
+            return
         node = node.next
 
 

@@ -19,14 +19,13 @@ from lineage.storage.folder import Folder
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.phases import buckets as phase
-from pipeline.phases.buckets import part_unit
 from pipeline.recipe import check_steps_of, load
 from pipeline.report.collect import collect
 from sluice.output import open_output
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, summary_of, write_recipe
+from tests.support.processes.killed_runs import interrupted_parting
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, plan_order
@@ -130,16 +129,7 @@ def test_the_same_parts_on_two_processors_from_shuffled_inputs_and_after_a_kill(
     plain = parted(inputs, tmp_path / "out", [PERCENTILES])
     for source in plain["source"]:
         source["inputs"] = sorted(map(str, inputs.glob(Path(source["inputs"][0]).name)), reverse=True)
-    calls = []
-
-    def killed(job: phase.PartJob, item: phase.UnitToPart) -> phase.PartResult:
-        calls.append(item)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return part_unit(job, item)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(phase, "part_unit", killed)
+    with interrupted_parting(monkeypatch):
         run(tmp_path, plain)
     plain["ray"] = ON_RAY
     run(tmp_path, plain)

@@ -25,14 +25,13 @@ from lineage.verify.output import verify
 from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.phases import buckets as phase
-from pipeline.phases.buckets import part_unit
 from pipeline.recipe import check_steps_of, load
 from pipeline.results.run_summary import read_summary
 from stages.tokens.repeats import curve_times
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, summary_of, write_recipe
+from tests.support.processes.killed_runs import interrupted_parting
 from tests.support.processes.served_page import Visitor, served
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
@@ -230,16 +229,7 @@ def test_the_same_bytes_on_two_processors_from_shuffled_inputs_and_after_a_kill(
     plain = repeated(inputs, tmp_path / "out", BY_SIZE)
     for source in plain["source"]:
         source["inputs"] = sorted(map(str, inputs.glob(f"{source['name']}-*.jsonl")), reverse=True)
-    calls = []
-
-    def killed(job: phase.PartJob, item: phase.UnitToPart) -> phase.PartResult:
-        calls.append(item)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return part_unit(job, item)
-
-    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr(phase, "part_unit", killed)
+    with interrupted_parting(monkeypatch):
         run(tmp_path, plain)
     plain["ray"] = ON_RAY
     run(tmp_path, plain)

@@ -25,13 +25,13 @@ def patch_appending() -> None:
 
 
 def _joined_once(function: Any, place: int) -> Callable[..., Any]:
-    """trafilatura's function, whose texts behind blocks are joined as by a `Texts`. Of its arguments the one at
+    """trafilatura's function, whose texts behind blocks are joined as by a `JoinedTexts`. Of its arguments the one at
     that place is the element whose content it goes through."""
 
     def with_texts(*arguments: Any, **named: Any) -> Any:
         if next(arguments[place].iterdescendants(*_BLOCKS), None) is None:
             return function(*arguments, **named)
-        texts = Texts()
+        texts = JoinedTexts()
         try:
             return in_scope(function, _append_block=texts.append_block)(*arguments, **named)
         finally:
@@ -40,7 +40,7 @@ def _joined_once(function: Any, place: int) -> Callable[..., Any]:
     return with_texts
 
 
-class Texts:
+class JoinedTexts:
     """Appends blocks as trafilatura's `_append_block` does. The text behind the last child is in the tree after
     `end`."""
 

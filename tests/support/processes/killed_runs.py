@@ -12,8 +12,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+
+from pipeline.phases import buckets
+from pipeline.phases.buckets import part_unit
 
 DEADLINE = 800.0
 
@@ -141,3 +147,19 @@ def end_sessions(*sessions: int) -> None:
         if session in sessions:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def interrupted_parting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A run in this process that Ctrl-C ends when the third unit is to be parted."""
+    calls = []
+
+    def interrupted(job: buckets.PartJob, item: buckets.UnitToPart) -> buckets.PartResult:
+        calls.append(item)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return part_unit(job, item)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(buckets, "part_unit", interrupted)
+        yield

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
-from stages.html.trafilatura_patches.appending import Texts
+from stages.html.trafilatura_patches.appending import JoinedTexts
 from tests.support.steps.untouched_trafilatura import untouched
 
 THEIRS = untouched("main_extractor")
@@ -22,7 +22,7 @@ acts = st.tuples(st.sampled_from(["dropped", "kept", "child"]), sources, st.inte
 def test_texts_are_where_trafilatura_leaves_them(
     done: list[tuple[str, tuple[str, str | None], int]], text: str | None
 ) -> None:
-    texts = Texts()
+    texts = JoinedTexts()
     ours, theirs = ([etree.Element("item"), etree.Element("cell")] for _ in range(2))
     for each in (*ours, *theirs):
         each.text = text
@@ -39,7 +39,7 @@ def test_texts_are_where_trafilatura_leaves_them(
 
 
 def test_the_texts_behind_a_row_of_blocks_are_joined_once() -> None:
-    texts, parent, source = Texts(), etree.Element("item"), etree.Element("list")
+    texts, parent, source = JoinedTexts(), etree.Element("item"), etree.Element("list")
     source.tail = "word"
     for number in range(500):
         texts.append_block(parent, None, source)
