@@ -190,7 +190,7 @@ def open_ablation(recipe: TrainRecipe) -> Ablation:
             "train.validation = 0: mixtures are judged by validation loss; hold out some, such as 0.05"
         )
     corpus = open_corpus(recipe.train.outs)
-    space = make_space(_tokens(corpus), recipe.mix, _epoch_tokens(corpus, recipe))
+    space = make_space(corpus.epoch_tokens, recipe.mix, _epoch_tokens(corpus, recipe))
     try:
         config = model_config(recipe.mix.proxy.model, corpus.tokenizer.vocab_size)
     except RecipeError as error:
@@ -228,10 +228,6 @@ def _check_first_weights(train: TrainTable, config: ModelConfig) -> None:
         raise RecipeError(
             f"train.init_from = {train.init_from!r} holds weights of another model: name its config.json"
         )
-
-
-def _tokens(corpus: Corpus) -> dict[str, int]:
-    return corpus.epoch_tokens
 
 
 def _num_held_out(corpus: Corpus, recipe: TrainRecipe) -> dict[str, int]:
