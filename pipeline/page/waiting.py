@@ -76,6 +76,8 @@ async def _rest(answer: asyncio.Future[web.StreamResponse]) -> bytes:
         page = await answer
     except web.HTTPRedirection as led:
         place = html.escape(led.location)
-        return f'<meta http-equiv="refresh" content="0;url={place}"><p><a href="{place}">Go on</a></p>'.encode()
+        return (
+            f'<meta http-equiv="refresh" content="0;url={place}"><p><a href="{place}">Go on</a></p>'.encode()
+        )
     assert isinstance(page, web.Response) and page.text is not None
     return page.text.partition(_MAIN)[2].encode("utf-8", "replace")

@@ -19,7 +19,7 @@ function asCards() {
     if (!names.length || names.some((cell) => cell.tagName !== "TH") || table.querySelector("[colspan]")) continue;
     for (const row of [...table.rows].slice(1)) {
       [...row.cells].forEach((cell, number) => {
-        cell.dataset.label = names[number]?.textContent ?? "";
+        cell.dataset.label = names[number]?.querySelector(".hidden") ? "" : names[number]?.textContent ?? "";
         if (!cell.hasChildNodes()) return;
         const inside = Object.assign(document.createElement("div"), { className: "cell" });
         inside.append(...cell.childNodes);
