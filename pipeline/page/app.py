@@ -152,6 +152,10 @@ def _errors(sites: Sequence[Site]) -> Any:
             # error.
             status = 200 if template == "_error" else 404 if request.method == "GET" else 409
             return site.show(request, template, status=status, message=str(error))
+        except OSError as error:
+            template = "_error" if "HX-Request" in request.headers else "error"
+            message = f"{error}: it cannot be read or written. `sluice verify` says what an output lacks"
+            return site.show(request, template, status=200 if template == "_error" else 500, message=message)
 
     return errors
 
