@@ -18,7 +18,7 @@ PATIENCE: Final = 0.7
 """Seconds that a page may take before its head is sent without it."""
 _MAIN: Final = '<main id="main">'
 _HERE: Final = "<!-- here -->"
-_WHOLE: Final = ("/report", "/sql.csv")
+_WHOLE: Final = ("/report", "/sql.csv", "/metrics.json")
 """What is no page of ours, although a browser goes to it."""
 
 
@@ -75,7 +75,7 @@ async def _rest(answer: asyncio.Future[web.StreamResponse]) -> bytes:
     try:
         page = await answer
     except web.HTTPRedirection as led:
-        place = html.escape(led.location)
+        place = html.escape(led.headers["Location"])
         return (
             f'<meta http-equiv="refresh" content="0;url={place}"><p><a href="{place}">Go on</a></p>'.encode()
         )
