@@ -64,7 +64,6 @@ def slow_places(sample: dict[str, Any]) -> dict[str, str]:
         "what it is made of": "shape",
         "SQL, group-by of rejections": f"sql?{urlencode({'q': sql})}",
         "a URL that is none": f"search?{urlencode({'q': str(sample['url']) + ABSENT})}",
-        "SQL, one host": f"sql?{urlencode({'q': 'SELECT * FROM documents WHERE host = ' + repr(sample['host'])})}",
     }
 
 

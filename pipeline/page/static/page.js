@@ -1,4 +1,5 @@
-// What moves on the page by itself: keys, tables on a phone, what is copied, thresholds and curves. Everything else is links, forms and htmx.
+// What moves on the page by itself: keys, tables on a phone, what is copied, thresholds and curves. Everything else is
+// links, forms and htmx.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
