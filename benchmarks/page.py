@@ -1,9 +1,10 @@
 """How long the lineage page takes to answer, over many pages, and how its server's memory grows: a synthetic
 store.
 
-One server is asked for pages of documents and for searches by each of their names. Told are the median, the
-99th and the slowest answer by the clock, processor seconds of the server a page, and its memory before the
-first page and after the last. The bound beside them is a page that asks the store nothing (the SQL box,
+One server is asked as a browser asks it, for pages of documents and for searches by each of their names; and
+some times for what reads whole columns. Told are the median, the 99th and the slowest answer by the
+clock, the slowest first byte, processor seconds of the server a page, and its memory before the first page and
+after the last. The bound beside them is a page that asks the store nothing (the SQL box,
 empty). With --s3 the store lies in a server that speaks S3, and the requests of a page to it are told.
 
     python -m benchmarks.page --rows 1000000 10000000 --pages 1000
@@ -30,6 +31,8 @@ import requests
 from benchmarks import store, store_requests
 from lineage.storage.folder import Folder, filesystem
 
+ABSENT = "-or-not"
+"""Behind a URL that is none."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -48,8 +51,19 @@ def places_of(row: dict[str, Any]) -> dict[str, str]:
     return {
         "nothing (bound)": "sql",
         "front": "",
+        "runs": "runs",
         "document": f"document/{named['id']}",
         **{f"search by {kind}": f"search?{urlencode({'q': name})}" for kind, name in searched.items()},
+    }
+
+
+def slow_places(sample: dict[str, Any]) -> dict[str, str]:
+    """What reads whole columns: each is asked a few times."""
+    sql = "SELECT rule, count(*) FROM documents WHERE status = 'rejected' GROUP BY rule"
+    return {
+        "what it is made of": "shape",
+        "SQL, group-by of rejections": f"sql?{urlencode({'q': sql})}",
+        "a URL that is none": f"search?{urlencode({'q': str(sample['url']) + ABSENT})}",
     }
 
 
@@ -64,13 +78,19 @@ class Server:
         self.session = requests.Session()
         self.base = self.session.get(json.loads(self.process.stdout.readline())["url"], timeout=600).url
 
-    def seconds(self, place: str) -> float:
-        """How long a page takes, without what it redirects to."""
+    def seconds(self, place: str) -> tuple[float, float]:
+        """How long a page takes to its end and to its first byte, without what it redirects to."""
         began = time.perf_counter()
-        answer = self.session.get(self.base + place, timeout=600, allow_redirects=False)
+        answer = self.session.get(
+            self.base + place,
+            headers={"Sec-Fetch-Mode": "navigate"},
+            timeout=600,
+            allow_redirects=False,
+        )
         took = time.perf_counter() - began
-        assert answer.status_code in (200, 302), (place, answer.status_code, answer.text[-500:])
-        return took
+        is_told = answer.status_code in (200, 302) or place.endswith(ABSENT)
+        assert is_told and 'role="alert"' not in answer.text, (place, answer.status_code, answer.text[-500:])
+        return took, answer.elapsed.total_seconds()
 
     @property
     def processor(self) -> float:
@@ -87,31 +107,44 @@ class Server:
         )
 
 
-def measure(server: Server, samples: list[dict[str, Any]], num_pages: int) -> dict[str, Any]:
+def measure(
+    server: Server, samples: list[dict[str, Any]], num_pages: int, num_slow: int = 5
+) -> dict[str, Any]:
     """Ask for so many pages, each kind in turn and each of another document."""
     kinds = list(places_of(samples[0]))
     for place in places_of(samples[-1]).values():
         server.seconds(place)
     before = server.mb
-    took: dict[str, list[float]] = defaultdict(list)
+    took: dict[str, list[tuple[float, float]]] = defaultdict(list)
     spent: dict[str, float] = defaultdict(float)
-    for number in range(num_pages):
-        kind = kinds[number % len(kinds)]
-        place = places_of(samples[number // len(kinds) % len(samples)])[kind]
+
+    def visit(kind: str, place: str) -> None:
         began = server.processor
         took[kind].append(server.seconds(place))
         spent[kind] += server.processor - began
-    answers = {
+
+    for number in range(num_pages):
+        kind = kinds[number % len(kinds)]
+        visit(kind, places_of(samples[number // len(kinds) % len(samples)])[kind])
+    after = server.mb
+    for number in range(num_slow):
+        for kind, place in slow_places(samples[number % len(samples)]).items():
+            visit(kind, place)
+    return {"seconds": _answers(took, spent), "mb_before": before, "mb_after": after, "pages": num_pages}
+
+
+def _answers(took: dict[str, list[tuple[float, float]]], spent: dict[str, float]) -> dict[str, Any]:
+    return {
         kind: {
             "pages": len(times),
-            "median": round(statistics.median(times), 4),
-            "p99": round(sorted(times)[int(0.99 * (len(times) - 1))], 4),
-            "worst": round(max(times), 4),
+            "median": round(statistics.median(whole for whole, _ in times), 4),
+            "p99": round(sorted(whole for whole, _ in times)[int(0.99 * (len(times) - 1))], 4),
+            "worst": round(max(whole for whole, _ in times), 4),
+            "worst_first_byte": round(max(first for _, first in times), 4),
             "processor": round(spent[kind] / len(times), 4),
         }
         for kind, times in took.items()
     }
-    return {"seconds": answers, "mb_before": before, "mb_after": server.mb, "pages": num_pages}
 
 
 def count_requests(server: Server, log: Path, sample: dict[str, Any]) -> dict[str, dict[str, int]]:
@@ -142,6 +175,7 @@ def main() -> None:
                 root = f"s3://{store_requests.BUCKET}" if options.s3 else scratch
                 out = Folder(f"{root}/{rows}")
                 samples = store.build(out, rows, scratch)
+                out.publish("recipe.toml", b"")  # which a run writes beside its store
                 server = Server(out, scratch)
                 try:
                     told[rows] = measure(server, samples, options.pages)

@@ -5,7 +5,7 @@ run that has not ended shows how far it is in place of every page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from pipeline.page.notes import Notes
 from pipeline.page.processes import Commands
 from pipeline.page.render import environment
 from pipeline.page.site import OutputLink, Site
+from pipeline.page.waiting import waiting
 
 _STATIC: Final = Path(__file__).parent / "static"
 _STYLE: Final = Path(__file__).parent.parent / "report" / "style.css"
@@ -61,7 +62,8 @@ def make_app(
         for out, place in zip(outs, places, strict=True)
     ]
     app = web.Application(
-        middlewares=[guard(access), _errors(sites), _unfinished(sites)], client_max_size=16 << 20
+        middlewares=[guard(access), waiting(_head(sites)), _errors(sites), _unfinished(sites)],
+        client_max_size=16 << 20,
     )
     app.router.add_get(f"{access.base}static/{{name}}", _static)
     if len(sites) > 1:
@@ -115,6 +117,25 @@ def _site_of(sites: Sequence[Site], request: web.Request) -> Site | None:
     return next((site for site in sites if request.path.startswith(site.base)), None)
 
 
+def _head(sites: Sequence[Site]) -> Callable[[web.Request], str | None]:
+    """What stands before the main part of a page that takes long."""
+
+    def head(request: web.Request) -> str | None:
+        site = _site_of(sites, request)
+        if request.path.startswith(f"{sites[0].home}static/"):
+            return None
+        wanted = request.query.get("q", "") if request.path.endswith("/search") else ""
+        return (site or sites[0]).render(
+            request,
+            "waiting",
+            title=wanted or request.path.removeprefix(site.base if site else sites[0].home),
+            wanted=wanted,
+            is_bare=site is None,
+        )
+
+    return head
+
+
 def _errors(sites: Sequence[Site]) -> Any:
     """What is unknown or wrong becomes a page that says so."""
 
@@ -131,6 +152,10 @@ def _errors(sites: Sequence[Site]) -> Any:
             # error.
             status = 200 if template == "_error" else 404 if request.method == "GET" else 409
             return site.show(request, template, status=status, message=str(error))
+        except OSError as error:
+            template = "_error" if "HX-Request" in request.headers else "error"
+            message = f"{error}: it cannot be read or written. `sluice verify` says what an output lacks"
+            return site.show(request, template, status=200 if template == "_error" else 500, message=message)
 
     return errors
 

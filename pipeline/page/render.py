@@ -42,10 +42,19 @@ def basket_button(kind: str, value: str) -> str:
     return f"basket-{content_hash(f'{kind}:{value}'.encode('utf-8', 'replace')).hex()[:8]}"
 
 
+def figure(written: str) -> str:
+    """A number of a CSV to four places; what is none, as it stands."""
+    try:
+        return f"{float(written):.4g}"
+    except ValueError:
+        return visible(written)
+
+
 def environment() -> jinja2.Environment:
     """The templates with their filters: `line` for names and URLs, `harmless` for texts, `number` and `value`
     for figures, `of` for counted words, `role` for what a purge takes a document as and `in_role` for how many
-    it takes so, `steps` for the first and the last of some, `web_link` for the target of a link."""
+    it takes so, `steps` for the first and the last of some, `web_link` for the target of a link, `figure` for
+    what a CSV has."""
     made = escaping("pipeline.page", "templates")
     made.filters |= {
         "line": lambda text: "" if text is None else visible(str(text)),
@@ -56,6 +65,7 @@ def environment() -> jinja2.Environment:
         "role": lambda role: _ROLES[role][0],
         "in_role": lambda num, role: counted(num, *_ROLES[role]),
         "steps": lambda first, last: f"step {first:,}" if first == last else f"steps {first:,} to {last:,}",
+        "figure": figure,
         "short": lambda hexes: hexes[:12],
         "basket_button": basket_button,
     }

@@ -78,7 +78,7 @@ def _listed(site: Site) -> ListedOutput:
             honours=recipe.purges.honour,
             runs=tuple(run.run for run in site.tracer().runs()),
         )
-    except (StorageError, RecipeError, ValueError) as error:
+    except (StorageError, RecipeError, OSError, ValueError) as error:
         return of_place(wrong=str(error))
 
 

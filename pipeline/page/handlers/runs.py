@@ -12,8 +12,9 @@ from aiohttp import web
 
 from lineage.recipe import RecipeError, whole_number
 from lineage.store.delta import read_table
-from pipeline.page.guard import HEADERS
+from pipeline.page.guard import ALONE, HEADERS
 from pipeline.page.site import Site, aside
+from pipeline.page.views.ablations import ablations_of, report_of
 from pipeline.page.views.runs import Metrics, metrics_of, purges_of_run, shown_run
 
 
@@ -23,6 +24,7 @@ def routes(site: Site) -> Iterable[web.RouteDef]:
     return [
         web.get(f"{site.base}runs", pages.list_all),
         web.get(f"{site.base}runs/{{run}}", pages.show),
+        web.get(f"{site.base}ablations/{{key}}/report", pages.ablation),
         web.get(f"{site.base}runs/{{run}}/step", pages.step),
         web.get(f"{site.base}runs/{{run}}/metrics.json", pages.metrics),
         web.get(f"{site.base}runs/{{run}}/purges", pages.purges),
@@ -34,7 +36,14 @@ class _Runs:
         self._site = site
 
     async def list_all(self, request: web.Request) -> web.Response:
-        return self._site.show(request, "runs", runs=await aside(lambda: self._site.tracer().runs()))
+        runs = await aside(lambda: self._site.tracer().runs())
+        return self._site.show(request, "runs", runs=runs, ablations=await aside(ablations_of, runs))
+
+    async def ablation(self, request: web.Request) -> web.Response:
+        """The report of an ablation, as `sluice mix report` wrote it."""
+        key = request.match_info["key"]
+        page = await aside(lambda: report_of(self._site.tracer().runs(), key))
+        return web.Response(body=page, content_type="text/html", charset="utf-8", headers=ALONE)
 
     async def show(self, request: web.Request) -> web.Response:
         site, name = self._site, request.match_info["run"]

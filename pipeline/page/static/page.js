@@ -1,4 +1,5 @@
-// What moves on the page by itself: keys, thresholds and curves. Everything else is links, forms and htmx.
+// What moves on the page by itself: keys, tables on a phone, what is copied, thresholds and curves. Everything else is
+// links, forms and htmx.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
@@ -12,15 +13,66 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// On a phone each row of a table is a card, whose cells say what their columns are.
+function asCards() {
+  for (const table of document.querySelectorAll("table:not(.bars, .cards)")) {
+    const names = [...table.rows[0]?.cells ?? []];
+    if (!names.length || names.some((cell) => cell.tagName !== "TH") || table.querySelector("[colspan]")) continue;
+    for (const row of [...table.rows].slice(1)) {
+      [...row.cells].forEach((cell, number) => {
+        cell.dataset.label = names[number]?.querySelector(".hidden") ? "" : names[number]?.textContent ?? "";
+        if (!cell.hasChildNodes()) return;
+        const inside = Object.assign(document.createElement("div"), { className: "cell" });
+        inside.append(...cell.childNodes);
+        cell.append(inside);
+      });
+    }
+    table.classList.add("cards");
+  }
+}
+
 // What scrolls by itself can be reached with the keyboard.
 function reachable() {
   for (const table of document.querySelectorAll("table")) {
     if (table.scrollWidth > table.clientWidth && !table.querySelector("a, button, input")) table.tabIndex = 0;
   }
 }
-document.addEventListener("DOMContentLoaded", reachable);
-document.addEventListener("htmx:afterSettle", reachable);
 addEventListener("resize", reachable);
+
+// Ids, hashes and commands can be copied. Without a secure context (a proxy without TLS) there is no clipboard but
+// that of the selection.
+async function copy(text, near) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  getSelection().selectAllChildren(near);
+  if (!document.execCommand("copy")) throw new Error("nothing was copied");
+}
+
+function copied() {
+  for (const code of document.querySelectorAll("code.command, code.copied")) {
+    const after = code.closest("a") ?? code;
+    if (after.nextElementSibling?.matches("button.copy")) continue;
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: "Copy" });
+    button.setAttribute("aria-label", `Copy ${code.textContent.slice(0, 60)}`);
+    button.addEventListener("click", async () => {
+      try {
+        await copy(code.textContent, code);
+        button.textContent = "Copied";
+      } catch {
+        button.textContent = "Copy: select it and press Ctrl+C";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+    after.after(" ", button);
+  }
+}
+
+function dress() {
+  asCards();
+  reachable();
+  copied();
+}
+document.addEventListener("DOMContentLoaded", dress);
+document.addEventListener("htmx:afterSettle", dress);
 
 // A threshold that is dragged: the server has sent the figures of each place that it can stand at.
 // A threshold that is written may be none of them: the slider then goes to the nearest place.
@@ -73,9 +125,10 @@ function plot(box, title, steps, series) {
     title, width: box.clientWidth || 500, height: 240, scales: { x: { time: false } }, axes: [axis, { ...axis, size: 70 }],
     series: [{ label: "step" }, ...series.map(([label], number) => ({ label, stroke: strokes[number % 5], width: 1.5 }))],
   };
-  new uPlot(options, [steps, ...series.map(([, values]) => values)], box);
+  return new uPlot(options, [steps, ...series.map(([, values]) => values)], box);
 }
 
+let drawn = [];
 async function draw() {
   for (const place of document.querySelectorAll(".curves")) {
     const run = await (await fetch(place.dataset.src)).json();
@@ -85,8 +138,11 @@ async function draw() {
     // All boxes are there before the first plot, so that each has the width that it keeps.
     const boxes = plots.map(() => Object.assign(document.createElement("div"), { className: "curve" }));
     place.replaceChildren(...boxes);
-    plots.forEach(([title, series], number) => plot(boxes[number], title, run.steps, series));
+    drawn = plots.map(([title, series], number) => plot(boxes[number], title, run.steps, series));
   }
 }
 draw();
+addEventListener("resize", () => {
+  for (const curve of drawn) curve.setSize({ width: curve.root.parentElement.clientWidth, height: curve.height });
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

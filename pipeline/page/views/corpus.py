@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -115,14 +116,14 @@ def listing(where: str) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueCount:
     """Documents with one value: how many, how many of them kept, both as shares of the largest group's, and
-    the SELECT of them."""
+    the page that lists them, below the output's."""
 
     name: str
     num: int
     num_kept: int
     share: float
     share_kept: float
-    sql: str
+    place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,35 +157,48 @@ def shape_of(out: Folder, version: int | None) -> list[Distribution]:
     found = answers(out, [*map(by_value, ("language", "domain", "host")), *ranges], version)
     languages, domains, hosts, lengths, scores = ([tuple(row) for row in each.rows] for each in found)
     return [
-        _distribution("Languages", languages, *_of_value("language")),
-        _distribution("Domains", domains, *_of_value("domain")),
-        _distribution("Hosts", hosts, *_of_value("host")),
+        _distribution("Languages", languages, _name, _of_value("language")),
+        _distribution("Domains", domains, _name, _of_index("domain")),
+        _distribution("Hosts", hosts, _name, _of_index("host")),
         _distribution(
             "Characters of clean text",
             lengths,
             lambda power: f"{2**power:,} to {2 ** (power + 1) - 1:,}",
-            lambda power: f"num_chars BETWEEN {2**power} AND {2 ** (power + 1) - 1}",
+            lambda power: _selected(f"num_chars BETWEEN {2**power} AND {2 ** (power + 1) - 1}"),
         ),
         _distribution(
             "Language scores",
             scores,
             lambda bar: f"{bar / _SCORE_BARS:.2f} to {(bar + 1) / _SCORE_BARS:.2f}",
-            lambda bar: (
+            lambda bar: _selected(
                 f"language_score >= {bar / _SCORE_BARS} AND language_score < {(bar + 1) / _SCORE_BARS + 1e-9}"
             ),
         ),
     ]
 
 
-def _of_value(column: str) -> tuple[Callable[[Any], str], Callable[[Any], str]]:
-    return (
-        lambda name: "none" if name is None else str(name),
-        lambda name: f"{column} IS NULL" if name is None else f"{column} = {literal(str(name))}",
+def _name(value: Any) -> str:
+    return "none" if value is None else str(value)
+
+
+def _selected(where: str) -> str:
+    """The page of a SELECT of documents."""
+    return f"sql?{urlencode({'q': listing(where)})}"
+
+
+def _of_value(column: str) -> Callable[[Any], str]:
+    return lambda name: _selected(f"{column} IS NULL" if name is None else f"{column} = {literal(str(name))}")
+
+
+def _of_index(kind: str) -> Callable[[Any], str]:
+    """What has an index is searched for: a SELECT would read the whole column."""
+    return lambda name: (
+        _selected(f"{kind} IS NULL") if name is None else f"search?{urlencode({'q': f'{kind}:{name}'})}"
     )
 
 
 def _distribution(
-    title: str, rows: Sequence[tuple[Any, ...]], name_of: Callable[[Any], str], where: Callable[[Any], str]
+    title: str, rows: Sequence[tuple[Any, ...]], name_of: Callable[[Any], str], place_of: Callable[[Any], str]
 ) -> Distribution:
     most = max((row[1] for row in rows), default=0) or 1
     groups = tuple(
@@ -194,7 +208,7 @@ def _distribution(
             num_kept=num_kept,
             share=num / most,
             share_kept=num_kept / most,
-            sql=listing(where(name)),
+            place=place_of(name),
         )
         for name, num, num_kept, _ in rows
     )

@@ -15,6 +15,7 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow, Span
 from lineage.trace.nearest import nearest_urls
 from lineage.trace.tracer import Tracer, UnknownError
+from pipeline.page.notes import ItemKind
 from pipeline.page.views.written import read_written
 
 MOST_FOUND: Final = 200
@@ -27,13 +28,15 @@ _KEY: Final = re.compile(r"(?P<kind>host|domain|url|words):\s*(?P<value>.+)", re
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedDocuments:
     """Documents under the name `what`, in order: the first of `num`. `note` says how the name was understood,
-    where it was not as it was spelt. `near` are recorded URLs that are most like one that is not."""
+    where it was not as it was spelt. `near` are recorded URLs that are most like one that is not. `whole`: the
+    host or domain, by its kind and name, whose documents they are."""
 
     what: str
     rows: tuple[DocumentRow, ...]
     num: int
     note: str = ""
     near: tuple[str, ...] = ()
+    whole: tuple[ItemKind, str] | None = None
 
 
 def find(lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
@@ -139,9 +142,8 @@ def _of_host(lookup: Lookup, name: str) -> NamedDocuments:
         raise UnknownError(f"no document of host {host!r}")
     rows = {row.doc_id: row for row in distinct(lookup.documents(ids))}
     num = len(ids) if len(ids) < MOST_FOUND else lookup.num_of_host(host)
-    return NamedDocuments(
-        what=f"host {host}", rows=tuple(rows[doc_id] for doc_id in ids if doc_id in rows), num=num
-    )
+    found = tuple(rows[doc_id] for doc_id in ids if doc_id in rows)
+    return NamedDocuments(what=f"host {host}", rows=found, num=num, whole=("host", host))
 
 
 def _of_domain(lookup: Lookup, name: str) -> NamedDocuments:
@@ -153,6 +155,7 @@ def _of_domain(lookup: Lookup, name: str) -> NamedDocuments:
         what=f"domain {host}",
         rows=tuple(distinct(lookup.documents(sorted(ids)[:MOST_FOUND]))),
         num=len(set(ids)),
+        whole=("domain", host),
     )
 
 

@@ -61,7 +61,7 @@ def plot_of(found: QueryResult) -> Plot | None:
     width = high - low or 1.0
     bars = tuple(
         PlotBar(
-            label="" if row[label] is None else str(row[label])[:80],
+            label="null" if row[label] is None else str(row[label])[:80],
             value=value,
             begin=(min(0.0, value) - low) / width,
             end=(max(0.0, value) - low) / width,

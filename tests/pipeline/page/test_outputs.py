@@ -126,3 +126,13 @@ def test_the_jobs_of_a_cluster_are_shown_with_what_they_print(
         and "<b>" not in listed.partition("main")[2]
     )
     assert "read: 40% after 9 s" in one and "\\x1b[31m&lt;i&gt;" in one and "no job" in unknown
+
+
+def test_an_output_that_lacks_a_file_is_told_and_breaks_no_page(out: str, made: str) -> None:
+    (Path(out) / "recipe.toml").unlink()
+    with served(out, made) as address:
+        visitor = Visitor(address)
+        listed, front = visitor.get(), visitor.get(f"{Path(out).name}/")
+    assert listed.status_code == 200 and "cannot be read" in listed.text
+    assert front.status_code == 500
+    assert "recipe.toml" in front.text and "sluice verify" in front.text and 'id="main"' in front.text

@@ -320,3 +320,16 @@ def test_a_basket_outlives_the_page_and_tells_what_it_does_not_find(out: str) ->
         visitor.post("basket", act="take", kind="where", value="url LIKE '%/page-2'")
         assert "3 items" in visitor.get("basket").text
         assert "Empty." in visitor.post("basket", act="take", kind="all", value="").text
+
+
+def test_what_the_corpus_is_made_of_leads_to_its_documents(visitor: Visitor, made: str) -> None:
+    shape = visitor.get("shape").text
+    base = "/" + visitor.base.split("/", 3)[3]
+    places = dict(re.findall(rf'href="{base}([^"]*)">([^<]*)</a>', shape))
+    by_name = {name: html.unescape(place) for place, name in places.items()}
+    assert by_name["web.example.org"] == "search?q=host%3Aweb.example.org", "by the index"
+    assert by_name["example.org"] == "search?q=domain%3Aexample.org"
+    power = int(str(document(made, PAGE_1)["num_chars"])).bit_length() - 1
+    for name in ("web.example.org", "example.org", "en", f"{2**power:,} to {2 ** (power + 1) - 1:,}"):
+        page = visitor.get(by_name[name])
+        assert page.status_code == 200 and str(document(made, PAGE_1)["doc_id"]) in page.text, name

@@ -151,7 +151,7 @@ def test_an_answer_is_plotted_where_it_has_labels_and_figures() -> None:
     plot = plot_of(answer)
     assert plot is not None and [(bar.label, bar.value) for bar in plot.bars] == [
         ("a", 3),
-        ("", -1),
+        ("null", -1),
         ("b", 0),
     ]
     assert [(round(bar.begin, 2), round(bar.end, 2)) for bar in plot.bars] == [

@@ -1,0 +1,80 @@
+"""How pages look to a real browser: on a phone, on paper, with what is copied from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.pipeline.page.test_reading import PAGE_1, document
+
+PLACES = (
+    "", "runs", "runs/seen", "search?q=web.example.org", "search?q=seen:3:1",
+    "sql?q=SELECT+*+FROM+documents+LIMIT+5", "basket",
+)  # fmt: skip
+
+CUT = """
+const cut = (box) => box.scrollWidth > box.clientWidth + 1;
+return [document.documentElement, ...document.querySelectorAll("table, section, h1, h2")].filter(cut)
+  .map((box) => box.outerHTML.slice(0, 200));
+"""
+
+
+def on_a_phone(browser: Any) -> None:
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True},
+    )
+
+
+def test_on_a_phone_nothing_is_cut(shared_page: str, made: str, browser: Any) -> None:
+    browser.get(shared_page)
+    base = browser.current_url
+    on_a_phone(browser)
+    for place in (*PLACES, f"document/{document(made, PAGE_1)['doc_id']}"):
+        browser.get(base + place)
+        browser.find_element("css selector", "main h1")
+        assert browser.execute_script(CUT) == [], place
+    browser.get(f"{base}search?q=web.example.org")
+    row = browser.find_element("css selector", "table.documents tr:nth-child(2)")
+    labels = [cell.get_attribute("data-label") for cell in row.find_elements("tag name", "td")]
+    assert labels == ["document", "URL", "status", "rule", "language", "tokens"]
+
+
+def test_ids_and_commands_are_copied(shared_page: str, made: str, browser: Any) -> None:
+    browser.get(shared_page)
+    doc_id = str(document(made, PAGE_1)["doc_id"])
+    browser.execute_cdp_cmd(
+        "Browser.grantPermissions", {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}
+    )
+    browser.get(f"{browser.current_url}document/{doc_id}")
+    commands = f"//code[starts-with(., 'sluice explain') and contains(., '{doc_id}')]"
+    for place, text in (("//*[@id='doc-id']", doc_id), (commands, None)):
+        code = browser.find_element("xpath", place)
+        button = browser.find_element("xpath", f"{place}/following-sibling::button[1]")
+        assert button.get_attribute("aria-label").startswith("Copy ")
+        button.click()
+        browser.find_element("xpath", f"{place}/following-sibling::button[. = 'Copied']")
+        read = browser.execute_async_script("navigator.clipboard.readText().then(arguments[0])")
+        assert read == (text or code.text)
+
+
+def test_on_paper_all_that_is_asked_for_stands(shared_page: str, browser: Any) -> None:
+    browser.get(shared_page)
+    browser.find_element("css selector", ".plots h3")  # what the page asks for by itself is there
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    printed = browser.find_element("tag name", "main").text
+    assert "Languages" in printed and "web.example.org" in printed
+    folded = "return document.getElementById('funnel').checkVisibility({ contentVisibilityAuto: true })"
+    assert browser.execute_script(folded), "what is folded up on a screen"
+    browser.get(f"{browser.current_url}runs/seen")
+    assert "What it read of each purge" not in browser.find_element("tag name", "main").text
+    assert "A step and its documents" not in browser.find_element("tag name", "main").text, "a form is none"
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_screen(browser: Any) -> Any:
+    """A browser that is no phone and no paper any more when the test ends."""
+    yield
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
