@@ -611,7 +611,9 @@ def publish_report(run: RunParts, report: StepReport) -> None:
 def _note_losses(run: RunParts, outcome: StepOutcome) -> None:
     """The losses of a step's rows, where the recipe wants them recorded. Waits for the device."""
     if run.context.keeps_rows:
-        run.feed.note_losses(outcome.step, outcome.figures.read().rows)
+        losses_2G = outcome.figures.read().rows_2G
+        assert losses_2G is not None, "the step was asked to keep them"
+        run.feed.note_losses(outcome.step, losses_2G)
 
 
 def _note_skip(run: RunParts, progress: Progress, step: int, reason: str | None) -> None:

@@ -6,8 +6,10 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -52,6 +54,87 @@ def train_with(
         return ForkedProcesses(work, port, recipe.train.num_workers)
 
     return supervise.train_supervised(recipe, begin, lambda: False)
+
+
+def train_out_of_reach(
+    run: Run, deaths: Deaths, wakes: Callable[[], bool]
+) -> tuple[TrainingResult, list[str]]:
+    """The same where a stopped process can be killed by nobody, as on a machine that is cut off: it is told as
+    lost, and goes on once `wakes` says so. Gives also what such processes wrote into the output from then on:
+    an event of Python's audit with its path."""
+    recipe: TrainRecipe = run.recipe()
+    written = run.output.with_suffix(".written")
+
+    def begin(job: ParticipantJob, port: int) -> ForkedProcesses:
+        work = partial(_work, job, deaths, partial(_note_writes_after_a_stop, run.output, written))
+        return _OutOfReach(work, port, recipe.train.num_workers, wakes)
+
+    result = supervise.train_supervised(recipe, begin, lambda: False)
+    return result, written.read_text().splitlines()
+
+
+class _OutOfReach(ForkedProcesses):
+    """No kill reaches what is stopped."""
+
+    def __init__(
+        self, work: Callable[[Rendezvous], int], port: int, num_local: int, wakes: Callable[[], bool]
+    ) -> None:
+        super().__init__(work, port, num_local)
+        self._wakes, self._lost = wakes, list[int]()
+        self._woken: dict[int, threading.Thread] = {}
+
+    def kill(self, process: int) -> None:
+        pid = None if process not in self._running else self._running[process].pid
+        if pid is None or not _is_stopped(pid):
+            super().kill(process)
+        elif process not in self._woken:
+            self._lost.append(process)
+            self._woken[process] = threading.Thread(target=self._wake, args=(pid,))
+            self._woken[process].start()
+
+    def ended(self, seconds: float) -> Sequence[tuple[int, str]]:
+        lost, self._lost = self._lost, []
+        return [*super().ended(seconds), *((process, "was lost") for process in lost)]
+
+    def close(self) -> None:
+        for process, thread in self._woken.items():
+            thread.join()
+            if process in self._running:
+                self._running[process].join()
+
+    def _wake(self, pid: int) -> None:
+        while not self._wakes():
+            time.sleep(0.01)
+        os.kill(pid, signal.SIGCONT)
+
+
+def _is_stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+def _note_writes_after_a_stop(output: Path, written: Path) -> None:
+    """Called in each process first."""
+    log = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    was_stopped = threading.Event()
+    kill = os.kill
+
+    def stop(pid: int, number: int) -> None:
+        kill(pid, number)
+        was_stopped.set()
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        if not was_stopped.is_set() or event not in ("open", "os.rename", "os.link", "os.remove", "os.mkdir"):
+            return
+        if event == "open" and not (isinstance(arguments[2], int) and arguments[2] & _WRITING):
+            return
+        if (path := str(arguments[0])).startswith(f"{output}/"):
+            os.write(log, f"{event} {path.removeprefix(f'{output}/')}\n".encode())
+
+    os.kill = stop
+    sys.addaudithook(note)
 
 
 def _work(job: ParticipantJob, deaths: Deaths, prepare: Callable[[], None] | None, place: Rendezvous) -> int:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from lineage.recipe import RecipeError
@@ -18,6 +19,7 @@ from tests.support.training.in_place import (
     Deaths,
     miss_the_vote,
     show_a_sign,
+    train_out_of_reach,
     train_with,
     without_recovery,
 )
@@ -57,6 +59,19 @@ def check_same(run: Run, whole: Run) -> None:
 def hashes(run: Run) -> dict[str, Any]:
     complete = json.loads((run.output / "checkpoints" / run.checkpoints()[-1] / "complete.json").read_text())
     return {name: entry for name, entry in complete["files"].items() if name.endswith(".distcp")}
+
+
+def row_losses(run: Run) -> list[tuple[int, int, float, int]]:
+    """(step, row, loss, labels) as recorded by the attempts that are applied."""
+    line = {step: attempt for attempt, steps in applied_by(run) for step in steps}
+    rows = [
+        row for file in (run.output / "batches").glob("*.parquet") for row in pq.read_table(file).to_pylist()
+    ]
+    return sorted(
+        (row["step"], row["row"], row["loss"], row["num_labels"])
+        for row in rows
+        if row["attempt"] == line[row["step"]]
+    )
 
 
 def applied_by(run: Run) -> list[tuple[int, range]]:
@@ -107,6 +122,35 @@ def test_a_rank_whose_node_shows_a_sign_is_replaced_before_it_fails(
     )
     ranks = json.loads((run.output / "ranks.json").read_text())
     assert {row["generation"] for row in ranks if row["role"] == "rank"} == {1}
+
+
+def test_the_loss_of_each_row_is_recorded_once_whoever_dies_before_it_is_written(
+    corpus: str, tmp_path: Path
+) -> None:
+    changes = {
+        "workers": 2,
+        "zero": 0,
+        "steps": 9,
+        "recovery": IN_PLACE,
+        "record_losses": True,
+        "skip": [[6, 6]],
+        "checkpoint": {"every": 5},
+    }
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
+    deaths = {
+        # In the weights of all, and reported by none.
+        0: (Death(rank=1, where="checkpoint", nth=2),),
+        1: (Death(rank=0, where="optimizer", nth=1),),
+        2: (Death(rank=0, where="making of the model"),),
+        3: (Death(rank=1, where="backward", nth=2),),
+    }
+    assert train_with(run, deaths).finished
+    check_same(run, whole)
+    rows = row_losses(run)
+    assert len(rows) == 9 * 7
+    assert rows == row_losses(whole)
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -221,6 +265,36 @@ def test_stopped_processes_are_found_and_replaced(corpus: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("where", ["backward", "vote on the step", "checkpoint"])
+@pytest.mark.parametrize("wakes", ["at once", "once the others train"])
+def test_a_process_that_wakes_up_when_its_place_is_taken_writes_nothing(
+    where: str, wakes: str, corpus: str, tmp_path: Path
+) -> None:
+    ddp = {
+        "workers": 2,
+        "zero": 0,
+        "steps": 40,
+        "recovery": IN_PLACE,
+        "faults": {"watchdog_seconds": 8.0},
+        "checkpoint": {"every": 3},
+    }
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
+    metrics = run.output / "metrics.jsonl"
+    # At a step with a checkpoint.
+    stop = Death(rank=0, where=where, nth=6, signal=signal.SIGSTOP)
+    result, written = train_out_of_reach(
+        run, {0: (stop,)}, lambda: wakes == "at once" or b'"attempt": 2' in metrics.read_bytes()
+    )
+    assert result.finished
+    check_same(run, whole)
+    lines = [(row["step"], row["attempt"]) for row in map(json.loads, metrics.read_text().splitlines())]
+    assert len(set(lines)) == len(lines)
+    assert [path for path in written if " recorder/" not in path] == []
+
+
+@pytest.mark.slow
 def test_where_a_shard_is_lost_with_its_replica_all_start_again_and_say_why(
     corpus: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -256,10 +330,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "one process": ({"recovery": IN_PLACE}, "expected at least 2 workers"),
     "nobody else has it": ({"workers": 2, "recovery": IN_PLACE}, "no other process holds the weights"),
-    "losses of rows": (
-        {"zero": 0, "workers": 2, "recovery": IN_PLACE, "record_losses": True},
-        "record_losses = true",
-    ),
 }
 
 
