@@ -66,7 +66,15 @@ from trainer.processes.participant import GenerationOverError, Participant, Rend
 from trainer.processes.runtime import Process, collective_timeout, local_device
 from trainer.provenance.setup import read_setup, record_setup
 from trainer.recovery.agreement import Agreement, CannotRecoverError, RankReport, agree, keeps_copy_of
-from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, claim_next, record_failure
+from trainer.recovery.attempts import (
+    Attempt,
+    Claimant,
+    FencedOutError,
+    attempts,
+    begin,
+    claim_next,
+    record_failure,
+)
 from trainer.recovery.repeats import LoweredRate, RepeatedFaultsError, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
 from trainer.replay.repeated import go_back_before, left_out, skip_counter
@@ -109,9 +117,10 @@ def participate(
         participant.ended({"error": type(error).__name__, "message": str(error)})
     except BaseException as error:
         traceback.print_exc()
-        record_failure(
-            Folder(recipe.train.output), max(participant.rank, 0), f"{type(error).__name__}: {error}"
-        )
+        if not participant.is_replaced():
+            record_failure(
+                Folder(recipe.train.output), max(participant.rank, 0), f"{type(error).__name__}: {error}"
+            )
         raise
     else:
         if result is None:
@@ -221,6 +230,8 @@ class _Survivor:
                 result = self._generation()
                 if result is not None:
                     return result
+            if self._feed is not None:
+                self._feed.give_up()
         finally:
             if self._feed is not None:
                 self._feed.close()
@@ -233,7 +244,8 @@ class _Survivor:
         except GenerationOverError:
             pass
         except _ENDING_THE_RUN:
-            raise
+            if not self._participant.is_replaced():
+                raise
         except CannotRecoverError as error:
             self._participant.cannot_recover(str(error))
             self._participant.await_over(error)
@@ -281,6 +293,9 @@ class _Survivor:
             after_step=self._after_step,
             after_report=self._after_report,
             opening_groups=participant.opening_groups,
+            claimant=Claimant(launch=self._launch, generation=participant.generation),
+            check_place=participant.check_place,
+            is_replaced=participant.is_replaced,
         )
         if agreed is None:
             if participant.rank == 0 and participant.generation:
@@ -327,7 +342,15 @@ class _Survivor:
         self._row_losses.clear()
         self._kept.clear()
         self._flushed = (-1, -1)
-        self._feed = feed_of(recipe, process, corpus, self._order, passed_over, group=of_feed)
+        self._feed = feed_of(
+            recipe,
+            process,
+            corpus,
+            self._order,
+            passed_over,
+            group=of_feed,
+            check_place=self._participant.check_place,
+        )
         joined = join_run(recipe, launch, self._feed, words.control)
         progress = first_progress(joined, recipe)
         run = assemble(recipe, launch, self._feed, joined, progress, words=words, watchdog=self._participant)
@@ -345,10 +368,18 @@ class _Survivor:
         recipe, process, participant = self._recipe, launch.process, self._participant
         told = self._hear(agreed, words.control)
         participant.at(told.step, "claim of the next attempt")
-        attempt, saved, checkpoint = by_first_rank(partial(self._claim, told), words.control)
+        attempt, saved, checkpoint = by_first_rank(partial(self._claim, told, launch.claimant), words.control)
         if self._feed is None:
             passed_over = left_out(self._output)
-            self._feed = feed_of(recipe, process, told.corpus, self._order, passed_over, group=of_feed)
+            self._feed = feed_of(
+                recipe,
+                process,
+                told.corpus,
+                self._order,
+                passed_over,
+                group=of_feed,
+                check_place=participant.check_place,
+            )
         skips = skip_counter(recipe.train.faults, None)
         skips.row, skips.lowered = told.skips_row, told.lowered
         progress = Progress(
@@ -442,10 +473,12 @@ class _Survivor:
         self._kept = {kept: copies for kept, copies in self._kept.items() if kept == step - 1}
         self._kept[step] = _Copies(own=own, neighbours=neighbours, told=self._told())
 
-    def _claim(self, told: _Told) -> tuple[Attempt, int, str]:
+    def _claim(self, told: _Told, claimant: Claimant | None) -> tuple[Attempt, int, str]:
         """The attempt that goes on, the steps in the newest complete checkpoint (-1: there is none) and its
-        place. By rank 0. FencedOutError where another start of the run has claimed one."""
-        number = claim_next(self._output, told.attempt, self._launch)
+        place. By rank 0. FencedOutError where another start of the run, or a later generation, has claimed
+        one."""
+        assert claimant is not None, "given with the rank"
+        number = claim_next(self._output, told.attempt, claimant)
         attempt = Attempt(
             number=number, first_step=told.applied, parent=told.attempt, began_at=self._began_at
         )

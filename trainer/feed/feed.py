@@ -55,7 +55,8 @@ class FeedOptions:
     many there must be of them, all of as many rows, if a step needs so many (None: no matter).
     `prefetch_batches`: batches in the making, the step's own one included. One process of the run keeps its
     account; of processes that get equal rows one records. `group`: gloo, over all processes of the run.
-    `most_validated`: held-out sequences of a source that an evaluation reads (None: all)."""
+    `most_validated`: held-out sequences of a source that an evaluation reads (None: all). `check_place`: raises
+    where another process has this one's rank; called before something is recorded."""
 
     run: str
     output: Folder
@@ -68,6 +69,7 @@ class FeedOptions:
     records_losses: bool = False
     group: dist.ProcessGroup | None = None
     most_validated: int | None = None
+    check_place: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,10 +154,7 @@ class Feed:
         taken."""
         options, corpus = self._options, self._dataset.corpus
         if options.records:
-            rank = self._dataset.part.rank
-            self._recorder = BatchRecorder(
-                options.output, options.run, attempt.number, rank, with_losses=options.records_losses
-            )
+            self._recorder = self._new_recorder(attempt)
         if options.keeps_account:
             self._account = Account(options.output, options.run, self._order.plan, attempt, corpus)
             folder = self._source.cache_folder
@@ -176,9 +175,7 @@ class Feed:
                 self._recorder.note_losses(step, losses_2G)
             self._recorder.go_on(attempt.number, fed.step)
         elif options.records:
-            self._recorder = BatchRecorder(
-                options.output, options.run, attempt.number, rank, with_losses=options.records_losses
-            )
+            self._recorder = self._new_recorder(attempt)
             self._unrecorded = unrecorded_steps(
                 options.output, rank, steps_on_line(options.output, attempt, fed.saved)
             )
@@ -277,6 +274,14 @@ class Feed:
             f" last {slowest.of_seconds:.2f} s, {url}, {where}"
         )
 
+    def give_up(self) -> None:
+        """Another process has this one's rank, and writes down what this one was fed: it records nothing any
+        more."""
+        self._recorder = None
+        if self._account is not None:
+            self._account.give_up()
+        self._account = None
+
     def close(self) -> None:
         """Stop the thread, write what is left of the record and close the reader."""
         self._worker.shutdown(wait=True, cancel_futures=True)
@@ -285,6 +290,17 @@ class Feed:
         self._dataset.close()
         if self._account is not None:
             self._account.close()
+
+    def _new_recorder(self, attempt: Attempt) -> BatchRecorder:
+        options = self._options
+        return BatchRecorder(
+            options.output,
+            options.run,
+            attempt.number,
+            self._dataset.part.rank,
+            with_losses=options.records_losses,
+            check_place=options.check_place,
+        )
 
     def _record_for_the_lost(self) -> None:
         """Write down what the process whose place this one took was fed and had not written: its batches are

@@ -8,7 +8,7 @@ record too."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -71,13 +71,21 @@ def recorded(batch: Batch, order: Order) -> Recorded:
 
 class BatchRecorder:
     """Writes the rows of one rank, with their losses where asked. Rows of steps before a flush are durable
-    after it."""
+    after it. `check_place`: called before anything is written; raises where another process has this one's
+    rank."""
 
     def __init__(
-        self, output: Folder, run: str, attempt: int, rank: int, *, with_losses: bool = False
+        self,
+        output: Folder,
+        run: str,
+        attempt: int,
+        rank: int,
+        *,
+        with_losses: bool = False,
+        check_place: Callable[[], None] = lambda: None,
     ) -> None:
         self._output, self._run, self._attempt, self._rank = output, run, attempt, rank
-        self._folder = output.folder("batches")
+        self._folder, self._check_place = output.folder("batches"), check_place
         self._schema = pa.schema([*BATCHES, *(LOSSES if with_losses else ())])
         self._losses: dict[int, np.ndarray] = {}
         self._rows: list[Recorded] = []
@@ -123,6 +131,7 @@ class BatchRecorder:
         `note_losses`."""
         if not every:
             return
+        self._check_place()
         table = pa.concat_tables([self._table(attempt, rows, losses.get(rows.step)) for rows in every])
         first, end = every[0].step, every[-1].step + 1
         with self._folder.writing(
