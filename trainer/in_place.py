@@ -478,6 +478,7 @@ class _Survivor:
         place. By rank 0. FencedOutError where another start of the run, or a later generation, has claimed
         one."""
         assert claimant is not None, "given with the rank"
+        self._participant.check_place()
         number = claim_next(self._output, told.attempt, claimant)
         attempt = Attempt(
             number=number, first_step=told.applied, parent=told.attempt, began_at=self._began_at

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -31,12 +32,14 @@ from trainer.result import TrainingResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """In a generation, of a rank, at the `nth` marker of that name which it passes in it."""
+    """In a generation, of a rank, at the `nth` marker of that name which it passes in it. `goes_on`: SIGCONT
+    comes as soon as it is stopped."""
 
     rank: int
     where: str
     nth: int = 1
     signal: int = signal.SIGKILL
+    goes_on: bool = False
 
 
 Deaths = Mapping[int, tuple[Death, ...]]
@@ -147,12 +150,21 @@ def _work(job: ParticipantJob, deaths: Deaths, prepare: Callable[[], None] | Non
         passed[key] = passed.get(key, 0) + 1
         for death in deaths.get(participant.generation, ()):
             if (death.rank, death.where, death.nth) == (participant.rank, where, passed[key]):
+                if death.goes_on:
+                    _continue_once_stopped()
                 os.kill(os.getpid(), death.signal)
 
     Participant.at = dying_at  # type: ignore[method-assign]
     if prepare is not None:
         prepare()
     return participate(job, place)
+
+
+def _continue_once_stopped() -> None:
+    """By another process: every thread of this one will be stopped."""
+    pid = os.getpid()
+    stopped = f"until grep -q '^State:.T' /proc/{pid}/status; do sleep 0.1; done"
+    subprocess.Popen(["sh", "-c", f"{stopped}; sleep 1; kill -CONT {pid}"])
 
 
 def miss_the_vote(rank: int, dying: int, step: int) -> None:

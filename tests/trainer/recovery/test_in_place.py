@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 from functools import partial
 from pathlib import Path
@@ -172,9 +173,11 @@ WITHOUT_REPLICAS: dict[str, dict[str, Any]] = {
 def test_without_a_replica_the_copies_on_neighbours_fill_the_place(
     layout: str, corpus: str, tmp_path: Path
 ) -> None:
-    changes = {"steps": 60, "recovery": IN_PLACE | {"spares": 2, "neighbour_copy": True}} | WITHOUT_REPLICAS[
-        layout
-    ]
+    changes = {
+        "steps": 60,
+        "recovery": IN_PLACE | {"spares": 2, "neighbour_copy": True},
+        "record_losses": True,
+    } | WITHOUT_REPLICAS[layout]
     whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
     assert whole.start().finished
     run = Run(data=corpus, output=tmp_path / "run", changes=changes)
@@ -186,6 +189,7 @@ def test_without_a_replica_the_copies_on_neighbours_fill_the_place(
     }
     assert train_with(run, deaths).finished
     check_same(run, whole)
+    assert row_losses(run) == row_losses(whole)
     assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {len(deaths)}
 
 
@@ -211,6 +215,7 @@ def test_forty_deaths_in_all_phases_and_in_recoveries_change_no_bit(
     changes = {
         "steps": 120,
         "recovery": IN_PLACE | {"spares": 2},
+        "record_losses": True,
         "validation": 0.1,
         "eval_every": 10,
     } | LAYOUTS[layout]
@@ -219,6 +224,7 @@ def test_forty_deaths_in_all_phases_and_in_recoveries_change_no_bit(
     run = Run(data=corpus, output=tmp_path / "run", changes=changes)
     assert train_with(run, forty_deaths()).finished
     check_same(run, whole)
+    assert row_losses(run) == row_losses(whole)
     # Each in the same start of the processes: a start from a checkpoint has generation 0.
     assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {
         len(forty_deaths())
@@ -249,18 +255,49 @@ def test_a_death_while_groups_are_formed_is_only_the_next_generation(corpus: str
     check_same(run, whole)
 
 
+def ten_stops(layout: str) -> Deaths:
+    """One in each generation, at drawn moments of drawn ranks: in every phase, and in the recovery that
+    follows."""
+    draw = random.Random(layout)
+    moments = [(where, draw.randint(1, 3)) for where in PHASES]
+    draw.shuffle(moments)
+    for where in RECOVERY[1:4]:  # before it all are there, and behind it all have what they need
+        moments.insert(draw.randint(1, len(moments)), (where, 1))
+    return {
+        number: (Death(rank=draw.randrange(4), where=where, nth=nth, signal=signal.SIGSTOP),)
+        for number, (where, nth) in enumerate(moments)
+    }
+
+
 @pytest.mark.slow
-def test_stopped_processes_are_found_and_replaced(corpus: str, tmp_path: Path) -> None:
-    ddp = {"workers": 3, "zero": 0, "steps": 24, "recovery": IN_PLACE, "faults": {"watchdog_seconds": 8.0}}
+@pytest.mark.parametrize("layout", [*LAYOUTS, "fsdp"])
+def test_ten_stopped_processes_are_found_and_replaced(layout: str, corpus: str, tmp_path: Path) -> None:
+    changes = {
+        "steps": 40,
+        "recovery": IN_PLACE | {"neighbour_copy": layout in WITHOUT_REPLICAS},
+        "faults": {"watchdog_seconds": 8.0},
+    } | (LAYOUTS | WITHOUT_REPLICAS)[layout]
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
+    assert train_with(run, ten_stops(layout)).finished
+    check_same(run, whole)
+    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {10}
+
+
+def test_a_process_that_was_stopped_for_a_while_goes_on_and_nothing_else_happens(
+    corpus: str, tmp_path: Path
+) -> None:
+    ddp = {"workers": 2, "zero": 0, "steps": 9, "recovery": IN_PLACE}
     whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
     assert whole.start().finished
     run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
-    moments = [(where, 2) for where in PHASES] + [(where, 1) for where in RECOVERY[1:4]]
-    deaths = {
-        number: (Death(rank=number % 3, where=where, nth=nth, signal=signal.SIGSTOP),)
-        for number, (where, nth) in enumerate(moments)
-    }
-    assert train_with(run, deaths).finished
+    stops = tuple(
+        Death(rank=rank, where=where, nth=nth, signal=signal.SIGSTOP, goes_on=True)
+        for rank, where, nth in [(0, "forward", 3), (1, "vote on the step", 4), (0, "checkpoint", 6)]
+    )
+    result = train_with(run, {0: stops})
+    assert (result.finished, result.attempt) == (True, 1)
     check_same(run, whole)
 
 
