@@ -4,7 +4,9 @@ one."""
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -16,8 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import torch.distributed as dist
 
+from lineage.storage.folder import Folder
 from tests.support.training.training_runs import Run
 from trainer import in_place, supervise
 from trainer.health import check
@@ -27,7 +31,10 @@ from trainer.loop import RunParts
 from trainer.options import TrainRecipe
 from trainer.processes.forked_processes import ForkedProcesses
 from trainer.processes.participant import Participant, Rendezvous
+from trainer.provenance.reached import read_facts
+from trainer.recovery.attempts import attempts
 from trainer.result import TrainingResult
+from trainer.telemetry.timing import PHASES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +51,40 @@ class Death:
 
 Deaths = Mapping[int, tuple[Death, ...]]
 """By the generation in which they come."""
+
+
+IN_PLACE = {"mode": "in_place", "spares": 1}
+RECOVERY = (
+    "agreement of the ranks that are left",
+    "forming of process groups",
+    "claim of the next attempt",
+    "making of the model",
+    "filling of the model",
+)
+"""The markers of a recovery, in their order."""
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "ddp": {"workers": 4, "zero": 0},
+    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
+    "tp and replicas": {"parallel": {"tp": 2, "dp_replicate": 2}},
+    "pp and replicas": {"parallel": {"pp": 2, "dp_replicate": 2}},
+}
+
+WITHOUT_REPLICAS: dict[str, dict[str, Any]] = {
+    "fsdp": {"workers": 4},
+    "tp and shards": {"parallel": {"tp": 2, "dp_shard": 2}},
+    "pp and shards": {"parallel": {"pp": 2, "dp_shard": 2}},
+}
+
+
+def died_at(run: Run) -> list[float]:
+    """When each process of a run killed or stopped itself, seconds since the epoch."""
+    return [float(line) for line in _deaths_file(run.output).read_text().split()]
+
+
+def _deaths_file(output: Path) -> Path:
+    return output.with_suffix(".deaths")
 
 
 def train_with(
@@ -140,6 +181,11 @@ def _note_writes_after_a_stop(output: Path, written: Path) -> None:
     sys.addaudithook(note)
 
 
+def _note_death(output: Path) -> None:
+    with _deaths_file(output).open("a") as file:
+        file.write(f"{time.time()}\n")
+
+
 def _work(job: ParticipantJob, deaths: Deaths, prepare: Callable[[], None] | None, place: Rendezvous) -> int:
     at = Participant.at
     passed: dict[tuple[int, str], int] = {}
@@ -152,6 +198,7 @@ def _work(job: ParticipantJob, deaths: Deaths, prepare: Callable[[], None] | Non
             if (death.rank, death.where, death.nth) == (participant.rank, where, passed[key]):
                 if death.goes_on:
                     _continue_once_stopped()
+                _note_death(Path(job.recipe["train"]["output"]))
                 os.kill(os.getpid(), death.signal)
 
     Participant.at = dying_at  # type: ignore[method-assign]
@@ -211,3 +258,100 @@ def without_recovery(run: Run) -> Run:
     """The same run where every death would start all processes again."""
     changes = {name: value for name, value in run.changes.items() if name != "recovery"}
     return dataclasses.replace(run, changes=changes)
+
+
+def check_same(run: Run, whole: Run) -> None:
+    """Losses, norms, weights, moments and what was fed, to the bit; each step fed and applied once."""
+    assert run.losses() == whole.losses()
+    assert [row["grad_norm"] for row in run.metrics().values()] == [
+        r["grad_norm"] for r in whole.metrics().values()
+    ]
+    assert hashes(run) == hashes(whole) != {}
+    assert run.sequences() == whole.sequences()
+    line = {step: attempt for attempt, steps in applied_by(run) for step in steps}
+    assert line == {step: row["attempt"] for step, row in run.metrics().items()}
+
+
+def hashes(run: Run) -> dict[str, Any]:
+    complete = json.loads((run.output / "checkpoints" / run.checkpoints()[-1] / "complete.json").read_text())
+    return {name: entry for name, entry in complete["files"].items() if name.endswith(".distcp")}
+
+
+def row_losses(run: Run) -> list[tuple[int, int, float, int]]:
+    """(step, row, loss, labels) as recorded by the attempts that are applied."""
+    line = {step: attempt for attempt, steps in applied_by(run) for step in steps}
+    rows = [
+        row for file in (run.output / "batches").glob("*.parquet") for row in pq.read_table(file).to_pylist()
+    ]
+    return sorted(
+        (row["step"], row["row"], row["loss"], row["num_labels"])
+        for row in rows
+        if row["attempt"] == line[row["step"]]
+    )
+
+
+def applied_by(run: Run) -> list[tuple[int, range]]:
+    """The steps that lineage counts for each attempt of the line to the newest."""
+    reached: dict[int, int] = {}
+    for fact in read_facts([str(run.output)]).segments:
+        reached[fact.attempt] = max(reached.get(fact.attempt, -1), fact.last_step or 0)
+    begun = {attempt.number: attempt for attempt in attempts(Folder(str(run.output)))}
+    number: int | None = max(reached)
+    end = reached[max(reached)] + 1
+    found = []
+    while number is not None:
+        first = begun[number].first_step
+        found.append((number, range(first, end)))
+        end, number = min(first, end), begun[number].parent
+    return found
+
+
+def both_of(layout: str, corpus: str, folder: Path, *, stops: bool = False) -> tuple[Run, Run]:
+    """A run of four processes of a layout without recovery, and one with it that forty deaths are for, or ten
+    stops."""
+    spares = {"spares": 1 if stops else 2, "neighbour_copy": layout in WITHOUT_REPLICAS}
+    changes = {
+        "steps": 40 if stops else 150,
+        "recovery": IN_PLACE | spares,
+        "faults": {"watchdog_seconds": 8.0 if stops else 600.0},
+        "record_losses": True,
+        "validation": 0.1,
+        "eval_every": 10,
+    } | (LAYOUTS | WITHOUT_REPLICAS)[layout]
+    run = Run(data=corpus, output=folder / "run", changes=changes)
+    return without_recovery(dataclasses.replace(run, output=folder / "whole")), run
+
+
+def forty_deaths(layout: str) -> Deaths:
+    """One in each generation: in every phase of each rank, and at every marker of a recovery, which the next
+    ends."""
+    copies = layout in WITHOUT_REPLICAS
+    moments = [(where, 3) for where in PHASES for _ in range(4)]
+    moments += [(where, 1) for where in RECOVERY for _ in range(1 if copies else 2)]
+    moments += [("vote on the step", 2), ("all-reduce of label counts", 2)]
+    moments += [("copy to the neighbour", 2 + number) for number in range(5)] if copies else []
+    # A generation that dies in its recovery has not trained: those in which it trains lie between.
+    moments = [moments[number * 11 % len(moments)] for number in range(len(moments))]
+    assert len(moments) == 40
+    deaths: dict[int, tuple[Death, ...]] = {}
+    rank = -1
+    for number, (where, nth) in enumerate(moments):
+        # A copy is with the neighbour alone: whoever dies before it has come is the one that is waited for.
+        if not (copies and where in RECOVERY and number):
+            rank = (rank + 1) % 4
+        deaths[number] = (Death(rank=rank, where=where, nth=nth),)
+    return deaths
+
+
+def ten_stops(layout: str) -> Deaths:
+    """One in each generation, at drawn moments of drawn ranks: in every phase, and in the recovery that
+    follows."""
+    draw = random.Random(layout)
+    moments = [(where, draw.randint(1, 3)) for where in PHASES]
+    draw.shuffle(moments)
+    for where in RECOVERY[1:4]:  # before it all are there, and behind it all have what they need
+        moments.insert(draw.randint(1, len(moments)), (where, 1))
+    return {
+        number: (Death(rank=draw.randrange(4), where=where, nth=nth, signal=signal.SIGSTOP),)
+        for number, (where, nth) in enumerate(moments)
+    }

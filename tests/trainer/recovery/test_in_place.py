@@ -3,92 +3,39 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.in_place import (
+    IN_PLACE,
+    LAYOUTS,
+    RECOVERY,
+    WITHOUT_REPLICAS,
     Death,
     Deaths,
+    both_of,
+    check_same,
+    forty_deaths,
     miss_the_vote,
+    row_losses,
     show_a_sign,
+    ten_stops,
     train_out_of_reach,
     train_with,
     without_recovery,
 )
 from tests.support.training.training_runs import Run
-from trainer.provenance.reached import read_facts
-from trainer.recovery.attempts import attempts
-from trainer.telemetry.timing import PHASES
-
-IN_PLACE = {"mode": "in_place", "spares": 1}
-RECOVERY = (
-    "agreement of the ranks that are left",
-    "forming of process groups",
-    "claim of the next attempt",
-    "making of the model",
-    "filling of the model",
-)
-"""The markers of a recovery, in their order."""
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [1700, 530], "books": [1111]}).url
-
-
-def check_same(run: Run, whole: Run) -> None:
-    """Losses, norms, weights, moments and what was fed, to the bit; each step fed and applied once."""
-    assert run.losses() == whole.losses()
-    assert [row["grad_norm"] for row in run.metrics().values()] == [
-        r["grad_norm"] for r in whole.metrics().values()
-    ]
-    assert hashes(run) == hashes(whole) != {}
-    assert run.sequences() == whole.sequences()
-    line = {step: attempt for attempt, steps in applied_by(run) for step in steps}
-    assert line == {step: row["attempt"] for step, row in run.metrics().items()}
-
-
-def hashes(run: Run) -> dict[str, Any]:
-    complete = json.loads((run.output / "checkpoints" / run.checkpoints()[-1] / "complete.json").read_text())
-    return {name: entry for name, entry in complete["files"].items() if name.endswith(".distcp")}
-
-
-def row_losses(run: Run) -> list[tuple[int, int, float, int]]:
-    """(step, row, loss, labels) as recorded by the attempts that are applied."""
-    line = {step: attempt for attempt, steps in applied_by(run) for step in steps}
-    rows = [
-        row for file in (run.output / "batches").glob("*.parquet") for row in pq.read_table(file).to_pylist()
-    ]
-    return sorted(
-        (row["step"], row["row"], row["loss"], row["num_labels"])
-        for row in rows
-        if row["attempt"] == line[row["step"]]
-    )
-
-
-def applied_by(run: Run) -> list[tuple[int, range]]:
-    """The steps that lineage counts for each attempt of the line to the newest."""
-    reached: dict[int, int] = {}
-    for fact in read_facts([str(run.output)]).segments:
-        reached[fact.attempt] = max(reached.get(fact.attempt, -1), fact.last_step or 0)
-    begun = {attempt.number: attempt for attempt in attempts(Folder(str(run.output)))}
-    number: int | None = max(reached)
-    end = reached[max(reached)] + 1
-    found = []
-    while number is not None:
-        first = begun[number].first_step
-        found.append((number, range(first, end)))
-        end, number = min(first, end), begun[number].parent
-    return found
 
 
 def test_a_spare_takes_the_place_of_a_killed_process_and_nothing_is_lost(corpus: str, tmp_path: Path) -> None:
@@ -154,81 +101,18 @@ def test_the_loss_of_each_row_is_recorded_once_whoever_dies_before_it_is_written
     assert rows == row_losses(whole)
 
 
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "ddp": {"workers": 4, "zero": 0},
-    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
-    "tp and replicas": {"parallel": {"tp": 2, "dp_replicate": 2}},
-    "pp and replicas": {"parallel": {"pp": 2, "dp_replicate": 2}},
-}
-
-WITHOUT_REPLICAS: dict[str, dict[str, Any]] = {
-    "fsdp": {"workers": 4},
-    "tp and shards": {"parallel": {"tp": 2, "dp_shard": 2}},
-    "pp and shards": {"parallel": {"pp": 2, "dp_shard": 2}},
-}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", WITHOUT_REPLICAS)
-def test_without_a_replica_the_copies_on_neighbours_fill_the_place(
-    layout: str, corpus: str, tmp_path: Path
-) -> None:
-    changes = {
-        "steps": 60,
-        "recovery": IN_PLACE | {"spares": 2, "neighbour_copy": True},
-        "record_losses": True,
-    } | WITHOUT_REPLICAS[layout]
-    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
-    assert whole.start().finished
-    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
-    moments = [
-        (where, 3) for where in (*PHASES, "vote on the step", "copy to the neighbour") for _ in range(2)
-    ]
-    deaths = {
-        number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)
-    }
-    assert train_with(run, deaths).finished
-    check_same(run, whole)
-    assert row_losses(run) == row_losses(whole)
-    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {len(deaths)}
-
-
-def forty_deaths() -> Deaths:
-    """One in each generation: in every phase of each rank, and at every marker of a recovery, which the next
-    ends."""
-    moments = [(where, 3) for where in PHASES for _ in range(4)] + [
-        (where, 1) for where in RECOVERY for _ in range(2)
-    ]
-    moments += [("vote on the step", 2), ("all-reduce of label counts", 2)]
-    # A generation that dies in its recovery has not trained: those in which it trains lie between.
-    moments = [moments[number * 11 % len(moments)] for number in range(len(moments))]
-    return {
-        number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [*LAYOUTS, *WITHOUT_REPLICAS])
 def test_forty_deaths_in_all_phases_and_in_recoveries_change_no_bit(
     layout: str, corpus: str, tmp_path: Path
 ) -> None:
-    changes = {
-        "steps": 120,
-        "recovery": IN_PLACE | {"spares": 2},
-        "record_losses": True,
-        "validation": 0.1,
-        "eval_every": 10,
-    } | LAYOUTS[layout]
-    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
+    whole, run = both_of(layout, corpus, tmp_path)
     assert whole.start().finished
-    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
-    assert train_with(run, forty_deaths()).finished
+    assert train_with(run, forty_deaths(layout)).finished
     check_same(run, whole)
     assert row_losses(run) == row_losses(whole)
     # Each in the same start of the processes: a start from a checkpoint has generation 0.
-    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {
-        len(forty_deaths())
-    }
+    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {40}
 
 
 @pytest.mark.slow
@@ -255,31 +139,11 @@ def test_a_death_while_groups_are_formed_is_only_the_next_generation(corpus: str
     check_same(run, whole)
 
 
-def ten_stops(layout: str) -> Deaths:
-    """One in each generation, at drawn moments of drawn ranks: in every phase, and in the recovery that
-    follows."""
-    draw = random.Random(layout)
-    moments = [(where, draw.randint(1, 3)) for where in PHASES]
-    draw.shuffle(moments)
-    for where in RECOVERY[1:4]:  # before it all are there, and behind it all have what they need
-        moments.insert(draw.randint(1, len(moments)), (where, 1))
-    return {
-        number: (Death(rank=draw.randrange(4), where=where, nth=nth, signal=signal.SIGSTOP),)
-        for number, (where, nth) in enumerate(moments)
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", [*LAYOUTS, "fsdp"])
 def test_ten_stopped_processes_are_found_and_replaced(layout: str, corpus: str, tmp_path: Path) -> None:
-    changes = {
-        "steps": 40,
-        "recovery": IN_PLACE | {"neighbour_copy": layout in WITHOUT_REPLICAS},
-        "faults": {"watchdog_seconds": 8.0},
-    } | (LAYOUTS | WITHOUT_REPLICAS)[layout]
-    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
+    whole, run = both_of(layout, corpus, tmp_path, stops=True)
     assert whole.start().finished
-    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
     assert train_with(run, ten_stops(layout)).finished
     check_same(run, whole)
     assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {10}
