@@ -4,7 +4,7 @@ came out differs from an undisturbed run.
     python -m benchmarks.recovery_layouts [--layout LAYOUT]… [--stops]
 
 Four processes, and two that wait. A process kills itself in every phase of every rank, in the vote and in the
-recovery itself (`forty_deaths`); with --stops ten stop themselves at drawn moments, with a watchdog of 8
+recovery itself (`forty_deaths`); with --stops ten stop themselves at drawn moments, with a watchdog of 20
 seconds, and one process waits (`ten_stops`). Losses, weights, moments, what was fed and each row's loss are
 compared to the bit; the exit code is 1 where one differs. A death in a recovery counts until the next step
 too."""

@@ -53,7 +53,7 @@ def join(
     *,
     recipe: TrainRecipe,
     began_at: float,
-    claimant: Claimant | None,
+    claimant: Claimant | None = None,
 ) -> Joined:
     """Claim the next attempt of the recipe's run on rank 0, unless output or checkpoints are another run's,
     and broadcast it. `began_at`: when its processes began, seconds since the epoch.

@@ -57,7 +57,9 @@ _MOST_ASKED: Final = 4096
 """Operations of a step whose sites are remembered for the next one."""
 _MOST_PENDING: Final = 4096
 """Asynchronous operations whose end nobody has waited for: forgotten beyond that."""
-is_compiling: Final = torch.compiler.is_compiling
+# Bound here, for every operation of a step asks for them. `is_compiling` of torch.compiler itself asks two
+# functions more, for what exports a model and never runs here.
+is_compiling: Final = torch.compiler.is_dynamo_compiling
 _now: Final = time.perf_counter
 _getframe: Final = sys._getframe
 _get_default_group: Final = distributed_c10d._get_default_group
@@ -202,7 +204,7 @@ class Operations:
                 inside.held = False
             if waited is not None if on_gpu else get_ident() == thread and self._reduction is None:
                 clock.end_wait(waited)
-            if ring is not None:
+            if ring is not None and number is not None:
                 if result is None:
                     ring.end(number)
                 else:  # a Work
@@ -306,7 +308,8 @@ class Operations:
                 clock.end_wait(waited)
             if ring is not None:
                 for number in pending.pop(id(work), ()):
-                    ring.end(number)
+                    if number is not None:
+                        ring.end(number)
             return result
 
         return wait

@@ -313,7 +313,7 @@ def both_of(layout: str, corpus: str, folder: Path, *, stops: bool = False) -> t
     changes = {
         "steps": 40 if stops else 150,
         "recovery": IN_PLACE | spares,
-        "faults": {"watchdog_seconds": 8.0 if stops else 600.0},
+        "faults": {"watchdog_seconds": 20.0 if stops else 600.0},
         "record_losses": True,
         "validation": 0.1,
         "eval_every": 10,
