@@ -104,7 +104,7 @@ def train_out_of_reach(
     run: Run, deaths: Deaths, wakes: Callable[[], bool]
 ) -> tuple[TrainingResult, list[str]]:
     """The same where a stopped process can be killed by nobody, as on a machine that is cut off: it is told as
-    lost, and goes on once `wakes` says so. Gives also what such processes wrote into the output from then on:
+    lost, and goes on once another has its place and `wakes` says so. Gives also what such processes wrote into the output from then on:
     an event of Python's audit with its path."""
     recipe: TrainRecipe = run.recipe()
     written = run.output.with_suffix(".written")
@@ -126,6 +126,12 @@ class _OutOfReach(ForkedProcesses):
         super().__init__(work, port, num_local)
         self._wakes, self._lost = wakes, list[int]()
         self._woken: dict[int, threading.Thread] = {}
+        self._is_replaced = threading.Event()
+
+    def start(self, process: int) -> None:
+        super().start(process)
+        if self._woken:  # another one waits, since one that waited has the lost one's place
+            self._is_replaced.set()
 
     def kill(self, process: int) -> None:
         pid = None if process not in self._running else self._running[process].pid
@@ -147,6 +153,7 @@ class _OutOfReach(ForkedProcesses):
                 self._running[process].join()
 
     def _wake(self, pid: int) -> None:
+        self._is_replaced.wait()
         while not self._wakes():
             time.sleep(0.01)
         os.kill(pid, signal.SIGCONT)
