@@ -104,8 +104,8 @@ def train_out_of_reach(
     run: Run, deaths: Deaths, wakes: Callable[[], bool]
 ) -> tuple[TrainingResult, list[str]]:
     """The same where a stopped process can be killed by nobody, as on a machine that is cut off: it is told as
-    lost, and goes on once another has its place and `wakes` says so. Gives also what such processes wrote into the output from then on:
-    an event of Python's audit with its path."""
+    lost, and goes on once another has its place and `wakes` says so. Gives also what such processes wrote into
+    the output from then on: an event of Python's audit with its path."""
     recipe: TrainRecipe = run.recipe()
     written = run.output.with_suffix(".written")
 
