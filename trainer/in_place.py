@@ -22,11 +22,12 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -65,12 +66,20 @@ from trainer.processes.participant import GenerationOverError, Participant, Rend
 from trainer.processes.runtime import Process, collective_timeout, local_device
 from trainer.provenance.setup import read_setup, record_setup
 from trainer.recovery.agreement import Agreement, CannotRecoverError, RankReport, agree, keeps_copy_of
-from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, claim_next, record_failure
+from trainer.recovery.attempts import (
+    Attempt,
+    Claimant,
+    FencedOutError,
+    attempts,
+    begin,
+    claim_next,
+    record_failure,
+)
 from trainer.recovery.repeats import LoweredRate, RepeatedFaultsError, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
 from trainer.replay.repeated import go_back_before, left_out, skip_counter
 from trainer.result import TrainingResult
-from trainer.step import ReadyStep, apply_step
+from trainer.step import ReadyStep, StepOutcome, apply_step
 from trainer.telemetry.metrics_file import last_reports
 from trainer.telemetry.sinks import describe_straggler
 from trainer.telemetry.step_report import Sink, StepReport
@@ -108,9 +117,10 @@ def participate(
         participant.ended({"error": type(error).__name__, "message": str(error)})
     except BaseException as error:
         traceback.print_exc()
-        record_failure(
-            Folder(recipe.train.output), max(participant.rank, 0), f"{type(error).__name__}: {error}"
-        )
+        if not participant.is_replaced():
+            record_failure(
+                Folder(recipe.train.output), max(participant.rank, 0), f"{type(error).__name__}: {error}"
+            )
         raise
     else:
         if result is None:
@@ -125,7 +135,9 @@ def participate(
 class _Told:
     """The progress of a run, as all take it over from one rank. `attempt`: the one that ended; `step`: steps
     that are done. `ends`: the report of step `step` where that is in the weights and its end is still to be
-    done, without what is evaluated there. `reports`: those since the last checkpoint but one."""
+    done, without what is evaluated there. `reports`: those since the last checkpoint but one; `row_losses`:
+    by step, as of `Feed.note_losses`, those of as many steps, that of `ends` among them, where the recipe
+    records them."""
 
     attempt: int
     step: int
@@ -137,6 +149,7 @@ class _Told:
     stop: bool
     loss: float | None
     reports: tuple[StepReport, ...]
+    row_losses: Mapping[int, np.ndarray]
     corpus: Corpus
     ends: StepReport | None
 
@@ -207,6 +220,7 @@ class _Survivor:
         self._began_at = self._start_began_at = job.began_at
         self._in_place = False
         self._reports: list[StepReport] = []
+        self._row_losses: dict[int, np.ndarray] = {}
 
     def run(self) -> TrainingResult | None:
         """Train until the run ends; None where this process was not needed. Errors as of
@@ -216,6 +230,8 @@ class _Survivor:
                 result = self._generation()
                 if result is not None:
                     return result
+            if self._feed is not None:
+                self._feed.give_up()
         finally:
             if self._feed is not None:
                 self._feed.close()
@@ -228,7 +244,8 @@ class _Survivor:
         except GenerationOverError:
             pass
         except _ENDING_THE_RUN:
-            raise
+            if not self._participant.is_replaced():
+                raise
         except CannotRecoverError as error:
             self._participant.cannot_recover(str(error))
             self._participant.await_over(error)
@@ -276,6 +293,9 @@ class _Survivor:
             after_step=self._after_step,
             after_report=self._after_report,
             opening_groups=participant.opening_groups,
+            claimant=Claimant(launch=self._launch, generation=participant.generation),
+            check_place=participant.check_place,
+            is_replaced=participant.is_replaced,
         )
         if agreed is None:
             if participant.rank == 0 and participant.generation:
@@ -319,9 +339,18 @@ class _Survivor:
         corpus = by_first_rank(partial(open_corpus, recipe.train.outs), words.control)
         passed_over = by_first_rank(partial(left_out, self._output), words.control)
         self._reports.clear()
+        self._row_losses.clear()
         self._kept.clear()
         self._flushed = (-1, -1)
-        self._feed = feed_of(recipe, process, corpus, self._order, passed_over, group=of_feed)
+        self._feed = feed_of(
+            recipe,
+            process,
+            corpus,
+            self._order,
+            passed_over,
+            group=of_feed,
+            check_place=self._participant.check_place,
+        )
         joined = join_run(recipe, launch, self._feed, words.control)
         progress = first_progress(joined, recipe)
         run = assemble(recipe, launch, self._feed, joined, progress, words=words, watchdog=self._participant)
@@ -339,10 +368,18 @@ class _Survivor:
         recipe, process, participant = self._recipe, launch.process, self._participant
         told = self._hear(agreed, words.control)
         participant.at(told.step, "claim of the next attempt")
-        attempt, saved, checkpoint = by_first_rank(partial(self._claim, told), words.control)
+        attempt, saved, checkpoint = by_first_rank(partial(self._claim, told, launch.claimant), words.control)
         if self._feed is None:
             passed_over = left_out(self._output)
-            self._feed = feed_of(recipe, process, told.corpus, self._order, passed_over, group=of_feed)
+            self._feed = feed_of(
+                recipe,
+                process,
+                told.corpus,
+                self._order,
+                passed_over,
+                group=of_feed,
+                check_place=participant.check_place,
+            )
         skips = skip_counter(recipe.train.faults, None)
         skips.row, skips.lowered = told.skips_row, told.lowered
         progress = Progress(
@@ -371,10 +408,10 @@ class _Survivor:
                 own=_as_bytes(self._pieces.values()), neighbours=None, told=told
             )
         self._run, self._progress, self._in_place = run, progress, True
-        self._reports[:] = told.reports
+        self._reports[:], self._row_losses = told.reports, dict(told.row_losses)
         if process.rank == 0:
             self._publish_missing(told.reports)
-        fed = FedSoFar(step=told.applied, saved=saved, skipped=told.skipped)
+        fed = FedSoFar(step=told.applied, saved=saved, skipped=told.skipped, losses=told.row_losses)
         self._feed.go_on(attempt, fed, told.corpus, of_feed)
         if told.ends is not None:
             end_step(run, progress, told.ends)
@@ -436,10 +473,13 @@ class _Survivor:
         self._kept = {kept: copies for kept, copies in self._kept.items() if kept == step - 1}
         self._kept[step] = _Copies(own=own, neighbours=neighbours, told=self._told())
 
-    def _claim(self, told: _Told) -> tuple[Attempt, int, str]:
+    def _claim(self, told: _Told, claimant: Claimant | None) -> tuple[Attempt, int, str]:
         """The attempt that goes on, the steps in the newest complete checkpoint (-1: there is none) and its
-        place. By rank 0. FencedOutError where another start of the run has claimed one."""
-        number = claim_next(self._output, told.attempt, self._launch)
+        place. By rank 0. FencedOutError where another start of the run, or a later generation, has claimed
+        one."""
+        assert claimant is not None, "given with the rank"
+        self._participant.check_place()
+        number = claim_next(self._output, told.attempt, claimant)
         attempt = Attempt(
             number=number, first_step=told.applied, parent=told.attempt, began_at=self._began_at
         )
@@ -480,6 +520,10 @@ class _Survivor:
         """Keep it for those that may need it, and ask for another process where a rank is slower than its
         peers, or its node shows a sign of failing."""
         self._reports.append(report)
+        assert self._run is not None
+        applied = self._run.context.applied
+        if applied is not None and applied.step == report.step:
+            self._row_losses |= _row_losses(applied)
         slow = [each for each in report.stragglers if not each.ended]
         if slow and self._participant.rank == 0 and self._recipe.train.recovery.on_straggler == "replace":
             self._participant.replace(slow[0].rank, describe_straggler(slow[0]))
@@ -498,7 +542,9 @@ class _Survivor:
             self._participant.stepped()
         if self._progress.last_saved > self._flushed[1]:
             self._flushed = (self._flushed[1], self._progress.last_saved)
-        self._reports[:] = [report for report in self._reports if report.step >= self._flushed[0]]
+        since = self._flushed[0]
+        self._reports[:] = [report for report in self._reports if report.step >= since]
+        self._row_losses = {step: rows for step, rows in self._row_losses.items() if step >= since}
 
     def _report(self) -> RankReport:
         rank, held, feed = self._participant.rank, self._held, self._feed
@@ -531,7 +577,12 @@ class _Survivor:
         )
         outcome = apply_step(held.run.context, held.ready)
         read = held.run.reporter.report(outcome, held.run.context.clock.end_step(), None, alone=True)
-        held.told = dataclasses.replace(held.told, ends=read.report, stop=held.told.stop or read.stop)
+        held.told = dataclasses.replace(
+            held.told,
+            ends=read.report,
+            stop=held.told.stop or read.stop,
+            row_losses={**held.told.row_losses, **_row_losses(outcome)},
+        )
 
     def _what_is_held(self) -> _Held:
         return _Held(tensors=self._pieces, told=self._told(), run=self._run)
@@ -542,6 +593,7 @@ class _Survivor:
         assert run is not None
         assert progress is not None
         step, stop, ends = progress.step, progress.stop, None
+        row_losses = dict(self._row_losses)
         applied = run.context.applied
         if self._reports and self._reports[-1].step == step:
             step += 1  # reported, so nothing is left of it that another rank takes part in
@@ -549,6 +601,7 @@ class _Survivor:
             timing = progress.pending[-1][1] if progress.pending else run.context.clock.end_step()
             read = run.reporter.report(applied, timing, None, alone=True)
             stop, ends = stop or read.stop, read.report
+            row_losses |= _row_losses(applied)
         begun = run.joined.attempt
         # One that goes on in place has no facts before its first step, and none can be its child then.
         is_known = not self._in_place or step + (ends is not None) > begun.first_step
@@ -565,9 +618,16 @@ class _Survivor:
             stop=stop,
             loss=progress.loss,
             reports=tuple(self._reports),
+            row_losses=row_losses,
             corpus=run.feed.agreed,
             ends=ends,
         )
+
+
+def _row_losses(outcome: StepOutcome) -> dict[int, np.ndarray]:
+    """The losses of a step's rows, by its number; empty where they are not recorded."""
+    losses_2G = outcome.figures.read().rows_2G
+    return {} if losses_2G is None else {outcome.step: losses_2G}
 
 
 def _num_bytes(tensors: Iterable[Tensor]) -> int:

@@ -31,7 +31,7 @@ from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import check_output, claim_output
 from trainer.provenance.same_plan import check_same_plan
-from trainer.recovery.attempts import Attempt, attempts, begin, claim
+from trainer.recovery.attempts import Attempt, Claimant, attempts, begin, claim
 from trainer.recovery.rollbacks import pending_rollback
 
 
@@ -53,12 +53,14 @@ def join(
     *,
     recipe: TrainRecipe,
     began_at: float,
+    claimant: Claimant | None = None,
 ) -> Joined:
     """Claim the next attempt of the recipe's run on rank 0, unless output or checkpoints are another run's,
     and broadcast it. `began_at`: when its processes began, seconds since the epoch.
 
-    RecipeError where they are, or where the newest checkpoint was saved of another model or in another order,
-    CheckpointError where the one to which the run is to go back is gone."""
+    On rank 0 FencedOutError where another process has this one's place. RecipeError where output or
+    checkpoints are another run's, or where the newest checkpoint was saved of another model or in another
+    order, CheckpointError where the one to which the run is to go back is gone."""
     shared: list[Joined | CheckpointError | RecipeError | None] = [None]
     if dist.get_rank() == 0:
         try:
@@ -66,7 +68,7 @@ def join(
             claim_folder(checkpoints, output)
             _check_position(_continued(output, checkpoints).position, output, data, config)
             claim_output(recipe.run.name, output)
-            number = claim(output)
+            number = claim(output, claimant)
             found = _continued(output, checkpoints)
             _check_position(found.position, output, data, config)
         except (CheckpointError, RecipeError) as error:

@@ -48,7 +48,7 @@ from trainer.planning.gpus import machine_of
 from trainer.planning.plan import mtbf_hours
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.provenance.setup import make_setup, record_setup
-from trainer.recovery.attempts import AttemptEnd, Fence, attempts, end, record_failure
+from trainer.recovery.attempts import AttemptEnd, Claimant, Fence, attempts, end, record_failure
 from trainer.recovery.cadence import FIRST_STEPS, AutoCadence
 from trainer.recovery.faults import SpikeWindow
 from trainer.recovery.repeats import RepeatedFaultsError, SkipCounter, TrainingStoppedError
@@ -78,7 +78,9 @@ _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
     """What differs between torchrun, Ray Train and tests. `began_at`: when this start of the processes began,
-    seconds since the epoch; `opening_groups` wraps what makes process groups."""
+    seconds since the epoch; `opening_groups` wraps what makes process groups. Where processes are replaced in
+    place: `claimant` of attempts; `check_place` raises before something is written that another process may
+    write by now; `is_replaced`: another one has this one's rank."""
 
     process: Process
     began_at: float = field(default_factory=time.time)
@@ -88,6 +90,9 @@ class LaunchContext:
     after_step: Callable[[int], None] = lambda step: None
     after_report: Callable[[StepReport], None] = lambda report: None
     opening_groups: Callable[[], AbstractContextManager[None]] = nullcontext
+    claimant: Claimant | None = None
+    check_place: Callable[[], None] = lambda: None
+    is_replaced: Callable[[], bool] = lambda: False
 
 
 class Watching(Protocol):
@@ -223,7 +228,14 @@ def join_run(recipe: TrainRecipe, launch: LaunchContext, feed: Feed, control: di
     if layout.float8 is not None:
         check_float8(layout.float8, process.device)
     joined = join(
-        output, checkpoints_of(recipe), feed, config, control, recipe=recipe, began_at=launch.began_at
+        output,
+        checkpoints_of(recipe),
+        feed,
+        config,
+        control,
+        recipe=recipe,
+        began_at=launch.began_at,
+        claimant=launch.claimant,
     )
     begins_with = None if joined.position is not None else table.init_from
     origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), control)
@@ -256,7 +268,14 @@ def assemble(
     timeout = collective_timeout(table.faults.watchdog_seconds)
     with launch.opening_groups():
         model = parallelise_model(config, parallel_layout(table, process.device), process.device, timeout)
-    saver = Saver(checkpoints, output, table.checkpoint, words.saving, steps=table.steps)
+    saver = Saver(
+        checkpoints,
+        output,
+        table.checkpoint,
+        words.saving,
+        steps=table.steps,
+        check_place=launch.check_place,
+    )
     attempt = joined.attempt.number
     clock = PhaseClock(model.device, lambda where: watchdog.at(progress.step, where))
     goodput = LiveGoodput(output) if process.rank == 0 else None
@@ -450,6 +469,7 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
     """Every step that is left, then a last checkpoint."""
     steps = run.recipe.train.steps
     saving_seconds = 0.0
+    is_replaced = False
     try:
         while progress.step < steps and not progress.stop:
             run.launch.before_step(progress.step)
@@ -471,14 +491,17 @@ def run_steps(run: RunParts, progress: Progress) -> TrainingResult:
         run.saver.wait()
         saving_seconds = time.monotonic() - began
     except BaseException:
-        if run.rank == 0:
+        # Of one whose place is taken this would be when it woke up, long after its attempt.
+        is_replaced = run.launch.is_replaced()
+        if run.rank == 0 and not is_replaced:
             with suppress(OSError):  # the storage may be what failed
                 end(run.output, run.joined.attempt.number, AttemptEnd(at=time.time(), how="failed"))
         raise
     finally:
         run.saver.close()
         run.profiler.close()
-        for sink in run.sinks:
+        # One that puts its lines into a store at its end would put those again that another process has put.
+        for sink in () if is_replaced else run.sinks:
             sink.close()
     if run.goodput is not None:
         how = AttemptEnd(
@@ -577,7 +600,6 @@ def _report_pending(
     while len(progress.pending) > keep:
         outcome, timing = progress.pending[0]
         read = run.reporter.report(outcome, timing, validation if len(progress.pending) == 1 else None)
-        progress.pending.popleft()
         progress.stop = progress.stop or read.stop
         progress.stall = read.report.phases["checkpoint"]
         if run.cadence is not None:
@@ -588,6 +610,7 @@ def _report_pending(
         publish_report(
             run, read.report if run.goodput is None else run.goodput.noted(read.report, time.time())
         )
+        progress.pending.popleft()  # until here its times may be asked for once more, by the next generation
         _note_skip(run, progress, outcome.step, read.report.skipped)
 
 
@@ -603,6 +626,8 @@ def end_step(run: RunParts, progress: Progress, report: StepReport) -> None:
 
 def publish_report(run: RunParts, report: StepReport) -> None:
     """Give a report to all who want it."""
+    if run.sinks:
+        run.launch.check_place()
     for sink in run.sinks:
         sink.write(report)
     run.launch.after_report(report)
@@ -611,7 +636,9 @@ def publish_report(run: RunParts, report: StepReport) -> None:
 def _note_losses(run: RunParts, outcome: StepOutcome) -> None:
     """The losses of a step's rows, where the recipe wants them recorded. Waits for the device."""
     if run.context.keeps_rows:
-        run.feed.note_losses(outcome.step, outcome.figures.read().rows)
+        losses_2G = outcome.figures.read().rows_2G
+        assert losses_2G is not None, "the step was asked to keep them"
+        run.feed.note_losses(outcome.step, losses_2G)
 
 
 def _note_skip(run: RunParts, progress: Progress, step: int, reason: str | None) -> None:
@@ -682,6 +709,7 @@ def _save(run: RunParts, progress: Progress, step: int, outcome: StepOutcome | N
         skipped += [unreported.step] if reason else []
         verdicts.append((unreported.step, reason))
     skips = progress.skips.after(verdicts)
+    run.launch.check_place()
     if run.rank == 0:
         run.fence.check()  # what follows writes facts of the run
     run.feed.commit(step, skipped)

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import read_position
 from trainer.data.dataset import IGNORED, document_layout
+from trainer.data.row_loss import RowLoss
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.loop import by_first_rank, load_weights, seed_step, step_context
@@ -68,6 +69,7 @@ def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> O
             figures = outcome.figures.read()
             if number == step:
                 layers = model.layer_norms(outcome.layers)
+            assert figures.rows_2G is not None, "asked for above"
             reason = STEP_VERDICTS[figures.verdict]
             if number < step:
                 skips.note(number, reason)
@@ -85,7 +87,7 @@ def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> O
                         )
                         if count
                     },
-                    rows=figures.rows,
+                    rows=tuple(RowLoss(total, int(count)) for total, count in figures.rows_2G.T.tolist()),
                 )
             )
         return Observed(steps=tuple(steps), documents=_documents(feed, step, tokens), layers=layers)

@@ -397,12 +397,6 @@ class TrainTable:
                 " train.parallel.dp_replicate of at least 2",
                 "train.recovery.mode",
             )
-        if self.record_losses:
-            raise RecipeError(
-                'train.record_losses = true: expected false with train.recovery.mode = "in_place": the losses'
-                " that a lost process had recorded since the last checkpoint are not made again;"
-                " record_batches can be had"
-            )
 
     @property
     def outs(self) -> tuple[DataTable, ...]:

@@ -10,7 +10,7 @@ import errno
 import threading
 import time
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent import futures
 from concurrent.futures import Future
 from functools import partial
@@ -91,15 +91,24 @@ class Saver:
     written by a process of their own (`writer.py`). Collective throughout.
 
     `group` must be a gloo group of its own: the writing thread's collectives would mix with the step's.
-    `steps`: those of the whole run, over which `keep_spaced` is counted."""
+    `steps`: those of the whole run, over which `keep_spaced` is counted. `check_place`: raises where another
+    process has this one's rank; called from the writing thread."""
 
     def __init__(
-        self, folder: Folder, output: Folder, table: CheckpointTable, group: dist.ProcessGroup, *, steps: int
+        self,
+        folder: Folder,
+        output: Folder,
+        table: CheckpointTable,
+        group: dist.ProcessGroup,
+        *,
+        steps: int,
+        check_place: Callable[[], None] = lambda: None,
     ) -> None:
         self.folder = folder
         self._output = output
         self._table = table
         self._steps = steps
+        self._check_place = check_place
         self._group = group
         self._memory = StagingMemory()
         self._writer: WriterProcess | None = None
@@ -221,6 +230,7 @@ class Saver:
             raise CheckpointError(
                 f"the checkpoint of step {position.step} was given up: the run failed in that step"
             )
+        self._check_place()
         check_fence(self._output, position.attempt)
         name = checkpoint_name(position.step, position.attempt)
         publish_complete(self.folder.folder(name), position)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +25,6 @@ from trainer.data.corpus import Corpus, reopen
 from trainer.data.dataset import IGNORED, Batch, Dataset, document_layout
 from trainer.data.disks import disk_of
 from trainer.data.figures import NUM_COUNTED
-from trainer.data.row_loss import RowLoss
 from trainer.model.rows import DeviceRows
 from trainer.order import ORDER_VERSION
 from trainer.ordering.geometry import num_validated
@@ -56,7 +55,8 @@ class FeedOptions:
     many there must be of them, all of as many rows, if a step needs so many (None: no matter).
     `prefetch_batches`: batches in the making, the step's own one included. One process of the run keeps its
     account; of processes that get equal rows one records. `group`: gloo, over all processes of the run.
-    `most_validated`: held-out sequences of a source that an evaluation reads (None: all)."""
+    `most_validated`: held-out sequences of a source that an evaluation reads (None: all). `check_place`: raises
+    where another process has this one's rank; called before something is recorded."""
 
     run: str
     output: Folder
@@ -69,16 +69,19 @@ class FeedOptions:
     records_losses: bool = False
     group: dist.ProcessGroup | None = None
     most_validated: int | None = None
+    check_place: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FedSoFar:
     """Where a run stands that goes on in place: `step` steps are done, `skipped` of them without effect, and
-    the first `saved` are in a complete checkpoint."""
+    the first `saved` are in a complete checkpoint. `losses`: of steps since, as of `Feed.note_losses`, where
+    they are recorded."""
 
     step: int
     saved: int
     skipped: tuple[int, ...]
+    losses: Mapping[int, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,7 @@ class Feed:
         self._recorder: BatchRecorder | None = None
         self._counted_before = [0.0] * NUM_COUNTED
         self._unrecorded: Sequence[tuple[int, range]] = ()
+        self._unrecorded_losses: Mapping[int, np.ndarray] = {}
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -150,10 +154,7 @@ class Feed:
         taken."""
         options, corpus = self._options, self._dataset.corpus
         if options.records:
-            rank = self._dataset.part.rank
-            self._recorder = BatchRecorder(
-                options.output, options.run, attempt.number, rank, with_losses=options.records_losses
-            )
+            self._recorder = self._new_recorder(attempt)
         if options.keeps_account:
             self._account = Account(options.output, options.run, self._order.plan, attempt, corpus)
             folder = self._source.cache_folder
@@ -170,12 +171,15 @@ class Feed:
             self.take(corpus)
         options, rank = self._options, self._dataset.part.rank
         if self._recorder is not None:
+            for step, losses_2G in fed.losses.items():  # this rank may not have come to the last one
+                self._recorder.note_losses(step, losses_2G)
             self._recorder.go_on(attempt.number, fed.step)
         elif options.records:
-            self._recorder = BatchRecorder(options.output, options.run, attempt.number, rank)
+            self._recorder = self._new_recorder(attempt)
             self._unrecorded = unrecorded_steps(
                 options.output, rank, steps_on_line(options.output, attempt, fed.saved)
             )
+            self._unrecorded_losses = fed.losses
         if options.keeps_account:
             assert attempt.parent is not None
             if self._account is not None:
@@ -198,10 +202,10 @@ class Feed:
             batch = self._across_a_purge(lambda: self._dataset.batch(step))
             self._recorder.add(recorded(batch, self._order))
 
-    def note_losses(self, step: int, losses_R: Sequence[RowLoss]) -> None:
+    def note_losses(self, step: int, losses_2G: np.ndarray) -> None:
         """Put the losses of a step, by row of the global batch, into the record of batches."""
         if self._recorder is not None:
-            self._recorder.note_losses(step, losses_R)
+            self._recorder.note_losses(step, losses_2G)
 
     def micro_batches(self, step: int) -> Sequence[DeviceRows]:
         """This rank's rows of batch `step`. A shard that is gone, as after a purge, makes the feed read the
@@ -270,6 +274,14 @@ class Feed:
             f" last {slowest.of_seconds:.2f} s, {url}, {where}"
         )
 
+    def give_up(self) -> None:
+        """Another process has this one's rank, and writes down what this one was fed: it records nothing any
+        more."""
+        self._recorder = None
+        if self._account is not None:
+            self._account.give_up()
+        self._account = None
+
     def close(self) -> None:
         """Stop the thread, write what is left of the record and close the reader."""
         self._worker.shutdown(wait=True, cancel_futures=True)
@@ -279,17 +291,28 @@ class Feed:
         if self._account is not None:
             self._account.close()
 
+    def _new_recorder(self, attempt: Attempt) -> BatchRecorder:
+        options = self._options
+        return BatchRecorder(
+            options.output,
+            options.run,
+            attempt.number,
+            self._dataset.part.rank,
+            with_losses=options.records_losses,
+            check_place=options.check_place,
+        )
+
     def _record_for_the_lost(self) -> None:
         """Write down what the process whose place this one took was fed and had not written: its batches are
-        a function of the order, and are read once more."""
+        a function of the order, and are read once more. Their losses the others had."""
         assert self._recorder is not None
         for attempt, steps in self._unrecorded:
             rows = [
                 recorded(self._across_a_purge(partial(self._dataset.batch, step)), self._order)
                 for step in steps
             ]
-            self._recorder.write(attempt, rows)
-        self._unrecorded = ()
+            self._recorder.write(attempt, rows, self._unrecorded_losses)
+        self._unrecorded, self._unrecorded_losses = (), {}
 
     def _changed_corpus(self) -> Corpus | None:
         """The corpus as rank 0 finds it, None where its content is what all ranks read. Collective."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+from collections.abc import Callable
 from functools import partial
 
 import torch.distributed as dist
@@ -99,6 +100,7 @@ def feed_of(
     left_out: tuple[tuple[int, int], ...],
     *,
     group: dist.ProcessGroup | None,
+    check_place: Callable[[], None] = lambda: None,
 ) -> Feed:
     """The data of the run as this process sees it, of this content in this order."""
     part = slice_of(recipe, process)
@@ -123,6 +125,7 @@ def feed_of(
         records_losses=recipe.train.record_losses,
         group=group,
         most_validated=_sequences_of(recipe.train.validation_tokens, recipe.train.seq_len),
+        check_place=check_place,
     )
     return Feed(source, options)
 

@@ -81,6 +81,7 @@ class Participant:
         self._place = place
         self._watchdog_seconds = watchdog_seconds
         self._store = open_store(place)
+        self._place_store, self._asks_place = open_store(place), threading.Lock()
         self._sockets = GroupSockets()
         self.generation = -1
         self.rank = -1
@@ -192,6 +193,24 @@ class Participant:
         if not self._wait_until_over(_PATIENCE_SECONDS):
             raise error
 
+    def check_place(self) -> None:
+        """GenerationOverError where this generation is over: this process may have been stopped and woken up,
+        and another one has its rank. From any thread."""
+        if self._is_there(f"over/{self.generation}"):
+            raise GenerationOverError(f"generation {self.generation} is over")
+
+    def is_replaced(self) -> bool:
+        """Whether the next generation does without this process, or the supervisor is gone. From any
+        thread."""
+        try:
+            if not self._is_there(f"over/{self.generation}"):
+                return False
+            with self._asks_place:
+                plan = json.loads(self._place_store.get(f"plan/{self.generation + 1}"))
+        except RuntimeError:  # every error of the store is one
+            return True
+        return self._place.process not in plan
+
     @property
     def is_over(self) -> bool:
         """Whether a process of this generation has died."""
@@ -239,6 +258,10 @@ class Participant:
                 raise GenerationOverError(f"generation {self.generation} is over")
             time.sleep(_ASK_EVERY_SECONDS)
         return str(self._store.get(key).decode())
+
+    def _is_there(self, key: str) -> bool:
+        with self._asks_place:
+            return bool(self._place_store.check([key]))
 
     def _wait_until_over(self, seconds: float | None) -> bool:
         with self._over:

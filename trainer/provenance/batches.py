@@ -8,7 +8,7 @@ record too."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 from lineage.ids import tokens_hash
 from lineage.storage.folder import Folder
 from trainer.data.dataset import Batch
-from trainer.data.row_loss import RowLoss
 from trainer.order import Order
 from trainer.recovery.attempts import FencedOutError, check_fence
 
@@ -72,15 +71,23 @@ def recorded(batch: Batch, order: Order) -> Recorded:
 
 class BatchRecorder:
     """Writes the rows of one rank, with their losses where asked. Rows of steps before a flush are durable
-    after it."""
+    after it. `check_place`: called before anything is written; raises where another process has this one's
+    rank."""
 
     def __init__(
-        self, output: Folder, run: str, attempt: int, rank: int, *, with_losses: bool = False
+        self,
+        output: Folder,
+        run: str,
+        attempt: int,
+        rank: int,
+        *,
+        with_losses: bool = False,
+        check_place: Callable[[], None] = lambda: None,
     ) -> None:
         self._output, self._run, self._attempt, self._rank = output, run, attempt, rank
-        self._folder = output.folder("batches")
+        self._folder, self._check_place = output.folder("batches"), check_place
         self._schema = pa.schema([*BATCHES, *(LOSSES if with_losses else ())])
-        self._losses: dict[int, Sequence[RowLoss]] = {}
+        self._losses: dict[int, np.ndarray] = {}
         self._rows: list[Recorded] = []
         self._num_rows = 0
 
@@ -93,9 +100,10 @@ class BatchRecorder:
         self._rows.append(rows)
         self._num_rows += len(rows.rows)
 
-    def note_losses(self, step: int, losses_R: Sequence[RowLoss]) -> None:
-        """Take the losses of a step, by row of the global batch, before its rows are flushed."""
-        self._losses[step] = losses_R
+    def note_losses(self, step: int, losses_2G: np.ndarray) -> None:
+        """Take of a step the sums of losses and the numbers of counted labels, by row of the global batch,
+        before its rows are flushed."""
+        self._losses[step] = losses_2G
 
     def go_on(self, attempt: int, step: int) -> None:
         """Write what was taken of the steps before `step`; those from there on are done again, as attempt
@@ -106,7 +114,7 @@ class BatchRecorder:
 
     def flush(self) -> None:
         """Write what was taken since the last flush."""
-        self.write(self._attempt, self._rows)
+        self.write(self._attempt, self._rows, self._losses)
         self._rows.clear()
         self._losses.clear()
         self._num_rows = 0
@@ -118,25 +126,27 @@ class BatchRecorder:
             check_fence(self._output, self._attempt)
             self.flush()
 
-    def write(self, attempt: int, every: Sequence[Recorded]) -> None:
-        """Write these rows, which rise by step, as those of an attempt."""
+    def write(self, attempt: int, every: Sequence[Recorded], losses: Mapping[int, np.ndarray]) -> None:
+        """Write these rows, which rise by step, as those of an attempt; `losses`: by step, as of
+        `note_losses`."""
         if not every:
             return
-        table = pa.concat_tables([self._table(attempt, rows) for rows in every])
+        self._check_place()
+        table = pa.concat_tables([self._table(attempt, rows, losses.get(rows.step)) for rows in every])
         first, end = every[0].step, every[-1].step + 1
         with self._folder.writing(
             f"batches-{attempt:05d}-{self._rank:05d}-{first:09d}-{end:09d}.parquet"
         ) as f:
             pq.write_table(table, f, compression="zstd")
 
-    def _table(self, attempt: int, rows: Recorded) -> pa.Table:
+    def _table(self, attempt: int, rows: Recorded, losses_2G: np.ndarray | None) -> pa.Table:
         num = len(rows.rows)
         columns = {"run": [self._run] * num, "attempt": [attempt] * num, **rows.columns}
         if len(self._schema) > len(BATCHES):
-            losses = self._losses.get(rows.step)
-            mine = [None if losses is None else losses[row] for row in rows.rows]
-            columns["loss"] = [None if loss is None else loss.loss for loss in mine]
-            columns["num_labels"] = [None if loss is None else loss.num_labels for loss in mine]
+            columns["loss"] = [None] * num if losses_2G is None else losses_2G[0, rows.rows]
+            columns["num_labels"] = (
+                [None] * num if losses_2G is None else losses_2G[1, rows.rows].astype(np.int64)
+            )
         return pa.table(columns, schema=self._schema)
 
 

@@ -46,27 +46,59 @@ class AttemptEnd:
     saving_seconds: float = 0.0
 
 
-def claim(output: Folder) -> int:
-    """Claim the next number; atomic, so two claimants never share one."""
-    number = max(_claimed(output), default=0) + 1
-    while not output.publish_new(f"{_FOLDER}/{number:05d}.claim", b"{}"):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimant:
+    """Who claims a number where processes are replaced in place: a generation of the processes of a launch. One
+    of an earlier generation claims nothing any more: it was stopped, and woke up when another had its rank."""
+
+    launch: str
+    generation: int
+
+
+def claim(output: Folder, claimant: Claimant | None = None) -> int:
+    """Claim the next number; atomic, so two claimants never share one. FencedOutError where a later
+    generation of the claimant's launch has claimed one."""
+    number = max(_claimed(output), default=0)
+    while True:
+        if number and claimant is not None:
+            _claimed_by(output, number, claimant)
         number += 1
-    return number
+        if output.publish_new(_claim_file(number), _claim_row(claimant)):
+            return number
 
 
-def claim_next(output: Folder, number: int, launch: str) -> int:
-    """Claim a number after attempt `number` of the launch of that name, which goes on in place.
-    FencedOutError where another launch has claimed one; a number that this launch claimed and lost the
-    claimant of is passed over."""
+def claim_next(output: Folder, number: int, claimant: Claimant) -> int:
+    """Claim a number after attempt `number` of the claimant's launch, which goes on in place. FencedOutError
+    where another launch, or a later generation of this one, has claimed one; a number that this launch
+    claimed and lost the claimant of is passed over."""
     while True:
         number += 1
-        name = f"{_FOLDER}/{number:05d}.claim"
-        if output.publish_new(name, json.dumps({"launch": launch}).encode()):
+        if output.publish_new(_claim_file(number), _claim_row(claimant)):
             return number
-        if json.loads(output.read(name)).get("launch") != launch:
-            raise FencedOutError(
-                f"attempt {number - 1} of {output.url} has been superseded: it ends without publishing"
-            )
+        if not _claimed_by(output, number, claimant):
+            raise FencedOutError(_superseded(number - 1, output))
+
+
+def _claim_file(number: int) -> str:
+    return f"{_FOLDER}/{number:05d}.claim"
+
+
+def _claim_row(claimant: Claimant | None) -> bytes:
+    return json.dumps({} if claimant is None else dataclasses.asdict(claimant)).encode()
+
+
+def _claimed_by(output: Folder, number: int, claimant: Claimant) -> bool:
+    """Whether the claimant's launch has claimed that number; FencedOutError where a later generation of it
+    has."""
+    row = json.loads(output.read(_claim_file(number)))
+    if row.get("launch") != claimant.launch:
+        return False
+    if row["generation"] > claimant.generation:
+        raise FencedOutError(
+            f"generation {claimant.generation} of the processes of {output.url} has been superseded by"
+            f" generation {row['generation']}: a process of it that wakes up claims nothing"
+        )
+    return True
 
 
 def steps_on_line(output: Folder, attempt: Attempt, since: int) -> list[tuple[int, range]]:
@@ -127,7 +159,7 @@ def attempts(output: Folder) -> tuple[Attempt, ...]:
 
 def check_fence(output: Folder, number: int) -> None:
     """FencedOutError if a later attempt than `number` has claimed the run."""
-    if output.exists(f"{_FOLDER}/{number + 1:05d}.claim"):
+    if output.exists(_claim_file(number + 1)):
         raise FencedOutError(_superseded(number, output))
 
 

@@ -16,8 +16,10 @@ import inspect
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, Final, cast
 
@@ -51,11 +53,16 @@ _PLAIN_NAMES: Final = {
     "reduce_scatter_tensor": "reduce_scatter_single",
 }
 _UNKNOWN_SIZE: Final = -1
-_NO_PEER: Final = -1
 _MOST_ASKED: Final = 4096
 """Operations of a step whose sites are remembered for the next one."""
 _MOST_PENDING: Final = 4096
 """Asynchronous operations whose end nobody has waited for: forgotten beyond that."""
+# Bound here, for every operation of a step asks for them. `is_compiling` of torch.compiler itself asks two
+# functions more, for what exports a model and never runs here.
+is_compiling: Final = torch.compiler.is_dynamo_compiling
+_now: Final = time.perf_counter
+_getframe: Final = sys._getframe
+_get_default_group: Final = distributed_c10d._get_default_group
 _OUR_FOLDER: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _OUR_RECORDING: Final = frozenset({os.path.abspath(__file__)})
 
@@ -82,11 +89,8 @@ class _Group:
         self.num_collectives = 0
         self.num_messages: dict[tuple[bool, int], int] = {}
 
-    def next_number(self, peer: int, *, sends: bool) -> int:
-        """The number of the collective or message that begins."""
-        if peer == _NO_PEER:
-            self.num_collectives += 1
-            return self.num_collectives
+    def next_message(self, peer: int, *, sends: bool) -> int:
+        """The number of the message that begins."""
         number = self.num_messages.get((sends, peer), 0) + 1
         self.num_messages[sends, peer] = number
         return number
@@ -100,7 +104,7 @@ class Operations:
     def __init__(self, clock: PhaseClock, ring: RingBuffer | None) -> None:
         self._step = -1
         self._clock, self._ring = clock, ring
-        self._thread = threading.get_ident()
+        self._thread = get_ident()
         self._inside = _Inside()
         self._groups: dict[int, _Group] = {}
         self._asked: list[_Asked] = []
@@ -133,7 +137,7 @@ class Operations:
 
     def begin_reduction(self, group: dist.ProcessGroup) -> None:
         """From now until `end_reduction` DDP waits for its buckets."""
-        self._reduction = (self._begin("all_reduce", group, _UNKNOWN_SIZE), self._clock.begin_wait())
+        self._reduction = (self._begin("all_reduce", group, _UNKNOWN_SIZE), self._clock.now())
 
     def end_reduction(self) -> None:
         """Backward has returned."""
@@ -176,27 +180,37 @@ class Operations:
         parameters = list(inspect.signature(function).parameters)
         at_group, plain = parameters.index("group"), _PLAIN_NAMES.get(name, name)
         # By the input, which is as large on every rank; gathered lists come first in some signatures.
-        at_input = next(
-            (parameters.index(each) for each in ("input_tensor", "input", "tensor") if each in parameters),
-            None,
-        )
+        of_input = next((each for each in ("input_tensor", "input", "tensor") if each in parameters), "")
+        at_input = parameters.index(of_input) if of_input else len(parameters)
+        inside, clock, ring, pending = self._inside, self._clock, self._ring, self._pending
+        on_gpu, thread = clock.on_gpu, self._thread
 
+        # Called for every collective of a step, and seldom enough that little of it is in the processor's cache:
+        # what it costs is how much of Python it goes through. So nothing here is a function of its own.
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or self._inside.held:
+            if is_compiling() or inside.held:
                 return function(*args, **kwargs)
-            size = _UNKNOWN_SIZE if at_input is None else _size(_argument(args, kwargs, at_input, parameters))
-            number = self._begin(plain, _argument(args, kwargs, at_group, parameters), size)
-            waited = self._begin_wait()
-            self._inside.held = True
+            number = None
+            if ring is not None:
+                given = args[at_input] if at_input < len(args) else kwargs.get(of_input)
+                size = given.nbytes if isinstance(given, Tensor) else _UNKNOWN_SIZE
+                group = args[at_group] if at_group < len(args) else kwargs.get("group")
+                number = self._begin(plain, group, size)
+            waited = self._begin_wait() if on_gpu else _now()
+            inside.held = True
             try:
                 result = function(*args, **kwargs)
             finally:
-                self._inside.held = False
-            self._end_wait(waited)
-            if result is not None:  # a Work
-                self._await(id(result), number)
-            else:
-                self._end(number)
+                inside.held = False
+            if waited is not None if on_gpu else get_ident() == thread and self._reduction is None:
+                clock.end_wait(waited)
+            if ring is not None and number is not None:
+                if result is None:
+                    ring.end(number)
+                else:  # a Work
+                    if len(pending) >= _MOST_PENDING:
+                        pending.clear()
+                    pending[id(result)] = (number,)
             return result
 
         return call
@@ -207,7 +221,7 @@ class Operations:
         places = [parameters.index(each) for each in ("tensor", "group", by_rank, by_group_rank)]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or self._inside.held:
+            if is_compiling() or self._inside.held:
                 return function(*args, **kwargs)
             tensor, group, peer, group_peer = (_argument(args, kwargs, at, parameters) for at in places)
             number = self._begin(name, group, _size(tensor), peer=peer, group_peer=group_peer)
@@ -228,7 +242,7 @@ class Operations:
 
     def _batch(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(operations: list[dist.P2POp]) -> list[dist.Work]:
-            if torch.compiler.is_compiling():
+            if is_compiling():
                 return cast(list[dist.Work], function(operations))
             numbers = [
                 self._begin(each.op.__name__, each.group, _size(each.tensor), peer=each.peer)
@@ -253,7 +267,7 @@ class Operations:
         at_group, plain = parameters.index("group"), _PLAIN_NAMES.get(name, name).removesuffix("_autograd")
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or self._inside.held or functional._are_we_tracing():
+            if is_compiling() or self._inside.held or functional._are_we_tracing():
                 return function(*args, **kwargs)
             group = _argument(args, kwargs, at_group, parameters)
             number = self._begin(plain, _resolved(group), _size(_argument(args, kwargs, 0, parameters)))
@@ -270,7 +284,7 @@ class Operations:
 
     def _wait_tensor(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(tensor: Tensor) -> Any:
-            if torch.compiler.is_compiling() or self._inside.held or functional._are_we_tracing():
+            if is_compiling() or self._inside.held or functional._are_we_tracing():
                 return function(tensor)
             waited = self._begin_wait()
             result = function(tensor)
@@ -282,14 +296,20 @@ class Operations:
         return call
 
     def _wait(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        inside, clock, ring, pending = self._inside, self._clock, self._ring, self._pending
+        on_gpu, thread = clock.on_gpu, self._thread
+
         def wait(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or self._inside.held:
+            if is_compiling() or inside.held:
                 return function(work, *args, **kwargs)
-            waited = self._begin_wait()
+            waited = self._begin_wait() if on_gpu else _now()
             result = function(work, *args, **kwargs)
-            self._end_wait(waited)
-            for number in self._pending.pop(id(work), ()):
-                self._end(number)
+            if waited is not None if on_gpu else get_ident() == thread and self._reduction is None:
+                clock.end_wait(waited)
+            if ring is not None:
+                for number in pending.pop(id(work), ()):
+                    if number is not None:
+                        ring.end(number)
             return result
 
         return wait
@@ -300,7 +320,7 @@ class Operations:
             counts = self._clock.has_data and self._is_of_the_step() and self._clock.computes_on(stream)
             if self._inside.held or not counts:
                 return function(stream, other)
-            waited = self._clock.begin_wait()
+            waited = self._clock.now()
             result = function(stream, other)
             self._clock.end_wait(waited)
             return result
@@ -308,9 +328,10 @@ class Operations:
         return wait
 
     def _begin_wait(self) -> Any:
-        if not self._is_of_the_step() or (self._clock.on_gpu and not self._clock.computes_on()):
-            return None
-        return self._clock.begin_wait()
+        clock = self._clock
+        if not clock.on_gpu:
+            return _now() if self._reduction is None and get_ident() == self._thread else None
+        return clock.now() if self._is_of_the_step() and clock.computes_on() else None
 
     def _end_wait(self, waited: Any) -> None:
         if waited is not None:
@@ -319,7 +340,7 @@ class Operations:
     def _is_of_the_step(self) -> bool:
         """Whether this thread's waiting is the step's: that of its own thread, and of autograd's on a GPU,
         which no Python code has started."""
-        thread = threading.get_ident()
+        thread = get_ident()
         return self._reduction is None and (
             thread == self._thread or (self._clock.on_gpu and thread not in threading._active)  # type: ignore[attr-defined]
         )
@@ -334,40 +355,44 @@ class Operations:
     def _begin(
         self, name: str, group: Any, size: int, *, peer: int | None = None, group_peer: int | None = None
     ) -> int | None:
+        """Note that an operation begins, which the caller's caller asks for."""
         ring = self._ring
         if ring is None:
             return None
         if group is None:  # asking for its type takes longer than all of this
-            group = distributed_c10d._get_default_group()
+            group = _get_default_group()
         known = self._groups.get(id(group))
         if known is None or known.of() is not group:
             self._groups[id(group)] = known = _Group(group)
-        if peer is None and group_peer is not None:
+        # To find the trainer's line is dear where it lies far out, as behind fully_shard's hooks, and one step
+        # asks like the one before: the same at the same place in it is known.
+        frame = _getframe(2)
+        order, self._num_asked = self._num_asked, self._num_asked + 1
+        asked = (name, known, self._clock.phase, frame.f_code, frame.f_lasti)
+        if order < len(self._asked) and self._asked[order][0] == asked:
+            site = self._asked[order][1]
+        else:
+            site = self._site(name, known, frame)
+            if order < _MOST_ASKED:
+                self._asked[order : order + 1] = [(asked, site)]
+        if peer is None:
+            if group_peer is None:
+                known.num_collectives += 1
+                return ring.begin(site, self._step, known.num_collectives, size)
             peer = known.global_ranks[group_peer]
-        site = self._site(name, known, sys._getframe(2))
-        to = _NO_PEER if peer is None else peer
-        return ring.begin(site, self._step, known.next_number(to, sends=name in _TO), size, to)
+        number = known.next_message(peer, sends=name in _TO)
+        return ring.begin(site, self._step, number, size, peer)
 
     def _end(self, number: int | None) -> None:
         if number is not None and self._ring is not None:
             self._ring.end(number)
 
     def _site(self, name: str, group: _Group, frame: FrameType) -> int:
-        """The site of an operation that `frame` asks for. To find the trainer's line is dear where it lies
-        far out, as behind fully_shard's hooks, and one step asks like the one before: the same at the same
-        place in it is known."""
-        number, self._num_asked = self._num_asked, self._num_asked + 1
-        asked = (name, group, self._clock.phase, frame.f_code, frame.f_lineno)
-        if number < len(self._asked) and self._asked[number][0] == asked:
-            return self._asked[number][1]
+        """The site of an operation that `frame` asks for."""
         code, line = self._place(frame)
         key = (name, group.name, self._clock.phase or "", code, line)
         site = self._sites.get(key)
-        if site is None:
-            site = self._add_site(key, group)
-        if number < _MOST_ASKED:
-            self._asked[number : number + 1] = [(asked, site)]
-        return site
+        return self._add_site(key, group) if site is None else site
 
     def _add_site(self, key: tuple[str, str, str, CodeType, int], group: _Group) -> int:
         name, group_name, phase, code, line = key

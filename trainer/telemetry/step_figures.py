@@ -6,10 +6,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from trainer.data.row_loss import RowLoss
 from trainer.telemetry.step_report import ExpertLoad
 from trainer.telemetry.timing import Figures
 
@@ -19,7 +19,8 @@ class StepFigures:
     """A step's figures on the host. `verdict`: an index of recovery.faults.STEP_VERDICTS; `stop`: a rank was
     asked to stop; `loss` in nats a counted label; `losses` and `counts`: of each source the sum of losses and
     the number of counted labels; `context_imbalance`: attention's work on the fullest context parallel rank
-    over the mean; `rows`: of each row of the global batch, none where they were not asked for."""
+    over the mean; `rows_2G`: of each row of the global batch the sum of its losses and the number of its
+    counted labels, float64; None where they were not asked for."""
 
     verdict: int
     stop: bool
@@ -29,7 +30,7 @@ class StepFigures:
     losses: tuple[float, ...]
     counts: tuple[float, ...]
     experts: ExpertLoad | None
-    rows: tuple[RowLoss, ...]
+    rows_2G: np.ndarray | None
 
 
 class PackedFigures:
@@ -63,7 +64,7 @@ class PackedFigures:
         num = self._num_sources
         losses, counts, rest = rest[:num], rest[num : 2 * num], rest[2 * num :]
         num = self._num_rows
-        of_rows, of_labels, load = rest[:num], rest[num : 2 * num], rest[2 * num :]
+        of_rows, load = rest[: 2 * num], rest[2 * num :]
         names = (field.name for field in dataclasses.fields(ExpertLoad))
         return StepFigures(
             verdict=int(verdict),
@@ -74,5 +75,5 @@ class PackedFigures:
             losses=tuple(losses),
             counts=tuple(counts),
             experts=ExpertLoad(**dict(zip(names, load, strict=True))) if load else None,
-            rows=tuple(RowLoss(loss, int(count)) for loss, count in zip(of_rows, of_labels, strict=True)),
+            rows_2G=np.array(of_rows).reshape(2, num) if num else None,
         )

@@ -100,6 +100,9 @@ class PhaseClock:
 
     def __init__(self, device: torch.device, watcher: Callable[[str], None] | None = None) -> None:
         self._device, self.on_gpu = device, device.type == "cuda"
+        self.now: Callable[[], Any] = self._now_on_gpu if self.on_gpu else time.perf_counter
+        """A mark of this instant: an event in the stream that computes on a GPU, else the processor's
+        clock."""
         self.phase: Phase | None = None
         self.has_data = False
         self._computing = torch.cuda.current_stream(device) if self.on_gpu else None
@@ -124,12 +127,8 @@ class PhaseClock:
         self.has_data = True
         self._data_came = self.now()
 
-    def begin_wait(self) -> Any:
-        """The step begins to wait for other ranks; what this gives is for `end_wait`."""
-        return self.now()
-
     def end_wait(self, begin: Any) -> None:
-        """It goes on."""
+        """The step goes on, which began to wait for other ranks at the mark `begin`."""
         if self.phase is not None:
             self._waits.append((self.phase, begin, self.now()))
 
@@ -158,11 +157,7 @@ class PhaseClock:
         self.phase = None
         return StepTiming(marks, self._data_came, self.now(), passes, waits)
 
-    def now(self) -> Any:
-        """A mark of this instant: an event in the stream that computes on a GPU, else the processor's
-        clock."""
-        if not self.on_gpu:
-            return time.perf_counter()
+    def _now_on_gpu(self) -> Any:
         return _event(timed=True, stream=self._computing)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from lineage.storage.folder import Folder
-from trainer.data.row_loss import RowLoss
 from trainer.provenance.batches import BatchRecorder, Recorded, read_row_losses
 from trainer.recovery.attempts import claim
 
@@ -22,9 +23,7 @@ def record(output: Folder, attempt: int, steps: range, *, with_losses: bool) -> 
     for step in steps:
         recorder.add(rows(step))
         if with_losses and step != 3:  # which was skipped unseen
-            recorder.note_losses(
-                step, [RowLoss(loss=6.0 + step, num_labels=2), RowLoss(loss=1.0, num_labels=0)]
-            )
+            recorder.note_losses(step, np.array([[6.0 + step, 1.0], [2.0, 0.0]]))
     recorder.flush()
 
 

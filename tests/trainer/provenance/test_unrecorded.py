@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lineage.storage.folder import Folder
 from trainer.provenance.batches import unrecorded_steps
-from trainer.recovery.attempts import Attempt, FencedOutError, begin, claim, claim_next, steps_on_line
+from trainer.recovery.attempts import (
+    Attempt,
+    Claimant,
+    FencedOutError,
+    begin,
+    claim,
+    claim_next,
+    steps_on_line,
+)
 
 
 def test_the_steps_that_no_file_of_the_rank_tells_of(tmp_path: Path) -> None:
@@ -36,10 +45,22 @@ def test_a_number_that_this_start_claimed_and_lost_is_passed_over_and_another_st
 ) -> None:
     output = Folder(str(tmp_path))
     assert claim(output) == 1
-    assert claim_next(output, 1, "ours") == 2
-    assert claim_next(output, 1, "ours") == 3
+    ours = Claimant(launch="ours", generation=1)
+    assert claim_next(output, 1, ours) == 2
+    assert claim_next(output, 1, ours) == 3
     with pytest.raises(FencedOutError, match=r"attempt 1 of .* has been superseded"):
-        claim_next(output, 1, "theirs")
+        claim_next(output, 1, Claimant(launch="theirs", generation=1))
     assert claim(output) == 4
     with pytest.raises(FencedOutError, match=r"attempt 3 of .* has been superseded"):
-        claim_next(output, 3, "ours")
+        claim_next(output, 3, ours)
+
+
+def test_a_process_that_wakes_up_when_its_place_is_taken_claims_nothing(tmp_path: Path) -> None:
+    output = Folder(str(tmp_path))
+    first, second = (Claimant(launch="ours", generation=generation) for generation in (0, 1))
+    assert claim(output, first) == 1
+    assert claim_next(output, 1, second) == 2
+    for claims in (partial(claim, output), partial(claim_next, output, 1)):
+        with pytest.raises(FencedOutError, match=r"generation 0 .* has been superseded by generation 1"):
+            claims(first)
+    assert claim(output, Claimant(launch="theirs", generation=0)) == 3

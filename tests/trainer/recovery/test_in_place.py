@@ -11,68 +11,31 @@ from typing import Any
 import pytest
 
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.in_place import (
+    IN_PLACE,
+    LAYOUTS,
+    RECOVERY,
+    WITHOUT_REPLICAS,
     Death,
     Deaths,
+    both_of,
+    check_same,
+    forty_deaths,
     miss_the_vote,
+    row_losses,
     show_a_sign,
+    ten_stops,
+    train_out_of_reach,
     train_with,
     without_recovery,
 )
 from tests.support.training.training_runs import Run
-from trainer.provenance.reached import read_facts
-from trainer.recovery.attempts import attempts
-from trainer.telemetry.timing import PHASES
-
-IN_PLACE = {"mode": "in_place", "spares": 1}
-RECOVERY = (
-    "agreement of the ranks that are left",
-    "forming of process groups",
-    "claim of the next attempt",
-    "making of the model",
-    "filling of the model",
-)
-"""The markers of a recovery, in their order."""
 
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [1700, 530], "books": [1111]}).url
-
-
-def check_same(run: Run, whole: Run) -> None:
-    """Losses, norms, weights, moments and what was fed, to the bit; each step fed and applied once."""
-    assert run.losses() == whole.losses()
-    assert [row["grad_norm"] for row in run.metrics().values()] == [
-        r["grad_norm"] for r in whole.metrics().values()
-    ]
-    assert hashes(run) == hashes(whole) != {}
-    assert run.sequences() == whole.sequences()
-    line = {step: attempt for attempt, steps in applied_by(run) for step in steps}
-    assert line == {step: row["attempt"] for step, row in run.metrics().items()}
-
-
-def hashes(run: Run) -> dict[str, Any]:
-    complete = json.loads((run.output / "checkpoints" / run.checkpoints()[-1] / "complete.json").read_text())
-    return {name: entry for name, entry in complete["files"].items() if name.endswith(".distcp")}
-
-
-def applied_by(run: Run) -> list[tuple[int, range]]:
-    """The steps that lineage counts for each attempt of the line to the newest."""
-    reached: dict[int, int] = {}
-    for fact in read_facts([str(run.output)]).segments:
-        reached[fact.attempt] = max(reached.get(fact.attempt, -1), fact.last_step or 0)
-    begun = {attempt.number: attempt for attempt in attempts(Folder(str(run.output)))}
-    number: int | None = max(reached)
-    end = reached[max(reached)] + 1
-    found = []
-    while number is not None:
-        first = begun[number].first_step
-        found.append((number, range(first, end)))
-        end, number = min(first, end), begun[number].parent
-    return found
 
 
 def test_a_spare_takes_the_place_of_a_killed_process_and_nothing_is_lost(corpus: str, tmp_path: Path) -> None:
@@ -109,76 +72,47 @@ def test_a_rank_whose_node_shows_a_sign_is_replaced_before_it_fails(
     assert {row["generation"] for row in ranks if row["role"] == "rank"} == {1}
 
 
-LAYOUTS: dict[str, dict[str, Any]] = {
-    "ddp": {"workers": 4, "zero": 0},
-    "hsdp": {"parallel": {"dp_replicate": 2, "dp_shard": 2}},
-    "tp and replicas": {"parallel": {"tp": 2, "dp_replicate": 2}},
-    "pp and replicas": {"parallel": {"pp": 2, "dp_replicate": 2}},
-}
-
-WITHOUT_REPLICAS: dict[str, dict[str, Any]] = {
-    "fsdp": {"workers": 4},
-    "tp and shards": {"parallel": {"tp": 2, "dp_shard": 2}},
-    "pp and shards": {"parallel": {"pp": 2, "dp_shard": 2}},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", WITHOUT_REPLICAS)
-def test_without_a_replica_the_copies_on_neighbours_fill_the_place(
-    layout: str, corpus: str, tmp_path: Path
+def test_the_loss_of_each_row_is_recorded_once_whoever_dies_before_it_is_written(
+    corpus: str, tmp_path: Path
 ) -> None:
-    changes = {"steps": 60, "recovery": IN_PLACE | {"spares": 2, "neighbour_copy": True}} | WITHOUT_REPLICAS[
-        layout
-    ]
+    changes = {
+        "workers": 2,
+        "zero": 0,
+        "steps": 9,
+        "recovery": IN_PLACE,
+        "record_losses": True,
+        "skip": [[6, 6]],
+        "checkpoint": {"every": 5},
+    }
     whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
     assert whole.start().finished
     run = Run(data=corpus, output=tmp_path / "run", changes=changes)
-    moments = [
-        (where, 3) for where in (*PHASES, "vote on the step", "copy to the neighbour") for _ in range(2)
-    ]
     deaths = {
-        number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)
+        # In the weights of all, and reported by none.
+        0: (Death(rank=1, where="checkpoint", nth=2),),
+        1: (Death(rank=0, where="optimizer", nth=1),),
+        2: (Death(rank=0, where="making of the model"),),
+        3: (Death(rank=1, where="backward", nth=2),),
     }
     assert train_with(run, deaths).finished
     check_same(run, whole)
-    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {len(deaths)}
-
-
-def forty_deaths() -> Deaths:
-    """One in each generation: in every phase of each rank, and at every marker of a recovery, which the next
-    ends."""
-    moments = [(where, 3) for where in PHASES for _ in range(4)] + [
-        (where, 1) for where in RECOVERY for _ in range(2)
-    ]
-    moments += [("vote on the step", 2), ("all-reduce of label counts", 2)]
-    # A generation that dies in its recovery has not trained: those in which it trains lie between.
-    moments = [moments[number * 11 % len(moments)] for number in range(len(moments))]
-    return {
-        number: (Death(rank=number % 4, where=where, nth=nth),) for number, (where, nth) in enumerate(moments)
-    }
+    rows = row_losses(run)
+    assert len(rows) == 9 * 7
+    assert rows == row_losses(whole)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", [*LAYOUTS, *WITHOUT_REPLICAS])
 def test_forty_deaths_in_all_phases_and_in_recoveries_change_no_bit(
     layout: str, corpus: str, tmp_path: Path
 ) -> None:
-    changes = {
-        "steps": 120,
-        "recovery": IN_PLACE | {"spares": 2},
-        "validation": 0.1,
-        "eval_every": 10,
-    } | LAYOUTS[layout]
-    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=changes))
+    whole, run = both_of(layout, corpus, tmp_path)
     assert whole.start().finished
-    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
-    assert train_with(run, forty_deaths()).finished
+    assert train_with(run, forty_deaths(layout)).finished
     check_same(run, whole)
+    assert row_losses(run) == row_losses(whole)
     # Each in the same start of the processes: a start from a checkpoint has generation 0.
-    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {
-        len(forty_deaths())
-    }
+    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {40}
 
 
 @pytest.mark.slow
@@ -206,18 +140,64 @@ def test_a_death_while_groups_are_formed_is_only_the_next_generation(corpus: str
 
 
 @pytest.mark.slow
-def test_stopped_processes_are_found_and_replaced(corpus: str, tmp_path: Path) -> None:
-    ddp = {"workers": 3, "zero": 0, "steps": 24, "recovery": IN_PLACE, "faults": {"watchdog_seconds": 8.0}}
+@pytest.mark.parametrize("layout", [*LAYOUTS, "fsdp"])
+def test_ten_stopped_processes_are_found_and_replaced(layout: str, corpus: str, tmp_path: Path) -> None:
+    whole, run = both_of(layout, corpus, tmp_path, stops=True)
+    assert whole.start().finished
+    assert train_with(run, ten_stops(layout)).finished
+    check_same(run, whole)
+    assert {row["generation"] for row in json.loads((run.output / "ranks.json").read_text())} == {10}
+
+
+def test_a_process_that_was_stopped_for_a_while_goes_on_and_nothing_else_happens(
+    corpus: str, tmp_path: Path
+) -> None:
+    ddp = {"workers": 2, "zero": 0, "steps": 9, "recovery": IN_PLACE}
     whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
     assert whole.start().finished
     run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
-    moments = [(where, 2) for where in PHASES] + [(where, 1) for where in RECOVERY[1:4]]
-    deaths = {
-        number: (Death(rank=number % 3, where=where, nth=nth, signal=signal.SIGSTOP),)
-        for number, (where, nth) in enumerate(moments)
-    }
-    assert train_with(run, deaths).finished
+    stops = tuple(
+        Death(rank=rank, where=where, nth=nth, signal=signal.SIGSTOP, goes_on=True)
+        for rank, where, nth in [(0, "forward", 3), (1, "vote on the step", 4), (0, "checkpoint", 6)]
+    )
+    result = train_with(run, {0: stops})
+    assert (result.finished, result.attempt) == (True, 1)
     check_same(run, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["backward", "checkpoint", "claim of the next attempt"])
+@pytest.mark.parametrize("wakes", ["soon", "late"])
+def test_a_process_that_wakes_up_when_its_place_is_taken_writes_nothing(
+    where: str, wakes: str, corpus: str, tmp_path: Path
+) -> None:
+    ddp = {
+        "workers": 3,
+        "zero": 0,
+        "steps": 40,
+        "recovery": IN_PLACE | {"spares": 2},
+        "faults": {"watchdog_seconds": 8.0},
+        "checkpoint": {"every": 3},
+    }
+    whole = without_recovery(Run(data=corpus, output=tmp_path / "whole", changes=ddp))
+    assert whole.start().finished
+    run = Run(data=corpus, output=tmp_path / "run", changes=ddp)
+    metrics = run.output / "metrics.jsonl"
+    moments: Deaths = {0: (Death(rank=0, where=where, nth=6, signal=signal.SIGSTOP),)}  # at a checkpoint
+    if where in RECOVERY:
+        moments = {
+            0: (Death(rank=1, where="forward", nth=6),),
+            1: (Death(rank=0, where=where, signal=signal.SIGSTOP),),
+        }
+    result, written = train_out_of_reach(
+        run, moments, lambda: wakes == "soon" or b'"attempt": 2' in metrics.read_bytes()
+    )
+    assert result.finished
+    check_same(run, whole)
+    lines = [(row["step"], row["attempt"]) for row in map(json.loads, metrics.read_text().splitlines())]
+    assert len(set(lines)) == len(lines)
+    # What it was doing is for people who ask why it hung.
+    assert [path for path in written if not path.partition(" ")[2].startswith("recorder")] == []
 
 
 @pytest.mark.slow
@@ -256,10 +236,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "one process": ({"recovery": IN_PLACE}, "expected at least 2 workers"),
     "nobody else has it": ({"workers": 2, "recovery": IN_PLACE}, "no other process holds the weights"),
-    "losses of rows": (
-        {"zero": 0, "workers": 2, "recovery": IN_PLACE, "record_losses": True},
-        "record_losses = true",
-    ),
 }
 
 

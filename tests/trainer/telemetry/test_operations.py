@@ -213,7 +213,7 @@ class FakeClock:
     def computes_on(self, stream: object | None = None) -> bool:
         return stream is self._computing
 
-    def begin_wait(self) -> int:
+    def now(self) -> int:
         return 1
 
     def end_wait(self, begin: int) -> None:
