@@ -403,6 +403,18 @@ def test_a_curve_that_the_corpus_does_not_allow_ends_the_run_with_a_sentence(
     assert "the flattest curve with discard = 0 reads the highest bucket" in capsys.readouterr().err
 
 
+def test_an_epoch_that_holds_nothing_of_a_source_and_no_part_that_is_none_are_told(
+    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    never = {"by": "bucket", "table": {"0": 0, "4": 0.001}}
+    plain = repeated(inputs, tmp_path / "out", never, scored=True)
+    assert main(["run", str(write_recipe(tmp_path / "r.toml", plain))]) == 0
+    said = capsys.readouterr().out
+    for source in ("posts", "web"):
+        assert f"of source '{source}' read 0 times: an epoch of training holds nothing of it" in said
+    assert "No kept document of source" not in said, "parts by which documents are repeated are no sources"
+
+
 def test_where_nothing_is_kept_nothing_is_read(inputs: Path, tmp_path: Path) -> None:
     plain = repeated(inputs, tmp_path / "out", {"by": "bucket", "target": 1.5}, scored=True)
     for source in plain["source"]:
