@@ -3,12 +3,12 @@ workers each.
 
     python -m benchmarks.pipeline CRAWL [--times 1 9] [--rounds 1] [--english]
                                         [--sides datatrove trafilatura prefilter resiliparse plain bound]
-    python -m benchmarks.pipeline CRAWL --sides datatrove fineweb fineweb2 dclm dolma3
+    python -m benchmarks.pipeline CRAWL [--pages 50] --sides datatrove fineweb fineweb-raw fineweb2 dclm dolma3 dolma3-raw
 
 In each round the sides run in turn at both sizes, with one tokenizer; given are the whole and, from the two
 sizes, the cost of one more page beside the first side's, so that start-up is seen and not mistaken for work.
 Per step: milliseconds a page, and MB/s of compressed input on one core. `fineweb` and so on are the recipes
-of that name. `plain` is our `trafilatura` without Ray (and with its jemalloc), `bound` what the libraries of
+of that name, `-raw` those of them that compare texts as they are: what normalisation costs. `plain` is our `trafilatura` without Ray (and with its jemalloc), `bound` what the libraries of
 `resiliparse` take alone. Peak memory is that of all processes together; an idle Ray's own is measured first."""
 
 from __future__ import annotations
@@ -45,6 +45,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/peers/plain.py
 NAMED = ("fineweb", "fineweb2", "dclm", "dolma3")
 """Recipes by their names, as `sluice recipe new` writes them: also what each extracts, judges and compares."""
+_RAW = "-raw"
+RAW = tuple(f"{name}{_RAW}" for name in NAMED)
+"""The same with dedup.normalise = "none"."""
 _RAY = importlib.util.find_spec("ray")
 _JEMALLOC = Path(str(_RAY and _RAY.origin)).parent / "core" / "libjemalloc.so"  # as Ray's workers have it
 
@@ -69,9 +72,14 @@ def main() -> None:
         "--times", type=int, nargs=2, default=[1, 9], help="the two sizes, as multiples of the crawl"
     )
     parser.add_argument("--rounds", type=int, default=1)
-    every = ["datatrove", *VARIANTS, *NAMED, "bound"]
+    parser.add_argument("--pages", type=int, help="only so many pages of each file of the crawl, the first")
+    usual = ["datatrove", *VARIANTS, *NAMED, "bound"]
     parser.add_argument(
-        "--sides", nargs="+", choices=every, default=every, help="the first is what others are held to"
+        "--sides",
+        nargs="+",
+        choices=[*usual, *RAW],
+        default=usual,
+        help="the first is what others are held to",
     )
     parser.add_argument("--english", action="store_true", help="only the pages that are in English")
     options = parser.parse_args()
@@ -88,7 +96,9 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
     )
     crawls = {times: scratch / f"crawl-{times}" for times in options.times}
     wanted = is_english if options.english else None
-    pages = {times: enlarge(options.crawl, crawl, times, wanted) for times, crawl in crawls.items()}
+    pages = {
+        times: enlarge(options.crawl, crawl, times, wanted, options.pages) for times, crawl in crawls.items()
+    }
     small, large = options.times
     rounds: list[Round] = []
     for _ in range(options.rounds):
@@ -218,11 +228,13 @@ def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
         "ray": {"num_cpus": 2},
         **VARIANTS.get(variant, {}),
     }
-    if variant in NAMED:
+    if variant in (*NAMED, *RAW):
         recipe = {
-            **TEMPLATES[variant].tables,
+            **TEMPLATES[variant.removesuffix(_RAW)].tables,
             **{name: recipe[name] for name in ("run", "source", "tokenize", "ray")},
         }
+        if variant in RAW:
+            recipe["dedup"] = {**recipe["dedup"], "normalise": "none"}
     path = tokenizer.with_name(f"{variant}.toml")
     path.write_text(tomli_w.dumps(recipe))
     if variant == "plain":
