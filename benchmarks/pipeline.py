@@ -3,13 +3,14 @@ workers each.
 
     python -m benchmarks.pipeline CRAWL [--times 1 9] [--rounds 1] [--english]
                                         [--sides datatrove trafilatura prefilter resiliparse plain bound]
-    python -m benchmarks.pipeline CRAWL [--pages 50] --sides datatrove fineweb fineweb-raw fineweb2 dclm dolma3 dolma3-raw
+    python -m benchmarks.pipeline CRAWL [--pages 50] --sides datatrove fineweb fineweb-raw fineweb2 dclm dolma3
 
 In each round the sides run in turn at both sizes, with one tokenizer; given are the whole and, from the two
 sizes, the cost of one more page beside the first side's, so that start-up is seen and not mistaken for work.
 Per step: milliseconds a page, and MB/s of compressed input on one core. `fineweb` and so on are the recipes
-of that name, `-raw` those of them that compare texts as they are: what normalisation costs. `plain` is our `trafilatura` without Ray (and with its jemalloc), `bound` what the libraries of
-`resiliparse` take alone. Peak memory is that of all processes together; an idle Ray's own is measured first."""
+of that name, and `fineweb-raw` and so on those that compare texts as they are: what normalisation costs.
+`plain` is our `trafilatura` without Ray (and with its jemalloc), `bound` what the libraries of `resiliparse`
+take alone. Peak memory is that of all processes together; an idle Ray's own is measured first."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ def enlarge(
     most: int | None = None,
 ) -> int:
     """Write to `target` each `*.warc.gz` of `crawl` with its pages, or the first `most` of those that are
-    `wanted`, `times` over; gives their number. There are as many files at every size: what a file costs is no part of what one more
-    page does.
+    `wanted`, `times` over; gives their number. There are as many files at every size: what a file costs is no
+    part of what one more page does.
 
     In every copy but the first the plain words are mixed within each page: no copy is a near-duplicate of
     another, and what rules look at (lines, punctuation, stop words, vocabulary) stays as it is."""
