@@ -82,6 +82,9 @@ def main() -> None:
         default=usual,
         help="the first is what others are held to",
     )
+    parser.add_argument(
+        "--without-ray", action="store_true", help="our sides in a plain pool of processes, as `plain`"
+    )
     parser.add_argument("--english", action="store_true", help="only the pages that are in English")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sluice-bench-") as scratch:
@@ -92,9 +95,9 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
     """Run every side at both sizes, in turn, `rounds` times over: a machine that slows down slows all of
     them."""
     tokenizer = _tokenizer(scratch)
-    print(
-        json.dumps({"side": "an idle Ray", "peak_mb": round(measure([sys.executable, "-c", _IDLE]).peak_mb)})
-    )
+    if not options.without_ray:
+        idle = measure([sys.executable, "-c", _IDLE])
+        print(json.dumps({"side": "an idle Ray", "peak_mb": round(idle.peak_mb)}))
     crawls = {times: scratch / f"crawl-{times}" for times in options.times}
     wanted = is_english if options.english else None
     pages = {
@@ -104,7 +107,10 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
     rounds: list[Round] = []
     for _ in range(options.rounds):
         at_small, at_large = (
-            {side: _cost(side, crawls[times], pages[times], tokenizer) for side in options.sides}
+            {
+                side: _cost(side, crawls[times], pages[times], tokenizer, with_ray=not options.without_ray)
+                for side in options.sides
+            }
             for times in (small, large)
         )
         rounds.append((at_small, at_large))
@@ -132,10 +138,10 @@ def _tell(rounds: Sequence[Round], first: str, side: str, what: str, num_pages: 
     )
 
 
-def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path) -> Cost:
+def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path, *, with_ray: bool) -> Cost:
     """Run one side and print what it took."""
     out = tokenizer.with_name("out")
-    cost = measure(_command(side, crawl, out, tokenizer))
+    cost = measure(_command(side, crawl, out, tokenizer, with_ray=with_ray))
     steps = _their_steps(out) if side == "datatrove" else _our_steps(out)
     shutil.rmtree(out)
     megabytes = sum(file.stat().st_size for file in crawl.iterdir()) / 1e6
@@ -198,7 +204,7 @@ def _tokenizer(scratch: Path) -> Path:
     return path
 
 
-def _command(side: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
+def _command(side: str, crawl: Path, out: Path, tokenizer: Path, *, with_ray: bool) -> list[str]:
     match side:
         case "datatrove":
             return [
@@ -212,10 +218,10 @@ def _command(side: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
             ]
         case "bound":
             return [sys.executable, "-m", "benchmarks.peers.bound", str(crawl), str(out)]
-    return _ours(side, crawl, out, tokenizer)
+    return _ours(side, crawl, out, tokenizer, with_ray=with_ray)
 
 
-def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
+def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path, *, with_ray: bool) -> list[str]:
     recipe: dict[str, Any] = {
         "run": {"name": "bench", "output": str(out)},
         "source": [{"name": "crawl", "inputs": [str(crawl / "*.warc.gz")]}],
@@ -238,7 +244,7 @@ def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
             recipe["dedup"] = {**recipe["dedup"], "normalise": "none"}
     path = tokenizer.with_name(f"{variant}.toml")
     path.write_text(tomli_w.dumps(recipe))
-    if variant == "plain":
+    if variant == "plain" or not with_ray:
         return ["env", f"LD_PRELOAD={_JEMALLOC}", sys.executable, "-m", "benchmarks.peers.plain", str(path)]
     return [sys.executable, "-m", "pipeline", "run", str(path), "--json"]
 
