@@ -222,7 +222,7 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "URL lists",
                 "RefinedWeb's and FineWeb's lists",
-                'one way of matching holds for all lists of a recipe: "dclm" here; the lists are not shipped, and lie in'
+                'one way of matching holds for all lists of a recipe: "dclm" here; the lists are not shipped: see'
                 " allenai/datamap-rs, banlists",
             ),
             _same("extraction", "resiliparse, main content"),
