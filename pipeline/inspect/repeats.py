@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from lineage.ids import sort_keys
 from lineage.index.names import RUN_FILE
 from lineage.index.output_index import INDEX_FILE, Index
+from lineage.index.source_keys import has_repeats
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import open_table, state
@@ -75,6 +76,8 @@ class _Rows:
             pc.equal(rows["status"], "kept"), pc.is_in(rows["source"], pa.array(sorted(self.repeated)))
         )
         rows = rows.filter(is_kept)
+        if not rows.num_rows:
+            return
         values = (
             of_cluster[is_kept.to_numpy()]
             if self.bucket is None
@@ -96,18 +99,17 @@ def wrong_repeats(out: Folder, index: Index) -> Iterator[Problem]:
     """Each shard that index.json has read another number of times than [repeat] says of its documents, and
     what run.json says of them otherwise. Where a bucket's percentiles are shares of bytes, which lineage does not
     keep, its cuts are those of run.json."""
-    recipe = recipe_of(out)
     given = {(shard.source, shard.shard): shard.repeats for shard in index.shards}
-    *_, repeated = parted_sources(recipe)
-    if not repeated:
-        for (source, number), times in given.items():
-            if times != 1:
-                yield _wrong(source, number, times, "the recipe repeats nothing: 1 expected")
+    if not has_repeats(out):  # asked of the file itself: earlier releases' recipes may have keys of their own
+        for (source, number), once in given.items():
+            if once != 1:
+                yield _wrong(source, number, once, "the recipe repeats nothing: 1 expected")
         return
-    summary, bucket = read_summary(out), repeated_bucket(recipe)
+    recipe, summary = recipe_of(out), read_summary(out)
+    bucket, (*_, repeated) = repeated_bucket(recipe), parted_sources(recipe)
     cuts = [] if bucket is None else _cuts(out, bucket, repeated, summary)
     with Shuffle(num_buckets(state(out, _TABLE).num_rows)) as shuffle:
-        _shuffle(out, shuffle, repeated, () if bucket is None else bucket.columns)
+        _shuffle(out, shuffle, () if bucket is None else bucket.columns)
         rows = _Rows(
             recipe=recipe,
             repeated=repeated,
@@ -128,13 +130,13 @@ def wrong_repeats(out: Folder, index: Index) -> Iterator[Problem]:
                 chosen = piece.of.rows == row
                 times[chosen] = each.of(piece.of.keys[chosen])
             source = shard_source(*piece.of.of)
-            for shard, expected in zip(piece.shards.tolist(), times.tolist(), strict=True):
-                found.setdefault((source, shard), Counter())[expected] += 1
-    for (source, number), times in given.items():
+            for shard, each_times in zip(piece.shards.tolist(), times.tolist(), strict=True):
+                found.setdefault((source, shard), Counter())[each_times] += 1
+    for (source, number), said_times in given.items():
         expected = found.get((source, number), Counter({1: 0}))
-        if set(expected) != {times}:
+        if set(expected) != {said_times}:
             said = ", ".join(f"{each} for {num:,} of its documents" for each, num in sorted(expected.items()))
-            yield _wrong(source, number, times, f"by [repeat], the clusters and the scores it is {said}")
+            yield _wrong(source, number, said_times, f"by [repeat], the clusters and the scores it is {said}")
     if planned.sizes != summary.repeats:
         theirs = set(map(str, summary.repeats))
         first = next((str(size) for size in planned.sizes if str(size) not in theirs), "no such row")
@@ -149,7 +151,7 @@ def _wrong(source: str, number: int, times: int, why: str) -> Problem:
     )
 
 
-def _shuffle(out: Folder, shuffle: Shuffle, repeated: Collection[str], columns: Sequence[str]) -> None:
+def _shuffle(out: Folder, shuffle: Shuffle, columns: Sequence[str]) -> None:
     """All documents that were compared, by cluster, since clusters are of all sources."""
     dataset = open_table(out, _TABLE).to_pyarrow_dataset()
     wanted = pc.is_in(pc.field("status"), pa.array(["kept", "duplicate"]))
