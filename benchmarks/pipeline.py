@@ -240,8 +240,10 @@ def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path, *, with_ray: bo
             **TEMPLATES[variant.removesuffix(_RAW)].tables,
             **{name: recipe[name] for name in ("run", "source", "tokenize", "ray")},
         }
+        # As the other sides: in this process.
+        recipe["dedup"] = {**recipe["dedup"], "engine": "local"}
         if variant in RAW:
-            recipe["dedup"] = {**recipe["dedup"], "normalise": "none"}
+            recipe["dedup"]["normalise"] = "none"
     path = tokenizer.with_name(f"{variant}.toml")
     path.write_text(tomli_w.dumps(recipe))
     if variant == "plain" or not with_ray:
