@@ -41,7 +41,10 @@ def _tracer(out: str, version: int | None, more: MoreRuns) -> Tracer:
 def _why_repeated(out: Folder, row: DocumentRow, cluster_size: int) -> str | None:
     from pipeline.inspect.why_repeated import why_repeated  # imports Arrow's tables, which few answers need
 
-    return why_repeated(out, row, cluster_size)
+    try:
+        return why_repeated(out, row, cluster_size)
+    except UNREADABLE as error:  # a history is told without it
+        return f"why is not known: {error}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,10 +53,10 @@ def test_a_recipe_of_each_name_runs_in_one_call(
     assert main(["recipe", "check", f"{name}.toml"]) == 0
     capsys.readouterr()
     out = f"out/{name}"
-    # English articles are no language of FineWeb-2's; the crawl's Italian ones are.
     call = ["run", f"{name}.toml", "--set", f"run.output={out}", "--set", 'ray.address="none"', "--json"]
     assert main(call) == 0
     summary = json.loads(capsys.readouterr().out)
+    # FineWeb-2 has no English: it keeps the crawl's Italian pages.
     assert summary["num_kept"] > 0 and summary["num_unreadable"] == 0
     folder = Folder(out)
     assert read_index(folder).num_tokens == summary["num_tokens"] > 0
