@@ -3,13 +3,14 @@ workers each.
 
     python -m benchmarks.pipeline CRAWL [--times 1 9] [--rounds 1] [--english]
                                         [--sides datatrove trafilatura prefilter resiliparse plain bound]
-    python -m benchmarks.pipeline CRAWL --sides datatrove fineweb fineweb2 dclm dolma3
+    python -m benchmarks.pipeline CRAWL [--pages 50] --sides datatrove fineweb fineweb-raw fineweb2 dclm dolma3
 
 In each round the sides run in turn at both sizes, with one tokenizer; given are the whole and, from the two
 sizes, the cost of one more page beside the first side's, so that start-up is seen and not mistaken for work.
 Per step: milliseconds a page, and MB/s of compressed input on one core. `fineweb` and so on are the recipes
-of that name. `plain` is our `trafilatura` without Ray (and with its jemalloc), `bound` what the libraries of
-`resiliparse` take alone. Peak memory is that of all processes together; an idle Ray's own is measured first."""
+of that name, and `fineweb-raw` and so on those that compare texts as they are: what normalisation costs.
+`plain` is our `trafilatura` without Ray (and with its jemalloc), `bound` what the libraries of `resiliparse`
+take alone. Peak memory is that of all processes together; an idle Ray's own is measured first."""
 
 from __future__ import annotations
 
@@ -45,6 +46,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 VARIANTS["plain"] = VARIANTS["trafilatura"]  # without Ray: see benchmarks/peers/plain.py
 NAMED = ("fineweb", "fineweb2", "dclm", "dolma3")
 """Recipes by their names, as `sluice recipe new` writes them: also what each extracts, judges and compares."""
+_RAW = "-raw"
+RAW = tuple(f"{name}{_RAW}" for name in NAMED)
+"""The same with dedup.normalise = "none"."""
 _RAY = importlib.util.find_spec("ray")
 _JEMALLOC = Path(str(_RAY and _RAY.origin)).parent / "core" / "libjemalloc.so"  # as Ray's workers have it
 
@@ -69,9 +73,17 @@ def main() -> None:
         "--times", type=int, nargs=2, default=[1, 9], help="the two sizes, as multiples of the crawl"
     )
     parser.add_argument("--rounds", type=int, default=1)
-    every = ["datatrove", *VARIANTS, *NAMED, "bound"]
+    parser.add_argument("--pages", type=int, help="only so many pages of each file of the crawl, the first")
+    usual = ["datatrove", *VARIANTS, *NAMED, "bound"]
     parser.add_argument(
-        "--sides", nargs="+", choices=every, default=every, help="the first is what others are held to"
+        "--sides",
+        nargs="+",
+        choices=[*usual, *RAW],
+        default=usual,
+        help="the first is what others are held to",
+    )
+    parser.add_argument(
+        "--without-ray", action="store_true", help="our sides in a plain pool of processes, as `plain`"
     )
     parser.add_argument("--english", action="store_true", help="only the pages that are in English")
     options = parser.parse_args()
@@ -83,17 +95,22 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
     """Run every side at both sizes, in turn, `rounds` times over: a machine that slows down slows all of
     them."""
     tokenizer = _tokenizer(scratch)
-    print(
-        json.dumps({"side": "an idle Ray", "peak_mb": round(measure([sys.executable, "-c", _IDLE]).peak_mb)})
-    )
+    if not options.without_ray:
+        idle = measure([sys.executable, "-c", _IDLE])
+        print(json.dumps({"side": "an idle Ray", "peak_mb": round(idle.peak_mb)}))
     crawls = {times: scratch / f"crawl-{times}" for times in options.times}
     wanted = is_english if options.english else None
-    pages = {times: enlarge(options.crawl, crawl, times, wanted) for times, crawl in crawls.items()}
+    pages = {
+        times: enlarge(options.crawl, crawl, times, wanted, options.pages) for times, crawl in crawls.items()
+    }
     small, large = options.times
     rounds: list[Round] = []
     for _ in range(options.rounds):
         at_small, at_large = (
-            {side: _cost(side, crawls[times], pages[times], tokenizer) for side in options.sides}
+            {
+                side: _cost(side, crawls[times], pages[times], tokenizer, with_ray=not options.without_ray)
+                for side in options.sides
+            }
             for times in (small, large)
         )
         rounds.append((at_small, at_large))
@@ -121,10 +138,10 @@ def _tell(rounds: Sequence[Round], first: str, side: str, what: str, num_pages: 
     )
 
 
-def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path) -> Cost:
+def _cost(side: str, crawl: Path, num_pages: int, tokenizer: Path, *, with_ray: bool) -> Cost:
     """Run one side and print what it took."""
     out = tokenizer.with_name("out")
-    cost = measure(_command(side, crawl, out, tokenizer))
+    cost = measure(_command(side, crawl, out, tokenizer, with_ray=with_ray))
     steps = _their_steps(out) if side == "datatrove" else _our_steps(out)
     shutil.rmtree(out)
     megabytes = sum(file.stat().st_size for file in crawl.iterdir()) / 1e6
@@ -187,7 +204,7 @@ def _tokenizer(scratch: Path) -> Path:
     return path
 
 
-def _command(side: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
+def _command(side: str, crawl: Path, out: Path, tokenizer: Path, *, with_ray: bool) -> list[str]:
     match side:
         case "datatrove":
             return [
@@ -201,10 +218,10 @@ def _command(side: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
             ]
         case "bound":
             return [sys.executable, "-m", "benchmarks.peers.bound", str(crawl), str(out)]
-    return _ours(side, crawl, out, tokenizer)
+    return _ours(side, crawl, out, tokenizer, with_ray=with_ray)
 
 
-def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
+def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path, *, with_ray: bool) -> list[str]:
     recipe: dict[str, Any] = {
         "run": {"name": "bench", "output": str(out)},
         "source": [{"name": "crawl", "inputs": [str(crawl / "*.warc.gz")]}],
@@ -218,14 +235,18 @@ def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path) -> list[str]:
         "ray": {"num_cpus": 2},
         **VARIANTS.get(variant, {}),
     }
-    if variant in NAMED:
+    if variant in (*NAMED, *RAW):
         recipe = {
-            **TEMPLATES[variant].tables,
+            **TEMPLATES[variant.removesuffix(_RAW)].tables,
             **{name: recipe[name] for name in ("run", "source", "tokenize", "ray")},
         }
+        # As the other sides: in this process.
+        recipe["dedup"] = {**recipe["dedup"], "engine": "local"}
+        if variant in RAW:
+            recipe["dedup"]["normalise"] = "none"
     path = tokenizer.with_name(f"{variant}.toml")
     path.write_text(tomli_w.dumps(recipe))
-    if variant == "plain":
+    if variant == "plain" or not with_ray:
         return ["env", f"LD_PRELOAD={_JEMALLOC}", sys.executable, "-m", "benchmarks.peers.plain", str(path)]
     return [sys.executable, "-m", "pipeline", "run", str(path), "--json"]
 

@@ -1,13 +1,14 @@
 """FineWeb and FineWeb-2 by their names beside datatrove's own blocks, text by text: verdict, reason, clean
 text.
 
-    python -m benchmarks.recipes CRAWL [--texts FILE.jsonl] [--made 3] [--show]
+    python -m benchmarks.recipes CRAWL [--texts FILE.jsonl] [--made 3] [--part 1/8] [--show]
 
 Both sides get equal texts: those of the pages of the WARC files in CRAWL, parsed once by trafilatura for
 precision without its memory of earlier pages; of --texts, lines of JSON with `text` and, where it is known,
 `language`; and with --made so many for each language of FineWeb-2, made of its stop words, its script and
-what stands at the edges of rules. FineWeb judges each text that lid.176 takes for English, and FineWeb-2 each
-in a language that it has a configuration for and whose words datatrove can split here.
+what stands at the edges of rules; --part K/N makes them for every N-th language, from the K-th on. FineWeb
+judges each text that lid.176 takes for English, and FineWeb-2 each in a language that it has a configuration
+for and whose words datatrove can split here.
 
 Rule and edited text must be the same on both sides: one that is not is printed, and the exit status is 1.
 Personal data is found by other patterns, which docs/recipes.md names: where the clean texts differ the pieces
@@ -236,6 +237,14 @@ def told(found: Comparison, show: bool) -> dict[str, object]:
     }
 
 
+def _part(text: str) -> tuple[int, int]:
+    """K/N as (K, N)."""
+    part, _, parts = text.partition("/")
+    if not 1 <= int(part) <= int(parts):
+        raise ValueError
+    return int(part), int(parts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -243,6 +252,13 @@ def main() -> None:
     parser.add_argument("crawl", type=Path)
     parser.add_argument("--texts", type=Path, help="further texts, as lines of JSON")
     parser.add_argument("--made", type=int, default=0, help="texts made for each language of FineWeb-2")
+    parser.add_argument(
+        "--part",
+        type=_part,
+        default=(1, 1),
+        metavar="K/N",
+        help="of --made: every N-th language from the K-th",
+    )
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=RECIPES)
     parser.add_argument(
         "--show", action="store_true", help="print what one side alone took for personal data"
@@ -254,7 +270,8 @@ def main() -> None:
     ]
     if options.texts:
         texts += from_file(options.texts)
-    for configuration in configurations().values() if options.made else ():
+    first, step = options.part
+    for configuration in list(configurations().values())[first - 1 :: step] if options.made else ():
         texts += made_texts(configuration, options.made)
     texts = [Text(text=clean_text(each.text)[0], language=each.language) for each in texts]
     num_faults = 0

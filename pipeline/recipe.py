@@ -397,6 +397,7 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
     check_buckets(recipe)
     _check_repeats(recipe)
     _check_are_read(recipe)
+    _check_contradictions(recipe)
 
 
 def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
@@ -464,6 +465,30 @@ def _check_are_read(recipe: PipelineRecipe) -> None:
                     " source, or leave the key out",
                     name,
                 )
+
+
+def _check_contradictions(recipe: PipelineRecipe) -> None:
+    """RecipeError for a key that another one of the recipe takes all meaning from."""
+    for classifier in recipe.classifier:
+        if not classifier.rejects and classifier.threshold is not None:
+            raise RecipeError(
+                f"classifier.threshold of {classifier.name!r} = {classifier.threshold:g}, and its reject ="
+                ' "never" turns nothing down: leave the threshold out, or give reject = "above" or "below"',
+                "classifier.threshold",
+            )
+    dedup = recipe.dedup
+    if not dedup.verify and dedup.threshold != DedupTable().threshold:
+        raise RecipeError(
+            f"dedup.threshold = {dedup.threshold:g}, and with dedup.verify = false sharing a band is enough:"
+            " leave the threshold out, or verify = true",
+            "dedup.threshold",
+        )
+    if recipe.pii.placeholders != "named" and (recipe.pii.action == "drop" or not recipe.pii.kinds):
+        why = "pii.kinds are none" if not recipe.pii.kinds else 'pii.action = "drop" replaces nothing'
+        raise RecipeError(
+            f'pii.placeholders = "{recipe.pii.placeholders}", and {why}: leave one of them out',
+            "pii.placeholders",
+        )
 
 
 def check_buckets(recipe: PipelineRecipe) -> None:

@@ -15,6 +15,7 @@ from unittest import mock
 
 from pipeline import process
 from pipeline.cluster.tasks import TaskResources
+from pipeline.dedup import compare as dedup
 from pipeline.phases import phase as phases
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe import load
@@ -28,6 +29,7 @@ def main(recipe: str) -> None:
         concurrent.futures.ProcessPoolExecutor(WORKERS) as pool,
         mock.patch.object(process, "units_session", lambda *_: contextlib.nullcontext()),
         mock.patch.object(process, "check_resources"),
+        mock.patch.object(dedup, "num_nodes", lambda: 1),
         mock.patch.object(phases, "run_units", _runner(pool)),
     ):
         process.run(load(recipe, []), ProgressReporter(quiet=True))

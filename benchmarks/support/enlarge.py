@@ -23,10 +23,16 @@ Page = tuple[str, str, str | None, bytes]
 """URL, media type, charset and payload of a response record."""
 
 
-def enlarge(crawl: Path, target: Path, times: int, wanted: Callable[[bytes], bool] | None = None) -> int:
-    """Write to `target` each `*.warc.gz` of `crawl` with its pages, or the `wanted` of them, `times` over;
-    gives their number. There are as many files at every size: what a file costs is no part of what one more
-    page does.
+def enlarge(
+    crawl: Path,
+    target: Path,
+    times: int,
+    wanted: Callable[[bytes], bool] | None = None,
+    most: int | None = None,
+) -> int:
+    """Write to `target` each `*.warc.gz` of `crawl` with its pages, or the first `most` of those that are
+    `wanted`, `times` over; gives their number. There are as many files at every size: what a file costs is no
+    part of what one more page does.
 
     In every copy but the first the plain words are mixed within each page: no copy is a near-duplicate of
     another, and what rules look at (lines, punctuation, stop words, vocabulary) stays as it is."""
@@ -37,7 +43,7 @@ def enlarge(crawl: Path, target: Path, times: int, wanted: Callable[[bytes], boo
             pages = [
                 _read(record) for record in ArchiveIterator(stream, record_types=WarcRecordType.response)
             ]
-        pages = [page for page in pages if wanted is None or wanted(page[3])]
+        pages = [page for page in pages if wanted is None or wanted(page[3])][:most]
         with open(target / path.name, "wb") as file:
             for copy, (url, kind, charset, html) in itertools.product(range(times), pages):
                 told = f"{kind}; charset={charset}" if charset else kind

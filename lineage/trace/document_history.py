@@ -49,7 +49,7 @@ class PurgeOfDocument:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentHistory:
     """All that is known of one document. An epoch of training reads it `repeats` times, where a shard holds
-    it."""
+    it; `why_repeated` says why that is not once."""
 
     row: DocumentRow
     decisions: tuple[StageDecision, ...]
@@ -57,6 +57,7 @@ class DocumentHistory:
     exposures: tuple[Exposure, ...]
     purged: PurgeOfDocument | None
     repeats: int = 1
+    why_repeated: str | None = None
 
     @property
     def doc_id(self) -> bytes:
@@ -117,7 +118,9 @@ class DocumentHistory:
             "start": row.start,
             "num_tokens": row.num_tokens,
         }
-        return [place if self.repeats == 1 else {**place, "repeats": self.repeats}]
+        if self.repeats != 1:
+            place |= {"repeats": self.repeats, "why_repeated": self.why_repeated}
+        return [place]
 
 
 def documents_json(

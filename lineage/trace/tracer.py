@@ -7,7 +7,7 @@ comes as functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -51,10 +51,12 @@ class UnknownError(StoreError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functions:
     """What tracing takes from higher layers: without `find` and `locate` a history holds nothing of
-    training."""
+    training, and without `why_repeated`, which takes a document and the size of its cluster, not why it is
+    read more than once."""
 
     find: FindReadings | None = None
     locate: LocateSequences | None = None
+    why_repeated: Callable[[Folder, DocumentRow, int], str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,19 +274,32 @@ class Tracer:
         members: dict[bytes, list[MemberRow]] = {}
         for member in self._lookup.members(row.cluster_id for row in rows if row.cluster_id is not None):
             members.setdefault(member.cluster_id, []).append(member)
+        clusters = {
+            row: None if row.cluster_id is None else _cluster(row, members.get(row.cluster_id, []))
+            for row in rows
+        }
+        repeats = {
+            row: 1 if row.shard is None else self._repeats_of(row.shard_source, row.shard) for row in rows
+        }
         return [
             DocumentHistory(
                 row=row,
                 decisions=stage_decisions(
                     row, self._passed(row), edits.get(row.doc_id, []), findings.get(row.doc_id, [])
                 ),
-                cluster=None if row.cluster_id is None else _cluster(row, members.get(row.cluster_id, [])),
+                cluster=clusters[row],
                 exposures=self._exposures(row, erased.get(row.doc_id, [])),
                 purged=self._purge(purged.get(row.doc_id, [])),
-                repeats=1 if row.shard is None else self._repeats_of(row.shard_source, row.shard),
+                repeats=repeats[row],
+                why_repeated=self._why_repeated(row, clusters[row]) if repeats[row] != 1 else None,
             )
             for row in rows
         ]
+
+    def _why_repeated(self, row: DocumentRow, cluster: DuplicateCluster | None) -> str | None:
+        """Why an epoch does not read the document once."""
+        why = self._functions.why_repeated
+        return None if why is None else why(self._out, row, 1 if cluster is None else len(cluster.members))
 
     def _repeats_of(self, source: str, shard: int) -> int:
         """How often an epoch of training reads a shard."""

@@ -1,4 +1,4 @@
-"""Verify, part 7: every recorded export is where it was written, whole, and of this version of the corpus.
+"""Verify, part 8: every recorded export is where it was written, whole, and of this version of the corpus.
 
 Every file of an export was made from files of the OUT in a known generation, and its hash was taken as it was
 written: an export of this version with the right hashes, and without files of an earlier state, holds no

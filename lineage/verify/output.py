@@ -5,12 +5,13 @@
 3. documents          texts, places, dedup state, uniqueness, the tables that index them
 4. duplicates         each has its edge to a kept document
 5. steps              in = out + rejected, as counts and digests, from the inputs to what is kept
-6. here               purges, training facts, report: whole, once, and leading to the index as it is; what was purged
+6. repeats            how often an epoch reads each shard, from the recipe's [repeat], clusters and scores
+7. here               purges, training facts, report: whole, once, and leading to the index as it is; what was purged
                       is not back
-7. exports            each copy in another format: its files, and that it is of this version of the corpus
-8. retokenize         where it is asked for: each text gives the tokens of its shard, and they give the text
+8. exports            each copy in another format: its files, and that it is of this version of the corpus
+9. retokenize         where it is asked for: each text gives the tokens of its shard, and they give the text
 
-Parts 3 to 6 and 8 compare facts with one another, so they are left out where part 1 finds the facts damaged.
+Parts 3 to 7 and 9 compare facts with one another, so they are left out where part 1 finds the facts damaged.
 Everything streams by shard and by bucket: memory is that of about a million rows, whatever the size of the
 OUT."""
 
@@ -26,7 +27,7 @@ from typing import Final
 import pyarrow.parquet as pq
 
 from lineage.index.checksums import DamagedFileError
-from lineage.index.names import EXCERPTS_FILE, REPORT_FILE
+from lineage.index.names import EXCERPTS_FILE, RECIPE_FILE, REPORT_FILE, RUN_FILE
 from lineage.index.output_index import INDEX_FILE, Index, read_index
 from lineage.index.parsed_texts import TEXTS_FILE
 from lineage.purge.returned import find_returned, finished_purges, strays
@@ -117,6 +118,8 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
     yield from guarded("excerpts.unreadable", EXCERPTS_FILE, _check_excerpts(out, facts, purged))
     yield from _check_documents(out, index, facts, purged, hooks)
     yield from guarded("steps.unreadable", "lineage/steps", check_steps(out, facts.tally))
+    if not {INDEX_FILE, RECIPE_FILE, RUN_FILE} & damaged:
+        yield from guarded("repeats.unreadable", INDEX_FILE, hooks.wrong_repeats(out, index))
     yield from guarded("purges.unreadable", "lineage/purges", _check_purges(out, index))
     for table in filter(partial(has_table, out), APPENDED):
         yield from guarded("table.unreadable", f"lineage/{table}", _check_once(out, table))
@@ -142,7 +145,7 @@ def _check_documents(
 def _check_retokenized(
     out: Folder, index: Index, facts: Facts, retokenize: Retokenize, found: Retokenized
 ) -> Iterator[Problem]:
-    """Part 8, unless the facts are damaged: then there is nothing sure to compare texts with."""
+    """Part 9, unless the facts are damaged: then there is nothing sure to compare texts with."""
     if not any(note.check == "facts.skipped" for note in facts.notes):
         yield from check_retokenized(out, index, read_purged(out), retokenize, found)
 

@@ -47,18 +47,24 @@ def _as_it_should_be(_out: Folder, _index: Index) -> str | None:
     return None
 
 
+def _no_repeats(_out: Folder, _index: Index) -> Iterator[Problem]:
+    return iter(())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyHooks:
     """What `verify` needs from higher layers: the Jaccard similarity of two clean texts as the run measured
     it, whether two of them are near where the run took that from their bands alone (None: the Jaccard
     decided), whether an earlier output that the run compared with holds a document (NotOpenedError: none that
-    could be opened), and what the report of an output shows otherwise than its store and index (None:
-    nothing)."""
+    could be opened), what the report of an output shows otherwise than its store and index (None:
+    nothing), and the shards that an epoch reads another number of times than the recipe's [repeat] says of
+    their documents."""
 
     jaccard: Callable[[str, str], float]
     share_band: Callable[[str, str], bool] | None = None
     known_elsewhere: Callable[[bytes], bool] = _nowhere
     stale_report: Callable[[Folder, Index], str | None] = _as_it_should_be
+    wrong_repeats: Callable[[Folder, Index], Iterator[Problem]] = _no_repeats
 
 
 def guarded(check: str, where: str, problems: Iterator[Problem]) -> Iterator[Problem]:

@@ -188,7 +188,8 @@ def _print_place(console: Console, history: DocumentHistory) -> None:
         )
         if history.repeats != 1:
             often = counted(history.repeats, "time") if history.repeats else "never"
-            console.print(f"  an epoch of training reads it {often} ([repeat])", markup=False)
+            why = "" if history.why_repeated is None else f": {history.why_repeated}"
+            console.print(f"  an epoch of training reads it {often} ([repeat]){why}", markup=False)
     if history.purged is not None:
         purge = history.purged
         when = f" on {purge.at} by {purge.by}: {purge.reason}" if purge.at else ", not yet complete"

@@ -11,6 +11,7 @@ from lineage.purge.plan import PlanHooks
 from lineage.storage.folder import Folder
 from lineage.trace.earlier import find_in
 from lineage.verify.problems import VerifyHooks
+from pipeline.inspect.repeats import wrong_repeats
 from pipeline.recipe import recipe_of
 from pipeline.report.render import render_output, stale_report
 from stages.dedup.bands import bands_of
@@ -58,6 +59,7 @@ def verify_hooks(out: Folder) -> VerifyHooks:
         share_band=None if table.verify else similarity.share_band,
         known_elsewhere=lambda doc_id: find(doc_id) is not None,
         stale_report=stale_report,
+        wrong_repeats=wrong_repeats,
     )
 
 

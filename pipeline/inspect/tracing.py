@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.rows import DocumentRow
 from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
 
@@ -33,8 +34,17 @@ def make_tracer(out: str, version: int | None = None, runs: Sequence[str] = ()) 
 def _tracer(out: str, version: int | None, more: MoreRuns) -> Tracer:
     from trainer.provenance.exposure import find_readings, locate_sequences
 
-    functions = Functions(find=find_readings, locate=locate_sequences)
+    functions = Functions(find=find_readings, locate=locate_sequences, why_repeated=_why_repeated)
     return Tracer(Folder(out), functions, version=version, more=more)
+
+
+def _why_repeated(out: Folder, row: DocumentRow, cluster_size: int) -> str | None:
+    from pipeline.inspect.why_repeated import why_repeated  # imports Arrow's tables, which few answers need
+
+    try:
+        return why_repeated(out, row, cluster_size)
+    except UNREADABLE as error:  # a history is told without it
+        return f"why is not known: {error}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,9 +56,9 @@ class PartJob:
     @property
     def firsts(self) -> tuple[int, ...]:
         """Where the rows of [repeat] begin; a curve has one for each bucket."""
-        if self.repeat.target is None or self.repeat_bucket is None:
-            return self.repeat.firsts
-        return tuple(range(1 + max(map(len, self.cuts[self.repeat_bucket.name]), default=0)))
+        return repeat_firsts(
+            self.repeat, () if self.repeat_bucket is None else self.cuts[self.repeat_bucket.name]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +83,12 @@ class PartedGroups:
     cuts: tuple[BucketCuts, ...] = ()
     sizes: tuple[BucketSize, ...] = ()
     repeats: tuple[RepeatSize, ...] = ()
+
+
+def repeat_firsts(repeat: RepeatTable, cuts: Sequence[Sequence[float]]) -> tuple[int, ...]:
+    """Where the rows of [repeat] begin, `cuts` being those of the bucket by which documents are repeated; a
+    curve has one for each of its parts."""
+    return repeat.firsts if repeat.target is None else tuple(range(1 + max(map(len, cuts), default=0)))
 
 
 def part_groups(state: Run, groups: Sequence[Group]) -> PartedGroups:
@@ -302,7 +308,7 @@ def _by_name(names: Sequence[str | None]) -> Iterator[tuple[str | None, npt.NDAr
 def _repeat_rows(job: PartJob, item: UnitToPart, run: pa.Table) -> npt.NDArray[np.int64]:
     """The row of [repeat] that each document belongs to, by its bucket or its cluster's size."""
     if job.repeat_bucket is not None:
-        return rows_of(_numbers(job.repeat_bucket, job.cuts[job.repeat_bucket.name], run), job.firsts)
+        return rows_of(part_numbers(job.repeat_bucket, job.cuts[job.repeat_bucket.name], run), job.firsts)
     verdicts = unit_verdicts(Folder(job.out), item.verdicts, item.unit.file_index)
     part_rows = run["part_row"].to_numpy()
     sizes = np.ones(int(part_rows.max(initial=-1)) + 1, np.int64)  # one that no verdict names is alone
@@ -328,12 +334,14 @@ def _names(job: PartJob, unit: Unit, run: pa.Table) -> Sequence[str | None]:
 def _of_table(table: BucketTable, cuts: Sequence[Sequence[float]], run: pa.Table) -> list[str]:
     if table.is_of_labels:
         return [f"{table.name}-{label}" for label in run[table.columns[0]].to_pylist()]
-    return [f"{table.name}-{number}" for number in _numbers(table, cuts, run).tolist()]
+    return [f"{table.name}-{number}" for number in part_numbers(table, cuts, run).tolist()]
 
 
-def _numbers(table: BucketTable, cuts: Sequence[Sequence[float]], run: pa.Table) -> npt.NDArray[np.int64]:
+def part_numbers(
+    table: BucketTable, cuts: Sequence[Sequence[float]], rows: pa.Table
+) -> npt.NDArray[np.int64]:
     """The number of each row's bucket: of several scores the highest."""
-    values = (run[column].to_numpy().astype(np.float64) for column in table.columns)
+    values = (rows[column].to_numpy().astype(np.float64) for column in table.columns)
     numbers = [bucket_numbers(of_column, given) for of_column, given in zip(values, cuts, strict=True)]
     highest: npt.NDArray[np.int64] = np.max(numbers, axis=0)
     return highest

@@ -31,11 +31,13 @@ _Entry = tuple[RecipeTable, str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A recipe to start from: its tables in the order of the file; the comment on its top."""
+    """A recipe to start from: its tables in the order of the file; the comment on its top. `with_model`: what
+    stands at its end behind a #, since it asks for a file that is not shipped, below what it is."""
 
     kind: Kind
     comment: str
     tables: Mapping[str, Any]
+    with_model: tuple[str, str] | None = None
 
 
 _TRAIN: Final[Mapping[str, Any]] = {
@@ -139,8 +141,8 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "dolma3": Template(
         kind="data",
         comment="English pages of a web crawl by the rules of Dolma 3's web part. What is near and what is"
-        " not here: sluice recipe diff FILE --against dolma3. Its quality classifier is a file that you name in a"
-        " [[classifier]] table; with a [[bucket]] of that score, [repeat] upsamples by its curve.",
+        " not here: sluice recipe diff FILE --against dolma3. Its upsampling by quality asks for a classifier's"
+        " file, and stands at the end behind a #.",
         tables={
             "run": {"name": "dolma3", "output": "out/dolma3"},
             "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],
@@ -173,6 +175,32 @@ TEMPLATES: Final[Mapping[str, Template]] = {
             "tokenize": {},
             "ray": {},
         },
+        with_model=(
+            "Dolma 3's upsampling by quality: 20 parts of equal tokens by the score, the lowest 0.4 of the tokens"
+            " not read, the others the more often the better they are, 7 times at most. Its target follows from"
+            " the mixture, for each topic: as many tokens as there are, where nothing else is said. The model is"
+            " allenai/dolma3-fasttext-quality-classifier on the Hugging Face Hub (4 GiB, label 1). Take the # away"
+            " where it lies at this path.",
+            """\
+[[classifier]]
+name = "quality"
+model = "models/dolma3-fasttext-quality-classifier/model.bin"
+label = "1"
+reject = "never"
+
+[[bucket]]
+name = "quality"
+by = "score_quality"
+percentiles = [5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 80, 85, 90, 95]
+weigh = "tokens"
+
+[repeat]
+by = "bucket"
+target = 1.0
+discard = 0.4
+most = 7.0
+""",
+        ),
     ),
     "code": Template(
         kind="data",
@@ -260,6 +288,10 @@ def new_recipe(name: str, overrides: Sequence[str] = ()) -> str:
     if absent:
         rest = textwrap.wrap(f"Also: {', '.join(absent)}; see `sluice recipe keys`.", _WIDTH - 2)
         lines += ["", *(f"# {line}" for line in rest)]
+    if template.with_model is not None:
+        what, given = template.with_model
+        lines += ["", *(f"# {line}" for line in textwrap.wrap(what, _WIDTH - 2))]
+        lines += [f"#{line}" for line in given.splitlines()]
     text = "\n".join(lines) + "\n"
     _check_holds(text, plain)
     return text

@@ -162,7 +162,7 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 "rehydration",
                 "a document is written 1 to 8 times by its cluster's size; tables for some languages",
                 "the same table in [repeat], and it is read so often from one copy; one table holds for all"
-                " languages of a run",
+                " languages of a run: a language with a table of its own is a run of its own",
             ),
             _not_here(
                 "precision lists",
@@ -179,7 +179,8 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 "URL lists",
                 "curated hosts; strict, hard and soft words",
                 'url.match = "dclm" matches as url_substring_filter does; the lists are not shipped: name'
-                " them in url.block_hosts, block_subwords (strict), block_words (hard) and block_soft_words",
+                " them in url.block_hosts, block_subwords (strict), block_words (hard) and block_soft_words. The words"
+                " lie in mlfoundations/dclm, baselines/mappers/banlists",
             ),
             _same("extraction", "resiliparse, main content"),
             _not_here(
@@ -221,7 +222,8 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "URL lists",
                 "RefinedWeb's and FineWeb's lists",
-                'one way of matching holds for all lists of a recipe: "dclm" here; the lists are not shipped',
+                'one way of matching holds for all lists of a recipe: "dclm" here; the lists are not shipped: see'
+                " allenai/datamap-rs, banlists",
             ),
             _same("extraction", "resiliparse, main content"),
             _same("length", "150 characters"),
@@ -269,9 +271,9 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "upsampling",
                 "a curve over quality for each topic, whose target follows from the mixture",
-                "the same curve: a [[classifier]] of quality, a [[bucket]] with percentiles = [5, …, 95] weighed"
-                ' by tokens, and [repeat] with by = "bucket" and one target; buckets by topic beside it have'
-                " each a curve of their own",
+                "the same curve, at the end of the file behind a #, since it asks for the classifier's file: a"
+                ' [[bucket]] with percentiles = [5, …, 95] weighed by tokens, and [repeat] with by = "bucket" and one'
+                " target; buckets by topic beside it have each a curve of their own",
             ),
         ),
     ),

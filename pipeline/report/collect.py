@@ -42,7 +42,14 @@ from pipeline.report.tokens import tokens_of_sources
 from pipeline.results.clusters import largest_clusters
 from pipeline.results.faults import FaultRow
 from pipeline.results.rows import read_rows
-from pipeline.results.run_summary import RunSummary, empty_parts, limited, read_summary, unlike_warnings
+from pipeline.results.run_summary import (
+    RunSummary,
+    empty_parts,
+    limited,
+    read_summary,
+    unlike_warnings,
+    unread_sources,
+)
 from pipeline.terminal import counted
 from stages.quality.options import table_of
 from stages.reading.options import Note
@@ -151,7 +158,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
         other_edits=_edits(ask, "stage || ': ' || kind", "stage <> 'pii'"),
         parts=parts_of(summary),
         cut_columns=cut_columns(ask, out, index, summary),
-        empty_parts=tuple(empty_parts(summary)),
+        empty_parts=(*empty_parts(summary), *unread_sources(summary)),
         shards=tuple(
             ShardRow(
                 source=s.source,

@@ -242,7 +242,8 @@ class ReportData:
     `limited` names the sources of which not all was read; `tables` by whose tables the quality rules judged
     texts, or is empty. `has_ledger`: every rule's values are kept; `unlike_pages` are warnings of texts
     behind one page that differ; `num_without_page` documents of no page; `parts` are those that languages and
-    [[bucket]] make of sources, and `empty_parts` sentences on what no document is in."""
+    [[bucket]] make of sources, and `empty_parts` sentences on what no document is in, or no
+    epoch reads."""
 
     name: str
     state: str

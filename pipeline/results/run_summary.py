@@ -105,6 +105,7 @@ def empty_parts(summary: RunSummary) -> list[str]:
     parted = [source["name"] for source in recipe["source"] if "classifier" in source["steps"]]
     filled = {(size.source, part) for size in summary.buckets for part in size.bucket.split(".")}
     said = []
+    repeat = recipe.get("repeat", {})
     for table in recipe.get("bucket", ()):
         name = table["name"]
         cuts = [each for each in summary.bucket_cuts if each.name == name]
@@ -115,6 +116,8 @@ def empty_parts(summary: RunSummary) -> list[str]:
                 " makes no part."
             )
             continue
+        if repeat.get("by") == "bucket" and repeat.get("bucket") in (None, name):
+            continue  # it names no part of a source, but rows of [repeat]
         num_parts = max((len(each.cuts) + 1 for each in cuts if each.cuts), default=0)
         for source in parted:
             empty = [f"{name}-{k}" for k in range(num_parts) if (source, f"{name}-{k}") not in filled]
@@ -125,6 +128,20 @@ def empty_parts(summary: RunSummary) -> list[str]:
                     f" {name!r}: there are no shards of that name, and no mixture can take them."
                 )
     return said
+
+
+def unread_sources(summary: RunSummary) -> list[str]:
+    """A sentence for each source, or part of one, of which [repeat] has every document read 0 times."""
+    sums: dict[str, tuple[int, int]] = {}
+    for size in summary.repeats:
+        num, readings = sums.get(size.source, (0, 0))
+        sums[size.source] = num + size.num_documents, readings + size.num_readings
+    return [
+        f"[repeat] has {'each of ' if num > 1 else ''}the {num:,} kept document{'s' * (num > 1)} of source"
+        f" {source!r} read 0 times: an epoch of training holds nothing of it."
+        for source, (num, readings) in sums.items()
+        if not readings
+    ]
 
 
 def encode_summary(summary: RunSummary) -> bytes:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+from pathlib import Path
 from typing import Any, Final
 
 from lineage.recipe import RecipeError
+from lineage.storage.folder import is_remote, local_path
 from stages.steps.textfiles import as_local_file
 
 BUNDLED: Final = "bundled"
@@ -51,4 +53,9 @@ def load_model(path: str) -> FastTextModel:
     except (ValueError, RuntimeError, MemoryError) as error:
         if isinstance(error, RecipeError):
             raise
+        if not is_remote(path) and not Path(local_path(path)).exists():
+            raise RecipeError(
+                f"{path!r} is not there: expected the file of a fastText model, or the folder of an encoder; a run"
+                " downloads no model, so get it first"
+            ) from error
         raise RecipeError(f"{path!r} cannot be read as a fastText model: {error}") from error

@@ -115,6 +115,34 @@ def test_a_key_that_no_source_has_the_step_for_is_refused(
         check_steps_of(parse_table(PipelineRecipe, plain))
 
 
+NEVER = {"name": "a", "model": "a.bin", "label": "x", "reject": "never"}
+
+
+@pytest.mark.parametrize(
+    ("tables", "left_out", "says"),
+    [
+        ({"classifier": [{**NEVER, "threshold": 0.5}]}, "threshold", r'0\.5, and its reject = "never"'),
+        ({"dedup": {"verify": False, "threshold": 0.7}}, "threshold", "sharing a band is enough"),
+        (
+            {"pii": {"action": "drop", "placeholders": "fineweb"}},
+            "placeholders",
+            r'pii\.action = "drop" replaces nothing',
+        ),
+        ({"pii": {"kinds": [], "placeholders": "fineweb"}}, "placeholders", r"pii\.kinds are none"),
+    ],
+)
+def test_a_key_that_another_takes_all_meaning_from_is_refused(
+    tables: dict[str, Any], left_out: str, says: str, path: Path
+) -> None:
+    plain = tomllib.loads(path.read_text()) | tables
+    with pytest.raises(RecipeError, match=says) as raised:
+        check_steps_of(parse_table(PipelineRecipe, plain))
+    assert "\n" not in str(raised.value)
+    [table] = [each[0] if isinstance(each, list) else each for each in tables.values()]
+    del table[left_out]
+    check_steps_of(parse_table(PipelineRecipe, plain))
+
+
 def judging(path: Path, *overrides: str, **source: Any) -> None:
     plain = tomllib.loads(path.read_text())
     plain["source"][0] |= source

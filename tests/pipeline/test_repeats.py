@@ -10,6 +10,8 @@ import random
 import shutil
 from bisect import bisect_right
 from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from lineage.index.output_index import read_index
+from lineage.index.checksums import sum_file
+from lineage.index.output_index import Shard, publish_index, read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.checksum_update import update_checksums
 from lineage.verify.output import verify
 from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
@@ -265,6 +269,12 @@ def test_trace_knows_each_reading_and_a_purge_takes_them_all(
     traced = json.loads(capsys.readouterr().out)
     [place] = traced["placements"]
     assert place["repeats"] == 6
+    size = traced["cluster"]["size"]
+    assert size >= 5
+    assert place["why_repeated"].startswith(
+        f"its cluster has {size} documents; of clusters of 5 and more, source"
+    )
+    assert "which [repeat] has read 6 times, " in place["why_repeated"]
     tokens = Counter[int]()
     for exposure in traced["exposures"]:
         tokens[exposure["epoch"]] += exposure["num_tokens"]
@@ -304,6 +314,28 @@ def test_a_document_that_is_never_read_is_traced_and_was_in_no_step(
     assert "an epoch of training reads it never ([repeat])" in capsys.readouterr().out
 
 
+def test_trace_says_which_score_makes_a_document_be_read_again(
+    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    run(
+        tmp_path, repeated(inputs, out, {"by": "bucket", "table": {"0": 0, "1": 0.5, "3": 1.75}}, scored=True)
+    )
+    twice = next(doc_id for doc_id, times in times_on_disk(out).items() if times == 2)
+    [(score, source)] = ask(out, f"SELECT score_en, source FROM documents WHERE doc_id = '{twice}'")
+    assert main(["trace", str(out), "--doc", twice, "--json"]) == 0
+    [place] = json.loads(capsys.readouterr().out)["placements"]
+    [row] = [
+        each for each in summary_of(str(out))["repeats"] if (each["source"], each["first"]) == (source, 3)
+    ]
+    assert place["why_repeated"] == (
+        f"its score_en is {score:.6g}; of [[bucket]] 'quality', part 3 and more, source {source!r} has"
+        f" {row['num_documents']} documents, which [repeat] has read 1.75 times, {row['num_readings']} times together"
+    )
+    assert main(["trace", str(out), "--doc", twice]) == 0
+    assert "reads it 2 times ([repeat]): its score_en is" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_page_says_how_often_an_epoch_reads_a_document(inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(tmp_path, repeated(inputs, out, BY_SIZE, scored=True))
@@ -313,7 +345,7 @@ def test_the_page_says_how_often_an_epoch_reads_a_document(inputs: Path, tmp_pat
     )
     with served(str(out), state=str(tmp_path / "state")) as address:
         shown = Visitor(address).get(f"document/{six}").text
-    assert "an epoch of training reads it 6 times ([repeat])" in shown
+    assert "an epoch of training reads it 6 times ([repeat]): its cluster has" in shown
     assert f"<code>{place}</code>" in shown, "the shard has the name of the part"
 
 
@@ -371,6 +403,18 @@ def test_a_curve_that_the_corpus_does_not_allow_ends_the_run_with_a_sentence(
     assert "the flattest curve with discard = 0 reads the highest bucket" in capsys.readouterr().err
 
 
+def test_an_epoch_that_holds_nothing_of_a_source_and_no_part_that_is_none_are_told(
+    inputs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    never = {"by": "bucket", "table": {"0": 0, "4": 0.001}}
+    plain = repeated(inputs, tmp_path / "out", never, scored=True)
+    assert main(["run", str(write_recipe(tmp_path / "r.toml", plain))]) == 0
+    said = capsys.readouterr().out
+    for source in ("posts", "web"):
+        assert f"of source '{source}' read 0 times: an epoch of training holds nothing of it" in said
+    assert "No kept document of source" not in said, "parts by which documents are repeated are no sources"
+
+
 def test_where_nothing_is_kept_nothing_is_read(inputs: Path, tmp_path: Path) -> None:
     plain = repeated(inputs, tmp_path / "out", {"by": "bucket", "target": 1.5}, scored=True)
     for source in plain["source"]:
@@ -379,3 +423,114 @@ def test_where_nothing_is_kept_nothing_is_read(inputs: Path, tmp_path: Path) -> 
     plain["quality"] = {"min_words": 100_000}
     summary = run(tmp_path, plain)
     assert summary["num_kept"] == 0 and summary["repeats"] == []
+
+
+def edited(out: Path, change: Callable[[list[Shard]], list[Shard]]) -> Folder:
+    """The output with its shards changed in index.json, sealed anew as whoever changes it would."""
+    folder = Folder(str(out))
+    index = read_index(folder)
+    publish_index(folder, replace(index, shards=tuple(change(list(index.shards)))))
+    return folder
+
+
+def one_more(shards: list[Shard]) -> list[Shard]:
+    """One of the shards that are read 6 times is read 5 times."""
+    at = next(k for k, shard in enumerate(shards) if shard.repeats == 6)
+    return [*shards[:at], replace(shards[at], repeats=5), *shards[at + 1 :]]
+
+
+def swapped(shards: list[Shard]) -> list[Shard]:
+    """Two shards of one source have each other's times."""
+    a, b = [k for k, shard in enumerate(shards) if shard.repeats in (2, 3) and shard.source == "web"][:2]
+    assert shards[a].repeats != shards[b].repeats
+    times = {a: shards[b].repeats, b: shards[a].repeats}
+    return [replace(shard, repeats=times.get(k, shard.repeats)) for k, shard in enumerate(shards)]
+
+
+def all_once(shards: list[Shard]) -> list[Shard]:
+    return [replace(shard, repeats=1) for shard in shards]
+
+
+@pytest.mark.parametrize("change", [one_more, swapped, all_once])
+def test_verify_counts_the_times_anew(
+    change: Callable[[list[Shard]], list[Shard]], out: Path, tmp_path: Path
+) -> None:
+    here = tmp_path / "out"
+    shutil.copytree(out, here)
+    before = read_index(Folder(str(here))).shards
+    folder = edited(here, change)
+    wrong = {
+        f"index.json, shard {new.source}/{new.shard:05d}"
+        for old, new in zip(before, read_index(folder).shards, strict=True)
+        if old.repeats != new.repeats
+    }
+    problems = verify(folder, verify_hooks(folder)).problems
+    assert {problem.where for problem in problems if problem.check == "repeats.times"} == wrong
+    # The report shows no times, and all other sums are right.
+    assert {problem.check for problem in problems} == {"repeats.times"}
+
+
+@pytest.mark.parametrize(
+    "repeat",
+    [{"by": "bucket", "table": {"0": 0, "1": 0.5, "3": 1.75}}, {"by": "bucket", "target": 1.5}],
+)
+@pytest.mark.parametrize("weigh", ["documents", "bytes", "tokens"])
+def test_verify_counts_the_times_of_buckets_anew(
+    repeat: dict[str, Any], weigh: str, inputs: Path, tmp_path: Path
+) -> None:
+    plain = repeated(inputs, tmp_path / "out", repeat, scored=True)
+    plain["bucket"] = [{**BUCKET, "weigh": weigh}]
+    run(tmp_path, plain)
+    folder = Folder(str(tmp_path / "out"))
+    assert verify(folder, verify_hooks(folder)).problems == ()
+    number = next(k for k, shard in enumerate(read_index(folder).shards) if shard.repeats > 1)
+
+    def once_less(shards: list[Shard]) -> list[Shard]:
+        return [replace(each, repeats=each.repeats - (k == number)) for k, each in enumerate(shards)]
+
+    [problem] = verify(edited(tmp_path / "out", once_less), verify_hooks(folder)).problems
+    assert problem.check == "repeats.times" and "by [repeat], the clusters and the scores" in problem.message
+
+
+def test_verify_holds_what_run_json_says_of_repeats_to_the_documents(out: Path, tmp_path: Path) -> None:
+    here = tmp_path / "out"
+    shutil.copytree(out, here)
+    said = json.loads((here / "run.json").read_text())
+    said["repeats"][0]["num_readings"] += 1
+    (here / "run.json").write_text(json.dumps(said))
+    folder = Folder(str(here))
+    update_checksums(folder, [sum_file(folder, "run.json")])
+    assert "repeats.sizes" in {each.check for each in verify(folder, verify_hooks(folder)).problems}
+
+
+def test_verify_finds_repeats_where_the_recipe_has_none(inputs: Path, tmp_path: Path) -> None:
+    plain = repeated(inputs, tmp_path / "out", BY_SIZE)
+    del plain["repeat"]
+    run(tmp_path, plain)
+
+    def twice(shards: list[Shard]) -> list[Shard]:
+        return [replace(shards[0], repeats=2), *shards[1:]]
+
+    folder = edited(tmp_path / "out", twice)
+    [problem] = verify(folder, verify_hooks(folder)).problems
+    assert (problem.check, problem.where) == ("repeats.times", "index.json, shard posts/00000")
+    assert "the recipe repeats nothing" in problem.message
+
+
+def test_verify_of_repeats_beside_earlier_outputs_and_sources_that_repeat_nothing(
+    inputs: Path, out: Path, tmp_path: Path
+) -> None:
+    # Clusters that reach into an earlier output, and texts that several sources have.
+    plain = repeated(inputs, tmp_path / "out", {"by": "cluster_size", "table": {"1": 1, "2": 3}})
+    plain["source"] = [{**plain["source"][0], "inputs": [str(inputs / "posts-0.jsonl")]}]
+    run(tmp_path, plain)
+    later = repeated(inputs, tmp_path / "later", {"by": "cluster_size", "table": {"1": 1, "2": 3}})
+    later["dedup"] = {"against": [str(tmp_path / "out")]}
+    run(tmp_path, later)
+    scored = repeated(inputs, tmp_path / "scored", {"by": "bucket", "target": 1.5}, scored=True)
+    scored["source"][0]["steps"] = ["parse", "identity", "dedup.exact"]
+    run(tmp_path, scored)
+    for name in ("out", "later", "scored"):
+        folder = Folder(str(tmp_path / name))
+        assert verify(folder, verify_hooks(folder)).problems == (), name
+    assert {shard.repeats for shard in read_index(folder).shards if shard.source == "posts"} == {1}

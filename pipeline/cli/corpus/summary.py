@@ -9,7 +9,7 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.results.run_summary import RunSummary, empty_parts, limited, unlike_warnings
+from pipeline.results.run_summary import RunSummary, empty_parts, limited, unlike_warnings, unread_sources
 from pipeline.terminal import counted, visible
 from stages.steps.catalogue import STAGES
 
@@ -60,7 +60,12 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
             soft_wrap=True,
             markup=False,
         )
-    for warning in (*unlike_warnings(summary.unlike_pages), *empty_parts(summary)):
+    warnings = (
+        *unlike_warnings(summary.unlike_pages),
+        *empty_parts(summary),
+        *unread_sources(summary),
+    )
+    for warning in warnings:
         screen.print(f"Warning: {visible(warning)}", soft_wrap=True, markup=False)
     out = visible(shlex.quote(summary.output))
     lines = [

@@ -12,10 +12,12 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.store.sql import questions
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import Tuned, _cannot_judge, tune
-from pipeline.recipe import load
+from pipeline.recipe import load, recipe_of
+from pipeline.report.thresholds import values_of_rules
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, run, write_recipe
@@ -356,3 +358,73 @@ def test_the_languages_that_are_kept_are_not_judged_where_another_step_may_have_
     changed = {**own, "language": {"keep": ["en", "de"]}}
     with pytest.raises(RecipeError, match=r"language\.keep differs.*a step of your own"):
         tune(str(crawl / "own"), [("new", load(write_recipe(tmp_path / "new.toml", changed)))])
+
+
+LANGUAGES = ("en", "de", "fr")
+
+
+@pytest.fixture(scope="module")
+def languages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts of many lengths in three languages, the recipe, in which German has a table of its own, and its
+    output with the whole ledger."""
+    folder: Path = tmp_path_factory.mktemp("languages")
+    rng, rows = random.Random(9), []
+    for language in LANGUAGES:
+        for number in range(40):
+            words = write_article(language, rng, 12).text.replace("\n", " ").split(" ")
+            rows.append({"id": f"{language} {number}", "text": " ".join(words[: 20 + 3 * number])})
+    (folder / "posts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    quality = {"ledger": "all", "rules": ["gopher_quality"], "language": {"de": {"min_words": 80}}}
+    sources = {"posts": (str(folder / "posts.jsonl"),)}
+    plain = recipe(str(folder / "out"), sources, quality=quality)
+    run(folder, plain)
+    (folder / "plain.json").write_text(json.dumps(plain))
+    return folder
+
+
+@pytest.mark.parametrize(
+    "quality",
+    [
+        {"language": {"de": {"min_words": 100}}},
+        {"language": {"de": {"min_words": 40}, "fra_Latn": {"min_words": 90}}},
+        {"language": {"de": {"min_words": 80}}, "min_words": 70},
+        {"language": {}},
+        {"language": {"deu_Latn": {"max_word_length": 5.5, "min_words": 80}, "en": {"min_stop_words": 9}}},
+    ],
+    ids=["stricter", "looser and one more", "the others", "no table any more", "other rules"],
+)
+def test_thresholds_of_single_languages_are_judged_as_a_run_does(
+    languages: Path, quality: dict[str, Any], tmp_path: Path
+) -> None:
+    plain = json.loads((languages / "plain.json").read_text())
+    changed = {
+        **plain,
+        "quality": {**plain["quality"], **quality},
+        "run": {**plain["run"], "output": str(tmp_path / "out")},
+    }
+    [answer] = tune(
+        str(languages / "out"),
+        [("new", load(write_recipe(tmp_path / "new.toml", changed)))],
+        num_examples=1000,
+    )
+    run(tmp_path, changed)
+    before, after = survivors(Folder(str(languages / "out"))), survivors(Folder(str(tmp_path / "out")))
+    outcomes = {
+        outcome: {example.doc_id for example in answer.examples if example.outcome == outcome}
+        for outcome in ("lost", "gained")
+    }
+    assert (before - after, after - before) == (outcomes["lost"], outcomes["gained"])
+    assert answer.total.after == len(after) and answer.total.open == 0 and before != after
+    of_language = "SELECT language, count(*) FROM documents WHERE status <> 'rejected' GROUP BY ALL"
+    counted = dict(query(Folder(str(tmp_path / "out")), of_language).rows)
+    assert {each.name: each.after for each in answer.by_language if each.after} == counted
+
+
+def test_the_report_shows_no_other_thresholds_of_a_rule_that_languages_have_their_own_of(
+    languages: Path,
+) -> None:
+    """One number could not be right for all texts: `tune` judges each by its own."""
+    out = Folder(str(languages / "out"))
+    with questions(out) as ask:
+        found = {rule for _, rule in values_of_rules(lambda sql: ask(sql).rows, recipe_of(out))}
+    assert "gopher_quality.words_too_short" in found and "gopher_quality.too_few_words" not in found

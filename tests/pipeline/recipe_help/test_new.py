@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import pipeline.recipe_help.new
 from lineage.recipe import RecipeError, parse_table, with_overrides
-from pipeline.recipe import UNIT_KINDS
+from pipeline.recipe import UNIT_KINDS, PipelineRecipe, check_steps_of, checked
 from pipeline.recipe_help.keys import SHAPES, Kind, recipe_tables
 from pipeline.recipe_help.new import TEMPLATES, new_recipe
+from stages.tokens.repeats import curve_times
 
 TEXTS: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 SHARES: Final = st.floats(0, 1)
@@ -153,3 +154,22 @@ def test_a_value_that_would_be_lost_is_refused_by_its_key(monkeypatch: pytest.Mo
     )
     with pytest.raises(RecipeError, match=r"would not be in the file as given: run\.name is 'mine'"):
         new_recipe("fineweb", ["run.name=mine"])
+
+
+@pytest.mark.parametrize(
+    "template", [name for name, each in TEMPLATES.items() if each.with_model is not None]
+)
+def test_what_asks_for_a_model_stands_at_the_end_and_is_right_without_its_marks(template: str) -> None:
+    text = new_recipe(template)
+    assert "repeat" not in tomllib.loads(text)
+    lines = text.splitlines()
+    at = lines.index("#[[classifier]]")
+    whole = "\n".join([*lines[:at], *(line.removeprefix("#") for line in lines[at:])])
+    recipe = parse_table(PipelineRecipe, tomllib.loads(whole))
+    check_steps_of(checked(recipe))
+    assert (recipe.repeat.target, recipe.repeat.discard, recipe.repeat.most) == (1.0, 0.4, 7.0)
+    # Its curve over 20 parts of equal tokens, worked out from dolma3's notebook for this target: the steepest.
+    assert len(recipe.bucket[0].percentiles) == 19 and recipe.bucket[0].weigh == "tokens"
+    found = curve_times([5] * 20, 1.0, recipe.repeat.discard, recipe.repeat.most)
+    assert found[:8] == [0] * 8 and found[-1] == pytest.approx(5.764, abs=5e-4)
+    assert sum(found) / 20 == pytest.approx(1.0)

@@ -41,6 +41,10 @@ CASES = [
     ("3 likes", None, None),
     ("1,234.5K Likes!", None, None),
     ("- 12 comments -", None, None),
+    ("4.2M VIEWS now", "4.2M VIEWS now", "4.2M VIEWS now"),
+    ("7b\tfollowers", None, None),
+    ("12 thumbs up", "12 thumbs up", "12 thumbs up"),
+    ("K likes all", "K likes all", "K likes all"),  # a digit comes first
     ("12 comments on this page", "12 comments on this page", "12 comments on this page"),
     ("comments 12", "comments 12", "comments 12"),
     ("Single", None, None),
