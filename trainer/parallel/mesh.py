@@ -255,9 +255,16 @@ class ParallelModel:
             gradients.append(gradient.to_local() if isinstance(gradient, DTensor) else gradient)
         if gradients:
             norms = torch.stack([norm.to(torch.float64) for norm in torch._foreach_norm(gradients)])
-            squares = norms.square() * torch.tensor(shares, dtype=torch.float64, device=self.device)
-            sums.index_add_(0, torch.tensor(places, device=self.device), squares)
+            squares = norms.square() * self._sent(torch.tensor(shares, dtype=torch.float64))
+            sums.index_add_(0, self._sent(torch.tensor(places)), squares)
         return sums
+
+    def _sent(self, host: Tensor) -> Tensor:
+        """Numbers of the host on the model's device. From pinned memory, since the host waits for all that a
+        GPU has yet to do where it copies from other memory."""
+        if self.device.type == "cpu":
+            return host
+        return host.pin_memory().to(self.device, non_blocking=True)
 
     def layer_norms(self, local: Tensor) -> dict[str, float]:
         """The norms of the gradients by layer, of the `local_layers` that each rank was given. Collective."""
@@ -319,7 +326,7 @@ def parallelise_model(
         config=config,
         layout=layout,
         device=device,
-        kernel=kernel_for(device),
+        kernel=kernel_for(device, config.head_dim),
         groups=groups,
         dp_rank=sizes.dp_rank(dist.get_rank()),
     )
