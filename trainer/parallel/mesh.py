@@ -320,6 +320,7 @@ def parallelise_model(
         device.type, sizes, shards=layout.zero != 0, has_experts=has_experts, timeout=timeout
     )
     groups = make_groups(sizes, timeout)
+    keep_kernels_same(device)
     build = partial(_part, _Build(config=config, layout=layout, meshes=meshes, device=device))
     whole = partial(
         ParallelModel,
@@ -354,6 +355,15 @@ class _Build:
     layout: ParallelLayout
     meshes: Meshes
     device: torch.device
+
+
+def keep_kernels_same(device: torch.device) -> None:
+    """Have the compiler choose a GPU's kernels without timing them: which of two was faster differs from one
+    start to the next, and so does the order in which they sum."""
+    if device.type == "cuda":
+        from torch import _inductor as inductor  # slow to import, and a run on a CPU may not need it
+
+        inductor.config.deterministic = True
 
 
 def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
