@@ -131,7 +131,7 @@ def attention(seq_len: int) -> dict[str, float]:
     inputs = [torch.randn(shape, device=device, dtype=dtype, requires_grad=True) for shape in shapes]
     ends = np.random.default_rng(0).random(seq_len) < 1 / MEAN_DOCUMENT
     documents_BT = torch.from_numpy(np.cumsum(ends)[None].astype(np.int32)).to(device)
-    kernel = kernel_for(device)
+    kernel = kernel_for(device, HEAD_DIM)
     apart, whole = (document_mask(each, kernel) for each in (documents_BT, torch.zeros_like(documents_BT)))
     return {
         "documents apart": milliseconds(inputs, lambda q, k, v: attend_here(q, k, v, apart)),

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
 
 DocumentMask = Tensor | BlockMask
 Kernel = Literal["dense", "flex"]
 
 
-def kernel_for(device: torch.device) -> Kernel:
-    """The kernel that is fast on `device`."""
-    return "flex" if device.type == "cuda" else "dense"
+_LEAST_FLEX_WIDTH: Final = 16
+"""Numbers of a head that flex_attention's kernels take at least."""
+
+
+def kernel_for(device: torch.device, head_dim: int) -> Kernel:
+    """The kernel that is fast on `device`, of those that take heads of this width."""
+    return "flex" if device.type == "cuda" and head_dim >= _LEAST_FLEX_WIDTH else "dense"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +82,9 @@ def attend_here(query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: 
     if isinstance(mask, BlockMask):
         output = _flex(query.is_cuda)(query, key, value, block_mask=mask, enable_gqa=True)
     else:
-        output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
+        # What SDPA would choose on a GPU adds gradients up in an order that changes from run to run.
+        with sdpa_kernel(SDPBackend.MATH) if query.is_cuda else nullcontext():
+            output = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
     return cast(Tensor, output).transpose(1, 2)
 
 

@@ -255,9 +255,16 @@ class ParallelModel:
             gradients.append(gradient.to_local() if isinstance(gradient, DTensor) else gradient)
         if gradients:
             norms = torch.stack([norm.to(torch.float64) for norm in torch._foreach_norm(gradients)])
-            squares = norms.square() * torch.tensor(shares, dtype=torch.float64, device=self.device)
-            sums.index_add_(0, torch.tensor(places, device=self.device), squares)
+            squares = norms.square() * self._sent(torch.tensor(shares, dtype=torch.float64))
+            sums.index_add_(0, self._sent(torch.tensor(places)), squares)
         return sums
+
+    def _sent(self, host: Tensor) -> Tensor:
+        """Numbers of the host on the model's device. From pinned memory, since the host waits for all that a
+        GPU has yet to do where it copies from other memory."""
+        if self.device.type == "cpu":
+            return host
+        return host.pin_memory().to(self.device, non_blocking=True)
 
     def layer_norms(self, local: Tensor) -> dict[str, float]:
         """The norms of the gradients by layer, of the `local_layers` that each rank was given. Collective."""
@@ -313,13 +320,14 @@ def parallelise_model(
         device.type, sizes, shards=layout.zero != 0, has_experts=has_experts, timeout=timeout
     )
     groups = make_groups(sizes, timeout)
+    keep_kernels_same(device)
     build = partial(_part, _Build(config=config, layout=layout, meshes=meshes, device=device))
     whole = partial(
         ParallelModel,
         config=config,
         layout=layout,
         device=device,
-        kernel=kernel_for(device),
+        kernel=kernel_for(device, config.head_dim),
         groups=groups,
         dp_rank=sizes.dp_rank(dist.get_rank()),
     )
@@ -347,6 +355,15 @@ class _Build:
     layout: ParallelLayout
     meshes: Meshes
     device: torch.device
+
+
+def keep_kernels_same(device: torch.device) -> None:
+    """Have the compiler choose a GPU's kernels without timing them: which of two was faster differs from one
+    start to the next, and so does the order in which they sum."""
+    if device.type == "cuda":
+        from torch import _inductor as inductor  # slow to import, and a run on a CPU may not need it
+
+        inductor.config.deterministic = True
 
 
 def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:

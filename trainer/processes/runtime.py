@@ -80,10 +80,17 @@ def process_began() -> float:
 
 
 def local_device() -> torch.device:
-    """The GPU of this local rank, or the CPU."""
+    """The GPU of this local rank, or the CPU. RecipeError where the machine has fewer GPUs than ranks: NCCL
+    takes one rank a GPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
-    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    rank, found = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if rank >= found:
+        raise RecipeError(
+            f"local rank {rank} has no GPU: this machine shows {found}; expected a GPU for each process of a"
+            ' node (CUDA_VISIBLE_DEVICES="" trains on the processor)'
+        )
+    device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     return device
 

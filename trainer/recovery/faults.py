@@ -35,8 +35,9 @@ class SpikeWindow:
         verdict = torch.where(torch.isfinite(gradient_norm), verdict, 2.0)
         verdict = torch.where(torch.isfinite(loss), verdict, 1.0)
         accepted = verdict == 0
-        slot = self.num_seen % size
-        self.losses[slot] = torch.where(accepted, loss, self.losses[slot])
+        # An index that lies on a GPU would be asked for by the host, which then waits for the whole step.
+        enters = (torch.arange(size, device=loss.device) == self.num_seen % size) & accepted
+        self.losses.copy_(torch.where(enters, loss, self.losses))
         self.num_seen += accepted
         return verdict.to(torch.float32)
 

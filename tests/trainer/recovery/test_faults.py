@@ -107,3 +107,9 @@ def test_listed_batches_neither_count_nor_break_a_row() -> None:
     counter.note(1, "listed")
     with pytest.raises(TrainingStoppedError):
         counter.note(2, "spike")
+
+
+def test_no_step_is_judged_by_asking_the_device_for_a_number() -> None:
+    meta = torch.device("meta")  # has no numbers to give
+    verdict = SpikeWindow(16, 6.0, meta).judge(torch.zeros((), device=meta), torch.zeros((), device=meta))
+    assert verdict.device == meta
