@@ -24,7 +24,7 @@ import quicktok
 from lineage.recipe import RecipeError
 from stages.tokens.end_of_text import END_OF_TEXT, EndOfText, choose_end
 
-_BUNDLED: Final = {"cl100k_base": 100_256, "o200k_base": 199_998}
+BUNDLED: Final = {"cl100k_base": 100_256, "o200k_base": 199_998}
 """Encodings whose ranks quicktok ships, and how many of its ids are ranks."""
 
 _GPT2_NAMES: Final = ("gpt2", "r50k_base")
@@ -69,19 +69,19 @@ def load_vocabulary(encoding: str, end_of_text: str | int | None = None) -> Voca
     return replace(found, end=choose_end(found.name, found.special, end_of_text, found.next_id))
 
 
-@functools.lru_cache(maxsize=len(_BUNDLED))
+@functools.lru_cache(maxsize=len(BUNDLED))
 def bundled_encoding(name: str) -> Any:
     """quicktok's encoding of that name, which is never changed: made once in each process, in a tenth of a
     second."""
     return quicktok.get_encoding(name)
 
 
-@functools.lru_cache(maxsize=len(_BUNDLED))
+@functools.lru_cache(maxsize=len(BUNDLED))
 def bundled_ranks(name: str) -> tuple[Mapping[bytes, int], bytes]:
     """The ranks of quicktok's encoding of that name, and `format_ranks` of them: what proves and names the
     encoding."""
     source = bundled_encoding(name)
-    ranks = {source.decode_single_token_bytes(rank): rank for rank in range(_BUNDLED[name])}
+    ranks = {source.decode_single_token_bytes(rank): rank for rank in range(BUNDLED[name])}
     return ranks, format_ranks(ranks)
 
 
@@ -155,7 +155,7 @@ def _from_tiktoken(name: str) -> Vocabulary:
         ranks=definition["mergeable_ranks"],
         special=special,
         end=choose_end(name, special, None, max(special.values()) + 1),
-        bundled=name if name in _BUNDLED else None,
+        bundled=name if name in BUNDLED else None,
     )
 
 
@@ -176,7 +176,7 @@ def _load_ranks(url: str, expected_hash: str) -> Mapping[bytes, int]:
     ranks: Mapping[bytes, int]
     name = url.rsplit("/", 1)[-1].removesuffix(".tiktoken")
     path = _tiktoken_cache() / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
-    if name in _BUNDLED:
+    if name in BUNDLED:
         (ranks, data), where = bundled_ranks(name), f"{name} of the package quicktok-v1"
     elif path.is_file():
         data, where = path.read_bytes(), str(path)
