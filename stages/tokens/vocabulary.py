@@ -27,6 +27,8 @@ from stages.tokens.end_of_text import END_OF_TEXT, EndOfText, choose_end
 BUNDLED: Final = {"cl100k_base": 100_256, "o200k_base": 199_998}
 """Encodings whose ranks quicktok ships, and how many of its ids are ranks."""
 
+_RANK_BYTES: Final = 4
+
 _GPT2_NAMES: Final = ("gpt2", "r50k_base")
 """One encoding: tiktoken's r50k_base has the ranks, the pattern and the end-of-text id of openai/gpt-2."""
 
@@ -79,10 +81,25 @@ def bundled_encoding(name: str) -> Any:
 @functools.lru_cache(maxsize=len(BUNDLED))
 def bundled_ranks(name: str) -> tuple[Mapping[bytes, int], bytes]:
     """The ranks of quicktok's encoding of that name, and `format_ranks` of them: what proves and names the
-    encoding."""
-    source = bundled_encoding(name)
-    ranks = {source.decode_single_token_bytes(rank): rank for rank in range(BUNDLED[name])}
-    return ranks, format_ranks(ranks)
+    encoding. RecipeError where they are not as quicktok 0.4.0 keeps them.
+
+    They are read from the file that the encoding is made of, in a third of the time that making it takes: a
+    number of tokens, then for each its length (2 bytes), itself and its rank (4 bytes, little-endian), in
+    order of rank."""
+    file = Path(quicktok.__file__).with_name("data") / f"{name.removesuffix('_base')}.vocab"
+    data = file.read_bytes()
+    tokens: list[bytes] = []
+    at = _RANK_BYTES
+    try:
+        for _ in range(BUNDLED[name]):
+            end = at + 2 + data[at] + (data[at + 1] << 8)
+            tokens.append(data[at + 2 : end])
+            at = end + _RANK_BYTES
+    except IndexError:
+        raise RecipeError(f"{file} ends early: install quicktok-v1 again") from None
+    # What the file says of ranks is in their order: the hash of the lines proves it.
+    lines = [b"%b %d\n" % (binascii.b2a_base64(token, newline=False), i) for i, token in enumerate(tokens)]
+    return {token: rank for rank, token in enumerate(tokens)}, b"".join(lines)
 
 
 def format_ranks(ranks: Mapping[bytes, int]) -> bytes:
