@@ -8,6 +8,7 @@ from lineage.pages import page_of
 from stages.document import Document, Edit, Outcome, decide
 from stages.pii.options import PiiTable
 from stages.pii.regions import AUTO, region_of
+from stages.pii.scrub import ORDER, scrub
 from stages.rules import Rule
 
 STAGE = "pii"
@@ -32,8 +33,6 @@ class PiiStep:
         self._ledger = ledger
 
     def __call__(self, document: Document, /) -> Outcome:
-        from stages.pii.scrub import ORDER, scrub  # 200 expressions: a run that calls no step need not wait
-
         region: str | None = self._table.phone_region
         if region == AUTO:
             page = page_of(document.url)
