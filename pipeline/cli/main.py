@@ -109,7 +109,8 @@ def _complain(name: str, error: object, code: int) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     lines = [f"sluice {name}: {text}", *getattr(error, "__notes__", ())]
-    if advice := what_to_do(text):
+    advice = what_to_do(text)
+    if advice is not None and advice not in text:  # a process that was started has said it already
         lines.append(advice)
     print(visible_lines("\n".join(lines)), file=sys.stderr)
     return code
