@@ -48,6 +48,9 @@ from stages.tokens.tokenizer import TOKENIZER_FILES
 _ENCODERS = "pipeline.models.encoder"
 
 PLAN = "work/plan.json"
+_OF_UNITS = ("documents", "texts")
+"""Where the reading of an input file publishes besides its unit's folder: whole files without a row, if no
+document was read."""
 UNIT_MARKER = "unit.json"
 """What the reading of an input file publishes last, in the folder of its unit."""
 _WHOLE_HASH_BYTES = 64 << 20
@@ -417,6 +420,9 @@ def check_same_run(
                 f"a run that has read {num_read:,} of its {counted(len(recorded['inputs']), 'input file')}"
             )
             raise RecipeError(_refusal(plan, there, found))
+        # The markers first, which vouch for the other files; the plan, which says whose they are, last.
+        for name in [name for folder in ("work/units", *_OF_UNITS) for name in out.names(folder)]:
+            out.remove(name)
         clear_work(out)
         say(
             f"{out.url}: the run there had read no document, so it begins anew with other"

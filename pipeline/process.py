@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal
 
-from lineage.index.output_index import INDEX_FILE, Index, Shard
+from lineage.index.output_index import INDEX_FILE, NO_TOKENIZER, Index, Shard, TokenizerIdentity
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
 from pipeline.cluster.session import units_session, what_starts
@@ -43,7 +43,15 @@ from pipeline.phases.steps import stages_of
 from pipeline.phases.tokenize import kept_tokenizer, tokenize_phase
 from pipeline.plan import RunPlan, check_same_run, places_with_credentials, plan_run
 from pipeline.recipe import UNIT_KINDS, PipelineRecipe, keeps_facts
-from pipeline.refilter.earlier import Refiltering, honouring, open_earlier, plan_from, record_reuse, starts_of
+from pipeline.refilter.earlier import (
+    Refiltering,
+    honouring,
+    open_earlier,
+    plan_from,
+    record_reuse,
+    starts_of,
+    tokens_to_copy,
+)
 from pipeline.refilter.unit import refilter_phase
 from pipeline.report.render import render_output
 from pipeline.results.dedup_result import DedupResult
@@ -51,6 +59,7 @@ from pipeline.results.run_summary import RunSummary, read_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
 from pipeline.terminal import counted
 from pipeline.units.bad_records import BadRecordWatch, announcement, check_bad_records
+from pipeline.units.placed_tokens import PlacedTokens
 
 
 def run(
@@ -68,9 +77,6 @@ def run(
     RecipeError if the recipe is wrong or the output holds another run; bad_records.TooManyBadRecordsError
     past limits.max_bad_records; tasks.WorkerDiedError if a unit's worker dies on every try. With `strict`
     faults.StrictError at the first record on which a reader or step raises."""
-    table = recipe.tokenize
-    if not table.off and not Folder(recipe.run.output).exists(INDEX_FILE):  # a finished run needs it no more
-        kept_tokenizer(table.encoding, table.end_of_text)
     run_input = from_inputs(recipe) if from_output is None else from_texts(recipe, from_output)
     plan, job = run_input.plan, replace(run_input.job, key=run_input.plan.key, strict=strict)
     if places := places_with_credentials(plan):
@@ -81,8 +87,8 @@ def run(
             reporter.say(f"{plan.out.url} is finished: nothing to do.")
             return read_summary(plan.out)
         state = Run(plan=plan, reporter=reporter, held=held)
-        tokenizer = None if table.off else kept_tokenizer(table.encoding, table.end_of_text)
-        for line in [] if tokenizer is None else tokenizer.lines():
+        tokenizer, lines = tokenizer_of(recipe, run_input.placed)
+        for line in lines:
             reporter.say(line)
         starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
         reporter.say(f"{counted(len(plan.units), 'input file')}, {decimal(plan.num_bytes)}{starting}")
@@ -93,8 +99,8 @@ def run(
             compared = compare(state, read_results)
             groups = make_groups(plan, compared)
             parted, shards = PartedGroups(whole=groups, groups=groups), list[Shard]()
-            if tokenizer is not None:
-                tokenize(state, groups)
+            if not recipe.tokenize.off:
+                tokenize(state, groups, run_input.placed)
                 parted = part_groups(state, groups)
                 shards = shard(state, parted.groups)
             joined = record(state, job, parted, shards, read_results)
@@ -106,18 +112,37 @@ def run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInput:
-    """Where a run's documents come from: its plan, what its units need, how they are read, and what is
-    recorded of it once the lineage tables are committed."""
+    """Where a run's documents come from: its plan, what its units need, how they are read, the tokens that may
+    be copied, and what is recorded of it once the lineage tables are committed."""
 
     plan: RunPlan
     job: ReadJob
     read: Callable[[Run, ReadJob, BadRecordWatch], list[ReadResult]]
+    placed: PlacedTokens | None = None
     check_and_record: Callable[[Run], None] = lambda state: None
+
+
+def tokenizer_of(
+    recipe: PipelineRecipe, placed: PlacedTokens | None
+) -> tuple[TokenizerIdentity, Sequence[str]]:
+    """Which tokenizer makes the run's tokens, or made those that it copies, and lines on it. One that copies
+    loads its own only for a text that is new."""
+    table = recipe.tokenize
+    if table.off:
+        return NO_TOKENIZER, ()
+    if placed is not None:
+        return placed.tokenizer, placed.lines()
+    found = kept_tokenizer(table.encoding, table.end_of_text)
+    identity = TokenizerIdentity(
+        name=found.name, hash=found.hash, vocab_size=found.vocab_size, eot_id=found.eot_id
+    )
+    return identity, found.lines()
 
 
 def from_inputs(recipe: PipelineRecipe) -> RunInput:
     """The documents of the recipe's input files. Models among the steps work on actors of their own
     meanwhile."""
+    check_tokenizer(recipe)
     job = read_job(recipe)
     models = models_of(job.steps, job.tables)
     check_can_work(models, recipe.ray)
@@ -135,13 +160,27 @@ def from_texts(recipe: PipelineRecipe, output: str) -> RunInput:
     job = read_job(recipe, prepared=False)  # most steps will not be called
     plan = plan_from(recipe, earlier)
     refiltering = Refiltering(earlier=earlier, starts=starts_of(plan, earlier))
+    placed = tokens_to_copy(plan, earlier)
+    if placed is None:
+        check_tokenizer(recipe)
 
     def read_texts(state: Run, job: ReadJob, watch: BadRecordWatch) -> list[ReadResult]:
         return run_phase(state, refilter_phase(plan, job, refiltering, watch.see))
 
     return RunInput(
-        plan=plan, job=job, read=read_texts, check_and_record=lambda state: record_reuse(state, refiltering)
+        plan=plan,
+        job=job,
+        read=read_texts,
+        placed=placed,
+        check_and_record=lambda state: record_reuse(state, refiltering),
     )
+
+
+def check_tokenizer(recipe: PipelineRecipe) -> None:
+    """RecipeError where the tokenizer of a run that is not finished cannot be loaded."""
+    table = recipe.tokenize
+    if not table.off and not Folder(recipe.run.output).exists(INDEX_FILE):
+        kept_tokenizer(table.encoding, table.end_of_text)
 
 
 def read(state: Run, job: ReadJob, run_input: RunInput) -> list[ReadResult]:
@@ -171,9 +210,9 @@ def compare(state: Run, read_results: Sequence[ReadResult]) -> DedupResult:
     return compared
 
 
-def tokenize(state: Run, groups: Sequence[Group]) -> list[TokenizeResult]:
+def tokenize(state: Run, groups: Sequence[Group], placed: PlacedTokens | None) -> list[TokenizeResult]:
     """4. What each unit keeps, as tokens."""
-    return run_phase(state, tokenize_phase(state.plan, groups))
+    return run_phase(state, tokenize_phase(state.plan, groups, placed))
 
 
 def shard(state: Run, groups: Sequence[Group]) -> list[Shard]:

@@ -465,6 +465,13 @@ def _check_are_read(recipe: PipelineRecipe) -> None:
                     " source, or leave the key out",
                     name,
                 )
+    if recipe.dedup.near and not recipe.dedup.verify and recipe.dedup.threshold != DedupTable().threshold:
+        raise RecipeError(
+            f"dedup.threshold = {recipe.dedup.threshold:g}, and with dedup.verify = false nothing is held"
+            " against it: documents that share a band are near-duplicates, and bands and rows decide from"
+            " which likeness on; leave the threshold out, or set dedup.verify = true",
+            "dedup.threshold",
+        )
 
 
 def _check_contradictions(recipe: PipelineRecipe) -> None:

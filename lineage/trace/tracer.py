@@ -183,6 +183,11 @@ class Tracer:
             raise UnknownError(f"no training run {run!r} is recorded in {self._out.url} (recorded: {names})")
         training = known[run]
         if not 0 <= step < training.num_steps:
+            if any(segment.run == run for segment in self._more.segments):
+                raise UnknownError(
+                    f"run {run!r} never took a step {step}: its own facts, in {training.output}, tell of steps"
+                    f" 0 to {training.num_steps - 1}"
+                )
             recorded = f"0 to {training.num_steps - 1} are" if training.num_steps else "none is"
             raise UnknownError(
                 f"step {step} of run {run!r} is not recorded, {recorded}: steps are recorded at checkpoints"

@@ -15,6 +15,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from pipeline.cli.commands import COMMANDS, near, overview, parse_command, split_call
 from pipeline.cli.errors import FailedError
@@ -61,6 +62,8 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
             raise
         return _complain(name, error, 1)
     except ModuleNotFoundError as error:
+        if is_compiled(error.name):
+            return _complain(name, f"{error.name} is not compiled: run `make` in Sluice's checkout first", 2)
         if error.name not in _OF_TRAINING:
             raise
         return _complain(name, f"it needs {error.name}: in Sluice's checkout, pip install '.[train]'", 2)
@@ -75,6 +78,12 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
         )
     except KeyboardInterrupt:
         return _complain(name, "interrupted; the same call again goes on from what is done", 130)
+
+
+def is_compiled(module: str | None) -> bool:
+    """Whether a module of ours that is not there is one that a checkout must compile first."""
+    path = Path(__file__).parents[2].joinpath(*(module or "").split("."))
+    return path.with_suffix(".pyx").is_file()
 
 
 def _is_of_a_store(error: Exception) -> bool:
@@ -109,7 +118,8 @@ def _complain(name: str, error: object, code: int) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
     lines = [f"sluice {name}: {text}", *getattr(error, "__notes__", ())]
-    if advice := what_to_do(text):
+    advice = what_to_do(text)
+    if advice is not None and advice not in text:  # a process that was started has said it already
         lines.append(advice)
     print(visible_lines("\n".join(lines)), file=sys.stderr)
     return code

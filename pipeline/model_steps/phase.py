@@ -38,6 +38,7 @@ from pipeline.phases.phase import Phase, Run, published_results, run_phase
 from pipeline.phases.read import ReadJob, read_counts, read_note, read_phase
 from pipeline.plan import Unit
 from pipeline.results.unit_results import ReadResult
+from pipeline.terminal import counted
 from stages.chain import Chain, build_chain
 
 DEVICES: Final = "work/devices.json"
@@ -115,7 +116,7 @@ def _ask_models(
                 progress.step(unit.input.size or 1, note)
                 continue
             num_fragments, num_documents = num_fragments + 1, num_documents + piece.fragment.num_documents
-            note = f"{num_documents:,} documents in {num_fragments:,} fragments"
+            note = f"{counted(num_documents, 'document')} in {counted(num_fragments, 'fragment')}"
             _settle(run, piece)
             progress.step(0, note)
     run.took(name, started, note)

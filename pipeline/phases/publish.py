@@ -8,7 +8,6 @@ from dataclasses import asdict
 
 from lineage.index.names import EXCERPTS_FILE, RECIPE_FILE, REPORT_FILE, RUN_FILE
 from lineage.index.output_index import (
-    NO_TOKENIZER,
     Index,
     PartFile,
     Shard,
@@ -30,27 +29,21 @@ from pipeline.results.faults import as_kept
 from pipeline.results.run_summary import ParsedTextsSize, RunSummary, encode_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, UnitFile
 from pipeline.units.bad_records import faults_of, why_nothing_was_kept
-from stages.tokens.tokenizer import Tokenizer
 
 
 def output_index(
-    tokenizer: Tokenizer | None,
+    tokenizer: TokenizerIdentity,
     shards: Sequence[Shard],
     units: Sequence[Unit],
     read_results: Sequence[ReadResult],
     joined: Sequence[JoinResult],
 ) -> Index:
-    """The index of a run's files; of texts alone where there is no tokenizer."""
-    identity = NO_TOKENIZER
-    if tokenizer is not None:
-        identity = TokenizerIdentity(
-            name=tokenizer.name, hash=tokenizer.hash, vocab_size=tokenizer.vocab_size, eot_id=tokenizer.eot_id
-        )
+    """The index of a run's files; of texts alone with NO_TOKENIZER."""
     parts = [
         PartFile(source=unit.source, part=unit.file_index, **asdict(result.part))
         for unit, result in zip(units, read_results, strict=True)
     ]
-    return make_index(identity, shards, parts, [result.dedup for result in joined])
+    return make_index(tokenizer, shards, parts, [result.dedup for result in joined])
 
 
 def summarise(

@@ -10,6 +10,8 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -21,18 +23,29 @@ from pipeline.phases.phase import Phase, publish_result
 from pipeline.plan import RunPlan, Unit
 from pipeline.results.rows import publish_table
 from pipeline.results.unit_results import TokenizeResult
-from stages.tokens.shards import write_run
+from pipeline.units.placed_tokens import EarlierPart, PlacedTokens
+from stages.tokens.shards import Given, write_run
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenJob:
-    """What all units of a run share."""
+    """What all units of a run share; `placed`: tokens that may be copied."""
 
     out: str
     encoding: str
     end_of_text: str | None
     seed: int
+    placed: PlacedTokens | None
+
+    @property
+    def eot_id(self) -> int:
+        """The id that ends documents."""
+        return kept_tokenizer(self.encoding, self.end_of_text).eot_id
+
+    def encode_batch(self, texts: Sequence[str]) -> list[npt.NDArray[np.uint32]]:
+        """The tokens of each text, by a tokenizer that is loaded for the first of all."""
+        return kept_tokenizer(self.encoding, self.end_of_text).encode_batch(texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +60,9 @@ class UnitOfGroup:
         return f"{self.unit.folder}/run.json"
 
 
-def tokenize_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[TokenJob, UnitOfGroup, TokenizeResult]:
+def tokenize_phase(
+    plan: RunPlan, groups: Sequence[Group], placed: PlacedTokens | None
+) -> Phase[TokenJob, UnitOfGroup, TokenizeResult]:
     """The tokenizing of all units."""
     return Phase(
         name="tokenize",
@@ -60,6 +75,7 @@ def tokenize_phase(plan: RunPlan, groups: Sequence[Group]) -> Phase[TokenJob, Un
             encoding=plan.recipe.tokenize.encoding,
             end_of_text=plan.recipe.tokenize.end_of_text,
             seed=plan.recipe.run.seed,
+            placed=placed,
         ),
         units=[UnitOfGroup(unit=unit, verdicts=group.verdicts) for group in groups for unit in group.units],
         note=_note,
@@ -87,7 +103,9 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
     num_bytes: dict[int, int] = {}
     num_chars = 0
 
-    def kept() -> Iterator[tuple[bytes, str]]:
+    placed = None if job.placed is None else EarlierPart(job.placed, unit.source, unit.file_index)
+
+    def kept() -> Iterator[Given]:
         nonlocal num_chars
         with out.open(part_name("documents", unit.source, unit.file_index)) as file:
             batches = pq.ParquetFile(file).iter_batches(batch_size=1024, columns=["doc_id", "text"])
@@ -102,10 +120,11 @@ def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
                     row_of[doc_id] = part_row
                     num_chars += len(text)
                     num_bytes[part_row] = len(text.encode())
-                    yield doc_id, text
+                    tokens = None if placed is None else placed.tokens(doc_id, text)
+                    yield doc_id, text if tokens is None else tokens
 
     with out.writing(f"{folder}/tokens.bin") as tokens:
-        run = write_run(kept(), kept_tokenizer(job.encoding, job.end_of_text), job.seed, tokens)
+        run = write_run(kept(), job, job.seed, tokens)
     in_order = [row_of[doc_id] for doc_id in run["doc_id"].to_pylist()]
     run = run.append_column("part_row", pa.array(in_order, pa.int64()))
     sizes = pa.array([num_bytes[row] for row in in_order], pa.int64())

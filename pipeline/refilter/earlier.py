@@ -26,11 +26,14 @@ from pipeline.refilter.step_keys import (
     first_changed,
     only_thresholds_differ,
     step_keys,
+    tokenizing_key,
     what_differs,
 )
 from pipeline.results.run_summary import read_summary
+from pipeline.units.placed_tokens import MAX_DOCUMENTS, PlacedTokens
 from stages.libraries import READING
 from stages.steps.catalogue import spec_of
+from stages.tokens.tokenizer import is_at_hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +182,20 @@ def starts_of(plan: RunPlan, earlier: EarlierRun) -> tuple[Start, ...]:
             " measured is not there; run the recipe from its inputs"
         )
     return tuple(_start(source.name, plan, earlier) for source in plan.recipe.source)
+
+
+def tokens_to_copy(plan: RunPlan, earlier: EarlierRun) -> PlacedTokens | None:
+    """The tokens of the earlier run, where they are those of the same texts in this one: it had the same
+    tokenizer, lies on a disk, where a document's tokens are a read away, and is small enough for their places
+    to be held. None also where a tokenizer for the other texts might not be had when it is needed."""
+    table, index, out = plan.recipe.tokenize, earlier.index, earlier.out
+    if table.off or not index.has_tokens or not is_at_hand(table.encoding):
+        return None
+    if out.is_remote or sum(shard.num_documents for shard in index.shards) > MAX_DOCUMENTS:
+        return None
+    if tokenizing_key(plan.identity) != tokenizing_key(earlier.identity):
+        return None
+    return PlacedTokens(out=out.url, content_fingerprint=index.content_fingerprint, tokenizer=index.tokenizer)
 
 
 def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:

@@ -16,7 +16,7 @@ from lineage.ids import content_hash
 from pipeline.plan import encoder_libraries
 from pipeline.recipe import PipelineRecipe, differing_keys, tables_of
 from stages.chain import build_chain
-from stages.libraries import READING
+from stages.libraries import READING, TOKENIZING
 from stages.rules import SIDES
 from stages.steps.catalogue import SHAPING, StepSpec, StepTables, libraries_of, rules_of, spec_of
 from stages.steps.user_code import function_files
@@ -84,6 +84,14 @@ def _step_key(
     versions = {name: identity["versions"].get(name) for name in _run_on(stage, identity)}
     content = json.dumps([stage, options, of_step, versions], sort_keys=True)
     return StepKey(stage=stage, key=content_hash(content.encode()).hex(), recipe_keys=names)
+
+
+def tokenizing_key(identity: Mapping[str, Any]) -> str:
+    """The hash of all that the tokens of a text are a function of."""
+    table: Mapping[str, Any] = identity["recipe"]["tokenize"]
+    options = _with_hashes([table["encoding"], table.get("end_of_text")], identity["files"])
+    versions = {name: identity["versions"].get(name) for name in _run_on(TOKENIZING, identity)}
+    return content_hash(json.dumps([options, versions], sort_keys=True).encode()).hex()
 
 
 def _keys_of(spec: StepSpec, tables: StepTables) -> tuple[tuple[str, ...], tuple[str, ...]]:

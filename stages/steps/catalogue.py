@@ -143,6 +143,21 @@ _URL_LISTS: Final[dict[str, Files]] = {
 }
 _TOKENIZER_KEYS: Final = ("tokenize.encoding", "tokenize.end_of_text")
 
+_ALL_KEPT: Final = ((), "all")
+"""Values of language.keep that turn no text down: with source.language they hold without the step."""
+
+
+def _asks_of_language(name: str) -> Value:
+    """Whether a key of [language] asks for something; the step prefilter reads two of them too."""
+
+    def asks(tables: StepTables) -> bool:
+        value = getattr(tables.language, name)
+        is_read = name in ("keep", "model") and tables.language.prefilter
+        return not is_read and value not in (getattr(LanguageTable(), name), *_ALL_KEPT)
+
+    return asks
+
+
 CATALOGUE: Final[dict[str, StepSpec]] = {
     "url": StepSpec(
         make=lambda making: UrlStep(
@@ -189,6 +204,10 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
             "language.model": lambda tables: (
                 () if tables.language.model in (BUNDLED, EXTENSION) else (tables.language.model,)
             )
+        },
+        asks={
+            f"language.{name}": _asks_of_language(name)
+            for name in ("keep", "min_score", "min_scores", "score_table", "model")
         },
         rules=lambda tables: language_rules(tables.language),
     ),

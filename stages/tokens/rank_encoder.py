@@ -33,7 +33,6 @@ class RankEncoder:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
-        self._fast: Any = bundled_encoding(vocabulary.bundled) if vocabulary.bundled else None
 
     def encode(self, text: str) -> Tokens:
         """The ids of `text`, shape (num_tokens,), special tokens' names read as plain text.
@@ -75,6 +74,13 @@ class RankEncoder:
     def keeps(self, _text: str) -> bool:
         """Whether the ids of a text give it back: bytes are lost by no split and no merge."""
         return True
+
+    @functools.cached_property
+    def _fast(self) -> Any:
+        """quicktok's encoding, None where it has none. Made for the first text: to decode, ranks are
+        enough."""
+        bundled = self._vocabulary.bundled
+        return bundled_encoding(bundled) if bundled else None
 
     @functools.cached_property
     def _exact(self) -> tiktoken.Encoding:

@@ -57,6 +57,10 @@ class Encoder(Protocol):
     def encode_batch(self, texts: Sequence[str], /) -> list[npt.NDArray[np.uint32]]: ...
 
 
+Given = tuple[bytes, str | npt.NDArray[np.uint32]]
+"""A document as a run is given it: its id, and its text or its tokens, end-of-text among them."""
+
+
 class ByteStream(Protocol):
     """Something that gives its next bytes: a file, or a RangeReader."""
 
@@ -74,24 +78,21 @@ def _seed_key(seed: int) -> bytes:
     return blake3(f"sluice shuffle {seed}".encode()).digest()
 
 
-def write_run(
-    documents: Iterable[tuple[bytes, str]], tokenizer: Encoder, seed: int, tokens_out: IO[bytes]
-) -> pa.Table:
-    """Write the tokens of the documents (doc_id, text), each followed by end-of-text, to `tokens_out` in hash
-    order; gives the RUN rows.
+def write_run(documents: Iterable[Given], tokenizer: Encoder, seed: int, tokens_out: IO[bytes]) -> pa.Table:
+    """Write the tokens of the documents, each followed by end-of-text, to `tokens_out` in hash order; gives
+    the RUN rows. `tokenizer` is asked nothing where no document comes as a text.
 
     `tokens_hash` is over all `num_tokens` tokens, end-of-text included. The ids must differ. Texts are not
     held: their tokens wait, past 64 MiB of them on local disk, until the order is known."""
-    eot = np.array([tokenizer.eot_id], dtype=np.uint32)
     doc_ids: list[bytes] = []
     lengths: list[int] = []
     hashes: list[bytes] = []
     with tempfile.SpooledTemporaryFile(_HELD_BYTES) as held:
         for batch in _batches(documents):
-            for (doc_id, _), tokens in zip(
-                batch, tokenizer.encode_batch([text for _, text in batch]), strict=True
-            ):
-                placed = np.concatenate([tokens, eot])
+            texts = [given for _, given in batch if isinstance(given, str)]
+            encoded = _with_end(texts, tokenizer)
+            for doc_id, given in batch:
+                placed = next(encoded) if isinstance(given, str) else given
                 held.write(as_bytes(placed))
                 doc_ids.append(doc_id)
                 lengths.append(len(placed))
@@ -108,8 +109,16 @@ def write_run(
     )
 
 
-def _batches(documents: Iterable[tuple[bytes, str]]) -> Iterator[list[tuple[bytes, str]]]:
-    batch: list[tuple[bytes, str]] = []
+def _with_end(texts: Sequence[str], tokenizer: Encoder) -> Iterator[npt.NDArray[np.uint32]]:
+    """The tokens of each text, with end-of-text."""
+    if texts:
+        eot = np.array([tokenizer.eot_id], dtype=np.uint32)
+        for tokens in tokenizer.encode_batch(texts):
+            yield np.concatenate([tokens, eot])
+
+
+def _batches(documents: Iterable[Given]) -> Iterator[list[Given]]:
+    batch: list[Given] = []
     size = 0
     for document in documents:
         batch.append(document)

@@ -23,6 +23,7 @@ from stages.tokens.library_encoder import LibraryEncoder, proven
 from stages.tokens.rank_encoder import RankEncoder, Tokens
 from stages.tokens.tokenizer_json import TokenizerJson, identity_of, read_tokenizer_json
 from stages.tokens.vocabulary import (
+    BUNDLED,
     Vocabulary,
     bundled_ranks,
     byte_level_alphabet,
@@ -175,6 +176,12 @@ def load_tokenizer(encoding: str, end_of_text: str | int | None = None) -> Token
             " writes TO/tokenizer.json"
         )
     return Tokenizer(load_vocabulary(encoding, end_of_text))
+
+
+def is_at_hand(encoding: str) -> bool:
+    """Whether the tokenizer that `encoding` names is to be had wherever the same libraries and files are: it
+    is such a file, or its ranks come with a library."""
+    return encoding.endswith(TOKENIZER_FILES) or encoding in BUNDLED
 
 
 def load_recorded(encoding: str, *, hash_: str, eot_id: int) -> Tokenizer | None:

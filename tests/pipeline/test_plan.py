@@ -128,6 +128,8 @@ def test_a_run_that_has_read_nothing_yet_gives_way_to_other_settings(tmp_path: P
     if left == "half a unit":
         first.out.publish(f"{first.units[0].folder}/rejected.parquet", b"half")
     if left == "a unit without a document":
+        first.out.publish("documents/web/part-00000.parquet", b"no row")
+        first.out.publish("texts/facts/web/part-00000.zip", b"no row")
         published(first, 0)
     second, said = planned(tmp_path, dedup={"rows": 4}), list[str]()
     assert not check_same_run(second, said.append)

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ from lineage.storage.folder import Folder
 from lineage.store import lookup, write
 from lineage.store.delta import StoreError, commit_tables
 from lineage.store.lookup import Lookup
+from lineage.store.rows import SegmentRow
 from lineage.store.shuffle import Shuffle, bucket_of
 from lineage.store.write import add_documents, table_buckets, write_tables
 from lineage.trace.document_history import documents_json
 from lineage.trace.exposure import erased_from, fold
-from lineage.trace.tracer import Functions, Tracer, UnknownError
+from lineage.trace.tracer import Functions, MoreRuns, Tracer, UnknownError
 from pipeline.inspect.document_history import print_history, print_list
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.made_store import (
@@ -311,6 +312,20 @@ def test_training_steps_lead_to_documents_and_documents_to_steps(own: Folder) ->
         ask.by_step("first", 10)
     with pytest.raises(UnknownError, match="rows 0 to 3"):
         ask.by_step("first", 0, 4)
+
+
+def test_a_step_that_no_attempt_took_is_told_from_one_that_is_not_recorded_yet(own: Folder) -> None:
+    """Once a run's own facts are read there is nothing left that could tell of it."""
+    train(own, segment_row(0, 0, 9))
+    unset = dict.fromkeys(field.name for field in fields(SegmentRow))
+    further = SegmentRow(**(unset | segment_row(0, 0, 19, fact=1)))
+    facts = Tracer(own, FUNCTIONS, more=MoreRuns(segments=(further,)))
+    assert facts.by_step("first", 15)
+    with pytest.raises(
+        UnknownError, match=r"run 'first' never took a step 20: .* tell of steps 0 to 19$"
+    ) as told:
+        facts.by_step("first", 20)
+    assert "--runs" not in str(told.value)
 
 
 def test_steps_after_a_dead_attempts_checkpoint_count_once_and_only_where_they_were_applied(

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -16,7 +17,7 @@ from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
 from pipeline.cli.commands import parse_command
-from pipeline.cli.main import main
+from pipeline.cli.main import is_compiled, main
 from pipeline.cli.training.train import done_lines
 from tests.support.checkout import ROOT
 from tests.support.outputs.lineage_query import query
@@ -168,6 +169,20 @@ def test_other_data_is_refused_by_source_before_torch_and_ray_are_loaded(corpus:
     code, told, loaded = answer("train", str(train_recipe(tmp_path, other)))
     assert (code, loaded) == (2, "loaded:")
     assert "train.data: source web has 1,700 tokens in 1 shards now and had 2,230 tokens in 2 shards" in told
+
+
+def test_a_checkout_that_is_not_compiled_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing(_: Any) -> int:
+        raise ModuleNotFoundError(
+            "No module named 'stages.html.markup_bounds'", name="stages.html.markup_bounds"
+        )
+
+    monkeypatch.setattr("pipeline.cli.corpus.run.run", missing)
+    assert main(["run", "recipe.toml"]) == 2
+    assert "stages.html.markup_bounds is not compiled: run `make` in" in capsys.readouterr().err
+    assert not is_compiled("stages.chain") and not is_compiled("nowhere.at_all") and not is_compiled(None)
 
 
 def test_a_finished_training_says_so_without_torch_and_ray(tmp_path: Path) -> None:

@@ -3,8 +3,13 @@ started for it."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +17,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lineage.storage.errors import what_to_do
 from lineage.store.query import query
 from pipeline.cli.main import main
-from tests.support.outputs.runs import recipe, write_recipe
+from pipeline.cluster.session import RayStartError
+from tests.support.checkout import ROOT
+from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
 from tests.support.outputs.small_out import hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
+from tests.support.outputs.tiny_corpus import make_corpus
+from trainer.mix.proxies import AblationError
 
 
 @pytest.fixture
@@ -164,3 +174,154 @@ def test_a_takedown_of_an_absent_host_says_what_its_domain_has(
     says = told(capsys, 1, "purge", small.folder.url, "--host", asked, "--reason", "r", "--by", "me")
     assert f"has no host {asked!r}: nothing was planned; {num} documents are of other hosts of its" in says
     assert f"--domain {domain} takes them all" in says
+
+
+MODEL_STEPS = "tests.support.steps.model_steps"
+
+
+def posted(folder: Path, *settings: str) -> list[str]:
+    """The call of a run over one post, which it keeps, with settings."""
+    plain = ('source.0.steps=["parse", "identity"]', "language.keep=[]", *settings)
+    return ["run", posts(folder), *(word for one in plain for word in ("--set", one))]
+
+
+def test_a_wrong_text_field_leaves_the_output_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that the first lines tell, and one that only reading tells: no document was read by either."""
+    says = told(capsys, 2, *posted(tmp_path, "source.0.text_field=body"))
+    assert "'body'" in says and not (tmp_path / "out").exists()
+    many = "".join(json.dumps({"text": f"a short post {number}"}) + "\n" for number in range(2_000))
+    call = posted(tmp_path, "source.0.text_field=note", "limits.max_bad_records=0")
+    (tmp_path / "posts.jsonl").write_text('{"note": {"by": "me"}, "text": "a post"}\n' + many)
+    assert main(call) != 0
+    assert (tmp_path / "out" / "work" / "plan.json").exists(), "it had begun"
+    capsys.readouterr()
+    right = [word.replace("text_field=note", "text_field=text") for word in call]
+    assert "begins anew with other settings" in told(capsys, 0, *right)
+
+
+def test_a_ray_that_does_not_start_leaves_the_output_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def opened(*_: Any) -> None:
+        raise RayStartError("Ray did not start: no port is free")
+
+    call = posted(tmp_path, "dedup.rows=7")
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.process.units_session", opened)
+        assert "no port is free" in told(capsys, 1, *call)
+    assert (tmp_path / "out" / "work" / "plan.json").exists(), "it had begun"
+    says = told(capsys, 0, *posted(tmp_path, "dedup.rows=4"))
+    assert "begins anew with other settings" in says and "dedup.rows is 4 now and was 7" in says
+
+
+def test_a_design_with_other_keys_takes_the_place_of_one_that_no_run_has_begun(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = make_corpus(str(tmp_path / "corpus"), {"web": [9000], "books": [6000]}).url
+    train = {"data": data, "output": str(tmp_path / "mixed"), "model": "debug", "seq_len": 32}
+    plain: dict[str, Any] = {
+        "run": {"name": "mixed"},
+        "train": train | {"global_batch": 8, "steps": 100, "validation": 0.1},
+        "mix": {"runs": 4, "replicates": 1, "held_out": 0, "proxy": {"tokens": 2000}},
+    }
+    path = str(write_recipe(tmp_path / "mix.toml", plain))
+    assert main(["mix", "design", path, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)["runs"]
+    assert main(["mix", "design", path, "--set", "mix.replicates=3", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == len(first) + 2
+    attempts = tmp_path / "mixed" / "mix" / "runs" / first[0]["name"] / "attempts"
+    attempts.mkdir(parents=True)
+    (attempts / "00001.claim").write_text("{}")
+    says = told(capsys, 2, "mix", "design", path)
+    assert "0 runs are done and 1 begun: mix.replicates is 1 now and was 3" in says
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (('language.keep=["de"]',), "language.keep is given, and no source.steps names 'language'"),
+        (("language.min_score=0.3",), "language.min_score is given, and no source.steps names 'language'"),
+        (("language.model=extension",), "language.model is given, and no source.steps names 'language'"),
+        (("dedup.verify=false", "dedup.threshold=0.7"), "dedup.threshold = 0.7, and with dedup.verify"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "recipe check"])
+@pytest.mark.usefixtures("no_ray")
+def test_a_key_that_nothing_reads_is_refused(
+    command: str, settings: tuple[str, ...], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = 'source.0.steps=["parse", "identity"]'
+    words = [word for one in (steps, "language.keep=[]", *settings) for word in ("--set", one)]
+    assert main([*command.split(), posts(tmp_path), *words]) == 2
+    printed = capsys.readouterr()
+    assert says in printed.out + printed.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("language.keep=[]",),
+        ('language.keep=["en"]',),  # the default: a recipe that an output keeps has every key
+        ("language.keep=[]", "dedup.near=false", "dedup.verify=false", "dedup.threshold=0.7"),
+    ],
+)
+def test_a_key_that_asks_for_nothing_may_stay(settings: tuple[str, ...], tmp_path: Path) -> None:
+    words = [word for one in ('source.0.steps=["parse", "identity"]', *settings) for word in ("--set", one)]
+    assert main(["recipe", "check", posts(tmp_path), *words]) == 0
+
+
+def test_explain_draws_no_frames_into_a_pipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "\n".join(f"Line {number} of a note, as long as lines of notes are." for number in range(300))
+    (tmp_path / "note.txt").write_text(text)
+    assert main(["explain", posts(tmp_path), "--text", str(tmp_path / "note.txt")]) == 0
+    printed = capsys.readouterr().out
+    assert "gopher_quality.too_few_words" in printed and "Line 1 of a note" in printed
+    assert not set(printed) & set("│┃─━╭╮╰╯┏┓┗┛")
+    assert len(printed) < 3 * len(text)
+
+
+def test_a_plan_of_the_recipe_to_begin_with_loses_no_more_steps_than_it_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", str(ROOT / "recipes" / "train.toml"), "--json"]) == 0
+    saved = json.loads(capsys.readouterr().out)["checkpoint"]
+    assert 0 <= saved["overhead"] < 0.01
+    assert saved["overhead"] < saved["blocking_overhead"]
+
+
+def test_what_a_process_has_said_on_a_full_disk_is_not_said_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reason = f"[Errno 28] {os.strerror(errno.ENOSPC)}: 'runs/a'"
+    advice = what_to_do(reason)
+    assert advice is not None
+
+    def ended(*_: Any) -> int:
+        raise AblationError(f"proxy run a ended with exit code 1: sluice: {reason}\n{advice}")
+
+    monkeypatch.setattr("pipeline.cli.training.mix.run", ended)
+    assert told(capsys, 1, "mix", "run", posts(tmp_path)).count(advice) == 1
+
+
+@pytest.mark.slow
+def test_no_line_of_ray_is_among_those_of_a_run_with_a_model(tmp_path: Path) -> None:
+    (tmp_path / "posts.jsonl").write_text(
+        "".join(json.dumps({"text": f"post {n}"}) + "\n" for n in range(50))
+    )
+    plain = recipe(str(tmp_path / "out"), {"posts": (str(tmp_path / "posts.jsonl"),)}, ray=ON_RAY)
+    plain["source"][0]["steps"] = ["parse", f"{MODEL_STEPS}:Shout", "identity"]
+    path = str(write_recipe(tmp_path / "recipe.toml", plain))
+    ended = subprocess.run(
+        [sys.executable, "-m", "pipeline", "run", path], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    said = ended.stderr.replace("for a Ray of its own", "").replace("starting Ray", "")
+    assert "read and ask models" in said
+    assert not [
+        line
+        for line in said.splitlines()
+        if re.search(r"(?i)\bray\b|pid=|raylet|\bgcs\b|warning|\binfo\b", line)
+    ]

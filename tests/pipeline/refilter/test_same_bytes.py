@@ -7,7 +7,7 @@ import io
 import os
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +16,18 @@ from typing import Any
 import pytest
 
 from lineage.ids import content_hash
+from lineage.index.checksums import DamagedFileError
+from lineage.index.output_index import read_index
 from lineage.index.parsed_texts import publish_texts, read_parsed_texts
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
+from pipeline.results.rows import read_rows
 from pipeline.units.files import MEASURED_FILE
 from stages.chain import attempt
 from stages.document import Document, Outcome
+from stages.tokens.tokenizer import Tokenizer
 from tests.support.checkout import ROOT
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.parsed_texts import CUTTING, EDITING, RULES, Tables, recipe
@@ -135,6 +139,67 @@ def test_a_stricter_threshold_is_judged_by_what_was_measured(
     summary = run(tmp_path, recipe(crawl, str(tmp_path / "out"), tables), earlier[base])
     assert 0 < summary["num_kept"] < rows[0][0]
     assert asked == []
+
+
+def tokens_only(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every text that is given to a tokenizer goes into `texts`."""
+    encode = Tokenizer.encode_batch
+
+    def watch(self: Tokenizer, given: Sequence[str]) -> Any:
+        texts.extend(given)
+        return encode(self, given)
+
+    monkeypatch.setattr(Tokenizer, "encode_batch", watch)
+
+
+@pytest.mark.parametrize("change", ["a threshold of quality", "rules that edit texts"])
+def test_only_a_text_that_is_new_is_tokenized(
+    change: str, crawl: Path, earlier: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, tables = CHANGES[change]
+    texts: list[str] = []
+    tokens_only(texts, monkeypatch)
+    run(tmp_path, recipe(crawl, str(tmp_path / "out"), tables), earlier[base])
+    had, has = clean_texts(earlier[base]), clean_texts(str(tmp_path / "out"))
+    assert sorted(texts) == sorted(text for doc_id, text in has.items() if had.get(doc_id) != text)
+    assert bool(texts) == (change == "rules that edit texts")
+
+
+def clean_texts(out: str) -> dict[bytes, str]:
+    """The text of each kept document."""
+    found = Folder(out)
+    kept = {row[0] for row in query(found, "SELECT doc_id FROM documents WHERE status = 'kept'").rows}
+    rows = [row for part in read_index(found).documents for row in read_rows(found, part.file).to_pylist()]
+    return {row["doc_id"]: row["text"] for row in rows if row["doc_id"].hex() in kept}
+
+
+@pytest.mark.parametrize("tokenize", [{"end_of_text": "<|fim_suffix|>"}, {"encoding": "o200k_base"}])
+def test_another_tokenizer_copies_no_tokens(
+    tokenize: dict[str, str],
+    crawl: Path,
+    earlier: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    texts: list[str] = []
+    tokens_only(texts, monkeypatch)
+    here = str(tmp_path / "out")
+    run(tmp_path, recipe(crawl, here, {"tokenize": tokenize}), earlier["plain"])
+    assert sorted(texts) == sorted(clean_texts(here).values())
+
+
+def test_tokens_that_are_not_those_of_the_index_are_not_copied(
+    crawl: Path, earlier: dict[str, str], tmp_path: Path
+) -> None:
+    damaged = tmp_path / "earlier"
+    shutil.copytree(earlier["plain"], damaged)
+    shard = damaged / read_index(Folder(str(damaged))).shards[0].file
+    data = bytearray(shard.read_bytes())
+    data[::4] = bytes(byte ^ 1 for byte in data[::4])
+    shard.write_bytes(data)
+    changed: Tables = {"quality": {"min_words": 120}}
+    with pytest.raises(DamagedFileError, match=r"\.bin does not hold the tokens of .* run sluice verify"):
+        run(tmp_path / "a", recipe(crawl, str(tmp_path / "out"), changed), str(damaged))
 
 
 def test_without_what_was_measured_texts_are_measured_again(
