@@ -173,6 +173,7 @@ def as_json(plan: TrainingPlan) -> dict[str, Any]:
             "context": dataclasses.asdict(layout.context) if layout.mesh.cp > 1 else None,
             "float8": layout.float8,
             "activation_checkpointing": layout.recompute,
+            "gather_again": layout.makes_again,
             "compute_bytes": layout.compute_bytes,
             "seq_len": layout.seq_len,
             "global_batch": layout.global_batch,
