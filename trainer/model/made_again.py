@@ -13,13 +13,14 @@ from torch.distributed.tensor import DTensor
 
 def made_again(tensor: Tensor, make: Callable[[], Tensor]) -> AbstractContextManager[None]:
     """Within it autograd keeps nothing of `tensor`, as a whole, a part or in another shape: backward calls
-    `make` for the same values. Where `tensor` is a DTensor and `make` gives one split otherwise, they are gathered again:
-    `make` is then collective, and backward asks in the same order on every rank."""
-    address = _local(tensor).untyped_storage().data_ptr()
+    `make` for the same values. Where `tensor` is a DTensor and `make` gives one split otherwise, they are
+    gathered again: `make` is then collective, and backward asks in the same order on every rank."""
+    # Not by address: what kernels save beside their numbers may have none.
+    storage = _local(tensor).untyped_storage()._cdata
     again = _MadeAgain(tensor, make)
 
     def pack(saved: Tensor) -> Any:
-        return again.promise(saved) if _local(saved).untyped_storage().data_ptr() == address else saved
+        return again.promise(saved) if _local(saved).untyped_storage()._cdata == storage else saved
 
     def unpack(packed: Any) -> Tensor:
         return packed if isinstance(packed, Tensor) else packed()

@@ -368,10 +368,7 @@ def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
     layers = llama.model.layers
     # A layer that is recomputed has its inputs again already, and a compiler decides for itself what it keeps.
     makes_again = (
-        layout.gather_again
-        and tensor_mesh is not None
-        and layout.recompute == "none"
-        and not layout.compile
+        layout.gather_again and tensor_mesh is not None and layout.recompute == "none" and not layout.compile
     )
     llama.model.makes_again = makes_again
     for name, layer in layers.items():

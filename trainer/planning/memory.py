@@ -286,7 +286,7 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     many), on the last stage the logits; with recomputation one layer at a time is whole again. What a stage
     gave is let go when it is sent (trainer.parallel.pipeline, `_TimedStage`)."""
     part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
-    peers, beside = (layout.mesh.tp, layout.mesh.ep), messages + again
+    beside = messages + again
     if part.head:
         # The schedule holds logits until their backward pass is done, and of those that wait the log-softmax.
         waiting = _waiting_logits(layout.config, layout.pipeline, plan, ranks)
@@ -295,12 +295,17 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     of_stages = stage_activations(layout) * layout.mesh.pp * layout.pipeline.num_virtual
     rotary = of_stages / layout.config.num_layers
     (kept, between), ratios = _layer_units(layout, rotary)
-    found = _instants_in_layers(layout.config, (*peers, *ratios), layout.pipeline, plan, ranks)
+    found = _instants_in_layers(layout.config, ratios, layout.pipeline, plan, ranks)
+    gradients = [layout.weight_bytes * sum(owned_parameters(layout, kind)) for kind in layout.split.kinds]
     whole = layout.weight_bytes * sum(owned_parameters(layout, part))
     reducing = whole + layout.weight_bytes * largest_group(layout, part)
     return (
         *(
-            Instant(kept * one.kept + between * one.between + beside, layout.weight_bytes * one.made, False)
+            Instant(
+                kept * one.kept + between * one.between + beside,
+                sum(num * size for num, size in zip(one.made, gradients, strict=False)),
+                False,
+            )
             for one in found
         ),
         Instant(messages, reducing, False),
@@ -336,18 +341,18 @@ def stage_messages(layout: PlannedLayout, rank: int) -> float:
 @functools.lru_cache(maxsize=1 << 16)
 def _instants_in_layers(
     config: ModelConfig,
-    counted: tuple[int, int, float, float],
+    ratios: tuple[float, float],
     pipeline: PipelineTable,
     plan: PipelinePlan,
     ranks: tuple[int, ...],
 ) -> tuple[HeldAtInstant, ...]:
-    """What is held in layers: counted once, it serves every layout with these stages. `counted`: tensor and
-    expert peers, and what a layer without experts counts of what is kept and of what is between."""
-    split, (tp, ep, *ratios) = layer_split(config, plan.pp, pipeline), counted
-    held = [[kind.num_sparse + ratio * kind.num_dense for kind in split.kinds] for ratio in ratios]
-    made = [sum(_owned(config, kind, tp, ep)) for kind in split.kinds]
-    of_stages = (tuple(of_kinds[kind] for kind in split.kind_of_stage) for of_kinds in (*held, made))
-    return instants_of_ranks(plan, ranks, *of_stages)
+    """What is held in layers: counted once, it serves every layout with these stages. `ratios`: what a layer
+    without experts counts of what is kept and of what is between."""
+    split = layer_split(config, plan.pp, pipeline)
+    kept, between = (
+        tuple(stage.num_sparse + ratio * stage.num_dense for stage in split.stages) for ratio in ratios
+    )
+    return instants_of_ranks(plan, ranks, kept, between, split.kind_of_stage)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -355,7 +360,7 @@ def _waiting_logits(
     config: ModelConfig, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]
 ) -> float:
     """Micro-batches whose logits are there while another's are in backward, on a last stage."""
-    heads = tuple(float(stage.head) for stage in layer_split(config, plan.pp, pipeline).stages)
+    heads = tuple(stage.head for stage in layer_split(config, plan.pp, pipeline).stages)
     return max(instant.kept for instant in instants_of_ranks(plan, ranks, heads, heads, heads)) - 1
 
 

@@ -194,7 +194,7 @@ def test_as_much_is_under_way_as_in_the_whole_table(
     of_stage = 4 // num_virtual * layer_activations(layout) + stage_activations(layout)
     each = [[size] * 8 * num_virtual for size in (of_stage, 4 // num_virtual * split_backward_bytes(layout))]
     actions = action_table(schedule, 8, num_virtual, num_micro_batches)[1]
-    whole = fullest_instants(actions, *each, [0.0] * 8 * num_virtual)
+    whole = fullest_instants(actions, *each, [0] * 8 * num_virtual)
     assert most_kept(layout, 1) == pytest.approx(max(instant.kept + instant.between for instant in whole))
 
 
