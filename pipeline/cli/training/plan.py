@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
     if options.measure != (options.to is not None):
         raise RecipeError("--measure and --to FILE: expected both, or neither")
     if options.measure:
-        from trainer.planning.measure import measure
+        from trainer.health.measure import measure
 
         options.to.write_text(json.dumps(measure(recipe), indent=1) + "\n", encoding="utf-8")
         console().print(
