@@ -212,6 +212,7 @@ def test_what_does_not_fit_lacks_what_its_plan_lacks(tmp_path: Path) -> None:
         changes += [
             f"train.micro_batch={choice.micro_batch}",
             f"train.activation_checkpointing={choice.recompute}",
+            f"train.gather_again={'false' if choice.gather_again is False else 'true'}",
         ]
         table = dataclasses.asdict(choice.pipeline)
         changes += [f"train.pipeline.{name}={value}" for name, value in table.items() if value is not None]
