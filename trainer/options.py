@@ -284,6 +284,11 @@ class TrainTable:
     )
     compile: bool = key(False, help="torch.compile for each block")
     activation_checkpointing: Literal["none", "selective", "full"] = key("none", help="what is recomputed")
+    gather_again: bool = key(
+        True,
+        help="tensor parallel without recomputation and compile: backward gathers the inputs of products again,"
+        " and makes SwiGLU's; false: they are kept, which is faster where memory is plentiful",
+    )
     peak_teraflops: float | None = key(
         None, above=0, help="peak of one device, dense bfloat16, for MFU; not given: by the GPU's name"
     )

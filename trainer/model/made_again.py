@@ -12,14 +12,15 @@ from torch.distributed.tensor import DTensor
 
 
 def made_again(tensor: Tensor, make: Callable[[], Tensor]) -> AbstractContextManager[None]:
-    """Within it autograd keeps nothing of `tensor`, as a whole or in another shape: backward calls `make` for
-    the same values. Where `tensor` is a DTensor and `make` gives one split otherwise, they are gathered again:
-    `make` is then collective, and backward asks in the same order on every rank."""
-    address = _local(tensor).untyped_storage().data_ptr()
+    """Within it autograd keeps nothing of `tensor`, as a whole, a part or in another shape: backward calls
+    `make` for the same values. Where `tensor` is a DTensor and `make` gives one split otherwise, they are
+    gathered again: `make` is then collective, and backward asks in the same order on every rank."""
+    # Not by address: what kernels save beside their numbers may have none.
+    storage = _local(tensor).untyped_storage()._cdata
     again = _MadeAgain(tensor, make)
 
     def pack(saved: Tensor) -> Any:
-        return again.promise(saved) if _local(saved).untyped_storage().data_ptr() == address else saved
+        return again.promise(saved) if _local(saved).untyped_storage()._cdata == storage else saved
 
     def unpack(packed: Any) -> Tensor:
         return packed if isinstance(packed, Tensor) else packed()
@@ -40,11 +41,12 @@ class _MadeAgain:
     def promise(self, saved: Tensor) -> Callable[[], Tensor]:
         """What gives the values as they were saved."""
         self._num_askers += 1
-        shape = _local(saved).shape
+        local = _local(saved)
+        place = (local.shape, local.stride(), local.storage_offset())
         if not isinstance(saved, DTensor):
-            return lambda: self._take().view(shape)
+            return lambda: self._take().as_strided(*place)
         mesh, placements = saved.device_mesh, saved.placements
-        return lambda: DTensor.from_local(self._take().view(shape), mesh, placements, run_check=False)
+        return lambda: DTensor.from_local(self._take().as_strided(*place), mesh, placements, run_check=False)
 
     def _take(self) -> Tensor:
         if self._made is None:

@@ -23,8 +23,8 @@ from trainer.model.sizes import ModelConfig, RopeScaling
 from trainer.model.swiglu import SwiGLU
 from trainer.recipe_tables.parallelism import ExpertsTable
 
-Rotary = tuple[Tensor, Tensor]
-"""Cosines and sines of the rotary embedding's angles, (B, T, K/2) each."""
+Rotary = Tensor
+"""Cosines and sines of the rotary embedding's angles, (2, B, T, K/2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +84,7 @@ class Decoder(nn.Module):
         )
         self.norm = nn.RMSNorm(config.width, eps=config.norm_eps) if span.has_output else None
         self.when_backward_ends: Callable[[], None] | None = None
+        self.makes_again = False
 
     def forward(self, tokens: Tensor, positions_BT: Tensor, mask: Mask, routing: Routing | None) -> Tensor:
         x_BTD = tokens if self.embed_tokens is None else self.embed_tokens(tokens)
@@ -92,9 +93,12 @@ class Decoder(nn.Module):
             notify = self.when_backward_ends
             x_BTD.register_hook(lambda _: notify())
         wide = torch.promote_types(x_BTD.dtype, torch.float32)
-        rotary = rotary_turns(positions_BT, self.config, wide)
-        for layer in self.layers.values():
-            x_BTD = layer(x_BTD, rotary, mask, routing)
+        turns = partial(rotary_turns, positions_BT, self.config, wide)
+        rotary = turns()
+        # A pipeline's rank would keep them of each of its stages, for every micro-batch under way.
+        with made_again(rotary, turns) if self.makes_again else nullcontext():
+            for layer in self.layers.values():
+                x_BTD = layer(x_BTD, rotary, mask, routing)
         return x_BTD if self.norm is None else cast(Tensor, self.norm(x_BTD))
 
 
@@ -174,7 +178,7 @@ def _stretch(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
 def rotary_turns(positions_BT: Tensor, config: ModelConfig, dtype: torch.dtype) -> Rotary:
     """Their cosines and sines, which all layers share: backward needs them."""
     angles_BTK = rotary_angles(positions_BT, config, dtype)
-    return angles_BTK.cos(), angles_BTK.sin()
+    return torch.stack((angles_BTK.cos(), angles_BTK.sin()))
 
 
 def rotate(x_BTHK: Tensor, rotary: Rotary) -> Tensor:

@@ -28,6 +28,7 @@ class ParallelLayout:
     zero: Literal[3, 2, 1, 0] = 3
     dtype: torch.dtype = torch.float32
     recompute: Recompute = "none"
+    gather_again: bool = True
     compile: bool = False
     compile_backend: str = "inductor"
     pipeline: PipelineTable = field(default_factory=PipelineTable)
@@ -57,6 +58,7 @@ def parallel_layout(table: TrainTable, device: torch.device) -> ParallelLayout:
         zero=table.zero,
         dtype=getattr(torch, dtype),
         recompute=table.activation_checkpointing,
+        gather_again=table.gather_again,
         compile=table.compile,
         pipeline=table.pipeline,
         context=table.context,

@@ -384,7 +384,10 @@ def _part(build: _Build, span: LayerSpan, stage: int | None) -> nn.Module:
         split_tensors(llama, tensor_mesh)
     layers = llama.model.layers
     # A layer that is recomputed has its inputs again already, and a compiler decides for itself what it keeps.
-    makes_again = tensor_mesh is not None and layout.recompute == "none" and not layout.compile
+    makes_again = (
+        layout.gather_again and tensor_mesh is not None and layout.recompute == "none" and not layout.compile
+    )
+    llama.model.makes_again = makes_again
     for name, layer in layers.items():
         if meshes.experts is not None and layout.mesh.ep > 1:
             cast(Layer, layer).block_sparse_moe.experts.spread(meshes.experts["ep"])

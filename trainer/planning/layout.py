@@ -4,7 +4,6 @@ micro-batches."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
@@ -24,15 +23,14 @@ _BYTES: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(NamedTuple):
     """What of a model lies on one pipeline stage, or on one rank: layers without and with experts, and either
-    of the vocabulary matrices."""
+    of the vocabulary matrices (1: it does)."""
 
     num_dense: int = 0
     num_sparse: int = 0
-    embedding: bool = False
-    head: bool = False
+    embedding: int = 0
+    head: int = 0
 
     @property
     def num_layers(self) -> int:
@@ -70,15 +68,12 @@ def shards_of(zero: Zero, num_copies: int, tp: int, ep: int) -> ShardCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSplit:
-    """How a model's layers lie on pipeline stages and ranks: layers and output matrices of each stage as
-    numbers. Stages are of few `kinds`: `counts` says how many are of each. `alike`: the ranks, those together
-    whose stages are of the same kinds."""
+    """How a model's layers lie on pipeline stages and ranks. Stages are of few `kinds`: `counts` says how
+    many are of each. `alike`: the ranks, those together whose stages are of the same kinds."""
 
     stages: tuple[Part, ...]
     ranks: tuple[Part, ...]
     rank_of_stage: tuple[int, ...]
-    layers: tuple[float, ...]
-    heads: tuple[float, ...]
     kinds: tuple[Part, ...]
     kind_of_stage: tuple[int, ...]
     counts: tuple[int, ...]
@@ -109,6 +104,7 @@ class PlannedLayout:
     context: ContextTable = field(default_factory=ContextTable)
     zero: Zero
     recompute: Recompute
+    gather_again: bool = True
     float8: bool = False
     compute_bytes: int
     weight_bytes: int
@@ -167,7 +163,7 @@ class PlannedLayout:
     @property
     def makes_again(self) -> bool:
         """Whether backward makes the inputs of products again (trainer.model.transformer, `Layer`)."""
-        return self.mesh.tp > 1 and self.recompute == "none" and not self.compiled
+        return self.gather_again and self.mesh.tp > 1 and self.recompute == "none" and not self.compiled
 
     @property
     def tensor_rounds(self) -> float:
@@ -259,8 +255,7 @@ def layer_split(config: ModelConfig, pp: int, pipeline: PipelineTable) -> LayerS
     for stage, size in enumerate(sizes):
         dense = max(0, min(num_dense - first, size))
         first += size
-        last = stage == len(sizes) - 1
-        stages.append(Part(num_dense=dense, num_sparse=size - dense, embedding=stage == 0, head=last))
+        stages.append(Part(dense, size - dense, int(stage == 0), int(stage == len(sizes) - 1)))
     kinds = tuple(dict.fromkeys(stages))
     kind_of_stage = tuple(kinds.index(part) for part in stages)
     alike: dict[tuple[int, ...], list[int]] = {}
@@ -270,24 +265,14 @@ def layer_split(config: ModelConfig, pp: int, pipeline: PipelineTable) -> LayerS
     return LayerSplit(
         stages=tuple(stages),
         ranks=tuple(
-            _together([stages[i] for i, home in enumerate(homes) if home == rank]) for rank in range(pp)
+            Part(*map(sum, zip(*(stages[i] for i, home in enumerate(homes) if home == rank), strict=True)))
+            for rank in range(pp)
         ),
         rank_of_stage=tuple(homes),
-        layers=tuple(float(part.num_layers) for part in stages),
-        heads=tuple(float(part.head) for part in stages),
         kinds=kinds,
         kind_of_stage=kind_of_stage,
         counts=tuple(kind_of_stage.count(kind) for kind in range(len(kinds))),
         alike=tuple(map(tuple, alike.values())),
-    )
-
-
-def _together(parts: Sequence[Part]) -> Part:
-    return Part(
-        num_dense=sum(part.num_dense for part in parts),
-        num_sparse=sum(part.num_sparse for part in parts),
-        embedding=any(part.embedding for part in parts),
-        head=any(part.head for part in parts),
     )
 
 
@@ -305,6 +290,7 @@ def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
         context=table.context,
         zero=table.zero,
         recompute=table.activation_checkpointing,
+        gather_again=table.gather_again,
         float8=table.dtype == "float8",
         compute_bytes=compute_bytes,
         weight_bytes=max(compute_bytes, 4),

@@ -170,15 +170,15 @@ def layer_activations(layout: PlannedLayout, *, sparse: bool = False) -> float:
     normed, of_hidden = (0, 2) if layout.makes_again else (config.width, 4)
     hidden = 0.0 if sparse else normed + of_hidden * config.hidden / tp
     computed = normed + 2 * config.num_latent + heads / tp + hidden
-    float32 = 4 * (config.num_heads / tp + 2)
+    float32 = 4 * (config.num_heads + 2) / tp
     per_token = stream_bytes(layout) * 2 * config.width / tp + layout.compute_bytes * computed + float32
     return layout.tokens * per_token + (expert_activations(layout) if sparse else 0.0)
 
 
 def stage_activations(layout: PlannedLayout) -> float:
     """Bytes that all layers of a pipeline stage keep together of one micro-batch: cosines and sines of the
-    rotary embedding, in float32."""
-    return layout.tokens * layout.config.head_dim * 4
+    rotary embedding, in float32, where backward does not make them again."""
+    return 0.0 if layout.makes_again else layout.tokens * layout.config.head_dim * 4
 
 
 def expert_activations(layout: PlannedLayout) -> float:
@@ -253,11 +253,9 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
     if layout.recompute != "none":
         again = layer_activations(layout, sparse=part.num_sparse > 0)
     elif layout.makes_again:
-        again = (
-            layout.tokens
-            * layout.compute_bytes
-            * max(layout.config.width, 2 * layout.config.hidden / layout.mesh.tp)
-        )
+        # First silu and the inner product, then the input, when gate and up are there no more.
+        inner = 2 * layout.config.hidden / layout.mesh.tp
+        again = layout.tokens * layout.compute_bytes * max(inner, layout.config.width - inner)
     if layout.mesh.pp > 1:
         return _instants_of_pipeline(layout, ranks, again)
     loss = 3 * logit_bytes(layout)[1]
@@ -288,40 +286,25 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     many), on the last stage the logits; with recomputation one layer at a time is whole again. What a stage
     gave is let go when it is sent (trainer.parallel.pipeline, `_TimedStage`)."""
     part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
-    beside, unit, unit_between = messages, 1.0, 1.0
+    beside = messages + again
     if part.head:
         # The schedule holds logits until their backward pass is done, and of those that wait the log-softmax.
         waiting = _waiting_logits(layout.config, layout.pipeline, plan, ranks)
         logits, wide = logit_bytes(layout)
-        beside += waiting * (logits + wide) + max(again, logits + 3 * wide)
-    else:
-        beside += again
-    sparse = part.num_sparse > 0
-    if layout.config.num_sparse_layers in (0, layout.config.num_layers):  # all layers are alike
-        num_stages = layout.mesh.pp * layout.pipeline.num_virtual
-        unit = kept_activations(layout, sparse=sparse)
-        unit += stage_activations(layout) * num_stages / layout.config.num_layers
-        unit_between = split_backward_bytes(layout, sparse=sparse)
-        found = _instants_in_layers(
-            layout.config, (layout.mesh.tp, layout.mesh.ep), layout.pipeline, plan, ranks
-        )
-    else:
-        kept, between = (
-            tuple(
-                stage.num_dense * of(layout) + stage.num_sparse * of(layout, sparse=True)
-                for stage in layout.stages
-            )
-            for of in (kept_activations, split_backward_bytes)
-        )
-        kept = tuple(bytes_of_stage + stage_activations(layout) for bytes_of_stage in kept)
-        made = tuple(sum(owned_parameters(layout, stage)) for stage in layout.stages)
-        found = instants_of_ranks(plan, ranks, kept, between, made)
+        beside = messages + waiting * (logits + wide) + max(again, logits + 3 * wide)
+    of_stages = stage_activations(layout) * layout.mesh.pp * layout.pipeline.num_virtual
+    rotary = of_stages / layout.config.num_layers
+    (kept, between), ratios = _layer_units(layout, rotary)
+    found = _instants_in_layers(layout.config, ratios, layout.pipeline, plan, ranks)
+    gradients = [layout.weight_bytes * sum(owned_parameters(layout, kind)) for kind in layout.split.kinds]
     whole = layout.weight_bytes * sum(owned_parameters(layout, part))
     reducing = whole + layout.weight_bytes * largest_group(layout, part)
     return (
         *(
             Instant(
-                unit * one.kept + unit_between * one.between + beside, layout.weight_bytes * one.made, False
+                kept * one.kept + between * one.between + beside,
+                sum(num * size for num, size in zip(one.made, gradients, strict=False)),
+                False,
             )
             for one in found
         ),
@@ -329,32 +312,47 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     )
 
 
-def stream_of_rank(layout: PlannedLayout) -> float:
-    """Bytes of what passes between two stages for a micro-batch, on one GPU."""
-    return layout.tokens * layout.config.width / layout.mesh.tp * layout.compute_bytes
+def _layer_units(layout: PlannedLayout, rotary: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Bytes that a layer with experts keeps, or one without where there are none, and those that it holds
+    between halves of a backward pass; and what a layer without has of each. `rotary`: bytes of each layer
+    besides."""
+    num_sparse = layout.config.num_sparse_layers
+    kept, between = (
+        [of(layout, sparse=sparse) + more for sparse in ((True, False) if num_sparse else (False, False))]
+        for of, more in ((kept_activations, rotary), (split_backward_bytes, 0.0))
+    )
+    if num_sparse in (0, layout.config.num_layers):
+        return (kept[0], between[0]), (1.0, 1.0)
+    # Rounded, so that what layouts share is counted once: their tokens cancel.
+    return (kept[0], between[0]), (round(kept[1] / kept[0], 9), round(between[1] / between[0], 9))
 
 
 def stage_messages(layout: PlannedLayout, rank: int) -> float:
-    """Bytes of a stream on its way to each stage that has one before it, and of a gradient to each with one
-    after."""
-    part = layout.split.ranks[rank]
-    return (2 * layout.pipeline.num_virtual - part.embedding - part.head) * stream_of_rank(layout)
+    """Bytes of what is on its way to a GPU from the stages before and after its own, as torch asks for it
+    ahead: of a stage's two neighbours one message each; of several stages three; but where a loop closes,
+    between the last rank and the first, a round's."""
+    part, pipeline, pp = layout.ranks[rank], layout.pipeline, layout.mesh.pp
+    num = 2 - part.embedding - part.head if pipeline.num_virtual == 1 else 3
+    if pipeline.num_virtual > 1 and part.embedding != part.head:
+        num = round_size(pipeline.schedule, pp, layout.num_micro_batches)
+    return num * layout.tokens * layout.config.width / layout.mesh.tp * layout.compute_bytes
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def _instants_in_layers(
     config: ModelConfig,
-    peers: tuple[int, int],
+    ratios: tuple[float, float],
     pipeline: PipelineTable,
     plan: PipelinePlan,
     ranks: tuple[int, ...],
 ) -> tuple[HeldAtInstant, ...]:
-    """Those of a model whose layers are alike, what is held in layers: counted once, they serve every layout
-    with these stages. `peers`: tensor and expert ones."""
+    """What is held in layers: counted once, it serves every layout with these stages. `ratios`: what a layer
+    without experts counts of what is kept and of what is between."""
     split = layer_split(config, plan.pp, pipeline)
-    of_kinds = [sum(_owned(config, kind, *peers)) for kind in split.kinds]
-    made = tuple(of_kinds[kind] for kind in split.kind_of_stage)
-    return instants_of_ranks(plan, ranks, split.layers, split.layers, made)
+    kept, between = (
+        tuple(stage.num_sparse + ratio * stage.num_dense for stage in split.stages) for ratio in ratios
+    )
+    return instants_of_ranks(plan, ranks, kept, between, split.kind_of_stage)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -362,7 +360,7 @@ def _waiting_logits(
     config: ModelConfig, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]
 ) -> float:
     """Micro-batches whose logits are there while another's are in backward, on a last stage."""
-    heads = layer_split(config, plan.pp, pipeline).heads
+    heads = tuple(stage.head for stage in layer_split(config, plan.pp, pipeline).stages)
     return max(instant.kept for instant in instants_of_ranks(plan, ranks, heads, heads, heads)) - 1
 
 

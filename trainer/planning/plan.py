@@ -236,45 +236,35 @@ def plan_budget(
 
 def _notes(layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
     """The assumptions behind the figures."""
-    mesh, notes = layout.mesh, []
-    if mesh.pp > 1 and layout.zero >= 2:
-        notes.append(
-            f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole;"
-            " only the moments stay sharded"
-        )
-    if layout.pipeline.schedule == "dualpipev" and mesh.pp > 1 and mesh.ep > 1:
-        notes.append(
-            "train.pipeline.schedule = 'dualpipev': forward and backward passes that it pairs are taken to"
-            " hide each "
-            "other's all-to-alls, as DualPipe's kernels do; this trainer runs them one after the other"
-        )
-    if mesh.tp > machine.gpu_domain:
-        notes.append(
-            f"train.parallel.tp = {mesh.tp}: more than a node's {machine.gpu_domain} GPUs, so each layer"
-            " waits for the slow link"
-        )
-    elif not stays_within(mesh.tp, machine.gpu_domain, mesh.num_workers):
-        notes.append(
-            f"train.parallel.tp = {mesh.tp}: a node's {machine.gpu_domain} GPUs are no multiple of it, so"
-            " some peers lie on two nodes, which training refuses"
-        )
-    if layout.num_micro_batches > layout.num_full_micro_batches:
-        notes.append(
-            f"train.pipeline.schedule = {layout.pipeline.schedule!r}: with train.parallel.pp = {mesh.pp} it"
-            f" takes {layout.num_micro_batches} micro-batches a step, of which a rank's sequences make"
-            f" {layout.num_full_micro_batches}: the others are padding"
-        )
-    if layout.global_batch % mesh.dp:
-        notes.append(
-            f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks, so some"
-            " have one of padding"
-        )
-    if mesh.pp > 1 and layout.num_rows % layout.micro_batch:
-        notes.append(
-            f"train.micro_batch = {layout.micro_batch}: a rank's {layout.num_rows} sequences are no multiple"
-            " of it, and a pipeline's micro-batches are of one size: padding fills up the last"
-        )
-    return tuple(notes)
+    mesh, pipeline, node, num = (
+        layout.mesh,
+        layout.pipeline,
+        machine.gpu_domain,
+        layout.num_full_micro_batches,
+    )
+    within = stays_within(mesh.tp, node, mesh.num_workers)
+    where = {
+        f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole; only"
+        " the moments stay sharded": mesh.pp > 1 and layout.zero >= 2,
+        "train.pipeline.schedule = 'dualpipev': forward and backward passes that it pairs are taken to hide"
+        " each other's all-to-alls, as DualPipe's kernels do; this trainer runs them one after the other": (
+            pipeline.schedule == "dualpipev" and mesh.pp > 1 and mesh.ep > 1
+        ),
+        f"train.parallel.tp = {mesh.tp}: more than a node's {node} GPUs, so each layer waits for the slow"
+        " link": mesh.tp > node,
+        f"train.parallel.tp = {mesh.tp}: a node's {node} GPUs are no multiple of it, so some peers lie on two"
+        " nodes, which training refuses": mesh.tp <= node and not within,
+        f"train.pipeline.schedule = {pipeline.schedule!r}: with train.parallel.pp = {mesh.pp} it takes"
+        f" {layout.num_micro_batches} micro-batches a step, of which a rank's sequences make {num}: the"
+        " others are padding": layout.num_micro_batches > num,
+        f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks, so some have one of"
+        " padding": layout.global_batch % mesh.dp > 0,
+        f"train.micro_batch = {layout.micro_batch}: a rank's {layout.num_rows} sequences are no multiple of"
+        " it, and a pipeline's micro-batches are of one size: padding fills up the last": (
+            mesh.pp > 1 and layout.num_rows % layout.micro_batch > 0
+        ),
+    }
+    return tuple(note for note, applies in where.items() if applies)
 
 
 def _copy_notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> Iterator[str]:

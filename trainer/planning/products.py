@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 from typing import Final, NamedTuple
 
-from trainer.model.sizes import ModelConfig
 from trainer.parallel.checks import takes_float8
 from trainer.planning.gpus import FLOAT8, Machine
 from trainer.planning.layout import Kernels, PlannedLayout
@@ -81,19 +80,15 @@ def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, ma
     )
 
 
-def layer_seconds(layout: PlannedLayout, machine: Machine, *, sparse: bool) -> LayerSeconds:
+@functools.lru_cache(maxsize=4096)
+def layer_seconds(layer: Kernels, machine: Machine, *, sparse: bool) -> LayerSeconds:
     """Of a layer with experts (`sparse`) or without, in a micro-batch of `mean_tokens`. Selective
     recomputation does again what `trainer.parallel.recompute` does not keep: keys, attention's output
     projection, up, the router; attention is kept. Of latent attention it does again what is made from latents
     (2412.19437, section 3.2.3)."""
-    return _layer_seconds(layout.kernels, machine, sparse)
-
-
-@functools.lru_cache(maxsize=4096)
-def _layer_seconds(layer: Kernels, machine: Machine, sparse: bool) -> LayerSeconds:
     config, tp, tokens, size = layer.config, layer.tp, layer.tokens, layer.compute_bytes
     products = again = 0.0
-    for product in _layer_products(config, tp, layer.ep, layer.float8, sparse):
+    for product in layer_products(layer, sparse=sparse):
         seconds = product_seconds(product, tokens, size, machine)
         products += product.times * seconds
         again += product.again * seconds
@@ -122,15 +117,18 @@ def _layer_seconds(layer: Kernels, machine: Machine, sparse: bool) -> LayerSecon
     return LayerSeconds(products, attention, elementwise, attention)
 
 
-def layer_products(layout: PlannedLayout, *, sparse: bool) -> tuple[LayerProduct, ...]:
+def model_products(layout: PlannedLayout) -> tuple[LayerProduct, ...]:
+    """Those of all kinds of layers, each once, and the output matrix last."""
+    num_sparse, num_layers = layout.config.num_sparse_layers, layout.config.num_layers
+    kinds = [sparse for sparse, num in ((False, num_layers - num_sparse), (True, num_sparse)) if num]
+    of_layers = [product for sparse in kinds for product in layer_products(layout.kernels, sparse=sparse)]
+    return tuple(dict.fromkeys([*of_layers, output_product(layout)]))
+
+
+@functools.lru_cache(maxsize=4096)
+def layer_products(layer: Kernels, *, sparse: bool) -> tuple[LayerProduct, ...]:
     """Those of a layer with experts (`sparse`) or without."""
-    return _layer_products(layout.config, layout.mesh.tp, layout.mesh.ep, layout.float8, sparse)
-
-
-@functools.lru_cache(maxsize=256)
-def _layer_products(
-    config: ModelConfig, tp: int, ep: int, float8: bool, sparse: bool
-) -> tuple[LayerProduct, ...]:
+    config, tp, ep, float8 = layer.config, layer.tp, layer.ep, layer.float8
     width, experts = config.width, config.experts
 
     def product(

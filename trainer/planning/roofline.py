@@ -3,7 +3,6 @@ tokens and loss by a scaling law; what the loader must read."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -17,7 +16,7 @@ from trainer.planning.communication import all_to_all_path, ring_bytes, ring_pat
 from trainer.planning.gpus import Gpu, Machine, machine_of
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import check_gpu, finished_corpus, planned_model
-from trainer.planning.products import LayerProduct, layer_products, output_product
+from trainer.planning.products import LayerProduct, model_products
 from trainer.planning.throughput import throughput
 
 CHINCHILLA: Final = (1.8172, 482.01, 2085.43, 0.3478, 0.3658)
@@ -123,15 +122,10 @@ def products(layout: PlannedLayout, gpu: Gpu) -> Iterator[Product]:
     """The kinds of products of a layer and the output matrix. Each reads both factors and writes its result
     once, in `compute_bytes` (float8: one byte a factor); attention does not write its scores (Dao et al.,
     2205.14135)."""
-    config = layout.config
-    kinds = {False: config.num_sparse_layers < config.num_layers, True: config.num_sparse_layers > 0}
-    of_layers = (layer_products(layout, sparse=sparse) for sparse, there in kinds.items() if there)
-    # Attention is the same in both kinds of layers.
-    for product in dict.fromkeys(itertools.chain.from_iterable(of_layers)):
+    for product in model_products(layout):
         if product.name == "attention's output":
             yield _attention(layout, gpu)
         yield _product(layout, gpu, product)
-    yield _product(layout, gpu, output_product(layout))
 
 
 def _attention(layout: PlannedLayout, gpu: Gpu) -> Product:

@@ -351,24 +351,25 @@ def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, int
 
 class HeldAtInstant(NamedTuple):
     """What a rank has at one instant: of micro-batches whose backward pass is not over; of those among them
-    whose gradients of weights are still to come; and gradients that are made."""
+    whose gradients of weights are still to come; and its stages of each kind that have made gradients."""
 
     kept: float
     between: float
-    made: float
+    made: tuple[int, ...]
 
 
 def fullest_instants(
-    actions: Sequence[Action], kept: Sequence[float], between: Sequence[float], made: Sequence[float]
+    actions: Sequence[Action], kept: Sequence[float], between: Sequence[float], kinds: Sequence[int]
 ) -> tuple[HeldAtInstant, ...]:
     """The fullest instants of a rank before it has made any gradients, and after each of its stages has begun
     to: that with the most, where what is between counts half (see
     `trainer.planning.memory.split_backward_bytes`), and that with the most between.
 
-    `kept[c]` is held for each micro-batch of stage c from its F until its B or W, `between[c]` besides from
-    its I on, `made[c]` from its first B or W."""
+    `kept[c]` is held for each micro-batch of stage c, of kind `kinds[c]`, from its F until its B or W,
+    `between[c]` besides from its I on."""
     # Plain numbers: a search goes through millions of actions.
-    alive = waiting = gradients = most = 0.0
+    alive = waiting = most = 0.0
+    made = [0] * (max(kinds) + 1)
     fullest = longest = (0.0, 0.0)
     begun: set[int] = set()
     instants = []
@@ -383,15 +384,15 @@ def fullest_instants(
                 waiting -= between[stage]
             if stage not in begun:
                 begun.add(stage)
-                instants += [HeldAtInstant(*fullest, gradients), HeldAtInstant(*longest, gradients)]
-                gradients += made[stage]
+                instants += [HeldAtInstant(*most_held, tuple(made)) for most_held in (fullest, longest)]
+                made[kinds[stage]] += 1
                 most, fullest, longest = alive + waiting / 2, (alive, waiting), (alive, waiting)
             continue
         if alive + waiting / 2 > most:
             most, fullest = alive + waiting / 2, (alive, waiting)
         if waiting > longest[1]:
             longest = (alive, waiting)
-    instants += [HeldAtInstant(*fullest, gradients), HeldAtInstant(*longest, gradients)]
+    instants += [HeldAtInstant(*most_held, tuple(made)) for most_held in (fullest, longest)]
     return tuple(dict.fromkeys(instants))
 
 
@@ -404,14 +405,14 @@ def instants_of_ranks(
     ranks: tuple[int, ...],
     kept: tuple[float, ...],
     between: tuple[float, ...],
-    made: tuple[float, ...],
+    kinds: tuple[int, ...],
 ) -> tuple[HeldAtInstant, ...]:
     """`fullest_instants` of any of these ranks, without those at which another has as many gradients and no
     less of anything else."""
     found = {
         one
         for rank in ranks
-        for one in fullest_instants(_short_actions(*pipeline, rank), kept, between, made)
+        for one in fullest_instants(_short_actions(*pipeline, rank), kept, between, kinds)
     }
     fullest: list[HeldAtInstant] = []
     for one in sorted(found, key=lambda one: (one.made, one.kept, one.between), reverse=True):

@@ -71,7 +71,8 @@ Reason = Literal["tp over a node", "does not divide", "batch too small", "schedu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayoutChoice:
-    """The keys of a recipe that a search decides; None: refused before it was decided."""
+    """The keys of a recipe that a search decides; None: refused before it was decided, or nothing to
+    decide."""
 
     pp: int
     cp: int
@@ -81,6 +82,7 @@ class LayoutChoice:
     micro_batch: int | None = None
     pipeline: PipelineTable | None = None
     recompute: Recompute | None = None
+    gather_again: bool | None = None
 
 
 class Refused(NamedTuple):
@@ -319,16 +321,19 @@ class _Maker:
         assert choice.pipeline is not None
         recomputes: tuple[Recompute, ...] = ("none", "selective", "full")
         for recompute in recomputes:
-            decided = _with(choice, recompute=recompute)
+            keeps = False if recompute == "none" and choice.tp > 1 and not self._compile else None
+            decided = _with(choice, recompute=recompute, gather_again=keeps)
             if choice.pp > 1:
                 try:
                     check_split_backward(choice.pipeline, recompute, compiled=self._compile)
                 except RecipeError as error:
                     self._refuse(decided, "schedule", str(error))
                     continue
-            layout = self._layout(decided, num_micro_batches)
-            held = {ranks: instants(layout, ranks) for ranks in likely_ranks(layout)}
-            yield _Core(choice=decided, layout=layout, machine=self.machine, instants=held)
+            yield self._core(decided, self._layout(decided, num_micro_batches))
+
+    def _core(self, choice: LayoutChoice, layout: PlannedLayout) -> _Core:
+        held = {ranks: instants(layout, ranks) for ranks in likely_ranks(layout)}
+        return _Core(choice=choice, layout=layout, machine=self.machine, instants=held)
 
     def _layout(self, choice: LayoutChoice, num_micro_batches: int) -> PlannedLayout:
         assert choice.pipeline is not None
@@ -339,18 +344,21 @@ class _Maker:
             mesh=self._mesh(choice, choice.dp),
             pipeline=choice.pipeline,
             recompute=choice.recompute,
+            gather_again=choice.gather_again is not False,
             micro_batch=choice.micro_batch,
             num_micro_batches=num_micro_batches,
             async_tp=self.recipe.train.overlap.async_tp and choice.tp > 1,
         )
 
-    def spread(self, core: _Core) -> None:
-        """Every way in which data parallel ranks can hold the weights."""
+    def spread(self, core: _Core, holdings: Sequence[tuple[Zero, Sequence[int]]] = ()) -> None:
+        """Every way in which data parallel ranks can hold the weights, or these `holdings`. What tensor peers
+        gathered is gathered again, which takes time, only where there is no room to keep it."""
         layout, room = core.layout, self.machine.usable_bytes
         mesh, choice = layout.mesh, core.choice
         parts = layout.ranks
         ranks: list[_RankBytes] = []
-        for zero, shards in self._holdings(mesh):
+        short: list[tuple[Zero, Sequence[int]]] = []
+        for zero, shards in holdings or self._holdings(mesh):
             level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
             # A pipeline holds as much beside the shards whatever the level.
             if mesh.pp == 1 or not ranks:
@@ -358,6 +366,7 @@ class _Maker:
                     {alike: instants(level, alike) for alike in core.instants} if zero < 2 else core.instants
                 )
                 ranks = [_rank_bytes(level, parts[alike[0]], found) for alike, found in held.items()]
+            lacking = []
             for dp_shard in shards:
                 if mesh.ep > 1 and (dp_shard * mesh.cp * mesh.tp) % mesh.ep:
                     message = (
@@ -371,10 +380,16 @@ class _Maker:
                     fullest = max(rank.beside, rank.beside_gradients + weights)
                     total = max(total, rank.gathered + weights + states + fullest)
                 if total > room:
+                    lacking.append(dp_shard)
                     self.refused.append(Refused(choice, "does not fit", "", total - room, zero, dp_shard))
                 else:
                     made = dataclasses.replace(level, mesh=self._mesh(choice, dp_shard))
                     self.fitting.append(_Fitting(core=core, layout=made, total=total))
+            if lacking:
+                short.append((zero, lacking))
+        if short and choice.gather_again is False:
+            again = dataclasses.replace(layout, gather_again=True)
+            self.spread(self._core(_with(choice, gather_again=True), again), short)
 
     def _holdings(self, mesh: Mesh) -> list[tuple[Zero, list[int]]]:
         """ZeRO levels, each with the numbers of ranks that can share the weights."""

@@ -39,7 +39,7 @@ def flops_again(layout: PlannedLayout) -> float:
         num * product.again * product.flops
         for sparse, num in num_layers.items()
         if num
-        for product in layer_products(layout, sparse=sparse)
+        for product in layer_products(layout.kernels, sparse=sparse)
     )
 
 
@@ -56,7 +56,7 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
     forward = backward = weight = 0.0
     for num, sparse in ((part.num_dense, False), (part.num_sparse, True)):
         if num:
-            layer = layer_seconds(layout, machine, sparse=sparse)
+            layer = layer_seconds(layout.kernels, machine, sparse=sparse)
             attention = layer.attention * unequal
             again = {
                 "none": 0.0,
@@ -99,7 +99,9 @@ def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
         for num, sparse, gathers in ((part.num_dense, False, 4), (part.num_sparse, True, 2)):
             a_layer = gathers * path.seconds(size, 1)
             beside = (
-                layer_seconds(layout, machine, sparse=sparse).products if num and layout.async_tp else 0.0
+                layer_seconds(layout.kernels, machine, sparse=sparse).products
+                if num and layout.async_tp
+                else 0.0
             )
             forward += num * exposed_seconds(a_layer, beside, machine)
             backward += num * exposed_seconds(a_layer * (layout.tensor_rounds - 1), 2 * beside, machine)
@@ -115,7 +117,7 @@ def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
         else:
             step = pair_path(mesh.tp, mesh.cp, machine, mesh.num_workers)
             a_layer = step.seconds(size, mesh.cp - 1)
-            beside = layer_seconds(layout, machine, sparse=part.num_dense == 0).attention
+            beside = layer_seconds(layout.kernels, machine, sparse=part.num_dense == 0).attention
             forward += part.num_layers * exposed_seconds(a_layer, beside, machine)
             backward += part.num_layers * exposed_seconds(2 * a_layer, 2 * beside, machine)
     if mesh.ep > 1:
@@ -123,7 +125,7 @@ def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
         a_layer, beside = 2 * path.seconds(ring_bytes(expert_size(layout), mesh.ep), 1), 0.0
         if layout.pipeline.schedule == "dualpipev":
             # Its pairs hide each other's messages (DeepSeek-V3, 2412.19437, section 3.2.1, figure 4).
-            layer = layer_seconds(layout, machine, sparse=True)
+            layer = layer_seconds(layout.kernels, machine, sparse=True)
             beside = layer.products + layer.attention + layer.elementwise
         forward += part.num_sparse * exposed_seconds(a_layer, beside, machine)
         backward += part.num_sparse * exposed_seconds(a_layer * (2 if again else 1), 2 * beside, machine)

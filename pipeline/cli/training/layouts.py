@@ -44,6 +44,7 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
         "micro_batch": layout.micro_batch,
         "micro_batches": layout.num_micro_batches,
         "activation_checkpointing": layout.recompute,
+        "gather_again": layout.makes_again,
         "pipeline": dataclasses.asdict(layout.pipeline) if layout.mesh.pp > 1 else None,
         "memory": candidate.memory.total,
         **dataclasses.asdict(candidate.throughput),
@@ -60,6 +61,7 @@ def _refused_json(refused: Refused) -> dict[str, Any]:
         "schedule": choice.pipeline.schedule if choice.pipeline and choice.pp > 1 else None,
         "virtual_stages": choice.pipeline.num_virtual if choice.pipeline and choice.pp > 1 else None,
         "activation_checkpointing": choice.recompute,
+        "gather_again": choice.gather_again,
         "zero": refused.zero,
         "dp_shard": refused.dp_shard,
     }
@@ -75,6 +77,7 @@ def overrides(candidate: Candidate) -> list[str]:
         f"train.zero={layout.zero}",
         f"train.micro_batch={layout.micro_batch}",
         f"train.activation_checkpointing={layout.recompute}",
+        f"train.gather_again={str(layout.gather_again).lower()}",
         f"train.overlap.async_tp={str(layout.async_tp).lower()}",
     ]
     if mesh.pp > 1:
@@ -144,7 +147,7 @@ def _columns(title: str, *columns: str) -> Any:
 def _cells(candidate: Candidate) -> tuple[str, ...]:
     layout, mesh = candidate.layout, candidate.layout.mesh
     sizes = " × ".join(f"{name} {size}" for name, size in dataclasses.asdict(mesh).items() if size > 1)
-    how = f"zero {layout.zero}, {layout.recompute}"
+    how = f"zero {layout.zero}, {layout.recompute}{', gather again' if layout.makes_again else ''}"
     if mesh.pp > 1:
         how += f", {layout.pipeline.schedule}"
         how += f" × {layout.pipeline.num_virtual}" if layout.pipeline.num_virtual > 1 else ""

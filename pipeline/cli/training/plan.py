@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
     if options.measure != (options.to is not None):
         raise RecipeError("--measure and --to FILE: expected both, or neither")
     if options.measure:
-        from trainer.planning.measure import measure
+        from trainer.health.measure import measure
 
         options.to.write_text(json.dumps(measure(recipe), indent=1) + "\n", encoding="utf-8")
         console().print(
@@ -173,6 +173,7 @@ def as_json(plan: TrainingPlan) -> dict[str, Any]:
             "context": dataclasses.asdict(layout.context) if layout.mesh.cp > 1 else None,
             "float8": layout.float8,
             "activation_checkpointing": layout.recompute,
+            "gather_again": layout.makes_again,
             "compute_bytes": layout.compute_bytes,
             "seq_len": layout.seq_len,
             "global_batch": layout.global_batch,

@@ -35,7 +35,7 @@ from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
-from trainer.planning import measure
+from trainer.health import measure
 
 DOCUMENTS = (
     "README.md",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 import torch
 from torch import Tensor
 
 from tests.support.training.layouts import CONFIG
+from trainer.model import transformer
 from trainer.model.attention import document_mask
 from trainer.model.made_again import made_again
-from trainer.model.transformer import Layer, rotary_turns
+from trainer.model.transformer import Layer, Llama, rotary_turns
 from trainer.recipe_tables.parallelism import ExpertsTable
 
 NUM_ROWS, SEQ_LEN = 2, 16
@@ -81,3 +84,21 @@ def test_what_is_not_made_again_is_kept_as_it_was() -> None:
     (gradient,) = torch.autograd.grad(product.sum(), [kept])
     (plain,) = torch.autograd.grad((kept.sin() @ kept).sum(), [kept])
     assert torch.equal(gradient, plain)
+
+
+def test_rotary_turns_are_made_once_more_for_all_layers_and_the_gradients_are_the_same() -> None:
+    tokens_BT = torch.randint(0, 100, (NUM_ROWS, SEQ_LEN), generator=torch.Generator().manual_seed(2))
+    places_BT = torch.arange(SEQ_LEN).repeat(NUM_ROWS, 1)
+    mask, found = document_mask(torch.zeros_like(places_BT), "dense"), []
+    torch.manual_seed(0)
+    model = Llama(CONFIG)
+    assert len(model.model.layers) > 1
+    for makes_again in (False, True):
+        model.model.makes_again = makes_again
+        with patch.object(transformer, "rotary_turns", wraps=rotary_turns) as turns:
+            logits = model(tokens_BT, places_BT, mask)
+            assert turns.call_count == 1
+            gradients = torch.autograd.grad(logits.square().sum(), list(model.parameters()))
+            assert turns.call_count == 1 + makes_again
+        found.append([logits, *gradients])
+    assert all(torch.equal(plain, again) for plain, again in zip(*found, strict=True))

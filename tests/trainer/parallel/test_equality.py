@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 from collections.abc import Callable, Sequence
@@ -10,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -46,7 +44,6 @@ from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import IGNORED, Slice
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model import context as attention_module
-from trainer.model import swiglu, transformer
 from trainer.model.attention import Kernel
 from trainer.model.rows import DeviceRows
 from trainer.model.sizes import ModelConfig
@@ -391,16 +388,6 @@ def test_a_planted_fault_is_found(
     assert not agree(run_forked(tmp_path, 2, partial(fault, corpus)), reference)
 
 
-def _keeping_all(url: str, layout: ParallelLayout, process: Process) -> Trained:
-    """Training where backward has what it asks for from forward."""
-    kept = [
-        patch.object(module, "made_again", lambda *_: contextlib.nullcontext())
-        for module in (transformer, swiglu)
-    ]
-    with kept[0], kept[1]:
-        return train_slice(url, layout, DEEP, process)
-
-
 @pytest.mark.parametrize(
     "layout",
     [
@@ -418,5 +405,5 @@ def test_tensor_peers_that_gather_again_compute_the_same_bits(
     layout: ParallelLayout, corpus: str, tmp_path: Path
 ) -> None:
     again = train_over(tmp_path, corpus, layout, DEEP)
-    kept = run_forked(tmp_path, layout.mesh.num_workers, partial(_keeping_all, corpus, layout))
+    kept = train_over(tmp_path, corpus, dataclasses.replace(layout, gather_again=False), DEEP)
     assert all(mine.furthest(theirs) == (0.0, 0.0, 0.0) for mine, theirs in zip(again, kept, strict=True))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 import torch
+from torch.distributed.pipelining.schedules import _Action, _add_send_recv, _ComputationType
 
 from tests.support.training.plans import mixtral, plan_of
 from tests.trainer.planning.formulae import GptLayer, gpt_layer_activations, zero_bytes
@@ -25,7 +27,7 @@ from trainer.planning.memory import (
     stage_messages,
 )
 from trainer.planning.schedules import action_table, fullest_instants
-from trainer.recipe_tables.parallelism import Mesh, Schedule
+from trainer.recipe_tables.parallelism import Mesh, Schedule, rank_of_stage
 
 
 @pytest.mark.parametrize(
@@ -121,6 +123,50 @@ def most_kept(layout: PlannedLayout, rank: int) -> float:
     return max(instant.activations for instant in instants(layout, (rank,))) - stage_messages(layout, rank)
 
 
+@pytest.mark.parametrize("schedule", get_args(Schedule))
+@pytest.mark.parametrize(("pp", "num_virtual", "num_micro_batches"), [(4, 2, 8), (8, 4, 64), (8, 3, 20)])
+def test_as_many_messages_are_on_their_way_as_torch_asks_for_ahead(
+    tmp_path: Path, schedule: Schedule, pp: int, num_virtual: int, num_micro_batches: int
+) -> None:
+    num_virtual = {"1f1b": 1, "gpipe": 1, "zbv": 2, "dualpipev": 2}.get(schedule, num_virtual)
+    changes = (
+        "train.parallel.dp_shard=1",
+        f"train.parallel.pp={pp}",
+        f"train.global_batch={num_micro_batches}",
+        f"train.pipeline.schedule={schedule}",
+        f"train.pipeline.virtual_stages={num_virtual}",
+    )
+    layout = plan_of(tmp_path, *changes).layout
+    stream = layout.tokens * layout.config.width * layout.compute_bytes
+    asked = messages_of_torch(schedule, pp, num_virtual, layout.num_micro_batches)
+    planned = [stage_messages(layout, rank) / stream for rank in range(pp)]
+    assert all(0 < most <= num <= 2 * most + 1 for most, num in zip(asked, planned, strict=True))
+
+
+def messages_of_torch(schedule: Schedule, pp: int, num_virtual: int, num_micro_batches: int) -> list[int]:
+    """The most messages that each rank has asked for and not yet taken, as torch puts their places between
+    the passes."""
+    kinds = {"F": "FORWARD", "B": "FULL_BACKWARD", "I": "BACKWARD_INPUT", "W": "BACKWARD_WEIGHT"}
+    actions = {
+        rank: [_Action(stage, _ComputationType[kinds[kind]], micro) for stage, kind, micro in of_rank]
+        for rank, of_rank in enumerate(action_table(schedule, pp, num_virtual, num_micro_batches))
+    }
+    home = partial(rank_of_stage, schedule, pp=pp)
+    with_messages = _add_send_recv(actions, home, pp * num_virtual)
+    most = []
+    for rank, of_rank in with_messages.items():
+        waiting, counts = set(), [0]
+        for stage, kind, micro, *_ in of_rank:
+            if kind.name in ("RECV_F", "RECV_B"):
+                waiting.add((stage, kind.name[-1], micro))
+            elif kind.name in ("FORWARD", "FULL_BACKWARD", "BACKWARD_INPUT"):
+                counts.append(len(waiting))
+                waiting.discard((stage, "F" if kind.name == "FORWARD" else "B", micro))
+        assert not waiting, rank
+        most.append(max(counts))
+    return most
+
+
 def test_zero_1_shards_what_lies_between_steps_and_keeps_the_rest_whole_within_one(tmp_path: Path) -> None:
     by_zero = {zero: plan_of(tmp_path, f"train.zero={zero}") for zero in (0, 1, 2)}
     num = by_zero[0].layout.config.num_parameters
@@ -194,7 +240,7 @@ def test_as_much_is_under_way_as_in_the_whole_table(
     of_stage = 4 // num_virtual * layer_activations(layout) + stage_activations(layout)
     each = [[size] * 8 * num_virtual for size in (of_stage, 4 // num_virtual * split_backward_bytes(layout))]
     actions = action_table(schedule, 8, num_virtual, num_micro_batches)[1]
-    whole = fullest_instants(actions, *each, [0.0] * 8 * num_virtual)
+    whole = fullest_instants(actions, *each, [0] * 8 * num_virtual)
     assert most_kept(layout, 1) == pytest.approx(max(instant.kept + instant.between for instant in whole))
 
 

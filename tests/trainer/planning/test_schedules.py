@@ -153,9 +153,9 @@ def test_a_rank_keeps_as_many_stages_as_its_schedule_has_under_way(
     schedule: Schedule, num_stages: int, expected: list[int]
 ) -> None:
     table = action_table(schedule, 4, num_stages, 8)
-    ones = [1.0] * (4 * num_stages)
+    ones, kinds = [1.0] * (4 * num_stages), [0] * (4 * num_stages)
     assert [
-        max(instant.kept for instant in fullest_instants(actions, ones, ones, ones)) for actions in table
+        max(instant.kept for instant in fullest_instants(actions, ones, ones, kinds)) for actions in table
     ] == expected
 
 
@@ -172,15 +172,16 @@ def test_gradients_are_there_from_a_stages_first_backward_pass_on() -> None:
 
 
 def instants_on(schedule: Schedule, rank: int, num_stages: int) -> tuple[HeldAtInstant, ...]:
-    ones = [1.0] * (4 * num_stages)
-    return fullest_instants(action_table(schedule, 4, num_stages, 8)[rank], ones, ones, ones)
+    ones, kinds = [1.0] * (4 * num_stages), [0] * (4 * num_stages)
+    return fullest_instants(action_table(schedule, 4, num_stages, 8)[rank], ones, ones, kinds)
 
 
-def pairs(schedule: Schedule, rank: int, num_stages: int) -> list[tuple[float, float]]:
+def pairs(schedule: Schedule, rank: int, num_stages: int) -> list[tuple[float, int]]:
     """The most that is kept with each number of stages that have gradients."""
-    most: dict[float, float] = {}
+    most: dict[int, float] = {}
     for instant in instants_on(schedule, rank, num_stages):
-        most[instant.made] = max(instant.kept, most.get(instant.made, 0.0))
+        (made,) = instant.made
+        most[made] = max(instant.kept, most.get(made, 0.0))
     return [(kept, made) for made, kept in most.items()]
 
 

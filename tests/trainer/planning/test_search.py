@@ -156,6 +156,25 @@ def test_the_ranking_is_that_of_trying_everything(tmp_path: Path) -> None:
             assert candidate.throughput.step_seconds == pytest.approx(least, rel=1.01 * EVEN)
 
 
+def test_gathered_inputs_are_kept_where_there_is_room_and_gathered_again_only_where_not(
+    tmp_path: Path,
+) -> None:
+    recipe = recipe_of(tmp_path, "train.model=8B", "train.global_batch=32", "train.seq_len=8192")
+    maker = _Maker(recipe, planned_model(recipe.train, None)[0], machine_of(recipe.plan))
+    for core in maker.cores():
+        maker.spread(core)
+    split = [
+        entry.layout
+        for entry in maker.fitting
+        if entry.layout.mesh.tp > 1 and entry.layout.recompute == "none"
+    ]
+    assert {layout.gather_again for layout in split} == {False, True}
+    for layout in split:
+        kept = dataclasses.replace(layout, gather_again=False)
+        assert layout.gather_again == (memory(kept).total > maker.machine.usable_bytes)
+    assert all(entry.layout.gather_again for entry in maker.fitting if entry.layout.mesh.tp == 1)
+
+
 def test_the_search_counts_the_memory_of_experts_as_the_plan_does(tmp_path: Path) -> None:
     shape = {"model_type": "deepseek", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 6}
     experts = {
@@ -193,6 +212,7 @@ def test_what_does_not_fit_lacks_what_its_plan_lacks(tmp_path: Path) -> None:
         changes += [
             f"train.micro_batch={choice.micro_batch}",
             f"train.activation_checkpointing={choice.recompute}",
+            f"train.gather_again={'false' if choice.gather_again is False else 'true'}",
         ]
         table = dataclasses.asdict(choice.pipeline)
         changes += [f"train.pipeline.{name}={value}" for name, value in table.items() if value is not None]

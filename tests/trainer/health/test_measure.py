@@ -11,7 +11,7 @@ import torch
 from lineage.recipe import RecipeError
 from pipeline.cli.main import main
 from tests.support.training.plans import plan_of, recipe_of, write_recipe
-from trainer.planning import measure as measure_module
+from trainer.health import measure as measure_module
 
 TINY = ("train.model=debug", "train.seq_len=32", "train.global_batch=2", "train.parallel.dp_shard=1")
 

@@ -24,7 +24,7 @@ from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import initialise, parallelise_model
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import finished_corpus, planned_model
-from trainer.planning.products import layer_products, output_product
+from trainer.planning.products import model_products
 from trainer.recipe_tables.parallelism import Mesh, PipelineTable
 from trainer.recovery.faults import SpikeWindow
 from trainer.step import StepContext, token_losses, train_step
@@ -77,12 +77,7 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float:
 
 
 def _products(layout: PlannedLayout, device: torch.device, dtype: torch.dtype) -> Iterator[dict[str, Any]]:
-    kinds = {
-        False: layout.config.num_sparse_layers < layout.config.num_layers,
-        True: layout.config.num_sparse_layers > 0,
-    }
-    of_layers = [layer_products(layout, sparse=sparse) for sparse, there in kinds.items() if there]
-    for product in dict.fromkeys([*sum(of_layers, ()), output_product(layout)]):
+    for product in model_products(layout):
         rows = max(1, round(layout.mean_tokens * product.rows))
         left = torch.randn(rows, product.inputs, device=device, dtype=dtype)
         right = torch.randn(product.outputs, product.inputs, device=device, dtype=dtype)
