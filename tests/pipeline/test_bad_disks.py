@@ -23,12 +23,13 @@ from tests.support.stores.faulty_disk import (
 
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EROFS)
 POINTS: Final = 25
-NAMES: Final = ("run", "run --from", "export hf", "export checkpoint", "train", "mix run")
+NAMES: Final = ("run", "run models", "run --from", "export hf", "export checkpoint", "train", "mix run")
 
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    with commands_on(compile_faulty_disk(tmp_path_factory.mktemp("library"))) as server:
+    library = compile_faulty_disk(tmp_path_factory.mktemp("library"))
+    with commands_on(library, "tests.support.steps.models_in_process:models_work_in_process") as server:
         yield server
 
 

@@ -23,10 +23,12 @@ from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.inputs.tiny_crawl import inputs_of, tiny_tokenizer
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import fingerprint, recipe, write_recipe
+from tests.support.steps.tiny_encoder import make_encoder
 from tests.support.stores.faulty_disk import Commands, Ended
 
 SLUICE: Final = "pipeline.cli.main"
 TRAINER: Final = "trainer.__main__"
+OWN_CLASS: Final = "tests.support.steps.model_steps:Shout"
 _TIMED: Final = re.compile(
     "/lineage/(exports|purges|training_runs|training_segments|cache_sweeps)/(fact-|_delta_log/0)|/tensorboard/|/attempts/0|/recorder(/|$)"
 )
@@ -140,6 +142,7 @@ class Cases(Generic[Place]):
         tables = {"ray": {"address": "none"}, "run": {"keep_text": True}, "tokenize": {"encoding": tokenizer}}
         for name in ("out", "other"):
             write_recipe(folder / f"{name}.toml", recipe(f"{disk.top}/{name}", sources, **tables))
+        self._tables, self._sources = tables, sources
         (folder / "empty").mkdir()
         self._training = _training(str(disk.top), folder)
 
@@ -148,6 +151,8 @@ class Cases(Generic[Place]):
         match name.split():
             case ["run"]:
                 return self._run
+            case ["run", "models"]:
+                return self._run_models
             case ["run", "--from"]:
                 other = ("run", str(self._folder / "other.toml"), "--from", f"{top}/out")
                 return Case(
@@ -177,6 +182,20 @@ class Cases(Generic[Place]):
     @functools.cached_property
     def _run(self) -> Case:
         call = ("run", str(self._folder / "out.toml"))
+        return Case(arguments=call, begin=self._folder / "empty", result=_corpus("out"), outs=("out",))
+
+    @functools.cached_property
+    def _run_models(self) -> Case:
+        """A run with an encoder and a class of a user's own, and a step between them, for a server of commands
+        with `models_work_in_process`."""
+        encoder = make_encoder(self._folder / "encoder")
+        judge = {"name": "edu", "model": encoder, "label": "high", "threshold": 0.01, "reject": "below"}
+        plain = recipe(f"{self.disk.top}/out", self._sources, **self._tables)
+        plain |= {"classifier": [judge | {"batch_size": 2}]}
+        for source in plain["source"]:
+            source["steps"] = ["url", "parse", "language", "classifier", "pii", OWN_CLASS, "identity"]
+            source["steps"] += ["dedup.url", "dedup.exact", "dedup.near"]
+        call = ("run", str(write_recipe(self._folder / "models.toml", plain)))
         return Case(arguments=call, begin=self._folder / "empty", result=_corpus("out"), outs=("out",))
 
     @functools.cached_property
