@@ -115,7 +115,7 @@ _LIST: Final = re.compile("<[uoUO][lL]")
 _LIST_BEGINS_OR_ENDS: Final = re.compile("<(/?)[uoUO][lL]")
 _MANY_LISTS: Final = 1_000
 _DEEPEST_LIST: Final = 32
-"""Lists around one another that indent what they hold. Those of 1,138 crawled pages are 7 at most."""
+"""Lists around one another that indent what they hold. Those of 1,138 crawled pages are 9 at most."""
 _INDENT: Final = 2 * " "
 _TOO_FAR: Final = re.compile(f"^(?:{_INDENT}){{{_DEEPEST_LIST}}} +", re.MULTILINE)
 _MANY_TAGS: Final = 10_000
