@@ -71,7 +71,11 @@ def publish_left_over(output: Folder, folder: str) -> None:
     _take_over(folder)
     names = os.listdir(folder)
     held = {_published_name(name) for name in names if _lives(_pid(name))}
-    left = {name: published for name in names if (published := _published_name(name)) not in {None, *held}}
+    left = {
+        name: published
+        for name in names
+        if (published := _published_name(name)) is not None and published not in held
+    }
     newest = max(map(_attempt, left), default=0)
     for name in [name for name in left if _attempt(name) <= newest - _KEPT_ATTEMPTS]:
         del left[name]
