@@ -23,7 +23,6 @@ from pipeline.demo.warcs import DemoPage, write_source
 from tests.support.inputs.tiny_crawl import inputs_of, tiny_tokenizer
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import fingerprint, recipe, write_recipe
-from tests.support.steps.tiny_encoder import make_encoder
 from tests.support.stores.faulty_disk import Commands, Ended
 
 SLUICE: Final = "pipeline.cli.main"
@@ -188,6 +187,8 @@ class Cases(Generic[Place]):
     def _run_models(self) -> Case:
         """A run with an encoder and a class of a user's own, and a step between them, for a server of commands
         with `models_work_in_process`."""
+        from tests.support.steps.tiny_encoder import make_encoder  # with torch and transformers: seconds
+
         encoder = make_encoder(self._folder / "encoder")
         judge = {"name": "edu", "model": encoder, "label": "high", "threshold": 0.01, "reject": "below"}
         plain = recipe(f"{self.disk.top}/out", self._sources, **self._tables)
