@@ -43,16 +43,17 @@ class BrokenPatchError(RuntimeError):
     """Our own change to an extractor is broken. No page is at fault, so the run ends."""
 
 
-def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
+def extract(html: str, extractor: Extractor, num_tags: int | None = None) -> str | Failure | Fault:
     """The main text of a page, or why there is none: a Fault where the extractor raised. Tried twice where
-    the clock ran out. MemoryError and BrokenPatchError are no fault of the page's.
+    the clock ran out. MemoryError and BrokenPatchError are no fault of the page's. `num_tags` is at least
+    the number of its `<`, where that is known.
 
     The clock is a backstop: bounds that depend only on the page come first (see `stages.steps.parse`)."""
     run = _callable(extractor)
     for _ in range(2):
         try:
             with processor_time_limit(extractor.timeout_seconds):
-                return run(html)
+                return run(html, html.count("<") if num_tags is None else num_tags)
         except OutOfTimeError:
             continue
         except PatchFault as fault:
@@ -64,7 +65,7 @@ def extract(html: str, extractor: Extractor) -> str | Failure | Fault:
 
 
 @functools.cache
-def _callable(extractor: Extractor) -> Callable[[str], str]:
+def _callable(extractor: Extractor) -> Callable[[str, int], str]:
     return (
         _resiliparse() if extractor.name == "resiliparse" else _trafilatura(extractor.favor, extractor.fast)
     )
@@ -83,7 +84,7 @@ def _library_errors() -> tuple[type[Exception], ...]:
     return (LxmlError, *_PYTHON_ERRORS)
 
 
-def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
+def _trafilatura(favor: Favor, fast: bool) -> Callable[[str, int], str]:
     """trafilatura as FineWeb and datatrove call it, but for the memory: its process-wide cache of seen text
     makes a page's text hang on the pages before it, so each page gets a cache of its own."""
     import trafilatura
@@ -97,7 +98,7 @@ def _trafilatura(favor: Favor, fast: bool) -> Callable[[str], str]:
     )  # a line for every odd page is noise at this scale
 
     @own_fault
-    def run(html: str) -> str:
+    def run(html: str, _num_tags: int) -> str:
         text = trafilatura.extract(
             html,
             fast=fast,
@@ -119,7 +120,6 @@ _DEEPEST_LIST: Final = 32
 _INDENT: Final = 2 * " "
 _TOO_FAR: Final = re.compile(f"^(?:{_INDENT}){{{_DEEPEST_LIST}}} +", re.MULTILINE)
 _MANY_TAGS: Final = 10_000
-_FEW_CHARS: Final = 100_000
 _GROWN: Final = 2
 """How many times a page's characters its text may have to be taken as it is."""
 
@@ -130,7 +130,7 @@ def _less_indented(text: str, num_chars: int) -> str:
     return text if len(text) <= _GROWN * num_chars else _TOO_FAR.sub(_INDENT * _DEEPEST_LIST, text)
 
 
-def _resiliparse() -> Callable[[str], str]:
+def _resiliparse() -> Callable[[str, int], str]:
     """resiliparse, which indents each item by two for every list around it, and takes a list without children
     for one that never ends: 24,500 of them in a cell, 340 kB in all, made a text of 600 MB. Where a page has
     very many lists or deep ones, or its text has become longer than it, such lists get a space to hold, and
@@ -140,10 +140,9 @@ def _resiliparse() -> Callable[[str], str]:
     def extract(page: object) -> str:
         return str(extract_plain_text(page, main_content=True, alt_texts=False))  # type: ignore[arg-type]
 
-    def run(html: str) -> str:
-        # The cheapest question first: lists by name would cost a page of a crawl a twentieth of its time.
-        is_short = len(html) <= _FEW_CHARS or html.count("<") <= _MANY_TAGS
-        if is_short or not _has_many_lists(html):
+    def run(html: str, num_tags: int) -> str:
+        # Few pages have so many tags: to look for lists by name would cost any other a twentieth of its time.
+        if num_tags <= _MANY_TAGS or not _has_many_lists(html):
             text = extract(html)
             if len(text) <= _GROWN * len(html):
                 return text

@@ -35,7 +35,7 @@ _STALLED_TIMES: Final = 10
 """A child that takes no processor time is given up after so many times as much time on the clock."""
 _MEMORY_BYTES: Final = 4 << 30
 _MOST_TAGS_HERE: Final = 10_000
-_MOST_CHARS_HERE: Final = 1 << 20
+_MOST_CHARS_HERE: Final = 2_000_000
 """A page with no more `<` and characters is looked at in the caller's own process: were its cost to grow with
 the square of its tags, as it did with the options of a list, it would be seconds."""
 
@@ -88,7 +88,7 @@ def extract_or_isolate(html: str, num_tags: int, extractor: Extractor) -> str | 
     if len(html) > _MOST_CHARS_HERE or num_tags > _MOST_TAGS_HERE:
         return _large_pages(os.getpid())(html, extractor)
     try:
-        return extract(html, extractor)
+        return extract(html, extractor, num_tags)
     except MemoryError:
         child = IsolatedExtraction()
         try:

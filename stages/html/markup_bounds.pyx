@@ -42,15 +42,15 @@ _UNWRAPPED_NAMES = b"dialog rb rp rt rtc".split()
 _LONG_NAMES = (b"annotation-xml", b"blockquote", b"figcaption", b"foreignobject", b"plaintext")
 """Those of more than eight bytes: their codes are 1 to 5."""
 
-cdef struct Name:
+cdef struct Name:  # small, since each page begins with a fresh table of them; a page of 6 GB fills no int
     uint64_t code  # the name's bytes, at most eight; 0: a free slot
-    bint is_special
-    bint is_void
-    bint is_formatting
-    bint is_block  # special, or of the unwrapped ones
-    Py_ssize_t open  # start tags that no end tag has answered yet
-    Py_ssize_t most  # the most of those so far
-    Py_ssize_t last  # the last of them, in Nesting.starts; -1: none
+    unsigned char is_special
+    unsigned char is_void
+    unsigned char is_formatting
+    unsigned char is_block  # special, or of the unwrapped ones
+    int open  # start tags that no end tag has answered yet
+    int most  # the most of those so far
+    int last  # the last of them, in Nesting.starts; -1: none
 
 cdef struct Start:
     uint64_t code

@@ -265,13 +265,15 @@ def spin_forever(_html: str) -> str:
 
 def test_a_page_that_takes_too_long_is_tried_twice_and_given_up(make_document, monkeypatch):
     tries = []
-    monkeypatch.setattr(extraction, "_callable", lambda _: lambda html: (tries.append(1), spin_forever(html)))
+    monkeypatch.setattr(
+        extraction, "_callable", lambda _: lambda html, _tags: (tries.append(1), spin_forever(html))
+    )
     outcome = parse(make_document(html=PAGE), timeout_seconds=0.05)
     assert (rule(outcome), len(tries)) == ("parse.timeout", 2)
 
 
 def test_an_extractor_that_raises_is_an_error_of_that_page_only(make_document, monkeypatch):
-    def fail(html: str) -> str:
+    def fail(html: str, _num_tags: int) -> str:
         raise ValueError(html)
 
     monkeypatch.setattr(extraction, "_callable", lambda _: fail)
@@ -328,7 +330,7 @@ def test_an_error_of_the_library_below_a_patch_is_the_page_s(make_document, monk
 
 
 def test_a_lack_of_memory_is_tried_again_in_a_child(make_document, monkeypatch):
-    def lack(_html: str) -> str:
+    def lack(_html: str, _num_tags: int) -> str:
         raise MemoryError
 
     wanted = parse(make_document(html=PAGE))
