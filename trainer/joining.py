@@ -23,6 +23,7 @@ from trainer.checkpoint.store import (
     claim_folder,
     complete_checkpoints,
     delete_left_over,
+    delete_passed,
     read_position,
     set_aside,
 )
@@ -85,10 +86,13 @@ def join(
             )
             begin(output, attempt)
             for undone in set_aside(checkpoints, attempts(output)):
-                sys.stderr.write(
-                    f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the"
-                    f" run has done step {undone.step} again\n"
-                )
+                if undone.step > first_step:
+                    sys.stderr.write(
+                        f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the"
+                        f" run has done step {undone.step} again\n"
+                    )
+            # An attempt that was superseded can write one of a step that the run has passed by then.
+            delete_passed(checkpoints, first_step)
             # Of files that have the number of an attempt in their name no later writer removes what is left.
             for folder in (output, checkpoints):
                 folder.drop_all_dead()

@@ -26,7 +26,8 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from lineage.index.checksums import DamagedFileError
+from lineage.ids import content_hash
+from lineage.index.checksums import CHECKSUMS_FILE, DamagedFileError
 from lineage.index.names import EXCERPTS_FILE, RECIPE_FILE, REPORT_FILE, RUN_FILE
 from lineage.index.output_index import INDEX_FILE, Index, read_index
 from lineage.index.parsed_texts import TEXTS_FILE
@@ -66,7 +67,8 @@ def verify(
     with `retokenize` the texts are compared with the tokens too.
 
     NotFinishedError if there is no index. Damage is never an exception: it is a problem that names the
-    file."""
+    file. Where something does not hold and the OUT was written to meanwhile, a note says so."""
+    written = _written(out)
     try:
         index = read_index(out)
     except DamagedFileError as error:
@@ -83,6 +85,10 @@ def verify(
         checks = chain(checks, _check_retokenized(out, index, facts, retokenize, retokenized))
     problems = tuple(islice(checks, most + 1))
     facts.notes += retokenized.notes()
+    if problems and _written(out) != written:
+        facts.notes.append(
+            Problem("output.changed", out.url, "it was written to while it was read: verify again")
+        )
     return Verification(
         problems=problems[:most],
         notes=tuple(sorted(facts.notes, key=lambda note: note.where)),
@@ -92,6 +98,13 @@ def verify(
         num_tokens=index.num_tokens - facts.num_tokens_purged,
         num_retokenized=retokenized.num,
     )
+
+
+def _written(out: Folder) -> list[bytes | None]:
+    """Hashes of what each run, purge and commit of facts writes last."""
+    return [
+        content_hash(out.read(name)) if out.exists(name) else None for name in (INDEX_FILE, CHECKSUMS_FILE)
+    ]
 
 
 def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> Iterator[Problem]:

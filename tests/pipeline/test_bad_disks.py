@@ -23,17 +23,18 @@ from tests.support.stores.faulty_disk import (
 
 ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EROFS)
 POINTS: Final = 25
-NAMES: Final = ("run", "run --from", "export hf", "export checkpoint", "train", "mix run")
+NAMES: Final = ("run", "run models", "run --from", "export hf", "export checkpoint", "train", "mix run")
 
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    with commands_on(compile_faulty_disk(tmp_path_factory.mktemp("library"))) as server:
+    library = compile_faulty_disk(tmp_path_factory.mktemp("library"))
+    with commands_on(library, "tests.support.steps.models_in_process:models_work_in_process") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
-def cases(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Cases:
+def cases(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Cases[Disk]:
     folder = tmp_path_factory.mktemp("cases")
     return Cases(folder, Disk(folder / "disk", commands))
 
@@ -90,7 +91,7 @@ def assert_told(first: Ended, top: Path, error: int) -> None:
     ("name", "points"), [("run", 1), ("export hf", 2), ("train", 1), ("export checkpoint", 2)]
 )
 def test_of_a_disk_that_fails_a_command_says_where_and_the_same_call_ends_it(
-    name: str, points: int, cases: Cases, tmp_path: Path
+    name: str, points: int, cases: Cases[Disk], tmp_path: Path
 ) -> None:
     assert_held(cases.disk, cases.named(name), points, tmp_path)
 
@@ -99,6 +100,6 @@ def test_of_a_disk_that_fails_a_command_says_where_and_the_same_call_ends_it(
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("name", NAMES)
 def test_of_a_disk_that_fails_anywhere_a_command_says_where_and_the_same_call_ends_it(
-    name: str, cases: Cases, tmp_path: Path
+    name: str, cases: Cases[Disk], tmp_path: Path
 ) -> None:
     assert_held(cases.disk, cases.named(name), POINTS, tmp_path)

@@ -6,7 +6,8 @@ node's memory and published where people will look.
     <output>/recorder/<attempt>/flight_rank_N        torch's flight recorder, as its `torchfrtrace` reads it
 
 It is published when the watchdog acts, on SIGUSR2, where the attempt fails, and at its end. What a killed
-process left stays in the node's memory until the next attempt on that node publishes it."""
+process left stays in the node's memory until the next attempt on that node publishes it; of outputs that are
+never started again that of the newest few stays."""
 
 from __future__ import annotations
 
@@ -38,6 +39,7 @@ from trainer.telemetry.recorder_files import (
     RING,
     STACKS,
     attempt_folder,
+    drop_left_by_others,
     local_name,
     node_folder,
     publish_left_over,
@@ -138,6 +140,7 @@ class Recorder:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if os.stat(folder).st_uid != os.getuid():
             raise PermissionError(f"{folder} belongs to another user")
+        drop_left_by_others(folder)
         with self._storage_errors():
             publish_left_over(options.output, folder)
         header = RingHeader(

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from lineage.index.checksums import seal
-from lineage.index.output_index import NotFinishedError, encode_index
+from lineage.index.checksums import seal, unseal
+from lineage.index.output_index import Index, NotFinishedError, encode_index
 from lineage.storage.folder import Folder
 from lineage.store import delta as store
 from lineage.store import tables
@@ -47,6 +47,26 @@ def test_what_the_writers_leave_holds(template: SmallOut) -> None:
     assert verification.num_documents == len(template.records)
     assert verification.num_tokens == template.index.num_tokens > 3000
     assert len(template.index.shards) > 4
+
+
+def test_that_an_output_was_written_to_while_it_was_read_is_noted_where_something_does_not_hold(
+    out: Folder,
+) -> None:
+    def written_anew(_out: Folder, _index: Index) -> str:
+        sums = unseal(out.read("checksums.json"), "checksums.json")
+        out.publish("checksums.json", seal(dict(reversed(sums.items()))))
+        return "another index"
+
+    def as_it_was(_out: Folder, _index: Index) -> str:
+        return "another index"
+
+    notes = [
+        verify(out, replace(verify_hooks(), stale_report=told)).notes for told in (as_it_was, written_anew)
+    ]
+    assert notes == [
+        (),
+        (Problem("output.changed", out.url, "it was written to while it was read: verify again"),),
+    ]
 
 
 def assert_every_flip_is_found(

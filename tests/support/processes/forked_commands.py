@@ -48,9 +48,9 @@ def carry_out(call: dict[str, Any], said: int, loaded: IO[str]) -> NoReturn:
 
 def load(names: list[str]) -> None:
     """Import what a call has imported: the next ones need not. What only that call could import is passed
-    over."""
+    over, and what a library imports for itself: `_asyncio` before `asyncio` breaks both."""
     for name in names:
-        if name not in sys.modules and not name.startswith(("__", "sluice_")):
+        if name not in sys.modules and not name.startswith(("_", "sluice_")):
             try:
                 importlib.import_module(name)
             except Exception:  # noqa: BLE001 - a module may ask for anything; each call imports for itself too

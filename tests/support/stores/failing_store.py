@@ -78,13 +78,15 @@ class Faults:
         return "fine"
 
 
-class _Proxy(Handler):
+class Proxy(Handler):
+    """Passes requests on to the store at `store`, host and port, or does with them what `faults` draws."""
+
     store: str
     faults: Faults
     listings: ClassVar[dict[str, tuple[int, HTTPMessage, bytes]]] = {}
 
     def answer(self) -> None:
-        body = self._body()
+        body = self.take_body()
         kind = self.faults.draw(self.command, self.path)
         if kind in ("error", "busy", "outage"):
             self._refuse(*((500, "InternalError") if kind == "error" else (503, "SlowDown")))
@@ -94,7 +96,7 @@ class _Proxy(Handler):
             return
         if kind == "slow":
             time.sleep(self.faults.slow_seconds)
-        asked = self._ask(body)
+        asked = self.ask(body)
         if self.command == "GET" and "list-type" in self.path:
             before, self.listings[self.path] = self.listings.get(self.path, asked), asked
             asked = before if kind == "late" else asked
@@ -102,9 +104,10 @@ class _Proxy(Handler):
         if kind == "lost":
             self._reset()
             return
-        self._send(status, headers, answer, cut=kind == "cut" and len(answer) > 1)
+        self.send(status, headers, answer, cut=kind == "cut" and len(answer) > 1)
 
-    def _body(self) -> bytes:
+    def take_body(self) -> bytes:
+        """The body of this request."""
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return self.rfile.read(int(self.headers.get("Content-Length", 0)))
         pieces = []
@@ -115,7 +118,8 @@ class _Proxy(Handler):
             pass  # trailers: the checksum of a body that is not looked at here
         return b"".join(pieces)
 
-    def _ask(self, body: bytes) -> tuple[int, HTTPMessage, bytes]:
+    def ask(self, body: bytes) -> tuple[int, HTTPMessage, bytes]:
+        """What the store answers to this request: status, headers and body."""
         store = HTTPConnection(self.store, timeout=300)
         headers = {
             name: value
@@ -131,7 +135,8 @@ class _Proxy(Handler):
         finally:
             store.close()
 
-    def _send(self, status: int, headers: HTTPMessage, answer: bytes, cut: bool) -> None:
+    def send(self, status: int, headers: HTTPMessage, answer: bytes, cut: bool = False) -> None:
+        """Answer so; `cut`: half the body, and no more."""
         self.send_response_only(status)
         for name, value in headers.items():
             if name.lower() not in ("connection", "transfer-encoding", "content-length"):
@@ -196,7 +201,7 @@ def main() -> None:
 
     store, plan, notes = sys.argv[1:]
     faults = Faults(FaultPlan(**literal_eval(plan)), Path(notes))
-    with serving(_Proxy, store=urlsplit(store).netloc, faults=faults) as url:
+    with serving(Proxy, store=urlsplit(store).netloc, faults=faults) as url:
         print(urlsplit(url).port, flush=True)
         sys.stdin.read()
 

@@ -52,11 +52,11 @@ class Commands:
 
 
 @contextmanager
-def commands_on(library: Path, *prepare: str) -> Iterator[Commands]:
-    """A server of commands, preloaded with the library; `prepare` as of
+def commands_on(library: Path | None, *prepare: str) -> Iterator[Commands]:
+    """A server of commands, preloaded with the library if one is given; `prepare` as of
     tests.support.processes.forked_commands."""
     module = "tests.support.processes.forked_commands"
-    own = {"LD_PRELOAD": str(library), "OMP_NUM_THREADS": "1"}
+    own = {"OMP_NUM_THREADS": "1"} | ({} if library is None else {"LD_PRELOAD": str(library)})
     with subprocess.Popen(
         [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
@@ -143,6 +143,10 @@ class ModelDisk:
         """Write what is left after the power was cut here to a new folder."""
         _write(self._root, target, keeps_names)
 
+    def left(self, *, keeps_names: bool) -> frozenset[tuple[str, Path | None]]:
+        """What `cut` would write here: each file with where its content lies, and each folder with None."""
+        return frozenset(_left(self._root, "", keeps_names))
+
     def _sync(self, path: str, kept: str) -> None:
         if path == self._top:
             self._root.synced = dict(self._root)
@@ -172,9 +176,22 @@ def _load(path: Path) -> _Folder:
     return folder
 
 
+def _left(folder: _Folder, under: str, keeps_names: bool) -> Iterator[tuple[str, Path | None]]:
+    for name, entry in _entries(folder, keeps_names).items():
+        if isinstance(entry, _Folder):
+            yield f"{under}/{name}/", None
+            yield from _left(entry, f"{under}/{name}", keeps_names)
+        else:
+            yield f"{under}/{name}", entry.content
+
+
+def _entries(folder: _Folder, keeps_names: bool) -> dict[str, _File | _Folder]:
+    return folder if keeps_names else folder.synced
+
+
 def _write(folder: _Folder, target: Path, keeps_names: bool) -> None:
     target.mkdir()
-    for name, entry in (folder if keeps_names else folder.synced).items():
+    for name, entry in _entries(folder, keeps_names).items():
         if isinstance(entry, _Folder):
             _write(entry, target / name, keeps_names)
         elif entry.content is None:

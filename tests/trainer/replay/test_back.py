@@ -45,6 +45,20 @@ def set_aside(output: Path) -> list[int]:
     return [entry.step for entry in checkpoints_set_aside(Folder(str(output / "checkpoints")))]
 
 
+def test_what_a_superseded_attempt_wrote_late_of_a_step_that_the_run_has_passed_is_deleted(
+    corpus: str, tmp_path: Path
+) -> None:
+    run = Run(data=corpus, output=tmp_path / "run")
+    superseded = claim(Folder(str(run.output)))
+    begin(Folder(str(run.output)), Attempt(number=superseded, first_step=0, parent=None))
+    assert run.start().finished
+    checkpoints = Folder(str(run.output / "checkpoints"))
+    before = checkpoints.names()
+    checkpoints.publish("step-00000008.attempt-1/complete.json", b"{}")  # its files are deleted by now
+    assert run.start().finished
+    assert checkpoints.names() == before
+
+
 def applied_steps(run: Run) -> dict[tuple[int, int], bool]:
     facts = read_facts([str(run.output)])
     (training,) = fold(facts.runs, facts.segments)
