@@ -66,6 +66,7 @@ class WorkerServer:
             os.environ[_SOCKET] = os.path.join(self._folder.name, "socket")
             os.environ[_SETUP] = os.path.join(workers.__path__[0], ray_constants.SETUP_WORKER_FILENAME)
             self._process = self._started(self._folder.name)
+        assert self._process.poll() is None, "the server of Ray's workers has ended"
         with patch.object(
             ray_constants, "SETUP_WORKER_FILENAME", __file__
         ):  # joined to a folder: stays as it is
@@ -140,15 +141,24 @@ def serve() -> None:
             if listening in ready:
                 connection, _ = listening.accept()
                 with connection:
-                    length, files, _, _ = socket.recv_fds(connection, _LENGTH.size, 3)
-                    message = connection.recv(*_LENGTH.unpack(length), socket.MSG_WAITALL)
-                    if os.fork() == 0:
-                        waiting.close()
-                        listening.close()
-                        connection.close()
-                        return _become_worker(*json.loads(message), files)
+                    asked, files = _read(connection)
+                    if asked and os.fork() == 0:
+                        for ours in (waiting, listening, connection):
+                            ours.close()
+                        return _become_worker(*json.loads(asked), files)
                     for file in files:
                         os.close(file)
+
+
+def _read(connection: socket.socket) -> tuple[bytes, list[int]]:
+    """The message of a request and the files that came with it; an empty one where the request was killed
+    meanwhile, as Ray does with starts that are under way when it ends."""
+    length, files, _, _ = socket.recv_fds(connection, _LENGTH.size, 3)
+    if len(length) < _LENGTH.size:
+        return b"", files
+    (expected,) = _LENGTH.unpack(length)
+    message = connection.recv(expected, socket.MSG_WAITALL)
+    return message if len(message) == expected else b"", files
 
 
 def _reap() -> None:
