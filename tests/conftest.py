@@ -74,7 +74,7 @@ def address(small_ray: None) -> str:
 def no_ray_is_left() -> Iterator[None]:
     """The last module's stops too."""
     yield
-    SHARED.stop()
+    SHARED.end()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -6,6 +6,7 @@ folder, in which each call runs as it is printed."""
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import json
 import os
@@ -154,6 +155,9 @@ def lasts(call: Call) -> bool:
 TINY = {"model": "debug", "seq_len": 32, "global_batch": 2}
 """What --measure is called for here."""
 
+_link_once = functools.cache(measure._link)
+"""The link between two processes, which load torch for it, does not depend on the call."""
+
 
 @pytest.mark.parametrize(
     "call",
@@ -169,6 +173,7 @@ def test_a_printed_plan_works_without_data(
     shutil.copytree(ROOT / "recipes", tmp_path / "recipes")
     if "--measure" in call.words:  # at the size of a recipe its products take a minute
         monkeypatch.setattr(measure, "SECONDS", 0.0)
+        monkeypatch.setattr(measure, "_link", _link_once)
         monkeypatch.setattr(plan, "_MEASURED", {**plan._MEASURED, **TINY})
         train = tmp_path / "recipes/train.toml"
         train.write_text(tomli_w.dumps({"run": {"name": "tiny"}, "train": {**plan._MEASURED}}))

@@ -27,10 +27,10 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def earlier(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An output with parsed texts of the default steps, one whose quality step edits texts and keeps the
-    ledger, and one whose quality step edits texts and does not."""
+    ledger, and one whose quality step edits texts and does not; nobody writes to them."""
     folder = tmp_path_factory.mktemp("earlier")
     outs = {name: str(folder / name) for name in ("plain", "editing", "cutting")}
     run(folder / "a", recipe(crawl, outs["plain"]))
