@@ -42,7 +42,7 @@ from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
 from pipeline.phases.tokenize import kept_tokenizer, tokenize_phase
 from pipeline.plan import RunPlan, check_same_run, places_with_credentials, plan_run
-from pipeline.recipe import UNIT_KINDS, PipelineRecipe, keeps_facts
+from pipeline.recipe import UNIT_KINDS, PipelineRecipe, keeps_facts, unread_keys
 from pipeline.refilter.earlier import (
     Refiltering,
     honouring,
@@ -79,6 +79,8 @@ def run(
     faults.StrictError at the first record on which a reader or step raises."""
     run_input = from_inputs(recipe) if from_output is None else from_texts(recipe, from_output)
     plan, job = run_input.plan, replace(run_input.job, key=run_input.plan.key, strict=strict)
+    for line in unread_keys(recipe):
+        reporter.say(line)
     if places := places_with_credentials(plan):
         more = f" and {len(places) - 1:,} more" if len(places) > 1 else ""
         reporter.say(f"The credentials of {places[0]}{more} are used, and recorded nowhere.")

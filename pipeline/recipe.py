@@ -465,13 +465,26 @@ def _check_are_read(recipe: PipelineRecipe) -> None:
                     " source, or leave the key out",
                     name,
                 )
-    if recipe.dedup.near and not recipe.dedup.verify and recipe.dedup.threshold != DedupTable().threshold:
-        raise RecipeError(
-            f"dedup.threshold = {recipe.dedup.threshold:g}, and with dedup.verify = false nothing is held"
-            " against it: documents that share a band are near-duplicates, and bands and rows decide from"
-            " which likeness on; leave the threshold out, or set dedup.verify = true",
-            "dedup.threshold",
+
+
+def unread_keys(recipe: PipelineRecipe) -> list[str]:
+    """A sentence for each key that is given and that nothing of the run reads: it may have been meant."""
+    named = {step for source in recipe.source for step in source.steps}
+    tables = tables_of(recipe)
+    told = [
+        f"{name} is given, and no source.steps names {step!r}, which reads it: it decides nothing."
+        for step, spec in CATALOGUE.items()
+        if step not in named
+        for name, is_given in spec.own_keys.items()
+        if is_given(tables)
+    ]
+    dedup = recipe.dedup
+    if dedup.near and not dedup.verify and dedup.threshold != DedupTable().threshold:
+        told.append(
+            f"dedup.threshold = {dedup.threshold:g} decides nothing: with dedup.verify = false documents that"
+            " share a band are near-duplicates."
         )
+    return told
 
 
 def _check_contradictions(recipe: PipelineRecipe) -> None:
@@ -483,13 +496,6 @@ def _check_contradictions(recipe: PipelineRecipe) -> None:
                 ' "never" turns nothing down: leave the threshold out, or give reject = "above" or "below"',
                 "classifier.threshold",
             )
-    dedup = recipe.dedup
-    if not dedup.verify and dedup.threshold != DedupTable().threshold:
-        raise RecipeError(
-            f"dedup.threshold = {dedup.threshold:g}, and with dedup.verify = false sharing a band is enough:"
-            " leave the threshold out, or verify = true",
-            "dedup.threshold",
-        )
     if recipe.pii.placeholders != "named" and (recipe.pii.action == "drop" or not recipe.pii.kinds):
         why = "pii.kinds are none" if not recipe.pii.kinds else 'pii.action = "drop" replaces nothing'
         raise RecipeError(

@@ -85,6 +85,7 @@ class StepSpec:
     `modules`: those that decide, from which its libraries are derived. `recipe_keys`: the keys, or tables,
     that its outcome hangs on, less those that `leaves_out` names. `files`: for each key that names files,
     these. `asks`: keys that ask for what no other step does, so that they are refused where no source has it.
+    `own_keys`: further keys that it alone reads, so that it is told where one is given and no source has it.
     `edits_text`: whether it may change a text that it lets pass. `rules`: all that may turn a document down
     as its tables stand, in the order of their verdicts."""
 
@@ -95,6 +96,7 @@ class StepSpec:
     leaves_out: Callable[[StepTables], tuple[str, ...]] = lambda tables: ()
     files: Mapping[str, Files] = field(default_factory=dict)
     asks: Mapping[str, Value] = field(default_factory=dict)
+    own_keys: Mapping[str, Value] = field(default_factory=dict)
     edits_text: Callable[[StepTables], bool] = lambda tables: False
     rules: Callable[[StepTables], Sequence[Rule]] = lambda tables: ()
 
@@ -147,15 +149,15 @@ _ALL_KEPT: Final = ((), "all")
 """Values of language.keep that turn no text down: with source.language they hold without the step."""
 
 
-def _asks_of_language(name: str) -> Value:
-    """Whether a key of [language] asks for something; the step prefilter reads two of them too."""
+def _language_key(name: str) -> Value:
+    """Whether a key of [language] is given that the step prefilter does not read."""
 
-    def asks(tables: StepTables) -> bool:
+    def is_given(tables: StepTables) -> bool:
         value = getattr(tables.language, name)
         is_read = name in ("keep", "model") and tables.language.prefilter
         return not is_read and value not in (getattr(LanguageTable(), name), *_ALL_KEPT)
 
-    return asks
+    return is_given
 
 
 CATALOGUE: Final[dict[str, StepSpec]] = {
@@ -205,8 +207,8 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
                 () if tables.language.model in (BUNDLED, EXTENSION) else (tables.language.model,)
             )
         },
-        asks={
-            f"language.{name}": _asks_of_language(name)
+        own_keys={
+            f"language.{name}": _language_key(name)
             for name in ("keep", "min_score", "min_scores", "score_table", "model")
         },
         rules=lambda tables: language_rules(tables.language),

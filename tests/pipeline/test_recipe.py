@@ -122,7 +122,6 @@ NEVER = {"name": "a", "model": "a.bin", "label": "x", "reject": "never"}
     ("tables", "left_out", "says"),
     [
         ({"classifier": [{**NEVER, "threshold": 0.5}]}, "threshold", r'0\.5, and its reject = "never"'),
-        ({"dedup": {"verify": False, "threshold": 0.7}}, "threshold", "sharing a band is enough"),
         (
             {"pii": {"action": "drop", "placeholders": "fineweb"}},
             "placeholders",

@@ -155,6 +155,7 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
+    from pipeline.recipe import load, unread_keys
     from pipeline.recipe_help.check import check_recipe
 
     try:
@@ -163,18 +164,22 @@ def _check(options: argparse.Namespace) -> int:
         raise RecipeError(f"{options.file} cannot be read: {error}") from error
     text = utf8_text(data, options.file)
     kind, problems = check_recipe(text, options.overrides)
+    notes = unread_keys(load(options.file, options.overrides)) if kind == "data" and not problems else []
     if options.json:
         told = [
             {"message": problem.message, "key": problem.key}
             | (asdict(problem.position) if problem.position else {"line": None, "column": None})
             for problem in problems
         ]
-        print_json({"file": options.file, "kind": kind, "problems": told})
-    for problem in problems if not options.json else ():
+        print_json({"file": options.file, "kind": kind, "problems": told, "notes": notes})
+        return 2 if problems else 0
+    for problem in problems:
         place = f":{problem.position.line}:{problem.position.column}" if problem.position else ""
         print(visible(f"{options.file}{place}: {problem.message}"))
-    if not problems and not options.json:
+    if not problems:
         print(f"{options.file}: a {'data' if kind == 'data' else 'training'} recipe, nothing wrong")
+    for note in notes:
+        print(visible(f"note: {note}"))
     return 2 if problems else 0
 
 
