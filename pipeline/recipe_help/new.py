@@ -291,7 +291,7 @@ def new_recipe(name: str, overrides: Sequence[str] = ()) -> str:
     if template.with_model is not None:
         what, given = template.with_model
         lines += ["", *(f"# {line}" for line in textwrap.wrap(what, _WIDTH - 2))]
-        lines += [f"#{line}" for line in given.splitlines()]
+        lines += [f"# {line}".rstrip() for line in given.splitlines()]
     text = "\n".join(lines) + "\n"
     _check_holds(text, plain)
     return text

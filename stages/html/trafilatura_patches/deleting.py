@@ -60,53 +60,96 @@ def replace(module: ModuleType, name: str, function: Callable[..., Any]) -> None
 def _in_rows(function: Any, before: tuple[str, ...]) -> Callable[..., Any]:
     """trafilatura's function, whose deletions are those of a `Deletions`; they end before it calls one of
     `before`."""
+    known = function.__globals__
+    idle: list[
+        tuple[Callable[..., Any], Deletions]
+    ] = []  # made once for each of the calls that are within others
 
+    def make() -> tuple[Callable[..., Any], Deletions]:
+        deletions = Deletions()
+        own = {name: deletions.ended_before(known, name) for name in before}
+        return in_scope(function, **own, delete_element=deletions.delete), deletions
+
+    @own_fault
     def with_deletions(*arguments: Any, **named: Any) -> Any:
-        deletions, known = Deletions(), function.__globals__
-        own = {name: deletions.ended_before(known[name]) for name in before}
         try:
-            return in_scope(function, **own, delete_element=deletions.delete)(*arguments, **named)
+            made = idle.pop()
+        except IndexError:
+            made = make()
+        scoped, deletions = made
+        try:
+            return scoped(*arguments, **named)
         finally:
             deletions.end()
+            idle.append(made)
 
     return with_deletions
+
+
+_LONG_ROW: Final = 16
+"""From so many elements on the texts behind a row are collected: to join those of fewer costs less."""
 
 
 class Deletions:
     """Deletes elements as trafilatura's `delete_element` does. The text behind the last ones is in the tree
     after `end`. Rows may be deleted from their first element on, or from their last."""
 
-    def __init__(self) -> None:
+    def __init__(self, long_row: int = _LONG_ROW) -> None:
+        self._long_row = long_row
+        self._joined: Any = None
+        """The element that text was joined to last, and `_num_joined` how often it or its neighbour was."""
+        self._num_joined = 0
         self._before: Any = None
         self._is_parent = False
         self._pieces: deque[str] = deque()
         self._around: list[Any] = []
         """The elements around that one, the innermost first."""
 
-    @own_fault
     def delete(self, element: Any, keep_tail: bool = True) -> None:
         """Delete an element; what stands behind it is for the element before it, or for its parent."""
         parent = element.getparent()
         if parent is None:
             return
-        if element is self._before and (self._is_parent or not keep_tail):
-            self.end()
-        is_in_row = element is self._before  # what is collected stands behind this one's own
-        if keep_tail and (element.tail or is_in_row):
+        if self._before is not None and self._collects(element, parent, keep_tail):
+            parent.remove(element)
+            return
+        if keep_tail and (tail := element.tail):
             previous = element.getprevious()
-            before, is_parent = (parent, True) if previous is None else (previous, False)
-            if is_in_row:
-                self._pieces.appendleft(element.tail or "")
-                self._before, self._is_parent = before, is_parent
+            before = parent if previous is None else previous
+            is_in_row = self._joined is not None and (before is self._joined or element is self._joined)
+            self._joined, self._num_joined = before, self._num_joined + 1 if is_in_row else 0
+            if self._num_joined >= self._long_row:
+                self._before, self._is_parent = before, previous is None
+                self._pieces.append(tail)
+            elif previous is None:
+                parent.text = (parent.text or "") + tail
             else:
-                if before is not self._before or is_parent != self._is_parent:
-                    self.end()
-                    self._before, self._is_parent = before, is_parent
-                self._pieces.append(element.tail)
+                previous.tail = (previous.tail or "") + tail
         parent.remove(element)
 
+    def _collects(self, element: Any, parent: Any, keep_tail: bool) -> bool:
+        """Whether the text behind an element, if it has any, goes to what is collected, which else ends."""
+        is_in_row = element is self._before  # what is collected stands behind this one's own
+        if is_in_row and (self._is_parent or not keep_tail):
+            self.end()
+            return False
+        if not keep_tail or not (element.tail or is_in_row):
+            return True
+        previous = element.getprevious()
+        before, is_parent = (parent, True) if previous is None else (previous, False)
+        if is_in_row:
+            self._pieces.appendleft(element.tail or "")
+            self._before, self._is_parent = before, is_parent
+        elif before is self._before and is_parent == self._is_parent:
+            self._pieces.append(element.tail)
+        else:
+            self.end()
+            return False
+        return True
+
     def end(self) -> None:
-        """Write down what was collected."""
+        """Write down what was collected, and let the tree go."""
+        self._joined = None
         if self._before is None:
             return
         text = "".join(self._pieces)
@@ -127,11 +170,11 @@ class Deletions:
         if element in self._around:
             self.end()
 
-    def ended_before(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function, before whose calls `end` is called."""
+    def ended_before(self, known: dict[str, Any], name: str) -> Callable[..., Any]:
+        """The function that has this name among the known ones, before whose calls `end` is called."""
 
         def called(*arguments: Any, **named: Any) -> Any:
             self.end()
-            return function(*arguments, **named)
+            return known[name](*arguments, **named)
 
         return called

@@ -29,12 +29,18 @@ def own_fault(function: Callable[P, T]) -> Callable[P, T]:
         except (MemoryError, RecursionError):
             raise
         except Exception as error:
-            where = _own_line(error)
-            if where is None:
-                raise
-            raise PatchFault(f"our patch of trafilatura is broken at {where}") from error
+            raise_as_own(error)
+            raise
 
     return guarded
+
+
+def raise_as_own(error: Exception) -> None:
+    """PatchFault if a patch raised this itself. For a patch that is asked so often that `own_fault`'s call would
+    count."""
+    where = _own_line(error)
+    if where is not None:
+        raise PatchFault(f"our patch of trafilatura is broken at {where}") from error
 
 
 def _own_line(error: BaseException) -> str | None:

@@ -39,6 +39,7 @@ def longest_text(page: Any) -> int:
     return len(trim(page.text_content())) + num_videos * _VIDEO
 
 
+@own_fault
 def drop_never_read(page: Any) -> None:
     """Take from a page what readability drops at once."""
     deletions = Deletions()

@@ -30,13 +30,18 @@ def element(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 pages = st.lists(st.recursive(texts, element, max_leaves=20), min_size=1, max_size=6).map("".join)
 
 
-@given(pages, st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=30), st.booleans())
+@given(
+    pages,
+    st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=30),
+    st.booleans(),
+    st.integers(0, 3),
+)
 def test_deleting_in_rows_gives_the_same_tree(
-    written: str, chosen: list[tuple[int, bool]], in_order: bool
+    written: str, chosen: list[tuple[int, bool]], in_order: bool, long_row: int
 ) -> None:
     theirs = html.document_fromstring(f"<body>{written}</body>")
     ours = deepcopy(theirs)
-    deletions = Deletions()
+    deletions = Deletions(long_row)
     nodes, copies = list(theirs.iter()), list(ours.iter())
     for number, keeps_tail in sorted(chosen) if in_order else chosen:
         if number < len(nodes):
@@ -88,11 +93,13 @@ def test_what_trafilatura_deletes_is_deleted_alike() -> None:
     assert told[0] == told[1] and len(told[0]) > 10_000
 
 
-def test_the_text_behind_a_row_of_elements_is_joined_once() -> None:
+def test_the_text_behind_a_long_row_of_elements_is_joined_once() -> None:
     tree = html.document_fromstring(f"<body><p>words</p>{'<input>x' * 1000}</body>")
     deletions, (text,) = Deletions(), tree.iter("p")
-    for number, each in enumerate(list(tree.iter("input"))):
+    lengths = set()
+    for each in list(tree.iter("input")):
         deletions.delete(each)
-        assert text.tail is None, number
+        lengths.add(len(text.tail or ""))
+    assert max(lengths) < 20
     deletions.end()
     assert text.tail == "x" * 1000
