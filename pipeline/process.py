@@ -20,8 +20,7 @@ from dataclasses import dataclass, replace
 
 from rich.filesize import decimal
 
-from lineage.index.output_index import INDEX_FILE, NO_TOKENIZER, Index, Shard, TokenizerIdentity
-from lineage.storage.folder import Folder
+from lineage.index.output_index import Index, Shard
 from lineage.storage.lock import hold
 from pipeline.cluster.session import units_session, what_starts
 from pipeline.cluster.tasks import TaskResources, check_resources
@@ -40,7 +39,7 @@ from pipeline.phases.record import write_lineage
 from pipeline.phases.shard import cut_phase, number_shards, write_phase
 from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
-from pipeline.phases.tokenize import kept_tokenizer, tokenize_phase
+from pipeline.phases.tokenize import check_tokenizer, tokenize_phase, tokenizer_of
 from pipeline.plan import RunPlan, check_same_run, places_with_credentials, plan_run
 from pipeline.recipe import UNIT_KINDS, PipelineRecipe, keeps_facts, unread_keys
 from pipeline.refilter.earlier import (
@@ -124,23 +123,6 @@ class RunInput:
     check_and_record: Callable[[Run], None] = lambda state: None
 
 
-def tokenizer_of(
-    recipe: PipelineRecipe, placed: PlacedTokens | None
-) -> tuple[TokenizerIdentity, Sequence[str]]:
-    """Which tokenizer makes the run's tokens, or made those that it copies, and lines on it. One that copies
-    loads its own only for a text that is new."""
-    table = recipe.tokenize
-    if table.off:
-        return NO_TOKENIZER, ()
-    if placed is not None:
-        return placed.tokenizer, placed.lines()
-    found = kept_tokenizer(table.encoding, table.end_of_text)
-    identity = TokenizerIdentity(
-        name=found.name, hash=found.hash, vocab_size=found.vocab_size, eot_id=found.eot_id
-    )
-    return identity, found.lines()
-
-
 def from_inputs(recipe: PipelineRecipe) -> RunInput:
     """The documents of the recipe's input files. Models among the steps work on actors of their own
     meanwhile."""
@@ -176,13 +158,6 @@ def from_texts(recipe: PipelineRecipe, output: str) -> RunInput:
         placed=placed,
         check_and_record=lambda state: record_reuse(state, refiltering),
     )
-
-
-def check_tokenizer(recipe: PipelineRecipe) -> None:
-    """RecipeError where the tokenizer of a run that is not finished cannot be loaded."""
-    table = recipe.tokenize
-    if not table.off and not Folder(recipe.run.output).exists(INDEX_FILE):
-        kept_tokenizer(table.encoding, table.end_of_text)
 
 
 def read(state: Run, job: ReadJob, run_input: RunInput) -> list[ReadResult]:

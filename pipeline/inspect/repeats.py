@@ -27,7 +27,7 @@ from lineage.store.rows import shard_source
 from lineage.store.shuffle import Shuffle
 from lineage.store.write import num_buckets
 from lineage.verify.problems import Problem
-from pipeline.phases.buckets import part_numbers, parted_sources, repeat_firsts
+from pipeline.phases.buckets import part_numbers, parted_sources, recorded_cuts, repeat_firsts
 from pipeline.phases.percentiles import Values, Weights, weighted_cuts
 from pipeline.phases.repeats import OfSource, RowsOfUnit, plan_repeats
 from pipeline.recipe import BucketTable, PipelineRecipe, recipe_of, repeated_bucket
@@ -169,8 +169,7 @@ def _cuts(
     if not table.percentiles:
         return [table.cuts for _ in table.columns]
     if table.weigh == "bytes":
-        given = {each.column: each.cuts for each in summary.bucket_cuts if each.name == table.name}
-        return [given[column] for column in table.columns]
+        return recorded_cuts(table, summary)
     found = []
     for column in table.columns:
         cuts = weighted_cuts(partial(_weighed, out, repeated, column, table.weigh), table.percentiles)

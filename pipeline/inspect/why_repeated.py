@@ -12,9 +12,9 @@ from lineage.ids import sort_key
 from lineage.storage.folder import Folder
 from lineage.store.delta import open_table
 from lineage.store.rows import DocumentRow
-from pipeline.phases.buckets import repeat_firsts
+from pipeline.phases.buckets import recorded_cuts, repeat_firsts
 from pipeline.recipe import BucketTable, recipe_of, repeated_bucket
-from pipeline.results.run_summary import RunSummary, read_summary
+from pipeline.results.run_summary import read_summary
 from pipeline.terminal import counted
 
 
@@ -26,7 +26,7 @@ def why_repeated(out: Folder, row: DocumentRow, cluster_size: int) -> str | None
         cuts: list[tuple[float, ...]] = []
         number, said = cluster_size, f"its cluster has {counted(cluster_size, 'document')}"
     else:
-        cuts = _cuts(bucket, summary)
+        cuts = recorded_cuts(bucket, summary)
         number, said = _by_scores(out, row, bucket, cuts)
     firsts = repeat_firsts(recipe.repeat, cuts)
     at = bisect_right(firsts, number) - 1
@@ -48,11 +48,6 @@ def why_repeated(out: Folder, row: DocumentRow, cluster_size: int) -> str | None
         f"{said}; of {of} {numbers}, source {size.source!r} has {counted(size.num_documents, 'document')}, which"
         f" [repeat] has read {size.times:.6g} times, {size.num_readings:,} times together"
     )
-
-
-def _cuts(bucket: BucketTable, summary: RunSummary) -> list[tuple[float, ...]]:
-    of_column = {each.column: each.cuts for each in summary.bucket_cuts if each.name == bucket.name}
-    return [of_column[column] for column in bucket.columns]
 
 
 def _by_scores(

@@ -29,6 +29,7 @@ from pipeline.phases.repeats import NO_REPEATS, Repeats, RowsOfUnit, plan_repeat
 from pipeline.plan import Unit
 from pipeline.recipe import BucketTable, PipelineRecipe, check_part, repeated_bucket
 from pipeline.results.rows import publish_table, read_rows
+from pipeline.results.run_summary import RunSummary
 from pipeline.results.unit_results import BucketCuts, BucketSize, PartResult, PartSize, RepeatSize
 from stages.tokens.repeats import RepeatTable, rows_of
 from stages.tokens.shards import keys_of
@@ -83,6 +84,12 @@ class PartedGroups:
     cuts: tuple[BucketCuts, ...] = ()
     sizes: tuple[BucketSize, ...] = ()
     repeats: tuple[RepeatSize, ...] = ()
+
+
+def recorded_cuts(table: BucketTable, summary: RunSummary) -> list[tuple[float, ...]]:
+    """The cuts of each of the bucket's columns, as run.json has them."""
+    of_column = {each.column: each.cuts for each in summary.bucket_cuts if each.name == table.name}
+    return [of_column[column] for column in table.columns]
 
 
 def repeat_firsts(repeat: RepeatTable, cuts: Sequence[Sequence[float]]) -> tuple[int, ...]:

@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lineage.index.output_index import part_name
+from lineage.index.output_index import INDEX_FILE, NO_TOKENIZER, TokenizerIdentity, part_name
 from lineage.storage.folder import Folder
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.plan import RunPlan, Unit
+from pipeline.recipe import PipelineRecipe
 from pipeline.results.rows import publish_table
 from pipeline.results.unit_results import TokenizeResult
 from pipeline.units.placed_tokens import EarlierPart, PlacedTokens
@@ -91,6 +92,30 @@ def _note(results: Sequence[TokenizeResult], seconds: float) -> str:
 def kept_tokenizer(encoding: str, end_of_text: str | int | None) -> Tokenizer:
     """The tokenizer that `load_tokenizer` gives, loaded once in each process."""
     return load_tokenizer(encoding, end_of_text)
+
+
+def check_tokenizer(recipe: PipelineRecipe) -> None:
+    """RecipeError where the tokenizer of a run that is not finished cannot be loaded."""
+    table = recipe.tokenize
+    if not table.off and not Folder(recipe.run.output).exists(INDEX_FILE):
+        kept_tokenizer(table.encoding, table.end_of_text)
+
+
+def tokenizer_of(
+    recipe: PipelineRecipe, placed: PlacedTokens | None
+) -> tuple[TokenizerIdentity, Sequence[str]]:
+    """Which tokenizer makes the run's tokens, or made those that it copies, and lines on it. One that copies
+    loads its own only for a text that is new."""
+    table = recipe.tokenize
+    if table.off:
+        return NO_TOKENIZER, ()
+    if placed is not None:
+        return placed.tokenizer, placed.lines()
+    found = kept_tokenizer(table.encoding, table.end_of_text)
+    identity = TokenizerIdentity(
+        name=found.name, hash=found.hash, vocab_size=found.vocab_size, eot_id=found.eot_id
+    )
+    return identity, found.lines()
 
 
 def tokenize_unit(job: TokenJob, item: UnitOfGroup) -> TokenizeResult:
