@@ -34,7 +34,7 @@ from trainer.processes.participant import Participant, Rendezvous
 from trainer.provenance.reached import read_facts
 from trainer.recovery.attempts import attempts
 from trainer.result import TrainingResult
-from trainer.telemetry.timing import PHASES
+from trainer.telemetry.phases import PHASES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +208,7 @@ def _work(job: ParticipantJob, deaths: Deaths, prepare: Callable[[], None] | Non
                 _note_death(Path(job.recipe["train"]["output"]))
                 os.kill(os.getpid(), death.signal)
 
-    Participant.at = dying_at  # type: ignore[method-assign]
+    Participant.at = dying_at  # type: ignore[assignment, method-assign]
     if prepare is not None:
         prepare()
     return participate(job, place)
@@ -258,7 +258,7 @@ def show_a_sign(once: Path) -> None:
             once.touch()
             return [Sign(what="uncorrected memory errors of mc0", count=1)]
 
-    check.SignReader = Reader  # type: ignore[assignment, misc]
+    check.SignReader = Reader  # type: ignore[attr-defined, assignment]
 
 
 def without_recovery(run: Run) -> Run:
@@ -333,7 +333,7 @@ def forty_deaths(layout: str) -> Deaths:
     """One in each generation: in every phase of each rank, and at every marker of a recovery, which the next
     ends."""
     copies = layout in WITHOUT_REPLICAS
-    moments = [(where, 3) for where in PHASES for _ in range(4)]
+    moments: list[tuple[str, int]] = [(where, 3) for where in PHASES for _ in range(4)]
     moments += [(where, 1) for where in RECOVERY for _ in range(1 if copies else 2)]
     moments += [("vote on the step", 2), ("all-reduce of label counts", 2)]
     moments += [("copy to the neighbour", 2 + number) for number in range(5)] if copies else []
@@ -354,7 +354,7 @@ def ten_stops(layout: str) -> Deaths:
     """One in each generation, at drawn moments of drawn ranks: in every phase, and in the recovery that
     follows."""
     draw = random.Random(layout)
-    moments = [(where, draw.randint(1, 3)) for where in PHASES]
+    moments: list[tuple[str, int]] = [(where, draw.randint(1, 3)) for where in PHASES]
     draw.shuffle(moments)
     for where in RECOVERY[1:4]:  # before it all are there, and behind it all have what they need
         moments.insert(draw.randint(1, len(moments)), (where, 1))
