@@ -5,8 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Its notices (a newer pip, running as root) are no part of what a person waits for; errors are shown.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore $(BIN)/python -m pip
+# The versions that the tests run with: what is set up later is the same, and pip need not look for one that fits.
+PINS := deploy/constraints.txt
 # `pip install` with a line for each package as it is fetched, and how many there are about.
-NUM_PACKAGES := $(shell grep -c == deploy/constraints.txt)
+NUM_PACKAGES := $(shell grep -c == $(PINS))
 define FETCH
 { PYTHONUNBUFFERED=1 $(PIP) install --progress-bar off $(1); echo $$? > $(VENV)/.status; } | { num=0; while read -r line; do \
 	case "$$line" in \
@@ -24,15 +26,15 @@ COMPILED := $(wildcard stages/*.pyx stages/*/*.pyx)
 .PHONY: demo test test-all check bench docs clean
 
 # torch comes first and by its exact pin: a plain "torch" would pull gigabytes of CUDA.
-$(READY): pyproject.toml setup.py $(COMPILED)
+$(READY): pyproject.toml setup.py $(PINS) $(COMPILED)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "Sluice needs Python 3.11, 3.12 or 3.13: make PYTHON=/path/to/python3.11")'
 	@echo "Setting up $(VENV): 3 GB, some minutes, once."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) --quiet install --upgrade pip
 	@echo "torch:"
-	@$(call FETCH,torch==2.13.0)
+	@$(call FETCH,--constraint $(PINS) torch==2.13.0)
 	@echo "Sluice and what it needs:"
-	@$(call FETCH,$(PROJECT))
+	@$(call FETCH,--constraint $(PINS) $(PROJECT))
 	@touch $@
 
 demo: $(READY)

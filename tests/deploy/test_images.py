@@ -77,7 +77,7 @@ def test_every_library_of_the_project_is_pinned_to_a_version_that_it_allows() ->
     pins = {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    lines = (*project["dependencies"], *extras["train"], *extras["mix"], *extras["models"])
+    lines = (*project["dependencies"], *extras["train"], *extras["mix"], *extras["models"], *extras["dev"])
     wanted = [Requirement(line) for line in lines]
     for requirement in wanted:
         if requirement.name != "torch":  # pinned by the container files, differently for each kind
