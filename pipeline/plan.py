@@ -18,7 +18,7 @@ from typing import Any
 
 from lineage.ids import content_hash
 from lineage.index.names import RUN_FILE
-from lineage.index.output_index import read_index
+from lineage.index.output_index import INDEX_FILE, read_index
 from lineage.recipe import RecipeError, as_plain, blamed_on, parse_table
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
@@ -400,14 +400,17 @@ def check_same_run(
     out = plan.out
     if trial:
         _clear_other_trial(plan)
-    if out.exists("index.json"):
+    if out.exists(INDEX_FILE):
         if found := _differences(plan, read_summary(out).identity, compare_versions=False):
             raise RecipeError(_refusal(plan, "a finished run", found))
         mend_tables(out)
         out.sync_all(
             WORK
         )  # what the index names is on the disk before the work that could make it again goes
-        clear_work(out)  # a kill after the index was published may have left some of it
+        # A kill after the index was published may have left some of it, and the folder that the index was
+        # written in.
+        clear_work(out)
+        out.drop_dead(INDEX_FILE)
         return True
     if out.exists(PLAN):
         recorded = json.loads(out.read(PLAN))
@@ -449,7 +452,7 @@ def _clear_other_trial(plan: RunPlan) -> None:
     one of a trial is. Killed on the way it has no index, and a plan that differs still: the next call ends
     it."""
     out = plan.out
-    is_finished = out.exists("index.json")
+    is_finished = out.exists(INDEX_FILE)
     if not is_finished and not out.exists(PLAN):
         return
     recorded = read_summary(out).identity if is_finished else json.loads(out.read(PLAN))
@@ -461,7 +464,7 @@ def _clear_other_trial(plan: RunPlan) -> None:
         raise RecipeError(_refusal(plan, "another run" if is_finished else "an unfinished run", found))
     if is_finished:
         out.publish(PLAN, json.dumps(recorded, sort_keys=True, indent=1).encode())
-        out.remove("index.json")
+        out.remove(INDEX_FILE)
     # What vouches for other files lies in work/, and goes first.
     names = sorted(out.names(), key=lambda name: not name.startswith("work/"))
     for name in names:

@@ -5,7 +5,7 @@ Only the module of the command that is called is imported: a point question must
 load.
 
 Exit codes: 0 done; 1 a check or run failed (also: unknown id, run not finished); 2 the call or the recipe is
-wrong."""
+wrong; 130 and 143 ended by Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ import gc
 import importlib
 import os
 import re
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from pipeline.cli.commands import COMMANDS, near, overview, parse_command, split_call
 from pipeline.cli.errors import FailedError
@@ -23,6 +27,7 @@ from pipeline.terminal import prepare, visible, visible_lines
 
 _OF_TRAINING = ("torch", "tensorboard", "safetensors")
 """What the extra `train` installs: data is made without it."""
+_GOES_ON = "the same call again goes on from what is done"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -54,7 +59,8 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
     set_ray_environment()  # several commands import modules that import ray before they join a session
     module = importlib.import_module(COMMANDS[name][0])
     try:
-        return int(module.run(parse_command(name, argv)))
+        with _ended_by_sigterm():
+            return int(module.run(parse_command(name, argv)))
     except RecipeError as error:
         return _complain(name, error, 2)
     except (FailedError, ValueError, LookupError, OSError, RuntimeError) as error:
@@ -76,8 +82,32 @@ def _run_command(name: str, argv: Sequence[str]) -> int:
             " continues when it is well; SLUICE_TRACEBACK=1 shows where it failed",
             1,
         )
+    except _Terminated:
+        return _complain(name, f"ended by SIGTERM; {_GOES_ON}", 128 + signal.SIGTERM)
     except KeyboardInterrupt:
-        return _complain(name, "interrupted; the same call again goes on from what is done", 130)
+        return _complain(name, f"interrupted; {_GOES_ON}", 128 + signal.SIGINT)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came: a scheduler ends by it what a person ends by Ctrl-C."""
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does, by way of what is cleaned up, unless the command has a handler of
+    its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def is_compiled(module: str | None) -> bool:

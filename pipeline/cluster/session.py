@@ -98,7 +98,8 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
     token = token_without_home() if address == "local" else contextlib.nullcontext()
     with token, folder_for_sockets() if address == "local" else own_folder as folder:
         try:
-            start_or_join(address, options | folder)
+            with _own_sigterm():
+                start_or_join(address, options | folder)
         except ConnectionError as error:
             raise ResourceError(
                 f"ray.address = {address!r}: no Ray cluster answers there ({error})"
@@ -113,6 +114,15 @@ def ray_session(address: str, num_cpus: int | None = None, training_cpus: int = 
                     yield
             finally:
                 ray.shutdown()
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """What SIGTERM does behind the block is what it did before: `ray.init` makes it an exit without a word."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -298,11 +298,11 @@ def test_a_driver_killed_with_a_cluster_of_its_own_can_be_called_again(
 
 
 class Interrupting(ProgressReporter):
-    """Sends this process SIGINT, as Ctrl-C does, when a phase has done a number of its units."""
+    """Sends this process a signal, that of Ctrl-C, when a phase has done a number of its units."""
 
-    def __init__(self, phase: str, num: int) -> None:
+    def __init__(self, phase: str, num: int, number: signal.Signals = signal.SIGINT) -> None:
         super().__init__(quiet=True)
-        self._phase, self._left = phase, num
+        self._phase, self._left, self._number = phase, num, number
 
     @contextlib.contextmanager
     def phase(self, name: str, total: float, unit: str = "") -> Iterator[Any]:
@@ -314,7 +314,7 @@ class Interrupting(ProgressReporter):
         if self._is_ours:
             self._left -= 1
             if self._left < 0:  # the first call of a phase tells what stood before
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(self._number)
 
 
 @pytest.mark.parametrize("phase", ["read and filter", "join lineage facts"])
@@ -336,18 +336,37 @@ def test_an_interrupted_run_keeps_its_finished_units_and_the_next_call_ends_it(
     continue_and_compare(path, out, undisturbed, monkeypatch)
 
 
-def test_ctrl_c_says_that_nothing_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_folder_that_a_dead_call_published_the_index_from_is_gone_after_the_same_call(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "A harbour."}\n')
+    out = tmp_path / "out"
+    path = write_recipe(tmp_path / "recipe.toml", recipe(str(out), {"a": (str(tmp_path / "a.jsonl"),)}))
+    first = main(["run", str(path)])
+    (out / ".tmp-index.json").mkdir()
+    assert main(["run", str(path)]) == first
+    assert not (out / ".tmp-index.json").exists()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_a_signal_ends_says_that_nothing_is_lost(
+    number: signal.Signals,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "A harbour."}\n')
     path = write_recipe(
         tmp_path / "recipe.toml", recipe(str(tmp_path / "out"), {"a": (str(tmp_path / "a.jsonl"),)})
     )
     monkeypatch.setattr(
-        "pipeline.cli.corpus.run.ProgressReporter", lambda: Interrupting("read and filter", 0)
+        "pipeline.cli.corpus.run.ProgressReporter", lambda: Interrupting("read and filter", 0, number)
     )
-    assert main(["run", str(path)]) == 130
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["run", str(path)]) == code
     assert "the same call again goes on" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_sums_that_a_killed_call_left_are_taken_again(
