@@ -336,7 +336,8 @@ def _drop_others(out: Folder, name: str, prefix: str, committed: Collection[str]
     from lineage.store.write import table_folder
 
     folder = table_folder(out, name)
-    folder.drop_dead(prefix)
+    # Of every fact: one that a newer took the place of before its commit is appended by no later call.
+    folder.drop_dead("fact")
     if not out.is_remote and any(path.startswith(prefix) for path in committed):
         for path in os.listdir(folder.url):
             is_other = path.startswith(f"{prefix}-") and path not in committed

@@ -371,6 +371,14 @@ def test_what_failed_tries_left_of_a_fact_goes_with_it(
     assert not list(table.glob(".tmp-*"))
 
 
+def test_what_a_dead_writer_left_of_a_fact_that_nobody_tells_again_goes_with_the_next(tmp_path: Path) -> None:
+    out, table = Folder(str(tmp_path)), tmp_path / "lineage" / "cache_sweeps"
+    make_store(out)
+    (table / ".tmp-fact-0123456789abcdef-0.parquet").mkdir()
+    assert append(out, "cache_sweeps", sweep("a"), "one")
+    assert not list(table.glob(".tmp-*"))
+
+
 def test_a_stale_handle_cannot_repeat_a_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two writers opened the table before either committed: the second must look again, and leave no file
     behind."""
