@@ -513,6 +513,10 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
             f"dedup.threshold = {dedup.threshold:g} decides nothing: with dedup.verify = false documents that"
             " share a band are near-duplicates."
         )
+    if recipe.url.min_soft_words != UrlTable().min_soft_words and not recipe.url.block_soft_words:
+        told.append(
+            f"url.min_soft_words = {recipe.url.min_soft_words} decides nothing: url.block_soft_words names no list."
+        )
     return told
 
 

@@ -267,6 +267,10 @@ def test_a_design_with_other_keys_takes_the_place_of_one_that_no_run_has_begun(
         (("language.min_score=0.3",), "language.min_score is given, and no source.steps names 'language'"),
         (("language.model=extension",), "language.model is given, and no source.steps names 'language'"),
         (("dedup.verify=false", "dedup.threshold=0.7"), "dedup.threshold = 0.7 decides nothing"),
+        (
+            ("url.min_soft_words=3",),
+            "url.min_soft_words = 3 decides nothing: url.block_soft_words names no list",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "recipe check"])
