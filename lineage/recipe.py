@@ -351,7 +351,7 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str, bounds: M
             errors.append(error)
     # A fault within the value is nearer than that it is of another type; of those, each names one that it may be.
     begin = f"{where} = {_shorten(value)}: expected "
-    if all(str(error).startswith(begin) for error in errors):
+    if len(errors) > 1 and all(str(error).startswith(begin) for error in errors):
         ways = " or ".join(str(error).removeprefix(begin).removeprefix("one of ") for error in errors)
         raise RecipeError(begin + ways, where)
     raise errors[-1]
