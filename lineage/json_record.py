@@ -10,11 +10,17 @@ from types import UnionType
 from typing import Any, Final, Self, Union, get_args, get_origin, get_type_hints
 
 _JSON_NAME: Final = "json_name"
+_LEFT_OUT: Final = "left_out"
 
 
 def json_name(name: str) -> Any:
     """A field whose key in JSON is `name`, where that differs from the field's own name."""
     return field(metadata={_JSON_NAME: name})
+
+
+def left_out_at(default: Any) -> Any:
+    """A field that JSON has only where it is not `default`: files that earlier releases wrote have none."""
+    return field(default=default, metadata={_LEFT_OUT: True})
 
 
 class JsonRecord:
@@ -41,7 +47,7 @@ class JsonRecord:
 
 def _to_plain(value: Any) -> Any:
     if is_dataclass(value):
-        return {_key(one): _to_plain(getattr(value, one.name)) for one in fields(value)}
+        return {_key(one): _to_plain(getattr(value, one.name)) for one in fields(value) if _has(value, one)}
     if isinstance(value, (tuple, list)):
         return [_to_plain(one) for one in value]
     return {key: _to_plain(one) for key, one in value.items()} if isinstance(value, Mapping) else value
@@ -74,6 +80,10 @@ def _fields_by_key(shape: Any) -> tuple[dict[str, str], dict[str, Any]]:
     return {_key(one): one.name for one in fields(shape)}, {
         _key(one): hints[one.name] for one in fields(shape)
     }
+
+
+def _has(value: Any, one: Any) -> bool:
+    return not one.metadata.get(_LEFT_OUT) or getattr(value, one.name) != one.default
 
 
 def _key(one: Any) -> str:

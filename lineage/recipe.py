@@ -167,13 +167,30 @@ def parse_toml(text: str) -> dict[str, Any]:
     return raw
 
 
+_UTF16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_PACKED: Final = {
+    b"\x1f\x8b": "gzip",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+    **{b"BZh%d1AY&SY" % level: "bzip2" for level in range(1, 10)},
+}
+"""How compressed files begin."""
+
+
 def utf8_text(data: bytes, what: str) -> str:
     """The text of a file that a person wrote, in UTF-8 with a byte order mark or without; RecipeError names
     `what` and the line where it is in another encoding."""
+    packed = next((kind for start, kind in _PACKED.items() if data.startswith(start)), None)
+    if packed is not None:
+        raise RecipeError(f"{what} is compressed ({packed}): unpack it, and name the text file")
+    if (at := data.find(b"\0")) >= 0 and not data.startswith(_UTF16):
+        line = data.count(b"\n", 0, at) + 1
+        raise RecipeError(f"{what} is no text in UTF-8: it holds the byte 0x00 in line {line}")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        if data.startswith(_UTF16):
             raise RecipeError(f"{what} is UTF-16: save it as UTF-8") from error
         line = data.count(b"\n", 0, error.start) + 1
         raise RecipeError(
@@ -332,6 +349,11 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str, bounds: M
             return _convert(argument, value, where, bounds)
         except RecipeError as error:
             errors.append(error)
+    # A fault within the value is nearer than that it is of another type; of those, each names one that it may be.
+    begin = f"{where} = {_shorten(value)}: expected "
+    if len(errors) > 1 and all(str(error).startswith(begin) for error in errors):
+        ways = " or ".join(str(error).removeprefix(begin).removeprefix("one of ") for error in errors)
+        raise RecipeError(begin + ways, where)
     raise errors[-1]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -17,11 +17,11 @@ from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable, check_phone_region
 from stages.quality.code.extensions import LANGUAGES
-from stages.quality.languages import label_hint
+from stages.quality.languages import label_hint, language_code
 from stages.quality.options import (
     QualityTable,
     check_languages,
-    check_own_tables,
+    check_one_each,
     check_tables,
     check_thresholds,
     judges_any_language,
@@ -44,6 +44,7 @@ from stages.steps.language import (
     check_language_model,
     check_min_scores,
     known_labels,
+    labels_at_hand,
 )
 from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
@@ -388,7 +389,7 @@ def check_steps_of(recipe: PipelineRecipe) -> None:
             check_thresholds(recipe.quality)
             check_tables(recipe.quality)
             _check_language(source, recipe)
-    _check_own_tables(recipe)
+    _check_language_tables(recipe)
     check_min_scores(recipe.language)
     check_language_model(recipe.language)
     check_phone_region(recipe.pii)
@@ -434,23 +435,51 @@ def _check_language(source: SourceTable, recipe: PipelineRecipe) -> None:
         )
 
 
-def _check_own_tables(recipe: PipelineRecipe) -> None:
-    """RecipeError for a table of a language that never comes, where it is known which ones do."""
+def _check_language_tables(recipe: PipelineRecipe) -> None:
+    """RecipeError for a table of one language, of [quality] or [repeat], whose language never comes, where it
+    is known which ones do."""
     judged = [source for source in recipe.source if "quality" in source.steps]
-    for language in recipe.quality.language:
-        if not _LANGUAGE.fullmatch(language) and language not in LANGUAGES:
-            name = f"quality.language.{language}"
+    _check_names("quality.language", recipe.quality.language, judged, recipe)
+    check_one_each("repeat.language has tables for", recipe.repeat.by_language)
+    _check_names("repeat.language", recipe.repeat.by_language, recipe.source, recipe)
+
+
+def _check_names(
+    where: str, names: Iterable[str], sources: Sequence[SourceTable], recipe: PipelineRecipe
+) -> None:
+    """RecipeError for a name among those of the tables [`where`.NAME] that is no language's, or that of one in
+    which no text of the sources comes."""
+    for name in names:
+        if not _LANGUAGE.fullmatch(name) and name not in LANGUAGES:
             raise RecipeError(
-                f"{name}: expected the label of a language, such as de or deu_Latn{label_hint(language)}",
-                name,
+                f"{where}.{name}: expected the label of a language, such as de or deu_Latn{label_hint(name)}",
+                f"{where}.{name}",
             )
-    if any(":" in step for source in judged for step in source.steps):
+    if any(":" in step for source in sources for step in source.steps):
         return  # it may name any language
-    kept = recipe.language.kept
-    if not kept and any("language" in source.steps for source in judged):
-        return
-    given = [source.language for source in judged if source.language is not None]
-    check_own_tables(recipe.quality, (*(kept if any("language" in s.steps for s in judged) else ()), *given))
+    are_told = any("language" in source.steps for source in sources)
+    kept, of_model = recipe.language.kept, labels_at_hand(recipe.language)
+    if are_told and not kept and of_model is None:
+        return  # the model's labels are in its file
+    given = [source.language for source in sources if source.language is not None]
+    come = set(map(language_code, (*((kept or of_model or ()) if are_told else ()), *given)))
+    for name in names:
+        if language_code(name) in come:
+            continue
+        if are_told and not kept:
+            lack = (
+                f"language.model = {recipe.language.model!r} has no label for it: give another, or leave the table"
+                " out"
+            )
+        else:
+            lack = (
+                f"language.keep and source.language name {', '.join(sorted(come)) or 'none'}: add it there, or"
+                " leave the table out"
+            )
+        raise RecipeError(
+            f"{where}.{name} is given{label_hint(name)}, and no text in that language comes: {lack}",
+            f"{where}.{name}",
+        )
 
 
 def _check_are_read(recipe: PipelineRecipe) -> None:
@@ -483,6 +512,10 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
         told.append(
             f"dedup.threshold = {dedup.threshold:g} decides nothing: with dedup.verify = false documents that"
             " share a band are near-duplicates."
+        )
+    if recipe.url.min_soft_words != UrlTable().min_soft_words and not recipe.url.block_soft_words:
+        told.append(
+            f"url.min_soft_words = {recipe.url.min_soft_words} decides nothing: url.block_soft_words names no list."
         )
     return told
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from lineage.ids import content_hash
 from lineage.index.checksums import seal, unseal_format
-from lineage.json_record import JsonRecord
+from lineage.json_record import JsonRecord, left_out_at
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, StorageError, kind_of, split
 
@@ -57,12 +57,7 @@ class Shard(JsonRecord):
     blocks_hash: str
     index_file: str
     index_hash: str
-    repeats: int = 1
-
-    def to_json(self) -> dict[str, Any]:
-        """As JsonRecord's, without `repeats` where it is 1, which earlier releases did not have."""
-        plain = super(Shard, self).to_json()
-        return plain if self.repeats != 1 else {k: v for k, v in plain.items() if k != "repeats"}
+    repeats: int = left_out_at(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ that of a bucket, whatever the size of the output."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,21 +27,21 @@ from lineage.store.rows import shard_source
 from lineage.store.shuffle import Shuffle
 from lineage.store.write import num_buckets
 from lineage.verify.problems import Problem
-from pipeline.phases.buckets import part_numbers, parted_sources, recorded_cuts, repeat_firsts
+from pipeline.phases.buckets import by_place, part_numbers, parted_sources, recorded_cuts, repeat_firsts
 from pipeline.phases.percentiles import Values, Weights, weighted_cuts
-from pipeline.phases.repeats import OfSource, RowsOfUnit, plan_repeats
+from pipeline.phases.repeats import Firsts, OfSource, RowsOfUnit, own_tables, plan_repeats
 from pipeline.recipe import BucketTable, PipelineRecipe, recipe_of, repeated_bucket
 from pipeline.results.run_summary import RunSummary, read_summary
 from stages.tokens.repeats import rows_of
 from stages.tokens.shards import shuffle_key
 
 _BATCH: Final = 1 << 16
-_COLUMNS: Final = ("doc_id", "source", "bucket", "cluster_id", "status", "shard", "num_tokens")
+_COLUMNS: Final = ("doc_id", "source", "bucket", "language", "cluster_id", "status", "shard", "num_tokens")
 _TABLE: Final = "documents"
 
 
 class _Piece(NamedTuple):
-    """Kept documents of one source and bucket, and the number of each one's shard."""
+    """Kept documents that are counted together, and the number of each one's shard."""
 
     of: RowsOfUnit
     shards: Weights
@@ -54,7 +54,7 @@ class _Rows:
     recipe: PipelineRecipe
     repeated: frozenset[str]
     shuffle: Shuffle
-    firsts: tuple[int, ...]
+    firsts: Firsts
     bucket: BucketTable | None
     cuts: Sequence[Sequence[float]]
 
@@ -83,16 +83,15 @@ class _Rows:
             if self.bucket is None
             else part_numbers(self.bucket, self.cuts, rows)
         )
-        numbers = rows_of(values, self.firsts)
         doc_ids = rows["doc_id"].to_pylist()
         shuffled = b"".join(shuffle_key(self.recipe.run.seed, each) for each in doc_ids)
         keys = np.frombuffer(shuffled, ">u8").reshape(-1, 2).astype(np.uint64)
         num_tokens, shards = rows["num_tokens"].to_numpy(), rows["shard"].to_numpy()
-        places: dict[OfSource, list[int]] = defaultdict(list)
-        for place, of in enumerate(zip(*(rows[n].to_pylist() for n in ("source", "bucket")), strict=True)):
-            places[of].append(place)
-        for of, at in places.items():
-            yield _Piece(RowsOfUnit(of, numbers[at], keys[at], num_tokens[at]), shards[at])
+        languages = own_tables(self.recipe.repeat, rows["language"].to_pylist())
+        of_each = zip(rows["source"].to_pylist(), rows["bucket"].to_pylist(), languages, strict=True)
+        for of, at in by_place(OfSource(*each) for each in of_each):
+            numbers = rows_of(values[at], self.firsts[of.language])
+            yield _Piece(RowsOfUnit(of, numbers, keys[at], num_tokens[at]), shards[at])
 
 
 def wrong_repeats(out: Folder, index: Index) -> Iterator[Problem]:
@@ -129,7 +128,7 @@ def wrong_repeats(out: Folder, index: Index) -> Iterator[Problem]:
             for row, each in enumerate(planned.times[piece.of.of]):
                 chosen = piece.of.rows == row
                 times[chosen] = each.of(piece.of.keys[chosen])
-            source = shard_source(*piece.of.of)
+            source = shard_source(piece.of.of.source, piece.of.of.bucket)
             for shard, each_times in zip(piece.shards.tolist(), times.tolist(), strict=True):
                 found.setdefault((source, shard), Counter())[each_times] += 1
     for (source, number), said_times in given.items():

@@ -13,6 +13,7 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import open_table
 from lineage.store.rows import DocumentRow
 from pipeline.phases.buckets import recorded_cuts, repeat_firsts
+from pipeline.phases.repeats import own_tables
 from pipeline.recipe import BucketTable, recipe_of, repeated_bucket
 from pipeline.results.run_summary import read_summary
 from pipeline.terminal import counted
@@ -28,25 +29,22 @@ def why_repeated(out: Folder, row: DocumentRow, cluster_size: int) -> str | None
     else:
         cuts = recorded_cuts(bucket, summary)
         number, said = _by_scores(out, row, bucket, cuts)
-    firsts = repeat_firsts(recipe.repeat, cuts)
+    [language] = own_tables(recipe.repeat, [row.language])
+    firsts = repeat_firsts(recipe.repeat, cuts)[language]
     at = bisect_right(firsts, number) - 1
-    size = next(
-        (
-            each
-            for each in summary.repeats
-            if (each.source, each.first) == (row.shard_source, firsts[max(at, 0)])
-        ),
-        None,
-    )
+    wanted = row.shard_source, language, firsts[max(at, 0)]
+    size = next((e for e in summary.repeats if (e.source, e.language, e.first) == wanted), None)
     if size is None:
         return None
     last = firsts[at + 1] - 1 if at + 1 < len(firsts) else None
     numbers = f"{size.first} and more" if last is None else f"{size.first} to {last}"
     numbers = f"{size.first}" if last == size.first else numbers
     of = "clusters of" if bucket is None else f"[[bucket]] {bucket.name!r}, part"
+    table = "[repeat]" if language is None else f"[repeat.language.{language}]"
     return (
-        f"{said}; of {of} {numbers}, source {size.source!r} has {counted(size.num_documents, 'document')}, which"
-        f" [repeat] has read {size.times:.6g} times, {size.num_readings:,} times together"
+        f"{said}; of {of} {numbers}, source {size.source!r} has {counted(size.num_documents, 'document')}"
+        f"{'' if language is None else f' in {language}'}, which {table} has read {size.times:.6g} times,"
+        f" {size.num_readings:,} times together"
     )
 
 

@@ -25,7 +25,15 @@ from lineage.storage.folder import Folder
 from pipeline.phases.groups import Group, SourcePart, unit_verdicts
 from pipeline.phases.percentiles import Values, Weights, weighted_cuts
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
-from pipeline.phases.repeats import NO_REPEATS, Repeats, RowsOfUnit, plan_repeats
+from pipeline.phases.repeats import (
+    NO_REPEATS,
+    Firsts,
+    OfSource,
+    Repeats,
+    RowsOfUnit,
+    own_tables,
+    plan_repeats,
+)
 from pipeline.plan import Unit
 from pipeline.recipe import BucketTable, PipelineRecipe, check_part, repeated_bucket
 from pipeline.results.rows import publish_table, read_rows
@@ -55,7 +63,7 @@ class PartJob:
     repeats: Repeats = NO_REPEATS
 
     @property
-    def firsts(self) -> tuple[int, ...]:
+    def firsts(self) -> Firsts:
         """Where the rows of [repeat] begin; a curve has one for each bucket."""
         return repeat_firsts(
             self.repeat, () if self.repeat_bucket is None else self.cuts[self.repeat_bucket.name]
@@ -92,10 +100,12 @@ def recorded_cuts(table: BucketTable, summary: RunSummary) -> list[tuple[float, 
     return [of_column[column] for column in table.columns]
 
 
-def repeat_firsts(repeat: RepeatTable, cuts: Sequence[Sequence[float]]) -> tuple[int, ...]:
+def repeat_firsts(repeat: RepeatTable, cuts: Sequence[Sequence[float]]) -> Firsts:
     """Where the rows of [repeat] begin, `cuts` being those of the bucket by which documents are repeated; a
     curve has one for each of its parts."""
-    return repeat.firsts if repeat.target is None else tuple(range(1 + max(map(len, cuts), default=0)))
+    if repeat.target is not None:
+        return {None: range(1 + max(map(len, cuts), default=0))}
+    return {name: repeat.rows_for(name).firsts for name in (None, *repeat.by_language)}
 
 
 def part_groups(state: Run, groups: Sequence[Group]) -> PartedGroups:
@@ -272,19 +282,17 @@ def _columns(job: PartJob, unit: Unit) -> list[str]:
     """The columns of `documents` that a unit is parted by, each once."""
     tables = [*job.tables, *([job.repeat_bucket] if job.repeat_bucket is not None else [])]
     columns = [column for table in tables for column in table.columns] if unit.source in job.scored else []
-    return [*dict.fromkeys(columns), *(["language"] if unit.source in job.by_language else [])]
+    by_language = unit.source in job.by_language or (unit.source in job.repeated and job.repeat.by_language)
+    return [*dict.fromkeys(columns), *(["language"] if by_language else [])]
 
 
 def _rows_of_units(job: PartJob, items: Sequence[UnitToPart]) -> Iterator[RowsOfUnit]:
     """The rows of [repeat] of every kept document of these units."""
     for item in items:
         run = _kept_rows(Folder(job.out), item.unit, _columns(job, item.unit))
-        rows, keys = _repeat_rows(job, item, run), keys_of(run)
-        num_tokens = run["num_tokens"].to_numpy()
-        for bucket, of_bucket in _by_name(_names(job, item.unit, run)):
-            yield RowsOfUnit(
-                (item.unit.source, bucket), rows[of_bucket], keys[of_bucket], num_tokens[of_bucket]
-            )
+        keys, num_tokens = keys_of(run), run["num_tokens"].to_numpy()
+        for of, places, rows in _repeat_rows(job, item, run, _names(job, item.unit, run)):
+            yield RowsOfUnit(of, rows, keys[places], num_tokens[places])
 
 
 def _times(
@@ -293,35 +301,50 @@ def _times(
     """How often an epoch reads the document of each row; None where [repeat] says nothing of the source."""
     if item.unit.source not in job.repeated:
         return [None] * run.num_rows
-    rows, keys = _repeat_rows(job, item, run), keys_of(run)
+    keys = keys_of(run)
     times = np.zeros(run.num_rows, np.int64)
-    for bucket, of_bucket in _by_name(names):
-        for row, each in enumerate(job.repeats.times[item.unit.source, bucket]):
-            chosen = of_bucket[rows[of_bucket] == row]
+    for of, places, rows in _repeat_rows(job, item, run, names):
+        for row, each in enumerate(job.repeats.times[of]):
+            chosen = places[rows == row]
             times[chosen] = each.of(keys[chosen])
     found: list[int] = times.tolist()
     return found
 
 
-def _by_name(names: Sequence[str | None]) -> Iterator[tuple[str | None, npt.NDArray[np.int64]]]:
-    """Each name with the places that have it."""
-    places: dict[str | None, list[int]] = defaultdict(list)
-    for place, name in enumerate(names):
-        places[name].append(place)
-    for name, of_name in places.items():
-        yield name, np.array(of_name, np.int64)
+def _repeat_rows(
+    job: PartJob, item: UnitToPart, run: pa.Table, names: Sequence[str | None]
+) -> Iterator[tuple[OfSource, npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """What [repeat] counts together, with the places of its documents in the run and the row that each
+    belongs to. `names` are the documents' buckets."""
+    values, firsts = _repeat_values(job, item, run), job.firsts
+    languages = run["language"].to_pylist() if job.repeat.by_language else [None] * run.num_rows
+    for of, places in by_place(
+        OfSource(item.unit.source, bucket, language)
+        for bucket, language in zip(names, own_tables(job.repeat, languages), strict=True)
+    ):
+        yield of, places, rows_of(values[places], firsts[of.language])
 
 
-def _repeat_rows(job: PartJob, item: UnitToPart, run: pa.Table) -> npt.NDArray[np.int64]:
-    """The row of [repeat] that each document belongs to, by its bucket or its cluster's size."""
+def by_place(of_each: Iterable[OfSource]) -> Iterator[tuple[OfSource, npt.NDArray[np.int64]]]:
+    """What documents are counted in, each with the places that have it."""
+    places: dict[OfSource, list[int]] = defaultdict(list)
+    for place, of in enumerate(of_each):
+        places[of].append(place)
+    for of, at in places.items():
+        yield of, np.array(at, np.int64)
+
+
+def _repeat_values(job: PartJob, item: UnitToPart, run: pa.Table) -> npt.NDArray[np.int64]:
+    """The number of each document's bucket, or its cluster's size: what its row of [repeat] hangs on."""
     if job.repeat_bucket is not None:
-        return rows_of(part_numbers(job.repeat_bucket, job.cuts[job.repeat_bucket.name], run), job.firsts)
+        return part_numbers(job.repeat_bucket, job.cuts[job.repeat_bucket.name], run)
     verdicts = unit_verdicts(Folder(job.out), item.verdicts, item.unit.file_index)
     part_rows = run["part_row"].to_numpy()
     sizes = np.ones(int(part_rows.max(initial=-1)) + 1, np.int64)  # one that no verdict names is alone
     kept = verdicts.filter(pc.equal(verdicts["status"], "kept"))
     sizes[kept["part_row"].to_numpy()] = kept["cluster_size"].to_numpy()
-    return rows_of(sizes[part_rows], job.firsts)
+    found: npt.NDArray[np.int64] = sizes[part_rows]
+    return found
 
 
 def _names(job: PartJob, unit: Unit, run: pa.Table) -> Sequence[str | None]:

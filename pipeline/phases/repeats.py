@@ -20,12 +20,21 @@ import numpy.typing as npt
 from lineage.store.rows import shard_source
 from pipeline.phases.percentiles import Weights
 from pipeline.results.unit_results import RepeatSize
+from stages.quality.languages import language_code
 from stages.tokens.repeats import RepeatTable, curve_times, num_more
 
 KeyPairs = npt.NDArray[np.uint64]
 """Keys of documents as pairs of integers, shape (num_documents, 2)."""
-OfSource = tuple[str, str | None]
-"""A source and its bucket, None where it has none: what [repeat] is carried out in."""
+
+
+class OfSource(NamedTuple):
+    """What [repeat] is carried out in: a source, its bucket, None where it has none, and its documents in the
+    language of a [repeat.language.NAME], which this name tells, or those that follow repeat.table (None)."""
+
+    source: str
+    bucket: str | None
+    language: str | None = None
+
 
 _RANGE_BITS: Final = 12
 _NUM_RANGES: Final = 1 << _RANGE_BITS
@@ -44,7 +53,7 @@ class RowTimes(NamedTuple):
 
 
 class RowsOfUnit(NamedTuple):
-    """The kept documents of a unit and bucket: the row of each, its key, its tokens."""
+    """Kept documents of a unit that are counted together: the row of each, its key, its tokens."""
 
     of: OfSource
     rows: Weights
@@ -54,7 +63,7 @@ class RowsOfUnit(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeats:
-    """The times of the rows of each source and bucket, and what they come to."""
+    """The times of the rows of what is counted together, and what they come to."""
 
     times: Mapping[OfSource, tuple[RowTimes, ...]]
     sizes: tuple[RepeatSize, ...]
@@ -73,19 +82,34 @@ class _Counted(NamedTuple):
 
 _Wanted = Mapping[OfSource, Mapping[int, int]]
 """By source and row: how many of its documents are read once more."""
+Firsts = Mapping[str | None, Sequence[int]]
+"""Where the rows begin, by the name of the [repeat.language.NAME] that they stand in; None: of [repeat]."""
+
+
+def own_tables(table: RepeatTable, languages: Iterable[str | None]) -> list[str | None]:
+    """For each document's language, None where nobody named it, the name of the [repeat.language.NAME] that
+    holds for it, by whatever label that names it; None where repeat.table does."""
+    by_code = {language_code(name): name for name in table.by_language}
+    names: dict[str | None, str | None] = {None: None}
+    found = []
+    for language in languages:
+        if language not in names:
+            names[language] = by_code.get(language_code(language or ""))
+        found.append(names[language])
+    return found
 
 
 def plan_repeats(
-    table: RepeatTable, firsts: Sequence[int], documents: Callable[[], Iterable[RowsOfUnit]]
+    table: RepeatTable, firsts: Firsts, documents: Callable[[], Iterable[RowsOfUnit]]
 ) -> Repeats:
     """The times of rows that begin at `firsts`, over all `documents`, which each call gives anew, in pieces of
     any size and order. RecipeError where a curve cannot be met."""
-    counted = _count(len(firsts), documents())
-    times = {of: _times_of(table, counted[of].num_tokens) for of in counted}
+    counted = _count(firsts, documents())
+    times = {of: _times_of(table, of.language, counted[of].num_tokens) for of in counted}
     wanted: dict[OfSource, dict[int, int]] = defaultdict(dict)
     sizes = []
-    for of in sorted(counted, key=lambda of: shard_source(*of)):
-        for row, (first, each) in enumerate(zip(firsts, times[of], strict=True)):
+    for of in sorted(counted, key=_size_order):
+        for row, (first, each) in enumerate(zip(firsts[of.language], times[of], strict=True)):
             num = int(counted[of].num_documents[row])
             more = num_more(each, num)
             if more:
@@ -93,7 +117,8 @@ def plan_repeats(
             if num:
                 sizes.append(
                     RepeatSize(
-                        source=shard_source(*of),
+                        source=shard_source(of.source, of.bucket),
+                        language=of.language,
                         first=first,
                         times=float(each),
                         num_documents=num,
@@ -111,19 +136,25 @@ def plan_repeats(
     )
 
 
-def _count(num_rows: int, documents: Iterable[RowsOfUnit]) -> dict[OfSource, _Counted]:
-    counted: dict[OfSource, _Counted] = defaultdict(
-        lambda: _Counted(np.zeros(num_rows, np.int64), np.zeros(num_rows, np.int64))
-    )
+def _size_order(of: OfSource) -> tuple[str, str]:
+    """What sources are told in."""
+    return shard_source(of.source, of.bucket), of.language or ""
+
+
+def _count(firsts: Firsts, documents: Iterable[RowsOfUnit]) -> dict[OfSource, _Counted]:
+    counted: dict[OfSource, _Counted] = {}
     for piece in documents:
+        if piece.of not in counted:
+            num_rows = len(firsts[piece.of.language])
+            counted[piece.of] = _Counted(np.zeros(num_rows, np.int64), np.zeros(num_rows, np.int64))
         np.add.at(counted[piece.of].num_documents, piece.rows, 1)
         np.add.at(counted[piece.of].num_tokens, piece.rows, piece.num_tokens)
     return counted
 
 
-def _times_of(table: RepeatTable, num_tokens: Weights) -> Sequence[Fraction]:
+def _times_of(table: RepeatTable, language: str | None, num_tokens: Weights) -> Sequence[Fraction]:
     if table.target is None:
-        return table.times
+        return table.rows_for(language).times
     return [
         Fraction(each) for each in curve_times(num_tokens.tolist(), table.target, table.discard, table.most)
     ]

@@ -83,11 +83,13 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "fineweb2": Template(
         kind="data",
-        comment="Pages of a web crawl in FineWeb-2's languages, each judged by its own configuration (Penedo"
-        " et al. 2025). What is near and what is not here: sluice recipe diff FILE --against fineweb2. Its"
+        comment="Pages of a web crawl in FineWeb-2's languages, of which English is none, each judged by its own"
+        " configuration (Penedo et al. 2025). What is near and what is not here: sluice recipe diff FILE"
+        " --against fineweb2. Its"
         " scores are those of GlotLID: name that model in language.model and set language.score_table to"
         " fineweb2. language.keep = [] keeps"
-        ' every language, and "all" gives each shards of its own.',
+        ' every language, and "all" gives each shards of its own; [repeat.language.NAME] gives one a table of its'
+        " own.",
         tables={
             "run": {"name": "fineweb2", "output": "out/fineweb2"},
             "source": [{"name": "web", "inputs": ["crawl/*.warc.gz"]}],

@@ -160,9 +160,9 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _EXACT,
             _near(
                 "rehydration",
-                "a document is written 1 to 8 times by its cluster's size; tables for some languages",
-                "the same table in [repeat], and it is read so often from one copy; one table holds for all"
-                " languages of a run: a language with a table of its own is a run of its own",
+                "a document is written 1 to 8 times by its cluster's size; 1,856 languages have tables of their own",
+                "the same table in [repeat], and it is read so often from one copy; a language's own table, of its"
+                " misc/rehydration/weights, is not shipped: give it in [repeat.language.NAME]",
             ),
             _not_here(
                 "precision lists",

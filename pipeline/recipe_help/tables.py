@@ -79,6 +79,13 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     " FineWeb-2 rehydrates, or by the bucket of its score, as Dolma 3 upsamples. Each lies on disk once:"
     " documents that are read equally often share shards, and index.json says how often an epoch reads"
     " each.",
+    (
+        "data",
+        "repeat.language.NAME",
+    ): "How often an epoch reads the documents in one language, named by any of its labels (de, deu_Latn): their"
+    " rows stand in a table of their own, as FineWeb-2 has one for each of many languages. Documents in other"
+    " languages, and those whose language nobody named, follow `repeat.table`. A source may hold several"
+    " languages: what is exact is the sum over a row's documents in each of them.",
     ("data", "tokenize"): "How texts become tokens, and tokens become shards.",
     ("data", "limits"): "What stops a run, and what is too long to look at.",
     ("data", "purges"): "Earlier outputs whose purged documents stay out of this one.",
@@ -213,6 +220,10 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
         "data",
         "repeat",
     ): '[repeat]\nby = "cluster_size"\ntable = { 1 = 1, 2 = 2, 3 = 3, 5 = 5, 100 = 8, 1000 = 1 }',
+    (
+        "data",
+        "repeat.language.NAME",
+    ): "[repeat.language.de]\ntable = { 1 = 1, 2 = 3, 3 = 4, 10 = 8 }",
     ("data", "tokenize"): '[tokenize]\nencoding = "tokenizer.json"\nshard_tokens = 100_000_000',
     ("data", "limits"): "[limits]\nmax_bad_records = 0.05",
     ("data", "purges"): '[purges]\nhonour = ["s3://bucket/earlier"]',

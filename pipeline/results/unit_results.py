@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from lineage.index.output_index import PartFile
-from lineage.json_record import JsonRecord, json_name
+from lineage.json_record import JsonRecord, json_name, left_out_at
 from lineage.store.write import TableFile
 from pipeline.results.faults import FaultRow
 
@@ -115,11 +115,13 @@ class BucketCuts(JsonRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatSize(JsonRecord):
-    """What [repeat] says of a row of its table, or of a bucket: the source of the shards, the row's first
-    cluster size or bucket, how often its documents are read, how many they are with their tokens, and how
-    many of them an epoch reads, one as often as it is read."""
+    """What [repeat] says of a row of its table, or of a bucket: the source of the shards, the name of the
+    [repeat.language.NAME] where it is a row of one, the row's first cluster size or bucket, how often its
+    documents are read, how many they are with their tokens, and how many of them an epoch reads, one as often
+    as it is read."""
 
     source: str
+    language: str | None = left_out_at(None)
     first: int
     times: float
     num_documents: int

@@ -524,8 +524,8 @@ def check_tables(table: QualityTable) -> None:
             raise RecipeError(
                 f"quality.stop_words.{language} has {len(words)} words: expected 1 to {MAX_STOP_WORDS}"
             )
-    _check_one_each("quality.stop_words has lists for", table.stop_words)
-    _check_one_each("quality.language has tables for", table.language)
+    check_one_each("quality.stop_words has lists for", table.stop_words)
+    check_one_each("quality.language has tables for", table.language)
     for language, own in table.language.items():
         where = f"quality.language.{language}.stop_words"
         if own.stop_words is None:
@@ -558,7 +558,8 @@ def check_tables(table: QualityTable) -> None:
             )
 
 
-def _check_one_each(said: str, labels: Iterable[str]) -> None:
+def check_one_each(said: str, labels: Iterable[str]) -> None:
+    """RecipeError, which `said` begins, where two of the labels name one language."""
     by_code: dict[str, list[str]] = {}
     for label in labels:
         by_code.setdefault(language_code(label), []).append(label)
@@ -590,20 +591,6 @@ def check_languages(table: QualityTable, languages: tuple[str, ...], source: str
             hint = label_hint(language)
             raise RecipeError(
                 f"language {language!r}{hint} {where}, but {_said(of_language, language, lack)}"
-            )
-
-
-def check_own_tables(table: QualityTable, languages: Iterable[str]) -> None:
-    """RecipeError for a [quality.language.NAME] of a language that is none of these, the only ones that
-    come."""
-    known = set(map(language_code, languages))
-    for label in table.language:
-        if language_code(label) not in known:
-            raise RecipeError(
-                f"quality.language.{label} is given{label_hint(label)}, and no text in that language comes:"
-                f" language.keep and source.language name {', '.join(sorted(known)) or 'none'}: add it there, or"
-                f" leave the table out",
-                f"quality.language.{label}",
             )
 
 

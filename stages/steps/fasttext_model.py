@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import is_remote, local_path
+from stages.steps.fasttext_file import cut_part
 from stages.steps.textfiles import as_local_file
 
 BUNDLED: Final = "bundled"
@@ -49,8 +50,13 @@ def load_model(path: str) -> FastTextModel:
             with importlib.resources.as_file(bundled) as file:
                 return FastTextModel(_FastText(str(file)))
         with as_local_file(path) as name:
+            if Path(name).is_file() and (part := cut_part(name)) is not None:
+                raise RecipeError(
+                    f"{path!r} is a fastText model that was cut short: it ends within its {part}, at"
+                    f" {Path(name).stat().st_size:,} bytes; get it again, whole"
+                )
             return FastTextModel(_FastText(name))
-    except (ValueError, RuntimeError, MemoryError) as error:
+    except (ValueError, RuntimeError, MemoryError, OSError) as error:
         if isinstance(error, RecipeError):
             raise
         if not is_remote(path) and not Path(local_path(path)).exists():

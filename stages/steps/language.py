@@ -12,7 +12,7 @@ from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
 from stages.quality.code.extensions import LANGUAGES, language_of_path, path_of
 from stages.quality.fineweb2.configurations import configurations
-from stages.quality.languages import label_hint, language_code
+from stages.quality.languages import LABELS, label_hint, language_code
 from stages.rules import Rule
 from stages.steps.fasttext_model import BUNDLED, NEGLIGIBLE, FastTextModel, load_model
 
@@ -177,11 +177,19 @@ def check_language_model(table: LanguageTable) -> None:
         )
 
 
+def labels_at_hand(table: LanguageTable) -> Iterable[str] | None:
+    """Every label that the table's model can give, where no file needs to be opened to know it; else None."""
+    at_hand: Mapping[str, Iterable[str]] = {BUNDLED: LABELS, EXTENSION: LANGUAGES}
+    return at_hand.get(table.model)
+
+
 def check_min_scores(table: LanguageTable) -> None:
     """RecipeError where two labels of language.min_scores name one language, or one names a language that is
-    not kept."""
+    not kept, or that the model has no label for."""
     codes = [language_code(label) for label in table.min_scores]
     kept = set(map(language_code, table.kept))
+    at_hand = labels_at_hand(table)
+    known = None if at_hand is None else set(map(language_code, at_hand))
     for label, code in zip(table.min_scores, codes, strict=True):
         name = f"language.min_scores.{label}"
         if codes.count(code) > 1:
@@ -191,6 +199,12 @@ def check_min_scores(table: LanguageTable) -> None:
             raise RecipeError(
                 f"{name} is given, and language.keep does not name that language{label_hint(label, table.kept)}:"
                 f" add it there, or leave the score out",
+                name,
+            )
+        if known is not None and code not in known:
+            raise RecipeError(
+                f"{name} is given{label_hint(label, at_hand or ())}, and the model {table.model!r} has no label for"
+                " that language: leave the score out, or name another language.model",
                 name,
             )
 

@@ -1,7 +1,7 @@
 """How often an epoch of training reads a document: by its cluster's size, or by the bucket of its score.
 
-1. A document belongs to a row of the table: the last one whose first size, or first bucket, is no greater
-  than its own (`rows_of`).
+1. A document belongs to a row of the table, or of its language's own: the last one whose first size, or first
+  bucket, is no greater than its own (`rows_of`).
 2. Each row has its times: as the table gives them, or by Dolma 3's curve (`curve_times`).
 3. Times that are no whole number are met over all documents of a row together: so many of them are read once
   more that the readings are exact (`num_more`). Which ones is for the caller to choose.
@@ -36,8 +36,39 @@ _NUM_TERMS: Final = 40
 """Of the series of e^x for x up to 2: what follows is below 2^-100 of the sum."""
 
 
+class _Rows:
+    """What a table of first = times says, row by row."""
+
+    __slots__ = ()
+    table: dict[str, float]
+
+    @property
+    def firsts(self) -> tuple[int, ...]:
+        """The first size, or bucket, of each row of the table, rising."""
+        return tuple(sorted(int(first) for first in self.table))
+
+    @property
+    def times(self) -> tuple[Fraction, ...]:
+        """The times of each row, as they are written."""
+        return tuple(Fraction(str(self.table[str(first)])) for first in self.firsts)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepeatTable:
+class LanguageRepeatTable(_Rows):
+    """[repeat.language.NAME]: how often an epoch reads the documents in one language."""
+
+    table: dict[str, float] = key(
+        {},
+        at_least=0,
+        at_most=MOST_TIMES,
+        help="first = times, in place of repeat.table, by cluster size: its rows are counted over the documents in"
+        " that language alone",
+        source="FineWeb-2, misc/rehydration/weights, Italian, up to 10: {1 = 1, 2 = 3, 3 = 4, 4 = 5, …, 145 = 1}",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatTable(_Rows):
     """[repeat]: how often an epoch of training reads a document."""
 
     by: Literal["cluster_size", "bucket"] | None = key(
@@ -67,16 +98,19 @@ class RepeatTable:
         0.4, at_least=0, at_most=0.99, help="share of the tokens, from the lowest bucket on, that is not read"
     )
     most: float = key(7.0, above=0, at_most=MOST_TIMES, help="times of the highest bucket at most")
+    # None and not an empty table: a recipe without it is recorded as earlier releases did.
+    language: dict[str, LanguageRepeatTable] | None = key(
+        None, help="by cluster size: language = the table that its documents follow instead"
+    )
 
     @property
-    def firsts(self) -> tuple[int, ...]:
-        """The first size, or bucket, of each row of the table, rising."""
-        return tuple(sorted(int(first) for first in self.table))
+    def by_language(self) -> dict[str, LanguageRepeatTable]:
+        """The [repeat.language.NAME] by their names."""
+        return self.language or {}
 
-    @property
-    def times(self) -> tuple[Fraction, ...]:
-        """The times of each row, as they are written."""
-        return tuple(Fraction(str(self.table[str(first)])) for first in self.firsts)
+    def rows_for(self, language: str | None) -> RepeatTable | LanguageRepeatTable:
+        """The table of the [repeat.language.NAME] of this name; None: repeat.table."""
+        return self if language is None else self.by_language[language]
 
 
 def check_repeat(table: RepeatTable) -> None:
@@ -97,6 +131,11 @@ def check_repeat(table: RepeatTable) -> None:
                     " one of them out",
                     f"repeat.{name}",
                 )
+    elif table.language is not None:
+        raise RecipeError(
+            '[repeat.language] is for by = "cluster_size", and repeat.by is "bucket": leave one of them out',
+            "repeat.language",
+        )
     if bool(table.table) == (table.target is not None):
         if table.table:
             raise RecipeError(
@@ -112,7 +151,22 @@ def check_repeat(table: RepeatTable) -> None:
     if table.target is not None:
         _check_curve(table, table.target)
     else:
-        _check_rows(table)
+        _check_no_curve(table)
+        _check_rows(table, table.by, "repeat.table", "an epoch would hold nothing")
+    if table.language is not None and not table.language:
+        raise RecipeError(
+            "[repeat.language] names no language: give a [repeat.language.NAME] with a table, or leave it out",
+            "repeat.language",
+        )
+    for language, own in table.by_language.items():
+        name = f"repeat.language.{language}.table"
+        if not own.table:
+            raise RecipeError(
+                f"{name} is empty and says nothing of how often documents in that language are read: add rows,"
+                f" as in 1 = 1, or leave [repeat.language.{language}] out, so that they follow repeat.table",
+                name,
+            )
+        _check_rows(own, table.by, name, "an epoch would hold nothing in that language")
 
 
 def _check_curve(table: RepeatTable, target: float) -> None:
@@ -125,7 +179,7 @@ def _check_curve(table: RepeatTable, target: float) -> None:
         )
 
 
-def _check_rows(table: RepeatTable) -> None:
+def _check_no_curve(table: RepeatTable) -> None:
     for name in ("discard", "most"):
         if getattr(table, name) != getattr(RepeatTable(), name):
             raise RecipeError(
@@ -133,24 +187,25 @@ def _check_rows(table: RepeatTable) -> None:
                 " of them out",
                 f"repeat.{name}",
             )
-    least, what = (1, "cluster sizes") if table.by == "cluster_size" else (0, "numbers of buckets")
-    for first in table.table:
+
+
+def _check_rows(rows: _Rows, by: Literal["cluster_size", "bucket"], name: str, lost: str) -> None:
+    """RecipeError where the table of this name has rows that cannot be; `lost` says what none of them read
+    would mean."""
+    least, what = (1, "cluster sizes") if by == "cluster_size" else (0, "numbers of buckets")
+    for first in rows.table:
         if not _WHOLE.fullmatch(first) or int(first) < least:
             raise RecipeError(
-                f"repeat.table.{first}: expected {what}, whole numbers from {least} on of at most 15 digits",
-                "repeat.table",
+                f"{name}.{first}: expected {what}, whole numbers from {least} on of at most 15 digits", name
             )
-    if table.firsts[0] != least:
+    if rows.firsts[0] != least:
         raise RecipeError(
-            f"repeat.table begins at {table.firsts[0]} and says nothing of what comes before: add a row"
+            f"{name} begins at {rows.firsts[0]} and says nothing of what comes before: add a row"
             f" {least} = 1, or with other times",
-            "repeat.table",
+            name,
         )
-    if not any(table.table.values()):
-        raise RecipeError(
-            "repeat.table: every row is read 0 times, so that an epoch would hold nothing: give one more",
-            "repeat.table",
-        )
+    if not any(rows.table.values()):
+        raise RecipeError(f"{name}: every row is read 0 times, so that {lost}: give one more", name)
 
 
 def rows_of(values: npt.NDArray[np.int64], firsts: Sequence[int]) -> npt.NDArray[np.int64]:

@@ -41,6 +41,8 @@ class Outer:
     on: bool = key(True)
     maybe: int | None = key(None, at_least=1)
     either: int | str = key("all")
+    several: Literal["all"] | tuple[str, ...] = key("all")
+    turn: Literal["on", "off"] | None = key(None)
     way: Literal["up", "down", 3] = key("up")
     words: tuple[str, ...] = key(("a",), choices=("a", "b"))
     pair: tuple[int, str] = key((1, "x"))
@@ -115,10 +117,13 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "not a number": ({"weights": {"web": math.nan}}, "weights.web = nan: expected a finite number"),
     "optional too small": ({"maybe": 0}, "maybe = 0: expected at least 1"),
     "optional of another type": ({"maybe": "x"}, "maybe = 'x': expected a whole number"),
-    "union": ({"either": [1]}, "either = [1]: expected a string"),
+    "union": ({"either": [1]}, "either = [1]: expected a whole number or a string"),
+    "literal or nothing": ({"turn": "left"}, "turn = 'left': expected one of 'on', 'off'"),
     "literal": ({"way": "left"}, "way = 'left': expected one of 'up', 'down', 3"),
     "literal is no bool": ({"way": True}, "way = True: expected one of"),
     "list": ({"words": "a"}, "words = 'a': expected a list"),
+    "one of two types": ({"several": 3}, "several = 3: expected 'all' or a list"),
+    "a fault within one of two": ({"several": [3]}, "several[0] = 3: expected a string"),
     "member": ({"words": ["a", 5]}, "words[1] = 5: expected a string"),
     "choice": ({"words": ["a", "c"]}, "words[1] = 'c': expected one of 'a', 'b'"),
     "pair of three": ({"pair": [1, "x", 2]}, "pair = [1, 'x', 2]: expected a list of 2"),

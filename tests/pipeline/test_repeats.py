@@ -5,11 +5,10 @@ from __future__ import annotations
 import importlib.resources
 import io
 import json
-import math
 import random
 import shutil
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -21,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from lineage.index.checksums import sum_file
-from lineage.index.output_index import Shard, publish_index, read_index
+from lineage.index.output_index import Shard, read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import update_checksums
@@ -32,8 +31,8 @@ from pipeline.inspect.hooks import verify_hooks
 from pipeline.recipe import check_steps_of, load
 from pipeline.results.run_summary import read_summary
 from stages.tokens.repeats import curve_times
-from tests.support.outputs.lineage_query import query
 from tests.support.outputs.recorded_training import record_training
+from tests.support.outputs.repeats import ask, assert_exact, edited, times_on_disk
 from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, summary_of, write_recipe
 from tests.support.processes.killed_runs import interrupted_parting
 from tests.support.processes.served_page import Visitor, served
@@ -91,34 +90,6 @@ def out(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder: Path = tmp_path_factory.mktemp("run")
     run(folder, repeated(inputs, folder / "out", BY_SIZE))
     return folder / "out"
-
-
-def ask(out: Path, sql: str) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in query(Folder(str(out)), sql).rows]
-
-
-def times_on_disk(out: Path) -> dict[str, int]:
-    """How often an epoch reads each kept document, by what the index says of its shard."""
-    shards = {(shard.source, shard.shard): shard.repeats for shard in read_index(Folder(str(out))).shards}
-    rows = ask(out, "SELECT doc_id, source, shard FROM placements")
-    return {doc_id: shards[source, shard] for doc_id, source, shard in rows}
-
-
-def assert_exact(
-    out: Path, row_of: dict[str, tuple[str, int]], times: dict[tuple[str, int], Fraction]
-) -> None:
-    """Each document of a row is read ⌊times⌋ times or once more, and all of them together times × their
-    number, as run.json says."""
-    found = defaultdict(list)
-    for doc_id, each in times_on_disk(out).items():
-        found[row_of[doc_id]].append(each)
-    said = {(size["source"], size["first"]): size for size in summary_of(str(out))["repeats"]}
-    assert said.keys() == found.keys()
-    for row, all_times in found.items():
-        wanted, num = times[row], len(all_times)
-        assert set(all_times) <= {math.floor(wanted), math.ceil(wanted)}
-        assert sum(all_times) == math.floor(wanted * num + Fraction(1, 2))
-        assert (said[row]["num_documents"], said[row]["num_readings"]) == (num, sum(all_times))
 
 
 def test_a_document_is_read_as_often_as_its_cluster_over_the_whole_corpus_says(out: Path) -> None:
@@ -423,14 +394,6 @@ def test_where_nothing_is_kept_nothing_is_read(inputs: Path, tmp_path: Path) -> 
     plain["quality"] = {"min_words": 100_000}
     summary = run(tmp_path, plain)
     assert summary["num_kept"] == 0 and summary["repeats"] == []
-
-
-def edited(out: Path, change: Callable[[list[Shard]], list[Shard]]) -> Folder:
-    """The output with its shards changed in index.json, sealed anew as whoever changes it would."""
-    folder = Folder(str(out))
-    index = read_index(folder)
-    publish_index(folder, replace(index, shards=tuple(change(list(index.shards)))))
-    return folder
 
 
 def one_more(shards: list[Shard]) -> list[Shard]:

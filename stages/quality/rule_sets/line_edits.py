@@ -5,7 +5,9 @@
 - `dolma3`: allenai/datamap-rs, src/map_fxn.rs in the order of configs/all_dressed/all_dressed_config.yaml, at
   commit f771794. Words are those of UAX #29, lengths are bytes of UTF-8, digits are ASCII's, phrases count as
   they are spelt ("items in cart" leaves a space). Its configuration bounds the lines that phrases are cut
-  from to 10 words, by a name that the code does not know: the bound is kept here (`line_edits_max_words`).
+  from to 10 words, by a name that the code does not know: the bound is kept here (`line_edits_max_words`). It
+  gives an expression of counters without its end too, which the code does not read either: a counter is a
+  whole line, and "3 likes and more" stays.
 
 In order: a line goes for upper-case letters, for digits, as a counter ("3 likes"), for too few words; then
 "items in cart" is cut out, "Read more..." from ends, "Sign-in" from beginnings, and a line of which nothing

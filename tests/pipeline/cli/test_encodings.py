@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from lineage.recipe import RecipeError, read_toml
 from lineage.storage.folder import Folder
@@ -41,6 +45,29 @@ def test_a_file_in_another_encoding_is_to_be_saved_as_utf_8(what: str, tmp_path:
     path.write_bytes(TEXT.encode("utf-16"))
     with pytest.raises(RecipeError, match="is UTF-16: save it as UTF-8"):
         read(str(path))
+
+
+@pytest.mark.parametrize("what", READERS)
+def test_a_file_that_is_no_text_is_told(what: str, tmp_path: Path) -> None:
+    name, read = READERS[what]
+    path = tmp_path / name
+    kinds = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, "zstd": zstandard.compress}
+    if what == "a list of inputs":  # which is unpacked by its first bytes
+        del kinds["gzip"]
+    for kind, compress in kinds.items():
+        path.write_bytes(compress(TEXT.encode()))
+        with pytest.raises(
+            RecipeError, match=rf"is compressed \({kind}\): unpack it, and name the text file"
+        ):
+            read(str(path))
+    path.write_bytes(b"one line\nand \0 a byte")
+    with pytest.raises(RecipeError, match="is no text in UTF-8: it holds the byte 0x00 in line 2"):
+        read(str(path))
+
+
+def test_a_list_of_words_may_begin_as_bzip2_does(tmp_path: Path) -> None:
+    (tmp_path / "words.txt").write_text("BZh\nPK\n")
+    assert list(list_lines(str(tmp_path / "words.txt"))) == ["BZh", "PK"]
 
 
 def test_recipe_check_says_so_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,6 +65,7 @@ def posts(folder: Path, **changes: Any) -> str:
         ("quality.language.norwegian.min_words=3", "such as de or deu_Latn (did you mean 'nb'?)"),
         ("language.min_scores.german=0.3", "does not name that language (did you mean 'de'?)"),
         ("source.0.language=portuguese", "such as de (did you mean 'pt'?)"),
+        ("repeat.language.german.table.1=2", "repeat.language.german is given (did you mean 'de'?)"),
     ],
 )
 @pytest.mark.usefixtures("no_ray")
@@ -73,6 +74,27 @@ def test_a_language_by_its_name_is_told_its_label(
 ) -> None:
     path = posts(tmp_path)
     assert says in told(capsys, 2, "run", path, "--set", 'language.keep=["de", "en"]', "--set", setting)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("keep", ["[]", '"all"'])
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("quality.language.xx.min_words=3", "language.model = 'bundled' has no label for it"),
+        ("repeat.language.deu_Cyrl.table.1=2", "language.model = 'bundled' has no label for it"),
+        (
+            "language.min_scores.xx=0.3",
+            "language.min_scores.xx is given, and the model 'bundled' has no label",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("no_ray")
+def test_where_all_languages_are_kept_one_that_the_model_does_not_know_is_refused(
+    setting: str, says: str, keep: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ("run", posts(tmp_path), "--set", f"language.keep={keep}", "--set", 'quality.no_table="pass"')
+    assert says in told(capsys, 2, *call, "--set", setting)
     assert not (tmp_path / "out").exists()
 
 
@@ -245,6 +267,10 @@ def test_a_design_with_other_keys_takes_the_place_of_one_that_no_run_has_begun(
         (("language.min_score=0.3",), "language.min_score is given, and no source.steps names 'language'"),
         (("language.model=extension",), "language.model is given, and no source.steps names 'language'"),
         (("dedup.verify=false", "dedup.threshold=0.7"), "dedup.threshold = 0.7 decides nothing"),
+        (
+            ("url.min_soft_words=3",),
+            "url.min_soft_words = 3 decides nothing: url.block_soft_words names no list",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "recipe check"])

@@ -49,7 +49,7 @@ def test_each_table_has_a_paragraph_and_an_example_and_none_is_left_over() -> No
 def test_the_example_of_a_table_is_part_of_a_recipe_that_parses(table: RecipeTable) -> None:
     example = EXAMPLES[table.recipe, table.name]
     top = table.name.split(".")[0]
-    chosen = "de" if table.name.startswith("quality") else "compare"
+    chosen = "de" if ".language." in table.name else "compare"
     assert table.header.replace("NAME", chosen) in example
     plain, added = tomllib.loads(LEAST[table.recipe]), tomllib.loads(example)
     if table.name.startswith("train."):
@@ -69,6 +69,7 @@ def test_a_key_has_help_and_the_default_that_a_recipe_gets(key: RecipeKey) -> No
         "step",
         "ray.stages.NAME",
         "quality.language.NAME",
+        "repeat.language.NAME",
         "train.data",
         "train.mixture",
     ):

@@ -77,6 +77,9 @@ RESULTS: list[Any] = [
     PartSize(bucket="edu-0", repeats=2, num_documents=5, num_tokens=90),
     PartResult(parts=(PartSize(bucket="edu-0", repeats=None, num_documents=5, num_tokens=90),)),
     RepeatSize(source="web", first=2, times=1.5, num_documents=5, num_tokens=90, num_readings=8),
+    RepeatSize(
+        source="web", language="it", first=2, times=1.5, num_documents=5, num_tokens=90, num_readings=8
+    ),
     Shard(
         source="web",
         shard=4,

@@ -22,7 +22,6 @@ from stages.quality.options import (
     LanguageQualityTable,
     QualityTable,
     check_languages,
-    check_own_tables,
     check_tables,
     check_thresholds,
     limits,
@@ -350,15 +349,6 @@ def test_tables_that_contradict_are_refused(keys: dict[str, Any], said: str) -> 
     with pytest.raises(RecipeError, match=said):
         check_tables(table)
         check_thresholds(table)
-
-
-def test_a_table_for_a_language_that_never_comes_is_refused() -> None:
-    table = QualityTable(language={"ge": LanguageQualityTable(min_words=3)})
-    with pytest.raises(
-        RecipeError, match=r"quality\.language\.ge is given, and no text in that language comes"
-    ):
-        check_own_tables(table, ("de", "en"))
-    check_own_tables(QualityTable(language={"deu_Latn": LanguageQualityTable()}), ("de",))
 
 
 def test_the_rules_of_every_language_are_known_without_one() -> None:

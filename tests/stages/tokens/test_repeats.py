@@ -18,20 +18,10 @@ from stages.tokens.repeats import RepeatTable, check_repeat, curve_times, num_mo
 FINEWEB2 = {"1": 1, "2": 2, "3": 3, "5": 5, "100": 8, "1000": 1}
 """huggingface/fineweb-2 at d0defb2, the default of misc/rehydration."""
 ITALIAN = {
-    "1": 1,
-    "2": 3,
-    "3": 4,
-    "4": 5,
-    "5": 6,
-    "6": 7,
-    "7": 7,
-    "8": 8,
-    "11": 9,
-    "17": 10,
-    "26": 9,
-    "145": 1,
-}
-"""The head and the end of misc/rehydration/weights/up_to_10_reps.json, of ita_Latn."""
+    "1": 1, "2": 3, "3": 4, "4": 5, "5": 6, "7": 7, "8": 8, "11": 9, "17": 10, "26": 9, "31": 8, "46": 7, "52": 6,
+    "63": 5, "76": 4, "96": 3, "118": 2, "122": 3, "125": 2, "145": 1,
+}  # fmt: skip
+"""misc/rehydration/weights/up_to_10_reps.json, of ita_Latn."""
 
 
 def table_of(**keys: Any) -> RepeatTable:
@@ -44,13 +34,20 @@ def table_of(**keys: Any) -> RepeatTable:
     ("rows", "expected"),
     [
         (FINEWEB2, {1: 1, 2: 2, 3: 3, 4: 3, 5: 5, 99: 5, 100: 8, 999: 8, 1000: 1, 10**9: 1}),
-        (ITALIAN, {1: 1, 2: 3, 7: 7, 10: 8, 11: 9, 16: 9, 17: 10, 25: 10, 26: 9, 145: 1}),
+        (ITALIAN, {1: 1, 2: 3, 6: 6, 7: 7, 10: 8, 16: 9, 17: 10, 25: 10, 30: 9, 121: 2, 124: 3, 145: 1}),
     ],
 )
 def test_a_cluster_is_read_as_fineweb2_rehydrates_it(rows: dict[str, int], expected: dict[int, int]) -> None:
     table = table_of(by="cluster_size", table=rows)
     found = rows_of(np.array(list(expected)), table.firsts)
     assert [table.times[row] for row in found] == list(expected.values())
+
+
+def test_a_language_has_rows_of_its_own() -> None:
+    table = table_of(by="cluster_size", table=FINEWEB2, language={"ita_Latn": {"table": ITALIAN}})
+    italian = table.rows_for("ita_Latn")
+    assert (italian.firsts[3], italian.times[3]) == (4, 5) and table.rows_for(None) is table
+    assert table.firsts == (1, 2, 3, 5, 100, 1000)
 
 
 def test_rows_are_in_order_of_their_sizes_however_they_are_written() -> None:
@@ -127,6 +124,41 @@ WRONG = [
     ({"by": "cluster_size", "table": {"1": float("nan")}}, "expected a finite number"),
     ({"by": "bucket", "target": 4.3}, r"repeat\.target = 4\.3 cannot be reached: .*at most 4\.2 times"),
     ({"by": "url", "table": {"1": 1}}, "cluster_size"),
+    ({"language": {"de": {"table": {"1": 2}}}}, r"\[repeat\] does not say by what"),
+    ({"by": "cluster_size", "language": {"de": {"table": {"1": 2}}}}, r"not how often: give repeat\.table$"),
+    ({"by": "cluster_size", "table": {"1": 1}, "language": {}}, r"\[repeat\.language\] names no language"),
+    (
+        {"by": "cluster_size", "table": {"1": 1}, "language": {"de": {}}},
+        r"repeat\.language\.de\.table is empty",
+    ),
+    (
+        {"by": "cluster_size", "table": {"1": 1}, "language": {"de": {"table": {}}}},
+        r"repeat\.language\.de\.table is empty and says nothing of how often",
+    ),
+    (
+        {"by": "cluster_size", "table": {"1": 1}, "language": {"de": {"table": {"3": 1}}}},
+        r"repeat\.language\.de\.table begins at 3 .*add a row 1 = 1",
+    ),
+    (
+        {"by": "cluster_size", "table": {"1": 1}, "language": {"de": {"table": {"1": 1, "-2": 1}}}},
+        r"repeat\.language\.de\.table\.-2: expected cluster sizes",
+    ),
+    (
+        {"by": "cluster_size", "table": {"1": 1}, "language": {"de": {"table": {"1": 0, "4": 0}}}},
+        r"repeat\.language\.de\.table: every row is read 0 times, so that an epoch would hold nothing in that",
+    ),
+    (
+        {"by": "cluster_size", "table": {"1": 1}, "language": {"de": {"table": {"1": 101}}}},
+        r"language\.de\.table\.1 = 101\.0: expected at most 100",
+    ),
+    (
+        {"by": "cluster_size", "table": {"1": 1}, "language": {"de": {"by": "bucket", "table": {"1": 1}}}},
+        r"unknown key 'language\.de\.by'",
+    ),
+    (
+        {"by": "bucket", "table": {"0": 1}, "language": {"de": {"table": {"1": 1}}}},
+        r'\[repeat\.language\] is for by = "cluster_size"',
+    ),
 ]
 
 
