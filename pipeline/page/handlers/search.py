@@ -93,16 +93,21 @@ class _Search:
 
     async def _words(self, request: web.Request, wanted: str) -> web.Response:
         words = words_of(wanted.removeprefix("words:").strip())
-        part, group = (whole_number(request.query.get(name, "0")) or 0 for name in ("part", "group"))
+        place = [whole_number(request.query.get(name, "0")) or 0 for name in ("part", "group", "row")]
         site = self._site
-        searched, rows = await aside(self._look, words, part, group)
+        searched, rows = await aside(self._look, words, *place)
         key = site.lists.put(
             f"words {wanted}", request.rel_url.path_qs, [find.doc_id for find in searched.finds]
         )
         more = None
         if searched.next_part is not None:
-            place = {"q": wanted, "part": searched.next_part, "group": searched.next_group}
-            more = f"{site.base}search?{urlencode(place)}"
+            next_place = {
+                "q": wanted,
+                "part": searched.next_part,
+                "group": searched.next_group,
+                "row": searched.next_row,
+            }
+            more = f"{site.base}search?{urlencode(next_place)}"
         values: dict[str, Any] = {
             "wanted": wanted,
             "searched": searched,
@@ -113,10 +118,10 @@ class _Search:
         return site.show(request, "words", **values)
 
     def _look(
-        self, words: tuple[str, ...], part: int, group: int
+        self, words: tuple[str, ...], part: int, group: int, row: int
     ) -> tuple[WordSearch, dict[bytes, DocumentRow]]:
         site = self._site
-        searched = find_words(site.out, site.index(), words, part, group)
+        searched = find_words(site.out, site.index(), words, part, group, row)
         return searched, _by_id(site.lookup().documents([find.doc_id for find in searched.finds]))
 
 
