@@ -18,6 +18,7 @@ from pipeline.page.views.document import (
     cluster_of,
     explained_rules,
     num_edits,
+    other_records,
     ranked_rules,
     rule_bars,
     run_lines,
@@ -66,6 +67,7 @@ class _Documents:
         history = tracer.by_id(doc_id)
         num_chars = min(whole_number(request.query.get("chars", "")) or SHOWN_CHARS, MOST_CHARS)
         members, num_members = cluster_of(tracer.lookup, history.row)
+        records, num_records = other_records(tracer.lookup, history.row)
         purged = site.lookup().purged([entry.member.doc_id for entry in members])
         in_catalogue_order = request.query.get("order") == "catalogue"
         ranked = ranked_rules(history.decisions)
@@ -87,6 +89,8 @@ class _Documents:
             "purged_ids": {row.doc_id for row in purged},
             "num_members": num_members,
             "most_members": MOST_MEMBERS,
+            "other_records": records,
+            "num_other_records": num_records,
             "lines": run_lines(tracer, history.exposures),
             "looked_masked": not unmasked,
             **_beside(site, request.query.get("list", ""), doc_id),
@@ -114,7 +118,10 @@ class _Documents:
         explained = await self._site.commands.ask(
             "explain", self._site.out.url, "--doc", doc_id, seconds=_EXPLAIN_SECONDS
         )
-        taken = next((step.get("text", "") for step in explained["steps"] if step["stage"] == "parse"), "")
+        # A record that is text already has none to be extracted.
+        taken = read["document"].text or next(
+            (step.get("text", "") for step in explained["steps"] if step["stage"] == "parse"), ""
+        )
         text = await aside(lambda: shown(masked(taken[:MOST_CHARS], read["row"]), SHOWN_CHARS))
         return self._site.piece(request, "_record", "The crawl record", doc_id=doc_id, text=text, **read)
 
@@ -122,7 +129,9 @@ class _Documents:
         site = self._site
         history = site.tracer().by_id(parse_id(doc_id))
         found = refetch(site.out, recipe_of(site.out), history)
-        heads = [head[:_HEAD_CHARS].decode("utf-8", "replace").strip() for head in found.heads]
+        heads = [
+            head[:_HEAD_CHARS].decode("utf-8", "replace").replace("\r\n", "\n").strip() for head in found.heads
+        ]
         return {"row": history.row, "document": found.document, "heads": heads}
 
     async def tokens(self, request: web.Request) -> web.Response:
