@@ -93,7 +93,11 @@ class WholeOutput:
         num_tokens = _OPTIONS.seq_len * _OPTIONS.global_batch
         reports = (
             StepReport(
-                step=step, attempt=1, loss=8 / (1 + step) ** 0.2, tokens_by_source={"web": num_tokens}, lr=1e-3
+                step=step,
+                attempt=1,
+                loss=8 / (1 + step) ** 0.2,
+                tokens_by_source={"web": num_tokens},
+                lr=1e-3,
             )
             for step in range(last + 1)
         )
@@ -119,7 +123,9 @@ class WholeOutput:
         values: dict[str, Any] = {
             "status": np.where(is_copy, "duplicate", np.where(is_kept, "kept", "rejected")),
             "cluster_id": [least.get(at) for at in of.tolist()],
-            "duplicate_of": [ids[at] if copy else None for at, copy in zip(of.tolist(), is_copy, strict=True)],
+            "duplicate_of": [
+                ids[at] if copy else None for at, copy in zip(of.tolist(), is_copy, strict=True)
+            ],
             "similarity": pa.array(similarity, mask=~is_copy),
             "value": _chosen(is_copy, pa.array(similarity), piece["value"]),
             "threshold": _chosen(is_copy, pa.scalar(0.8), piece["threshold"]),

@@ -1,11 +1,11 @@
 """How long the lineage page takes to answer, over many pages, and how its server's memory grows: a synthetic
 output with texts, clusters, token shards and a training run.
 
-One server is asked as a browser asks it, for pages of documents, for searches by each of their names and for what
-the training run read; and some times for what reads whole columns. Told are the median, the 99th and the slowest answer by the
-clock, the slowest first byte, processor seconds of the server a page, and its memory before the first page and
-after the last. The bound beside them is a page that asks the store nothing (the SQL box,
-empty). With --s3 the store lies in a server that speaks S3, and the requests of a page to it are told.
+One server is asked as a browser asks it, for pages of documents, for searches by each of their names and for
+what the training run read; and some times for what reads whole columns. Told are the median, the 99th and the
+slowest answer by the clock, the slowest first byte, processor seconds of the server a page, and its memory
+before the first page and after the last. The bound beside them is a page that asks the store nothing (the SQL
+box, empty). With --s3 the store lies in a server that speaks S3, and the requests of a page to it are told.
 
     python -m benchmarks.page --rows 1000000 10000000 --pages 1000
     python -m benchmarks.page --rows 50000 500000 --pages 60 --s3

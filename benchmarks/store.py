@@ -168,9 +168,7 @@ class NoContents:
         return make_index(none, shards=(), documents=(), dedup=())
 
 
-def build(
-    out: Folder, rows: int, scratch: str, contents: Contents | None = None
-) -> list[dict[str, object]]:
+def build(out: Folder, rows: int, scratch: str, contents: Contents | None = None) -> list[dict[str, object]]:
     """Make a store of `rows` documents below `out`; gives some of its rows to ask about."""
     contents = contents or NoContents()
     samples: list[dict[str, object]] = []

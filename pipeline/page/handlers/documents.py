@@ -86,6 +86,13 @@ class _Documents:
             "texts": texts_of(site.out, site.index(), history, num_chars, unmasked=unmasked),
             "more_chars": min(10 * num_chars, MOST_CHARS),
             "members": members,
+            "cluster_key": site.lists.put(
+                f"cluster of {num_members:,}",
+                f"{site.base}document/{doc_id.hex()}#cluster",
+                [entry.member.doc_id for entry in members],
+            )
+            if members
+            else "",
             "purged_ids": {row.doc_id for row in purged},
             "num_members": num_members,
             "most_members": MOST_MEMBERS,
@@ -130,7 +137,8 @@ class _Documents:
         history = site.tracer().by_id(parse_id(doc_id))
         found = refetch(site.out, recipe_of(site.out), history)
         heads = [
-            head[:_HEAD_CHARS].decode("utf-8", "replace").replace("\r\n", "\n").strip() for head in found.heads
+            head[:_HEAD_CHARS].decode("utf-8", "replace").replace("\r\n", "\n").strip()
+            for head in found.heads
         ]
         return {"row": history.row, "document": found.document, "heads": heads}
 

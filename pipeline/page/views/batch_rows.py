@@ -59,7 +59,9 @@ class BatchRead:
     @property
     def is_whole(self) -> bool:
         """Whether every part of what was asked for is there."""
-        return self.num == len(self.parts) and (self.row is not None or self.num_rows == self.run.global_batch)
+        return self.num == len(self.parts) and (
+            self.row is not None or self.num_rows == self.run.global_batch
+        )
 
 
 def read_batch(
@@ -126,9 +128,7 @@ def _spans_of(run: TrainingRun, step: int, sequences: set[int]) -> dict[int, lis
     return found
 
 
-def _first_token(
-    run: TrainingRun, spans: Sequence[Span], exposure: Exposure, row: DocumentRow
-) -> int | None:
+def _first_token(run: TrainingRun, spans: Sequence[Span], exposure: Exposure, row: DocumentRow) -> int | None:
     """Which of the document's tokens is the first in the row; None where no plan of the step puts it there."""
     if row.start is None or row.shard is None:
         return None

@@ -196,7 +196,10 @@ def cluster_of(lookup: Lookup, row: DocumentRow) -> tuple[list[ClusterMember], i
 def other_records(lookup: Lookup, row: DocumentRow) -> tuple[list[DocumentRow], int]:
     """The first further records that are the same document, which were dropped at `identity`, in order of
     place; how many there are."""
-    places = {(each.source, each.warc_file or "", each.warc_offset or 0): each for each in lookup.documents([row.doc_id])}
+    places = {
+        (each.source, each.warc_file or "", each.warc_offset or 0): each
+        for each in lookup.documents([row.doc_id])
+    }
     places.pop((row.source, row.warc_file or "", row.warc_offset or 0), None)
     return [places[place] for place in sorted(places)[:MOST_MEMBERS]], len(places)
 

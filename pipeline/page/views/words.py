@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,17 @@ _PASSAGES: Final = 3
 _QUOTED: Final = re.compile(r'"([^"]+)"|(\S+)')
 
 
+class TextPlace(NamedTuple):
+    """A text: row `row` of row group `group` of part number `part`, of those that the index lists."""
+
+    part: int
+    group: int
+    row: int
+
+
+FIRST_TEXT: Final = TextPlace(0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordFind:
     """A document whose clean text has the words, and some passages with them: `new` marks a word."""
@@ -38,17 +49,15 @@ class WordFind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordSearch:
-    """What was found from one place of the parts to another. `next_part`, `next_group` and `next_row`: where to
-    go on, None at the end. `num_looked`: the documents that were looked at this time, `share`: of all texts, how far
-    the search has come (0 to 1)."""
+    """What was found from one place of the parts to another. `next`: where to go on, None at the end.
+    `num_looked`: the documents that were looked at this time, `share`: of all texts, how far the search has come
+    (0 to 1)."""
 
     words: tuple[str, ...]
     finds: tuple[WordFind, ...]
     num_looked: int
     share: float
-    next_part: int | None
-    next_group: int
-    next_row: int
+    next: TextPlace | None
 
 
 def words_of(wanted: str) -> tuple[str, ...]:
@@ -67,15 +76,13 @@ def find_words(
     out: Folder,
     index: Index,
     words: tuple[str, ...],
-    part: int = 0,
-    group: int = 0,
-    row: int = 0,
+    start: TextPlace = FIRST_TEXT,
     *,
     seconds: float = SECONDS,
 ) -> WordSearch:
-    """The documents whose clean texts hold all of these, without regard to case, from row `row` of row group
-    `group` of part number `part` (of those that the index lists) on."""
+    """The documents whose clean texts hold all of these, without regard to case, from `start` on."""
     finds: list[WordFind] = []
+    part, group, row = start
     parts, num_looked, started = index.documents, 0, time.monotonic()
     seen = sum(each.num_rows for each in parts[:part])
     is_over = False
@@ -98,9 +105,7 @@ def find_words(
         finds=tuple(finds),
         num_looked=num_looked,
         share=(seen + num_looked) / num_rows if num_rows else 1.0,
-        next_part=part if part < len(parts) else None,
-        next_group=group,
-        next_row=row,
+        next=TextPlace(part, group, row) if part < len(parts) else None,
     )
 
 
@@ -109,7 +114,9 @@ def _finds(rows: pa.Table, words: tuple[str, ...], most: int) -> tuple[list[Word
     last of these, or all."""
     has_all = pa.array([True] * len(rows))
     for word in words:
-        has_all = pc.and_(has_all, pc.fill_null(pc.match_substring(rows["text"], word, ignore_case=True), False))
+        has_all = pc.and_(
+            has_all, pc.fill_null(pc.match_substring(rows["text"], word, ignore_case=True), False)
+        )
     places = pc.indices_nonzero(has_all)
     num = len(rows) if len(places) < most else places[most - 1].as_py() + 1
     return [
