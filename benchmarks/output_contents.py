@@ -1,7 +1,7 @@
 """Texts, clusters, token shards and a training run for a synthetic store: what the pages of a whole output read.
 
-Every text is one of a few thousand articles and lies in a shard as its first tokens, so that hundreds of thousands of
-documents are written a minute. A cluster's size follows a power law: the largest of a piece has a thousand
+Every text is one of a few thousand articles and lies in a shard as its first tokens, so that hundreds of
+thousands of documents are written a minute. A cluster's size follows a power law: the largest of a piece has a thousand
 members."""
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from benchmarks.store import DOCUMENTS_A_SHARD, KEPT
 from lineage.ids import content_hash
@@ -21,7 +22,6 @@ from lineage.index.output_index import Index, PartFile, Shard, TokenizerIdentity
 from lineage.storage.folder import Folder
 from lineage.store.tables import PART, SCHEMAS, SHARD_INDEX
 from pipeline.demo.pages import write_article
-from pipeline.results.rows import table_bytes
 from stages.tokens.shards import encode_shard_index
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.outputs.recorded_training import record_training
@@ -36,6 +36,8 @@ DUPLICATES: Final = 0.2
 RUN: Final = "seen"
 _NUM_TEXTS: Final = 5_000
 _DOCUMENTS_A_PART: Final = 50_000
+_ROWS_A_GROUP: Final = 3_600
+"""8 MiB of these texts."""
 _OPTIONS: Final = OrderOptions(seed=1, seq_len=2048, global_batch=128, window_blocks=8, mixture_block=8)
 _RECIPE: Final = """[run]
 name = "synthetic"
@@ -143,7 +145,7 @@ class WholeOutput:
             columns = {name: rows[name] for name in PART.names if name in rows.column_names}
             columns["text"] = self._texts.take(pa.array(_texts_of(rows["doc_id"])))
             part = pa.table([columns.get(c.name, pa.nulls(len(rows), c.type)) for c in PART], schema=PART)
-            data, name = table_bytes(part), f"documents/web/part-{number:05d}.parquet"
+            data, name = _part_bytes(part), f"documents/web/part-{number:05d}.parquet"
             self.out.write(name, data)
             self._parts.append(
                 PartFile(
@@ -173,6 +175,22 @@ class WholeOutput:
             hash=digests.hash, blocks_file=blocks_file, blocks_hash=content_hash(digests.blocks).hex(),
             index_file=index_file, index_hash=content_hash(index).hex(),
         )  # fmt: skip
+
+
+def _part_bytes(part: pa.Table) -> bytes:
+    """A part with row groups as small as a run's (`pipeline.results.rows.RowWriter`): a page reads one of them for
+    a text."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        part,
+        sink,
+        compression="zstd",
+        compression_level=3,
+        row_group_size=_ROWS_A_GROUP,
+        write_page_index=True,
+        write_page_checksum=True,
+    )
+    return bytes(sink.getvalue())
 
 
 def _texts_of(ids: pa.ChunkedArray) -> np.ndarray:
