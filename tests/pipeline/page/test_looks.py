@@ -40,7 +40,9 @@ def test_on_a_phone_nothing_is_cut(shared_page: str, made: str, browser: Any) ->
     labels = [cell.get_attribute("data-label") for cell in row.find_elements("tag name", "td")]
     assert labels == ["document", "URL", "status", "rule", "language", "tokens"]
     browser.get(base)
-    assert browser.find_element("css selector", ".sideways").is_displayed(), "the flow is wider than the phone"
+    assert browser.find_element("css selector", ".sideways").is_displayed(), (
+        "the flow is wider than the phone"
+    )
 
 
 def test_ids_and_commands_are_copied(shared_page: str, made: str, browser: Any) -> None:
