@@ -1,11 +1,11 @@
 """How long the lineage page takes to answer, over many pages, and how its server's memory grows: a synthetic
-store.
+output with texts, clusters, token shards and a training run.
 
-One server is asked as a browser asks it, for pages of documents and for searches by each of their names; and
-some times for what reads whole columns. Told are the median, the 99th and the slowest answer by the
-clock, the slowest first byte, processor seconds of the server a page, and its memory before the first page and
-after the last. The bound beside them is a page that asks the store nothing (the SQL box,
-empty). With --s3 the store lies in a server that speaks S3, and the requests of a page to it are told.
+One server is asked as a browser asks it, for pages of documents, for searches by each of their names and for
+what the training run read; and some times for what reads whole columns. Told are the median, the 99th and the
+slowest answer by the clock, the slowest first byte, processor seconds of the server a page, and its memory
+before the first page and after the last. The bound beside them is a page that asks the store nothing (the SQL
+box, empty). With --s3 the store lies in a server that speaks S3, and the requests of a page to it are told.
 
     python -m benchmarks.page --rows 1000000 10000000 --pages 1000
     python -m benchmarks.page --rows 50000 500000 --pages 60 --s3
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -29,6 +30,7 @@ from urllib.parse import urlencode
 import requests
 
 from benchmarks import store, store_requests
+from benchmarks.output_contents import RUN, WholeOutput
 from lineage.storage.folder import Folder, filesystem
 
 ABSENT = "-or-not"
@@ -36,8 +38,9 @@ ABSENT = "-or-not"
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def places_of(row: dict[str, Any]) -> dict[str, str]:
-    """The page of one document, and the searches that lead to it."""
+def places_of(row: dict[str, Any], copy: dict[str, Any], step: int) -> dict[str, str]:
+    """The page of one document, and the searches that lead to it; that of a near duplicate, and what differs
+    between it and the one that was kept; what the training run read in `step`."""
     named = store.questions(row)
     file, offset = named["warc"].split()
     shard, token = named["token"].split()
@@ -52,7 +55,14 @@ def places_of(row: dict[str, Any]) -> dict[str, str]:
         "nothing (bound)": "sql",
         "front": "",
         "runs": "runs",
+        "a run": f"runs/{RUN}",
+        "curves of a run": f"runs/{RUN}/metrics.json",
         "document": f"document/{named['id']}",
+        "near duplicate": f"document/{copy['doc_id'].hex()}",
+        "what differs": f"document/{copy['doc_id'].hex()}/diff?with={copy['duplicate_of'].hex()}",
+        "tokens": f"document/{named['id']}/tokens",
+        "search by step": f"search?q={RUN}:{step}",
+        "search by step and row": f"search?q={RUN}:{step}:3",
         **{f"search by {kind}": f"search?{urlencode({'q': name})}" for kind, name in searched.items()},
     }
 
@@ -60,9 +70,15 @@ def places_of(row: dict[str, Any]) -> dict[str, str]:
 def slow_places(sample: dict[str, Any]) -> dict[str, str]:
     """What reads whole columns: each is asked a few times."""
     sql = "SELECT rule, count(*) FROM documents WHERE status = 'rejected' GROUP BY rule"
+    of_host = f"SELECT * FROM documents WHERE host = '{sample['host']}'"
+    band = "SELECT doc_id, url, rule FROM documents WHERE source = 'web' AND stage = 'dedup.near' LIMIT 200"
     return {
         "what it is made of": "shape",
         "SQL, group-by of rejections": f"sql?{urlencode({'q': sql})}",
+        "SQL, documents of a host": f"sql?{urlencode({'q': of_host})}",
+        "SQL, a band of the funnel": f"sql?{urlencode({'q': band})}",
+        "words": f"search?{urlencode({'q': 'words:the harbour'})}",
+        "words that are nowhere": f"search?{urlencode({'q': 'words:xylophonist quagga'})}",
         "a URL that is none": f"search?{urlencode({'q': str(sample['url']) + ABSENT})}",
     }
 
@@ -107,12 +123,25 @@ class Server:
         )
 
 
-def measure(
-    server: Server, samples: list[dict[str, Any]], num_pages: int, num_slow: int = 5
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What of an output is asked for: kept documents, near duplicates, and steps before `num_steps`."""
+
+    samples: list[dict[str, Any]]
+    duplicates: list[dict[str, Any]]
+    num_steps: int
+
+    def places(self, number: int) -> dict[str, str]:
+        """The places of one kept document, one duplicate and one step."""
+        of = (self.samples, self.duplicates)
+        row, copy = (rows[number % len(rows)] for rows in of)
+        return places_of(row, copy, number * 7919 % self.num_steps)
+
+
+def measure(server: Server, asked: Asked, num_pages: int, num_slow: int = 5) -> dict[str, Any]:
     """Ask for so many pages, each kind in turn and each of another document."""
-    kinds = list(places_of(samples[0]))
-    for place in places_of(samples[-1]).values():
+    kinds = list(asked.places(0))
+    for place in asked.places(-1).values():
         server.seconds(place)
     before = server.mb
     took: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -125,10 +154,10 @@ def measure(
 
     for number in range(num_pages):
         kind = kinds[number % len(kinds)]
-        visit(kind, places_of(samples[number // len(kinds) % len(samples)])[kind])
+        visit(kind, asked.places(number // len(kinds))[kind])
     after = server.mb
     for number in range(num_slow):
-        for kind, place in slow_places(samples[number % len(samples)]).items():
+        for kind, place in slow_places(asked.samples[number % len(asked.samples)]).items():
             visit(kind, place)
     return {"seconds": _answers(took, spent), "mb_before": before, "mb_after": after, "pages": num_pages}
 
@@ -147,10 +176,10 @@ def _answers(took: dict[str, list[tuple[float, float]]], spent: dict[str, float]
     }
 
 
-def count_requests(server: Server, log: Path, sample: dict[str, Any]) -> dict[str, dict[str, int]]:
+def count_requests(server: Server, log: Path, asked: Asked) -> dict[str, dict[str, int]]:
     """The requests to the store that one page of each kind makes, when others were shown before."""
     counts = {}
-    for kind, place in places_of(sample).items():
+    for kind, place in asked.places(len(asked.samples) // 2).items():
         offset = len(log.read_text(errors="replace"))
         server.seconds(place)
         counts[kind] = store_requests.requests(log, offset)
@@ -174,13 +203,15 @@ def main() -> None:
             for rows in options.rows:
                 root = f"s3://{store_requests.BUCKET}" if options.s3 else scratch
                 out = Folder(f"{root}/{rows}")
-                samples = store.build(out, rows, scratch)
-                out.publish("recipe.toml", b"")  # which a run writes beside its store
+                contents = WholeOutput(out=out, rows=rows)
+                samples = store.build(out, rows, scratch, contents)
+                num_steps = contents.record_training(Folder(f"{scratch}/training-{rows}")) + 1
+                asked = Asked(samples=samples, duplicates=contents.duplicates, num_steps=num_steps)
                 server = Server(out, scratch)
                 try:
-                    told[rows] = measure(server, samples, options.pages)
+                    told[rows] = measure(server, asked, options.pages)
                     if s3 is not None:
-                        told[rows]["requests"] = count_requests(server, log, samples[len(samples) // 2])
+                        told[rows]["requests"] = count_requests(server, log, asked)
                 finally:
                     server.process.kill()
                     server.process.wait()

@@ -19,12 +19,13 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from lineage.ids import sort_keys
-from lineage.index.output_index import TokenizerIdentity, make_index, publish_index
+from lineage.index.output_index import Index, TokenizerIdentity, make_index, publish_index
 from lineage.purge.plan import PlanHooks, PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import cover_output
@@ -146,8 +147,30 @@ def _hashes(rng: np.random.Generator, num: int) -> list[bytes]:
     return [raw[at : at + 16] for at in range(0, len(raw), 16)]
 
 
-def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
+class Contents(Protocol):
+    """What an output has besides its store, made with the store's rows."""
+
+    def take(self, piece: pa.Table) -> pa.Table:
+        """The next rows of `documents` as they are to be recorded: of the same documents in the same order."""
+
+    def index(self) -> Index:
+        """The index, when every row was taken."""
+
+
+class NoContents:
+    """A store alone: no text, no shard."""
+
+    def take(self, piece: pa.Table) -> pa.Table:
+        return piece
+
+    def index(self) -> Index:
+        none = TokenizerIdentity(name="synthetic", hash="", vocab_size=1, eot_id=0)
+        return make_index(none, shards=(), documents=(), dedup=())
+
+
+def build(out: Folder, rows: int, scratch: str, contents: Contents | None = None) -> list[dict[str, object]]:
     """Make a store of `rows` documents below `out`; gives some of its rows to ask about."""
+    contents = contents or NoContents()
     samples: list[dict[str, object]] = []
     kept_before = 0
     placed: list[pa.Table] = []
@@ -155,7 +178,7 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
     expected |= {"hash_index": 4 * rows, "edits": rows // 10}
     with Shuffle(table_buckets(expected), scratch=scratch) as shuffle:
         for first in range(0, rows, PIECE):
-            piece = synthetic(first, min(PIECE, rows - first), kept_before, rows)
+            piece = contents.take(synthetic(first, min(PIECE, rows - first), kept_before, rows))
             add_documents(shuffle, piece)
             kept = piece.filter(pa.compute.equal(piece["status"], "kept"))
             kept_before += kept.num_rows
@@ -170,8 +193,7 @@ def build(out: Folder, rows: int, scratch: str) -> list[dict[str, object]]:
             shuffle, "steps", pa.table({"source": ["web"], "stage": ["quality"], "position": [0]} | counts)
         )
         commit_tables(out, write_tables(out, shuffle))
-    none = TokenizerIdentity(name="synthetic", hash="", vocab_size=1, eot_id=0)
-    index = make_index(none, shards=(), documents=(), dedup=())
+    index = contents.index()
     cover_output(out, index)
     publish_index(out, index)
     return samples

@@ -177,6 +177,26 @@ class Tracer:
     def by_step(self, run: str, step: int, row: int | None = None) -> list[DocumentHistory]:
         """The documents that a training step (or one row of its batch) read, in the order of rows and
         tokens."""
+        training = self._run_of_step(run, step, row)
+        rows = range(training.global_batch) if row is None else range(row, row + 1)
+        return self._met(training, step, rows, self._ids_of_rows(training, step, rows))
+
+    def first_of_step(self, run: str, step: int, most: int) -> tuple[list[DocumentHistory], int]:
+        """The same of the step's first rows, as many as hold `most` documents, and how many rows these are: a
+        batch may hold a hundred thousand documents."""
+        training = self._run_of_step(run, step, None)
+        ids: dict[bytes, None] = {}
+        num_rows = 0
+        while num_rows < training.global_batch and len(ids) < most:
+            # One row says how many documents a row has; nothing is known of rows whose documents were all purged.
+            more = -(-(most - len(ids)) * num_rows // len(ids)) if ids else max(1, num_rows)
+            some = range(num_rows, min(training.global_batch, num_rows + more))
+            ids |= dict.fromkeys(self._ids_of_rows(training, step, some))
+            num_rows = some.stop
+        return self._met(training, step, range(num_rows), list(ids)), num_rows
+
+    def _run_of_step(self, run: str, step: int, row: int | None) -> TrainingRun:
+        """The run; UnknownError where it took no such step, or has no such row."""
         known = {training.run: training for training in self.runs()}
         if run not in known:
             names = ", ".join(map(repr, known)) or "none"
@@ -197,18 +217,28 @@ class Tracer:
             raise UnknownError(f"row {row} of run {run!r}: a batch has rows 0 to {training.global_batch - 1}")
         if self._functions.locate is None:
             raise UnknownError(f"the order of run {run!r} is not at hand, so its steps cannot be traced")
+        return training
+
+    def _ids_of_rows(self, run: TrainingRun, step: int, rows: range) -> list[bytes]:
+        """The ids of the documents that stood in these rows of a step's batch, as each of its plans has it."""
+        assert self._functions.locate is not None
         spans: list[Span] = []
-        for plan in plans_of_step(training, step):
-            rows = range(plan.global_batch) if row is None else [row]
+        for plan in plans_of_step(run, step):
             spans += self._functions.locate(plan.plan, [step * plan.global_batch + number for number in rows])
-        found = self.histories(self._read_by(training, spans))
+        return self._read_by(run, spans)
+
+    def _met(
+        self, run: TrainingRun, step: int, rows: range, doc_ids: Sequence[bytes]
+    ) -> list[DocumentHistory]:
+        """The histories of those documents that the step met in these rows: what was purged before it ran
+        stood there as end-of-text."""
+        found = self.histories(doc_ids)
         if self._functions.find is None:
             return found
-        # What was purged before the step ran stood there as end-of-text.
         return [
             history
             for history in found
-            if any(e.run == run and e.step == step and row in (None, e.row) for e in history.exposures)
+            if any(e.run == run.run and e.step == step and e.row in rows for e in history.exposures)
         ]
 
     def histories(self, doc_ids: Sequence[bytes]) -> list[DocumentHistory]:

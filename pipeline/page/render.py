@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final
 
@@ -50,11 +51,21 @@ def figure(written: str) -> str:
         return visible(written)
 
 
+def mixture(weights: str | None) -> str:
+    """The shares of a mixture, a JSON object of them by source, as percentages; else what stands there."""
+    try:
+        shares = json.loads(weights or "")
+        return ", ".join(f"{visible(source)} {100 * share:.4g}%" for source, share in shares.items())
+    except (ValueError, TypeError, AttributeError):
+        return visible(weights or "")
+
+
 def environment() -> jinja2.Environment:
     """The templates with their filters: `line` for names and URLs, `harmless` for texts, `number` and `value`
     for figures, `of` for counted words, `role` for what a purge takes a document as and `in_role` for how many
     it takes so, `steps` for the first and the last of some, `web_link` for the target of a link, `figure` for
-    what a CSV has."""
+    what a CSV has,
+    `mixture` for the weights of a stretch of training."""
     made = escaping("pipeline.page", "templates")
     made.filters |= {
         "line": lambda text: "" if text is None else visible(str(text)),
@@ -66,6 +77,7 @@ def environment() -> jinja2.Environment:
         "in_role": lambda num, role: counted(num, *_ROLES[role]),
         "steps": lambda first, last: f"step {first:,}" if first == last else f"steps {first:,} to {last:,}",
         "figure": figure,
+        "mixture": mixture,
         "short": lambda hexes: hexes[:12],
         "basket_button": basket_button,
     }

@@ -157,6 +157,7 @@ class Site:
             "name": self.name,
             "base": self.base,
             "home": self.home,
+            "here": request.path,
             "places": self.places,
             "has_jobs": self.has_jobs,
             "as_of": self.version,

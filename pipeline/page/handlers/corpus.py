@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import tempfile
 from collections.abc import Iterable
 from typing import Any, Final
@@ -12,7 +13,7 @@ from aiohttp import web
 
 from lineage.index.names import REPORT_FILE
 from lineage.recipe import RecipeError
-from lineage.store.query import query
+from lineage.store.query import QueryError, query
 from pipeline.page.guard import ALONE, HEADERS
 from pipeline.page.lists import MOST_IDS
 from pipeline.page.notes import SavedQuery
@@ -113,22 +114,33 @@ class _Corpus:
         )
 
     async def report(self, _request: web.Request) -> web.Response:
-        page = await aside(self._site.out.read, REPORT_FILE)
+        out = self._site.out
+        try:
+            page = await aside(out.read, REPORT_FILE)
+        except FileNotFoundError as error:
+            raise RecipeError(
+                f"{out.url} has no report yet: sluice report {shlex.quote(out.url)} writes it"
+            ) from error
         # What the crawl wrote is escaped there, so only the report itself can have this element.
         linked = _DOC_ID.sub(rb'<a href="document/\1"><code>\1</code></a>', page)
         return web.Response(body=linked, content_type="text/html", charset="utf-8", headers=ALONE)
 
     async def sql(self, request: web.Request) -> web.Response:
         asked = request.query.get("q", "").strip()
-        values: dict[str, Any] = {"found": None, "plot": None, "key": ""}
-        if asked:
-            found = await aside(query, self._site.out, asked, self._site.version, LIMITS)
-            ids = doc_ids_of(found)
-            key = self._site.lists.put(f"SQL: {asked[:80]}", request.rel_url.path_qs, ids) if ids else ""
-            values = {"found": found, "plot": plot_of(found), "key": key}
+        values: dict[str, Any] = {"found": None, "plot": None, "key": "", "wrong": ""}
+        try:
+            found = await aside(query, self._site.out, asked, self._site.version, LIMITS) if asked else None
+        except QueryError as error:  # what was asked stands there to be put right
+            values["wrong"] = str(error)
+        else:
+            if found is not None:
+                ids = doc_ids_of(found)
+                key = self._site.lists.put(f"SQL: {asked[:80]}", request.rel_url.path_qs, ids) if ids else ""
+                values |= {"found": found, "plot": plot_of(found), "key": key}
         return self._site.show(
             request,
             "sql",
+            status=400 if values["wrong"] else 200,
             asked=asked,
             most=_MOST_ROWS,
             views=VIEWS,

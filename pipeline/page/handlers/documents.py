@@ -14,7 +14,6 @@ from pipeline.inspect.refetch import refetch
 from pipeline.page.lists import ShownList
 from pipeline.page.site import Site, aside
 from pipeline.page.views.document import (
-    MOST_MEMBERS,
     cluster_of,
     explained_rules,
     num_edits,
@@ -65,8 +64,11 @@ class _Documents:
         tracer = site.tracer()
         history = tracer.by_id(doc_id)
         num_chars = min(whole_number(request.query.get("chars", "")) or SHOWN_CHARS, MOST_CHARS)
-        members, num_members = cluster_of(tracer.lookup, history.row)
-        purged = site.lookup().purged([entry.member.doc_id for entry in members])
+        relatives = cluster_of(tracer.lookup, history.row)
+        member_ids = [entry.member.doc_id for entry in relatives.members]
+        # A version that is asked for decides what counts as purged; else the tables are open already.
+        lookup = tracer.lookup if site.version is None else site.lookup()
+        purged = lookup.purged(member_ids)
         in_catalogue_order = request.query.get("order") == "catalogue"
         ranked = ranked_rules(history.decisions)
         others = (
@@ -83,10 +85,15 @@ class _Documents:
             "edits": num_edits(history.decisions),
             "texts": texts_of(site.out, site.index(), history, num_chars, unmasked=unmasked),
             "more_chars": min(10 * num_chars, MOST_CHARS),
-            "members": members,
+            "relatives": relatives,
+            "cluster_key": site.lists.put(
+                f"cluster of {relatives.num_members:,}",
+                f"{site.base}document/{doc_id.hex()}#cluster",
+                member_ids,
+            )
+            if member_ids
+            else "",
             "purged_ids": {row.doc_id for row in purged},
-            "num_members": num_members,
-            "most_members": MOST_MEMBERS,
             "lines": run_lines(tracer, history.exposures),
             "looked_masked": not unmasked,
             **_beside(site, request.query.get("list", ""), doc_id),
@@ -114,7 +121,10 @@ class _Documents:
         explained = await self._site.commands.ask(
             "explain", self._site.out.url, "--doc", doc_id, seconds=_EXPLAIN_SECONDS
         )
-        taken = next((step.get("text", "") for step in explained["steps"] if step["stage"] == "parse"), "")
+        # A record that is text already has none to be extracted.
+        taken = read["document"].text or next(
+            (step.get("text", "") for step in explained["steps"] if step["stage"] == "parse"), ""
+        )
         text = await aside(lambda: shown(masked(taken[:MOST_CHARS], read["row"]), SHOWN_CHARS))
         return self._site.piece(request, "_record", "The crawl record", doc_id=doc_id, text=text, **read)
 
@@ -122,7 +132,10 @@ class _Documents:
         site = self._site
         history = site.tracer().by_id(parse_id(doc_id))
         found = refetch(site.out, recipe_of(site.out), history)
-        heads = [head[:_HEAD_CHARS].decode("utf-8", "replace").strip() for head in found.heads]
+        heads = [
+            head[:_HEAD_CHARS].decode("utf-8", "replace").replace("\r\n", "\n").strip()
+            for head in found.heads
+        ]
         return {"row": history.row, "document": found.document, "heads": heads}
 
     async def tokens(self, request: web.Request) -> web.Response:
@@ -155,9 +168,10 @@ class _Documents:
 
     def _diff(self, *doc_ids: str) -> Any:
         site, texts = self._site, []
+        tracer, index = site.tracer(), site.index()
         for doc_id in doc_ids:
-            history = site.tracer().by_id(parse_id(doc_id))
-            text = None if history.purged is not None else clean_text(site.out, site.index(), history.row)
+            history = tracer.by_id(parse_id(doc_id))
+            text = None if history.purged is not None else clean_text(site.out, index, history.row)
             if text is None:
                 raise RecipeError(f"document {doc_id} has no clean text here: it was turned down or purged")
             texts.append(masked(text[:MOST_CHARS], history.row))

@@ -14,6 +14,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import StorageError, local_path
 from lineage.storage.folder import is_remote as lies_far
 from pipeline.page.site import Site, aside
+from pipeline.page.views.corpus import num_purged_tokens
 from pipeline.page.views.unfinished import UnfinishedRun, is_begun, progress_of
 from pipeline.recipe import recipe_of
 
@@ -21,7 +22,8 @@ from pipeline.recipe import recipe_of
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedOutput:
     """An output of the list: what it holds, or how far its run is, or why it cannot be read. `against` and
-    `honours` name the outputs that its recipe does, `runs` the training runs that read it."""
+    `honours` name the outputs that its recipe does, `runs` the training runs that read it, each by its name and
+    output."""
 
     name: str
     base: str
@@ -32,7 +34,7 @@ class ListedOutput:
     num_purges: int = 0
     against: tuple[str, ...] = ()
     honours: tuple[str, ...] = ()
-    runs: tuple[str, ...] = ()
+    runs: tuple[tuple[str, str], ...] = ()
     unfinished: UnfinishedRun | None = None
     wrong: str = ""
 
@@ -42,7 +44,7 @@ def routes(sites: Sequence[Site], home: str) -> Iterable[web.RouteDef]:
 
     async def show(request: web.Request) -> web.Response:
         listed = [await aside(_listed, site) for site in sites]
-        shared: dict[str, list[str]] = {}
+        shared: dict[tuple[str, str], list[str]] = {}
         for each in listed:
             for run in each.runs:
                 shared.setdefault(run, []).append(each.name)
@@ -52,7 +54,7 @@ def routes(sites: Sequence[Site], home: str) -> Iterable[web.RouteDef]:
             "outputs",
             listed=listed,
             named=lambda url: by_place.get(_same(url)),
-            shared={run: names for run, names in shared.items() if len(names) > 1},
+            shared=[(run, names) for (run, _), names in shared.items() if len(names) > 1],
         )
 
     return [web.get(home, show)]
@@ -71,12 +73,12 @@ def _listed(site: Site) -> ListedOutput:
         recipe = recipe_of(site.out)
         return of_place(
             version=index.version,
-            num_tokens=index.num_tokens,
+            num_tokens=index.num_tokens - num_purged_tokens(site.out, site.version),
             num_shards=len(index.shards),
             num_purges=len(lookup.purges()),
             against=recipe.dedup.against,
             honours=recipe.purges.honour,
-            runs=tuple(run.run for run in site.tracer().runs()),
+            runs=tuple((run.run, run.output) for run in site.tracer().runs()),
         )
     except (StorageError, RecipeError, OSError, ValueError) as error:
         return of_place(wrong=str(error))

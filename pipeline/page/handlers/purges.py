@@ -191,11 +191,13 @@ class _Purges:
         job = self._site.jobs.get(request.match_info["plan"])
         if job.state != "done" or not isinstance(job.result, BasketPlan) or "HX-Request" in request.headers:
             return self._working(request, job, f"{self._site.base}purges/plan/{job.name}")
+        ids = [entry.planned.doc_id for entry in job.result.documents]
         return self._site.show(
             request,
             "plan",
             job=job,
             plan=job.result,
+            key=self._site.lists.put("the plan of a purge", request.rel_url.path_qs, ids) if ids else "",
             most=MOST_SHOWN,
             unfinished=unfinished_purge(self._site.out),
         )
@@ -295,8 +297,11 @@ class _Purges:
 
     async def show(self, request: web.Request) -> web.Response:
         site, purge_id = self._site, request.match_info["purge_id"]
+        purge = await aside(lambda: recorded_purge(site.out, site.index(), purge_id))
+        ids = [row["doc_id"] for row in purge.documents]
         values: dict[str, Any] = {
-            "purge": await aside(lambda: recorded_purge(site.out, site.index(), purge_id)),
+            "purge": purge,
+            "key": site.lists.put(f"purge {purge_id}", request.rel_url.path, ids) if ids else "",
             "proof": site.notes.proof(purge_id),
             "asked_for": site.notes.request(purge_id),
             "purge_id": purge_id,

@@ -16,7 +16,7 @@ from pipeline.page.site import Site, aside
 from pipeline.page.views.basket import items_of, named_by, purged_among
 from pipeline.page.views.batch_rows import BatchRead, documents_of, read_batch
 from pipeline.page.views.search import MOST_FOUND, NamedDocuments, find, is_keyed, named_step
-from pipeline.page.views.words import WordSearch, find_words, words_of
+from pipeline.page.views.words import TextPlace, WordSearch, find_words, words_of
 from pipeline.page.views.written import Written, several_names
 
 
@@ -93,16 +93,15 @@ class _Search:
 
     async def _words(self, request: web.Request, wanted: str) -> web.Response:
         words = words_of(wanted.removeprefix("words:").strip())
-        part, group = (whole_number(request.query.get(name, "0")) or 0 for name in ("part", "group"))
+        start = TextPlace(*(whole_number(request.query.get(name, "0")) or 0 for name in TextPlace._fields))
         site = self._site
-        searched, rows = await aside(self._look, words, part, group)
+        searched, rows = await aside(self._look, words, start)
         key = site.lists.put(
             f"words {wanted}", request.rel_url.path_qs, [find.doc_id for find in searched.finds]
         )
         more = None
-        if searched.next_part is not None:
-            place = {"q": wanted, "part": searched.next_part, "group": searched.next_group}
-            more = f"{site.base}search?{urlencode(place)}"
+        if searched.next is not None:
+            more = f"{site.base}search?{urlencode({'q': wanted, **searched.next._asdict()})}"
         values: dict[str, Any] = {
             "wanted": wanted,
             "searched": searched,
@@ -112,11 +111,9 @@ class _Search:
         }
         return site.show(request, "words", **values)
 
-    def _look(
-        self, words: tuple[str, ...], part: int, group: int
-    ) -> tuple[WordSearch, dict[bytes, DocumentRow]]:
+    def _look(self, words: tuple[str, ...], start: TextPlace) -> tuple[WordSearch, dict[bytes, DocumentRow]]:
         site = self._site
-        searched = find_words(site.out, site.index(), words, part, group)
+        searched = find_words(site.out, site.index(), words, start)
         return searched, _by_id(site.lookup().documents([find.doc_id for find in searched.finds]))
 
 

@@ -117,13 +117,18 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// Figures of any size: a learning rate has its first figure in the fourth place.
+function figure(value) {
+  return value == null ? "–" : value.toLocaleString("en", { maximumSignificantDigits: 5 });
+}
+
 function plot(box, title, steps, series) {
   const ink = colour("--ink"), line = colour("--line");
   const strokes = ["--blue", "--teal", "--red", "--amber", "--soft"].map(colour);
-  const axis = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line } };
+  const axis = { stroke: ink, grid: { stroke: line }, ticks: { stroke: line }, values: (_, ticks) => ticks.map(figure) };
   const options = {
     title, width: box.clientWidth || 500, height: 240, scales: { x: { time: false } }, axes: [axis, { ...axis, size: 70 }],
-    series: [{ label: "step" }, ...series.map(([label], number) => ({ label, stroke: strokes[number % 5], width: 1.5 }))],
+    series: [{ label: "step" }, ...series.map(([label], number) => ({ label, stroke: strokes[number % 5], width: 1.5, value: (_, at) => figure(at) }))],
   };
   return new uPlot(options, [steps, ...series.map(([, values]) => values)], box);
 }
@@ -132,7 +137,8 @@ let drawn = [];
 async function draw() {
   for (const place of document.querySelectorAll(".curves")) {
     const run = await (await fetch(place.dataset.src)).json();
-    const plots = Object.entries(run.curves).map(([name, values]) => [name, [[name, values]]]);
+    const measured = Object.entries(run.curves).filter(([, values]) => values.some((value) => value !== null));
+    const plots = measured.map(([name, values]) => [name, [[name, values]]]);
     const mixture = Object.entries(run.mixture);
     if (mixture.length) plots.push(["tokens a step, by source", mixture]);
     // All boxes are there before the first plot, so that each has the width that it keeps.

@@ -3,6 +3,7 @@ and of one row the part of each text that stood in it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,8 @@ from stages.tokens.tokenizer import Tokenizer
 from trainer.provenance.exposure import locate_sequences
 
 MOST_PARTS: Final = 400
+_MOST_OF_STEP: Final = 200
+"""Documents of a step: each is looked up in the order of every run that has read it."""
 _MOST_TOKENS: Final = 100_000
 """Tokens of a row whose texts are shown: longer rows are cut there."""
 _TOKENS_AROUND: Final = 200
@@ -43,13 +46,22 @@ class PartRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRead:
-    """What a step read, or one of its rows: the first of `num` parts, by row and position."""
+    """What a step read, or one of its rows: the first of `num` parts, by row and position. `num_rows`: the rows
+    of a step that were looked at, from its first on; the others are not in `num`."""
 
     run: TrainingRun
     step: int
     row: int | None
     parts: tuple[PartRead, ...]
     num: int
+    num_rows: int
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every part of what was asked for is there."""
+        return self.num == len(self.parts) and (
+            self.row is not None or self.num_rows == self.run.global_batch
+        )
 
 
 def read_batch(
@@ -61,21 +73,27 @@ def read_batch(
 ) -> BatchRead:
     """`place` is (run, step, row); without a row no texts are read. UnknownError where it is not recorded."""
     name, step, row = place
-    histories = tracer.by_step(name, step, row)
+    if row is None:
+        histories, num_rows = tracer.first_of_step(name, step, _MOST_OF_STEP)
+        rows = range(num_rows)
+    else:
+        histories, num_rows = tracer.by_step(name, step, row), 1
+        rows = range(row, row + 1)
     run = next(run for run in tracer.runs() if run.run == name)
     found = [
         (exposure, history)
         for history in histories
         for exposure in history.exposures
-        if exposure.run == name and exposure.step == step and row in (None, exposure.row)
+        if exposure.run == name and exposure.step == step and exposure.row in rows
     ]
     found.sort(key=lambda pair: (pair[0].row, pair[0].first_token))
     some = found[:MOST_PARTS]
     losses = step_losses(run.output, {step}, {exposure.attempt for exposure, _ in some})
     of_rows = row_losses(run.output, {(e.attempt, e.step, e.row) for e, _ in some})
+    spans = _spans_of(run, step, {exposure.sequence for exposure, _ in some})
     parts, left = [], _MOST_TOKENS if row is not None else 0
     for exposure, history in some:
-        first = _first_token(run, exposure, history.row)
+        first = _first_token(run, spans[exposure.sequence], exposure, history.row)
         text = None
         if tokenizer is not None and first is not None and history.purged is None and left > 0:
             num = min(exposure.num_tokens, left)
@@ -92,7 +110,7 @@ def read_batch(
                 text=text,
             )
         )
-    return BatchRead(run=run, step=step, row=row, parts=tuple(parts), num=len(found))
+    return BatchRead(run=run, step=step, row=row, parts=tuple(parts), num=len(found), num_rows=num_rows)
 
 
 def documents_of(batch: BatchRead) -> list[bytes]:
@@ -100,13 +118,22 @@ def documents_of(batch: BatchRead) -> list[bytes]:
     return list(dict.fromkeys(part.row.doc_id for part in batch.parts))
 
 
-def _first_token(run: TrainingRun, exposure: Exposure, row: DocumentRow) -> int | None:
+def _spans_of(run: TrainingRun, step: int, sequences: set[int]) -> dict[int, list[Span]]:
+    """Where these sequences of a step lie, as each plan of the step has it."""
+    ordered = sorted(sequences)
+    found: dict[int, list[Span]] = {sequence: [] for sequence in ordered}
+    for plan in plans_of_step(run, step):
+        for sequence, span in zip(ordered, locate_sequences(plan.plan, ordered), strict=True):
+            found[sequence].append(span)
+    return found
+
+
+def _first_token(run: TrainingRun, spans: Sequence[Span], exposure: Exposure, row: DocumentRow) -> int | None:
     """Which of the document's tokens is the first in the row; None where no plan of the step puts it there."""
     if row.start is None or row.shard is None:
         return None
     sources = {prefix + row.shard_source for prefix in run.prefixes}
-    for plan in plans_of_step(run, exposure.step):
-        [span] = locate_sequences(plan.plan, [exposure.sequence])
+    for span in spans:
         first = span.start + exposure.first_token - row.start
         if _holds(span, sources, row) and 0 <= first < (row.num_tokens or 0):
             return first

@@ -53,17 +53,13 @@ class Flow:
 def read_front(out: Folder, index: Index, version: int | None = None) -> dict[str, Any]:
     """The funnel, the rules, the purges and the training runs, as of a version of the corpus or now: of small
     tables alone, at any size of the corpus."""
-    purges = read_table(out, "purges") if version is None else read_purges(out, version)
-    purged = read_table(out, "purged")
-    counted = purged.filter(pc.is_in(purged["purge_id"], purges["purge_id"]))
-    spans = counted.filter(pc.is_valid(counted["shard"])).select(["doc_id", "shard", "start", "num_tokens"])
-    num_purged = pc.sum(spans.group_by(spans.column_names).aggregate([])["num_tokens"]).as_py() or 0
+    purges = _purges(out, version)
     rules: Counter[str] = Counter()
     for row in read_table(out, "step_rules").to_pylist():
         rules[row["rule"]] += row["num"]
     runs = {row["run"]: row["output"] for row in read_table(out, "training_runs").to_pylist()}
     return {
-        "num_tokens": index.num_tokens - num_purged,
+        "num_tokens": index.num_tokens - num_purged_tokens(out, version),
         "version": index.version if version is None else version,
         "flows": flows(read_table(out, "steps")),
         "rules": [
@@ -73,6 +69,19 @@ def read_front(out: Folder, index: Index, version: int | None = None) -> dict[st
         "purges": purges.to_pylist(),
         "runs": sorted(runs.items()),
     }
+
+
+def num_purged_tokens(out: Folder, version: int | None = None) -> int:
+    """The tokens that purges have made end-of-text, as of a version of the corpus or now."""
+    purged = read_table(out, "purged")
+    counted = purged.filter(pc.is_in(purged["purge_id"], _purges(out, version)["purge_id"]))
+    columns = ["doc_id", "source", "shard", "start", "num_tokens"]
+    spans = counted.filter(pc.is_valid(counted["shard"])).select(columns)
+    return pc.sum(spans.group_by(columns).aggregate([])["num_tokens"]).as_py() or 0
+
+
+def _purges(out: Folder, version: int | None) -> pa.Table:
+    return read_table(out, "purges") if version is None else read_purges(out, version)
 
 
 def flows(steps: pa.Table) -> list[Flow]:

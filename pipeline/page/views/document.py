@@ -69,6 +69,18 @@ class ClusterMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Relatives:
+    """The first of the `num_members` members of a document's cluster, itself first, then kept ones. `records`:
+    the first of the `num_records` further records that are the same document and were dropped at `identity`, in
+    order of place."""
+
+    members: tuple[ClusterMember, ...]
+    num_members: int
+    records: tuple[DocumentRow, ...]
+    num_records: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingShown:
     """A time that a run read the document, the loss of its step where the run's metrics have it, and that of
     its row where the run recorded it (train.record_losses)."""
@@ -179,18 +191,29 @@ def _bar(decision: StageDecision) -> RuleBar:
     )
 
 
-def cluster_of(lookup: Lookup, row: DocumentRow) -> tuple[list[ClusterMember], int]:
-    """The first members of the document's cluster with what is recorded of each, kept ones first; how many it
-    has."""
-    if row.cluster_id is None:
-        return [], 0
-    members = lookup.members([row.cluster_id])
+def cluster_of(lookup: Lookup, row: DocumentRow) -> Relatives:
+    """What was compared with a document, or is the same: one question for the rows of all, as each is a dozen
+    requests to a store in S3."""
+    members = [] if row.cluster_id is None else lookup.members([row.cluster_id])
     distinct = list({member.doc_id: member for member in members}.values())
-    distinct.sort(key=lambda m: (m.status != "kept", -(m.similarity or 0.0), m.doc_id))
-    own = [member for member in distinct if member.doc_id == row.doc_id]
-    some = [*own, *(member for member in distinct if member.doc_id != row.doc_id)][:MOST_MEMBERS]
-    rows = {found.doc_id: found for found in lookup.documents([member.doc_id for member in some])}
-    return [ClusterMember(member=member, row=rows.get(member.doc_id)) for member in some], len(distinct)
+    distinct.sort(
+        key=lambda m: (m.doc_id != row.doc_id, m.status != "kept", -(m.similarity or 0.0), m.doc_id)
+    )
+    some = distinct[:MOST_MEMBERS]
+    found = lookup.documents(list(dict.fromkeys([row.doc_id, *(member.doc_id for member in some)])))
+    rows = {each.doc_id: each for each in found}
+    others = {_place(each): each for each in found if each.doc_id == row.doc_id}
+    others.pop(_place(row), None)
+    return Relatives(
+        members=tuple(ClusterMember(member=member, row=rows.get(member.doc_id)) for member in some),
+        num_members=len(distinct),
+        records=tuple(others[place] for place in sorted(others)[:MOST_MEMBERS]),
+        num_records=len(others),
+    )
+
+
+def _place(row: DocumentRow) -> tuple[str, str, int]:
+    return row.source, row.warc_file or "", row.warc_offset or 0
 
 
 def run_lines(tracer: Tracer, exposures: Sequence[Exposure]) -> list[RunLine]:

@@ -39,8 +39,8 @@ class SourceShare:
 class Metrics:
     """A run's reports as curves of at most MOST_POINTS steps: of `steps` the loss, learning rate, gradient
     norm and seconds (None where there is none), and the tokens of each source; the last attempt's where a
-    step was done twice. `sources` are over all steps that were read, `num_read` of them; `is_cut`: only the
-    end of the file was."""
+    step was done twice, and none that a later attempt went back before. `sources` are over all steps that
+    count, applied ones; `num_read` reports were read; `is_cut`: only the end of the file was."""
 
     steps: tuple[int, ...]
     loss: tuple[float | None, ...]
@@ -100,15 +100,16 @@ def shown_run(out: Folder, tracer: Tracer, name: str) -> ShownRun:
 def metrics_of(output: str) -> Metrics:
     """The reports of the run at `output`; none where they cannot be read."""
     reports: dict[int, StepReport] = {}
-    tokens: Counter[str] = Counter()
-    num_read, is_cut = 0, False
+    num_read, attempt, is_cut = 0, 0, False
     folder = Folder(output)
     try:
         is_cut = metrics_size(folder) > _MOST_BYTES
         for report in _reports(folder):
             num_read += 1
-            if report.skipped is None:
-                tokens.update(report.tokens_by_source)
+            if report.attempt > attempt:
+                # It went on from before this step: what was done from there on is in no weights.
+                attempt = report.attempt
+                reports = {step: kept for step, kept in reports.items() if step < report.step}
             reports[report.step] = _thin(report)
     except UNREADABLE:
         pass
@@ -116,6 +117,10 @@ def metrics_of(output: str) -> Metrics:
     stride = -(-len(steps) // MOST_POINTS) or 1
     shown = steps[::stride] if not steps or steps[-1] in steps[::stride] else [*steps[::stride], steps[-1]]
     chosen = [reports[step] for step in shown]
+    tokens: Counter[str] = Counter()
+    for report in reports.values():
+        if report.skipped is None:
+            tokens.update(report.tokens_by_source)
     whole = sum(tokens.values())
     sources = tuple(
         SourceShare(source=source, num_tokens=num, share=num / whole if whole else 0.0)
@@ -147,6 +152,7 @@ def _thin(report: StepReport) -> StepReport:
         gradient_norm=report.gradient_norm,
         lr=report.lr,
         seconds=report.seconds,
+        skipped=report.skipped,
     )
 
 

@@ -43,7 +43,10 @@ class Plot:
 
 
 def plot_of(found: QueryResult) -> Plot | None:
-    """A plot of an answer that has a column of labels and one of figures; else None."""
+    """A plot of an answer that has a column of labels and one of figures; else None. A list of documents has
+    none: a bar for each would set the value of one rule beside that of another."""
+    if _is_list(found.columns):
+        return None
     figures = [
         number
         for number in range(len(found.columns))
@@ -74,6 +77,11 @@ def plot_of(found: QueryResult) -> Plot | None:
         bars=bars,
         num_left_out=len(found.rows) - len(rows),
     )
+
+
+def _is_list(columns: Sequence[str]) -> bool:
+    """Whether the rows are documents with several things of each."""
+    return len(columns) > 2 and any(name in _ID_COLUMNS for name in columns)
 
 
 def _is_figure(value: Json) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,17 @@ _PASSAGES: Final = 3
 _QUOTED: Final = re.compile(r'"([^"]+)"|(\S+)')
 
 
+class TextPlace(NamedTuple):
+    """A text: row `row` of row group `group` of part number `part`, of those that the index lists."""
+
+    part: int
+    group: int
+    row: int
+
+
+FIRST_TEXT: Final = TextPlace(0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordFind:
     """A document whose clean text has the words, and some passages with them: `new` marks a word."""
@@ -38,16 +49,15 @@ class WordFind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WordSearch:
-    """What was found from one place of the parts to another. `next_part` and `next_group`: where to go on,
-    None at the end. `num_looked`: the documents that were looked at this time, `share`: of all texts, how far
-    the search has come (0 to 1)."""
+    """What was found from one place of the parts to another. `next`: where to go on, None at the end.
+    `num_looked`: the documents that were looked at this time, `share`: of all texts, how far the search has come
+    (0 to 1)."""
 
     words: tuple[str, ...]
     finds: tuple[WordFind, ...]
     num_looked: int
     share: float
-    next_part: int | None
-    next_group: int
+    next: TextPlace | None
 
 
 def words_of(wanted: str) -> tuple[str, ...]:
@@ -66,25 +76,26 @@ def find_words(
     out: Folder,
     index: Index,
     words: tuple[str, ...],
-    part: int = 0,
-    group: int = 0,
+    start: TextPlace = FIRST_TEXT,
     *,
     seconds: float = SECONDS,
 ) -> WordSearch:
-    """The documents whose clean texts hold all of these, without regard to case, from row group `group` of
-    part number `part` (of those that the index lists) on."""
+    """The documents whose clean texts hold all of these, without regard to case, from `start` on."""
     finds: list[WordFind] = []
+    part, group, row = start
     parts, num_looked, started = index.documents, 0, time.monotonic()
     seen = sum(each.num_rows for each in parts[:part])
     is_over = False
     while part < len(parts) and not is_over:
         with opened(out, parts[part].file) as file:
-            seen += sum(file.metadata.row_group(number).num_rows for number in range(group)) if group else 0
+            before = range(min(group, file.num_row_groups))
+            seen += sum(file.metadata.row_group(number).num_rows for number in before) + row
             while group < file.num_row_groups and not is_over:
-                rows = file.read_row_group(group, columns=["doc_id", "text"])
-                num_looked += rows.num_rows
-                finds += _finds(rows, words)
-                group += 1
+                rows = file.read_row_group(group, columns=["doc_id", "text"]).slice(row)
+                found, num = _finds(rows, words, MOST_FINDS - len(finds))
+                finds += found
+                num_looked += num
+                group, row = (group, row + num) if num < len(rows) else (group + 1, 0)
                 is_over = len(finds) >= MOST_FINDS or time.monotonic() - started > seconds
             if group >= file.num_row_groups:
                 part, group = part + 1, 0
@@ -94,18 +105,24 @@ def find_words(
         finds=tuple(finds),
         num_looked=num_looked,
         share=(seen + num_looked) / num_rows if num_rows else 1.0,
-        next_part=part if part < len(parts) else None,
-        next_group=group,
+        next=TextPlace(part, group, row) if part < len(parts) else None,
     )
 
 
-def _finds(rows: pa.Table, words: tuple[str, ...]) -> list[WordFind]:
+def _finds(rows: pa.Table, words: tuple[str, ...], most: int) -> tuple[list[WordFind], int]:
+    """At most so many documents with all of the words, and how many rows were looked at for them: up to the
+    last of these, or all."""
+    has_all = pa.array([True] * len(rows))
     for word in words:
-        rows = rows.filter(pc.fill_null(pc.match_substring(rows["text"], word, ignore_case=True), False))
+        has_all = pc.and_(
+            has_all, pc.fill_null(pc.match_substring(rows["text"], word, ignore_case=True), False)
+        )
+    places = pc.indices_nonzero(has_all)
+    num = len(rows) if len(places) < most else places[most - 1].as_py() + 1
     return [
         WordFind(doc_id=row["doc_id"], passages=tuple(_passages(row["text"], words)))
-        for row in rows.to_pylist()
-    ]
+        for row in rows.take(places.slice(0, most)).to_pylist()
+    ], num
 
 
 def _passages(text: str, words: tuple[str, ...]) -> list[tuple[Stretch, ...]]:

@@ -308,6 +308,16 @@ def test_training_steps_lead_to_documents_and_documents_to_steps(own: Folder) ->
     every = {history.doc_id for step in range(10) for history in ask.by_step("first", step)}
     assert every == {doc_id(n) for n in range(NUM) if is_kept(n) and document(n)["shard"] == 0}
     assert [history.doc_id for history in ask.by_step("first", 0, 1)] == [doc_id(1)]
+    for most in (1, 2, 1000):
+        some, num_rows = ask.first_of_step("first", 0, most)
+        of_rows = [
+            history.doc_id
+            for history in ask.by_step("first", 0)
+            if any(e.step == 0 and e.row < num_rows for e in history.exposures)
+        ]
+        assert [history.doc_id for history in some] == of_rows and num_rows <= 4
+        assert len(some) >= most or num_rows == 4, "rows are asked for until they hold enough, or end"
+    assert ask.first_of_step("first", 0, 1)[1] == 1, "no more rows than it takes"
     with pytest.raises(UnknownError, match=r"step 10 of run 'first' is not recorded, 0 to 9 are: .*--runs "):
         ask.by_step("first", 10)
     with pytest.raises(UnknownError, match="rows 0 to 3"):

@@ -15,7 +15,7 @@ from tests.support.processes.served_page import served
 PAGES = (
     "", "search?q=web.example.org", "search?q=words:the", "thresholds", "sql?q=SELECT+status,count(*)+FROM+documents",
     "sql?q=SELECT+rule,count(*)+FROM+documents+GROUP+BY+1", "runs", "runs/seen", "purges", "basket", "nothing",
-    "search?q=seen:3", "search?q=seen:3:1",
+    "search?q=seen:3", "search?q=seen:3:1", "sql?q=SELECT+nothing+FROM+documents",
 )  # fmt: skip
 
 

@@ -39,6 +39,10 @@ def test_on_a_phone_nothing_is_cut(shared_page: str, made: str, browser: Any) ->
     row = browser.find_element("css selector", "table.documents tr:nth-child(2)")
     labels = [cell.get_attribute("data-label") for cell in row.find_elements("tag name", "td")]
     assert labels == ["document", "URL", "status", "rule", "language", "tokens"]
+    browser.get(base)
+    assert browser.find_element("css selector", ".sideways").is_displayed(), (
+        "the flow is wider than the phone"
+    )
 
 
 def test_ids_and_commands_are_copied(shared_page: str, made: str, browser: Any) -> None:
@@ -67,7 +71,16 @@ def test_on_paper_all_that_is_asked_for_stands(shared_page: str, browser: Any) -
     assert "Languages" in printed and "web.example.org" in printed
     folded = "return document.getElementById('funnel').checkVisibility({ contentVisibilityAuto: true })"
     assert browser.execute_script(folded), "what is folded up on a screen"
-    browser.get(f"{browser.current_url}runs/seen")
+    base = browser.current_url
+    browser.get(f"{base}sql?q=SELECT+status,count(*)+FROM+documents+GROUP+BY+1")
+    printed = browser.find_element("tag name", "main").text
+    assert "SELECT status,count(*) FROM documents" in printed, "what was asked"
+    assert "Views and their columns" not in printed and "Copy" not in printed
+    browser.get(f"{base}thresholds")
+    browser.find_element("css selector", ".rule")
+    printed = browser.find_element("tag name", "main").text
+    assert "(as it is set): turns down" in printed and "What changes" not in printed
+    browser.get(f"{base}runs/seen")
     assert "What it read of each purge" not in browser.find_element("tag name", "main").text
     assert "A step and its documents" not in browser.find_element("tag name", "main").text, "a form is none"
 

@@ -223,8 +223,9 @@ def test_an_item_that_takes_the_place_of_another_keeps_how_it_was_written(tmp_pa
 def test_a_history_says_which_lists_are_cut_off(small: SmallOut, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.page.views.document.MOST_MEMBERS", 1)
     row = make_tracer(small.folder.url).by_id(small.named["original"].doc_id).row
-    members, num = cluster_of(Lookup(small.folder), row)
-    assert [entry.member.doc_id for entry in members] == [row.doc_id] and num == 3
+    found = cluster_of(Lookup(small.folder), row)
+    assert [entry.member.doc_id for entry in found.members] == [row.doc_id] and found.num_members == 3
+    assert (found.records, found.num_records) == ((), 0)
 
 
 def test_a_plan_is_carried_out_by_the_first_call_alone_and_an_error_is_told() -> None:

@@ -16,7 +16,7 @@ from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from pipeline.inspect.tracing import make_tracer
 from pipeline.page.views.batch_rows import documents_of, read_batch
-from pipeline.page.views.words import find_words, words_of
+from pipeline.page.views.words import FIRST_TEXT, TextPlace, find_words, words_of
 from tests.pipeline.page.conftest import EMAIL, prose
 from tests.support.outputs.lineage_query import query
 from tests.support.processes.served_page import Visitor, served
@@ -97,6 +97,7 @@ def test_a_row_says_what_stood_in_it(visitor: Visitor, made: str) -> None:
     )
     assert part is not None and part[1].replace("\n", "\\n") == "".join(pieces), "the text of these tokens"
     step_page = visitor.get(f"search?q=seen:{step}").text
+    assert "The first" not in step_page
     assert 'class="part"' not in step_page and f"seen%3A{step}%3A{number}" in step_page
 
 
@@ -113,7 +114,23 @@ def test_a_row_has_its_losses_where_they_are_recorded(made: str, monkeypatch: py
     assert places == sorted(places) and {part.exposure.row for part in batch.parts} == {1}
     monkeypatch.setattr("pipeline.page.views.batch_rows.MOST_PARTS", 1)
     whole = read_batch(out, read_index(out), tracer, ("seen", 3, None), None)
-    assert whole.num > len(whole.parts) == 1 and documents_of(whole) == [whole.parts[0].row.doc_id]
+    assert (
+        whole.num > len(whole.parts) == 1
+        and not whole.is_whole
+        and documents_of(whole) == [whole.parts[0].row.doc_id]
+    )
+
+
+def test_of_a_step_of_many_documents_the_first_rows_are_looked_up(
+    made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, tracer = Folder(made), make_tracer(made)
+    whole = read_batch(out, read_index(out), tracer, ("seen", 3, None), None)
+    assert whole.is_whole and whole.num_rows == 2 and {part.exposure.row for part in whole.parts} == {0, 1}
+    monkeypatch.setattr("pipeline.page.views.batch_rows._MOST_OF_STEP", 1)
+    first = read_batch(out, read_index(out), tracer, ("seen", 3, None), None)
+    assert not first.is_whole and first.num_rows == 1
+    assert first.parts == tuple(part for part in whole.parts if part.exposure.row == 0)
 
 
 def test_the_nearest_rule_stands_on_top_and_the_rest_behind_it(visitor: Visitor, made: str) -> None:
@@ -181,13 +198,33 @@ def test_a_search_for_words_is_bounded_and_goes_on_where_it_ended(made: str) -> 
     words = words_of("the")
     first = find_words(out, index, words, seconds=-1.0)
     ids = [find.doc_id for find in first.finds]
-    part, group = first.next_part, first.next_group
-    while part is not None:
-        more = find_words(out, index, words, part, group, seconds=-1.0)
+    place = first.next
+    while place is not None:
+        more = find_words(out, index, words, place, seconds=-1.0)
         assert more.share >= first.share
         ids += [find.doc_id for find in more.finds]
-        part, group = more.next_part, more.next_group
+        place = more.next
     assert ids == [find.doc_id for find in find_words(out, index, words).finds]
+
+
+def test_a_search_for_words_ends_at_so_many_finds_inside_a_row_group_too(
+    made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Folder(made)
+    index, words = read_index(out), words_of("the")
+    every = [find.doc_id for find in find_words(out, index, words).finds]
+    num_rows = sum(part.num_rows for part in index.documents)
+    monkeypatch.setattr("pipeline.page.views.words.MOST_FINDS", 3)
+    ids: list[bytes] = []
+    looked, place = 0, FIRST_TEXT
+    while place is not None:
+        more = find_words(out, index, words, place)
+        looked += more.num_looked
+        assert len(more.finds) <= 3 and more.share == pytest.approx(looked / num_rows)
+        ids += [find.doc_id for find in more.finds]
+        place = more.next
+    assert ids == every and len(every) > 3
+    assert find_words(out, index, words, TextPlace(0, 10**9, 10**9)).finds == (), "a place that is none"
 
 
 def test_a_document_shows_its_text_before_and_behind_the_steps_with_personal_data_masked(

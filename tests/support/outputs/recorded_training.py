@@ -18,7 +18,9 @@ from trainer.telemetry.step_report import StepReport
 OPTIONS = OrderOptions(seed=1, seq_len=64, global_batch=2, window_blocks=1, mixture_block=8)
 
 
-def record_training(out: Folder, output: str, run: str = "seen", *, died: bool = False) -> int:
+def record_training(
+    out: Folder, output: str, run: str = "seen", *, died: bool = False, options: OrderOptions = OPTIONS
+) -> int:
     """Record `run`, which lies at `output` and read the whole of `out` once, and return its last step. One
     that `died` before its first checkpoint has no step in the store: its output has the facts, and the steps
     in metrics.jsonl."""
@@ -28,19 +30,19 @@ def record_training(out: Folder, output: str, run: str = "seen", *, died: bool =
     for shard in sorted(index.shards, key=lambda shard: (shard.source, shard.shard)):
         lengths.setdefault(shard.source, []).append(shard.num_tokens)
         repeats.setdefault(shard.source, []).append(shard.repeats)
-    plan = plan_order(lengths, OPTIONS, repeats)
+    plan = plan_order(lengths, options, repeats)
     last = (
-        sum(-(-shard.num_tokens // OPTIONS.seq_len) * shard.repeats for shard in index.shards)
-        // OPTIONS.global_batch
+        sum(-(-shard.num_tokens // options.seq_len) * shard.repeats for shard in index.shards)
+        // options.global_batch
     )
     row = {
         "run": run,
         "output": output,
         "plan_fingerprint": plan.fingerprint(1 << 62),
         "order_version": ORDER_VERSION,
-        "seed": OPTIONS.seed,
-        "seq_len": OPTIONS.seq_len,
-        "global_batch": OPTIONS.global_batch,
+        "seed": options.seed,
+        "seq_len": options.seq_len,
+        "global_batch": options.global_batch,
         "plan": plan.to_json(),
     }
     append_run(out, _table("training_runs", row).drop_columns(["fact"]))
