@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from trainer.model.sizes import ModelConfig
 from trainer.planning.layout import (
@@ -63,42 +63,29 @@ def likely_ranks(layout: PlannedLayout) -> tuple[tuple[int, ...], ...]:
 def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
     """What a GPU of this pipeline rank holds at its fullest instant."""
     part = layout.ranks[rank]
-    kept, states = sharded_bytes(layout, part)
-    fullest = max(instants(layout, (rank,)), key=lambda instant: instant_bytes(instant, kept))
+    kept = sharded_bytes(owned_parameters(layout, part), layout.weight_bytes, layout.shards)
+    found = instants(layout, (rank,))
+    fullest = max(found, key=lambda one: one.activations + one.gradients + kept * one.sharded)
     return Memory(
         rank=rank,
         parameters=kept + gathered_parameters(layout, part),
         gradients=fullest.gradients + (kept if fullest.sharded else 0.0),
-        optimizer_states=states,
+        optimizer_states=2 * kept,
         activations=fullest.activations,
     )
 
 
-def instant_bytes(instant: Instant, sharded_gradients: float) -> float:
-    """Activations and gradients of a instant."""
-    return instant.activations + instant.gradients + (sharded_gradients if instant.sharded else 0.0)
-
-
 def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
     """Parameters with which a GPU computes a part of the model."""
-    return _owned(layout.config, part, layout.mesh.tp, layout.mesh.ep)
+    split, whole, experts = num_parameters(layout.config, part)
+    return ParameterCounts(split / layout.mesh.tp, whole, experts / layout.mesh.ep)
 
 
-def _owned(config: ModelConfig, part: Part, tp: int, ep: int) -> ParameterCounts:
-    split, whole, experts = num_parameters(config, part)
-    return ParameterCounts(split / tp, whole, experts / ep)
-
-
-def sharded_bytes(layout: PlannedLayout, part: Part) -> tuple[float, float]:
-    """Bytes of weights (and as many of gradients) that a GPU holds for good, and of both moments."""
-    return bytes_in_shards(owned_parameters(layout, part), layout.weight_bytes, layout.shards)
-
-
-def bytes_in_shards(owned: ParameterCounts, weight_bytes: int, shards: ShardCounts) -> tuple[float, float]:
-    """The same of owned parameters."""
+def sharded_bytes(owned: ParameterCounts, weight_bytes: int, shards: ShardCounts) -> float:
+    """Bytes that a GPU holds for good of the weights of owned parameters; as many of their gradients, and
+    twice as many of both moments."""
     (split, whole, experts), (num_split, num_whole, num_experts) = owned, shards
-    kept = weight_bytes * (split / num_split + whole / num_whole + experts / num_experts)
-    return kept, 2 * kept
+    return weight_bytes * (split / num_split + whole / num_whole + experts / num_experts)
 
 
 def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
@@ -107,37 +94,29 @@ def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
     zero = 3: two layers (one computes while the next is gathered, or `prefetch_layers`) and the output
     matrix; zero = 1 and 2 and pipelines: all; DistributedDataParallel: autocast's copies, none where the
     dtype is that of weights. The router, which is small, is gathered in `weight_bytes`; here it counts as the
-    rest."""
-    if layout.replicated_by_ddp and layout.compute_bytes == layout.weight_bytes:
-        return 0.0
-    everything = sum(owned_parameters(layout, part))
-    if layout.zero != 3 or layout.synchronises_once:
-        return layout.compute_bytes * everything
-    gathered = gathered_layers(layout, part) + layout.config.num_embedding_parameters / layout.mesh.tp
-    return layout.compute_bytes * min(gathered, everything)
-
-
-def gathered_layers(layout: PlannedLayout, part: Part) -> float:
-    """Parameters of layers that are gathered at once with zero = 3.
+    rest.
 
     Experts and shared experts are gathered apart from the rest of their layer, when it is their turn, and
     given back behind it (trainer.parallel.mesh, `_shard_experts`), and `prefetch_layers` leaves them out. Of
     the larger of both there are the buffer that was received and the weights that are copied out of it; or in
     backward both at once, one of them ahead of its turn."""
+    if layout.replicated_by_ddp and layout.compute_bytes == layout.weight_bytes:
+        return 0.0
+    everything = sum(owned_parameters(layout, part))
+    if layout.zero != 3 or layout.synchronises_once:
+        return layout.compute_bytes * everything
     dense, sparse = layer_parameters(layout, part)
     layers = 1 + layout.prefetch_layers
-    return max(layers * dense.split, layers * sparse.split + 2 * max(sparse.whole, sparse.experts))
-
-
-_NOTHING: Final = ParameterCounts(split=0, whole=0, experts=0)
-_DENSE, _SPARSE = Part(num_dense=1), Part(num_sparse=1)
+    gathered = max(layers * dense.split, layers * sparse.split + 2 * max(sparse.whole, sparse.experts))
+    gathered += layout.config.num_embedding_parameters / layout.mesh.tp
+    return layout.compute_bytes * min(gathered, everything)
 
 
 def layer_parameters(layout: PlannedLayout, part: Part) -> tuple[ParameterCounts, ParameterCounts]:
     """Parameters with which a GPU computes a layer without, and one with experts; 0 where the part has
     none."""
-    dense = owned_parameters(layout, _DENSE) if part.num_dense else _NOTHING
-    return dense, owned_parameters(layout, _SPARSE) if part.num_sparse else _NOTHING
+    dense, sparse = Part(num_dense=min(1, part.num_dense)), Part(num_sparse=min(1, part.num_sparse))
+    return owned_parameters(layout, dense), owned_parameters(layout, sparse)
 
 
 def largest_group(layout: PlannedLayout, part: Part) -> float:
@@ -299,17 +278,11 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     gradients = [layout.weight_bytes * sum(owned_parameters(layout, kind)) for kind in layout.split.kinds]
     whole = layout.weight_bytes * sum(owned_parameters(layout, part))
     reducing = whole + layout.weight_bytes * largest_group(layout, part)
-    return (
-        *(
-            Instant(
-                kept * one.kept + between * one.between + beside,
-                sum(num * size for num, size in zip(one.made, gradients, strict=False)),
-                False,
-            )
-            for one in found
-        ),
-        Instant(messages, reducing, False),
-    )
+    held = []
+    for one in found:
+        made = sum(num * size for num, size in zip(one.made, gradients, strict=False))
+        held.append(Instant(kept * one.kept + between * one.between + beside, made, False))
+    return (*held, Instant(messages, reducing, False))
 
 
 def _layer_units(layout: PlannedLayout, rotary: float) -> tuple[tuple[float, float], tuple[float, float]]:
