@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from trainer.planning.layout import (
     layer_split,
     num_parameters,
 )
-from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_ranks, round_size
+from trainer.planning.schedules import PipelinePlan, instants_of_ranks, round_size
 from trainer.recipe_tables.parallelism import PipelineTable
 
 
@@ -77,8 +78,12 @@ def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
 
 def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
     """Parameters with which a GPU computes a part of the model."""
-    split, whole, experts = num_parameters(layout.config, part)
-    return ParameterCounts(split / layout.mesh.tp, whole, experts / layout.mesh.ep)
+    return _owned(layout.config, part, layout.mesh.tp, layout.mesh.ep)
+
+
+def _owned(config: ModelConfig, part: Part, tp: int, ep: int) -> ParameterCounts:
+    split, whole, experts = num_parameters(config, part)
+    return ParameterCounts(split / tp, whole, experts / ep)
 
 
 def sharded_bytes(owned: ParameterCounts, weight_bytes: int, shards: ShardCounts) -> float:
@@ -236,7 +241,7 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
         inner = 2 * layout.config.hidden / layout.mesh.tp
         again = layout.tokens * layout.compute_bytes * max(inner, layout.config.width - inner)
     if layout.mesh.pp > 1:
-        return _instants_of_pipeline(layout, ranks, again)
+        return _instants_of_pipeline(layout, part, ranks, again)
     loss = 3 * logit_bytes(layout)[1]
     kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
     if part.num_sparse:
@@ -260,11 +265,13 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
     )
 
 
-def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: float) -> tuple[Instant, ...]:
+def _instants_of_pipeline(
+    layout: PlannedLayout, part: Part, ranks: tuple[int, ...], again: float
+) -> tuple[Instant, ...]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how
     many), on the last stage the logits; with recomputation one layer at a time is whole again. What a stage
     gave is let go when it is sent (trainer.parallel.pipeline, `_TimedStage`)."""
-    part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
+    messages, plan = stage_messages(layout, part), _pipeline_plan(layout)
     beside = messages + again
     if part.head:
         # The schedule holds logits until their backward pass is done, and of those that wait the log-softmax.
@@ -274,15 +281,12 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     of_stages = stage_activations(layout) * layout.mesh.pp * layout.pipeline.num_virtual
     rotary = of_stages / layout.config.num_layers
     (kept, between), ratios = _layer_units(layout, rotary)
-    found = _instants_in_layers(layout.config, ratios, layout.pipeline, plan, ranks)
-    gradients = [layout.weight_bytes * sum(owned_parameters(layout, kind)) for kind in layout.split.kinds]
-    whole = layout.weight_bytes * sum(owned_parameters(layout, part))
-    reducing = whole + layout.weight_bytes * largest_group(layout, part)
-    held = []
-    for one in found:
-        made = sum(num * size for num, size in zip(one.made, gradients, strict=False))
-        held.append(Instant(kept * one.kept + between * one.between + beside, made, False))
-    return (*held, Instant(messages, reducing, False))
+    found = _instants_in_layers(
+        layout.config, ratios, layout.pipeline, plan, ranks, tp=layout.mesh.tp, ep=layout.mesh.ep
+    )
+    size, whole = layout.weight_bytes, layout.weight_bytes * sum(owned_parameters(layout, part))
+    held = [Instant(k * kept + b * between + beside, num * size, False) for k, b, num in found]
+    return (*held, Instant(messages, whole + size * largest_group(layout, part), False))
 
 
 def _layer_units(layout: PlannedLayout, rotary: float) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -300,11 +304,11 @@ def _layer_units(layout: PlannedLayout, rotary: float) -> tuple[tuple[float, flo
     return (kept[0], between[0]), (round(kept[1] / kept[0], 9), round(between[1] / between[0], 9))
 
 
-def stage_messages(layout: PlannedLayout, rank: int) -> float:
+def stage_messages(layout: PlannedLayout, part: Part) -> float:
     """Bytes of what is on its way to a GPU from the stages before and after its own, as torch asks for it
     ahead: of a stage's two neighbours one message each; of several stages three; but where a loop closes,
     between the last rank and the first, a round's."""
-    part, pipeline, pp = layout.ranks[rank], layout.pipeline, layout.mesh.pp
+    pipeline, pp = layout.pipeline, layout.mesh.pp
     num = 2 - part.embedding - part.head if pipeline.num_virtual == 1 else 3
     if pipeline.num_virtual > 1 and part.embedding != part.head:
         num = round_size(pipeline.schedule, pp, layout.num_micro_batches)
@@ -318,14 +322,25 @@ def _instants_in_layers(
     pipeline: PipelineTable,
     plan: PipelinePlan,
     ranks: tuple[int, ...],
-) -> tuple[HeldAtInstant, ...]:
-    """What is held in layers: counted once, it serves every layout with these stages. `ratios`: what a layer
-    without experts counts of what is kept and of what is between."""
+    *,
+    tp: int,
+    ep: int,
+) -> tuple[tuple[float, float, float], ...]:
+    """What is held in layers, kept and between, and the parameters that have gradients: counted once, it
+    serves every layout with these stages. Instants at which another has no less of anything are left out.
+    `ratios`: what a layer without experts counts of what is kept and of what is between."""
     split = layer_split(config, plan.pp, pipeline)
     kept, between = (
         tuple(stage.num_sparse + ratio * stage.num_dense for stage in split.stages) for ratio in ratios
     )
-    return instants_of_ranks(plan, ranks, kept, between, split.kind_of_stage)
+    sizes = [sum(_owned(config, kind, tp, ep)) for kind in split.kinds]
+    fullest: list[tuple[float, float, float]] = []
+    for one in instants_of_ranks(plan, ranks, kept, between, split.kind_of_stage):
+        # Of the kinds that follow the last to make gradients there are none.
+        held = one.kept, one.between, sum(num * size for num, size in zip(one.made, sizes, strict=False))
+        if not any(all(map(operator.ge, other, held)) for other in fullest):
+            fullest.append(held)
+    return tuple(fullest)
 
 
 @functools.lru_cache(maxsize=1 << 12)

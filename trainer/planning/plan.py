@@ -237,6 +237,9 @@ def _notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> tuple[
     num = -(-layout.num_rows // layout.micro_batch)
     replicas = mesh.dp_replicate * (mesh.dp_shard * mesh.cp if layout.zero == 0 else 1)
     copy = checkpoint_bytes(layout) * replicas / mesh.num_workers
+    # Members of a ring of shards on a node: of one there is nothing to spread.
+    shards, members = layout.shards.split, node // mesh.tp
+    over_nodes = shards > 1 and not stays_within(mesh.tp * shards, node, mesh.num_workers)
     within = stays_within(mesh.tp, node, mesh.num_workers)
     where = {
         f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole; only"
@@ -257,6 +260,10 @@ def _notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> tuple[
         f"train.micro_batch = {layout.micro_batch}: a rank's {layout.num_rows} sequences are no multiple of"
         " it, and a pipeline's micro-batches are of one size: padding fills up the last": (
             mesh.pp > 1 and layout.num_rows % layout.micro_batch > 0
+        ),
+        f"plan.rails = 1: weights that {shards} GPUs share go over one adapter a node, as with ZeRO-3 in 2021;"
+        f" PyTorch's sharding has been seen to use all. If yours does: --set plan.rails={members}": (
+            machine.plan.rails == 1 and over_nodes and members > 1
         ),
         f"train.recovery.neighbour_copy = true: each process keeps {4 * copy / 1e9:,.1f} GB in host memory"
         f" and sends {copy / 1e9:,.1f} GB a step to the next, {copy * 8 / (machine.inter_gbps * 1e9):,.2f} s"

@@ -29,6 +29,7 @@ from trainer.planning.communication import stays_within, traffic
 from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import (
     ParameterCounts,
+    Part,
     PlannedLayout,
     Recompute,
     Zero,
@@ -342,6 +343,7 @@ class _Maker:
         gathered is gathered again, which takes time, only where there is no room to keep it."""
         layout, room = core.layout, self.machine.usable_bytes
         mesh, choice, peers = layout.mesh, core.choice, layout.mesh.cp * layout.mesh.tp
+        parts = layout.ranks
         ranks: list[_RankBytes] = []
         short: list[tuple[Zero, Sequence[int]]] = []
         for zero, shards in holdings or self._holdings(mesh):
@@ -349,7 +351,7 @@ class _Maker:
             # A pipeline holds as much beside the shards whatever the level.
             if mesh.pp == 1 or not ranks:
                 ranks = [
-                    _rank_bytes(level, alike[0], instants(level, alike) if zero < 2 else found)
+                    _rank_bytes(level, parts[alike[0]], instants(level, alike) if zero < 2 else found)
                     for alike, found in core.instants.items()
                 ]
             lacking = []
@@ -399,8 +401,7 @@ class _RankBytes(NamedTuple):
     beside_gradients: float
 
 
-def _rank_bytes(layout: PlannedLayout, rank: int, found: tuple[Instant, ...]) -> _RankBytes:
-    part = layout.ranks[rank]
+def _rank_bytes(layout: PlannedLayout, part: Part, found: tuple[Instant, ...]) -> _RankBytes:
     beside = [(instant.sharded, instant.activations + instant.gradients) for instant in found]
     return _RankBytes(
         owned=owned_parameters(layout, part),

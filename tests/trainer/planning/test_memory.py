@@ -120,7 +120,9 @@ def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
 
 def most_kept(layout: PlannedLayout, rank: int) -> float:
     """Bytes of a rank's activations, where it has the most, without places for messages."""
-    return max(instant.activations for instant in instants(layout, (rank,))) - stage_messages(layout, rank)
+    return max(instant.activations for instant in instants(layout, (rank,))) - stage_messages(
+        layout, layout.ranks[rank]
+    )
 
 
 @pytest.mark.parametrize("schedule", get_args(Schedule))
@@ -139,7 +141,7 @@ def test_as_many_messages_are_on_their_way_as_torch_asks_for_ahead(
     layout = plan_of(tmp_path, *changes).layout
     stream = layout.tokens * layout.config.width * layout.compute_bytes
     asked = messages_of_torch(schedule, pp, num_virtual, layout.num_micro_batches)
-    planned = [stage_messages(layout, rank) / stream for rank in range(pp)]
+    planned = [stage_messages(layout, layout.ranks[rank]) / stream for rank in range(pp)]
     assert all(0 < most <= num <= 2 * most + 1 for most, num in zip(asked, planned, strict=True))
 
 
