@@ -46,9 +46,10 @@ def _gpu(
     source: str,
 ) -> Gpu:
     """From gigabytes and terabytes a second, teraflops in bfloat16 and float8, and what the links are."""
-    (gigabytes, terabytes), (bfloat16, float8) = memory, teraflops
-    peaks = bfloat16 * 1e12, None if float8 is None else float8 * 1e12
-    return Gpu(name, gigabytes * 10**9, terabytes * 1e12, *peaks, *links, source)
+    (gigabytes, terabytes), (bfloat16, float8), (node, domain, intra, inter) = memory, teraflops, links
+    size, bandwidth, peak = gigabytes * 10**9, terabytes * 1e12, bfloat16 * 1e12
+    peak_float8 = None if float8 is None else float8 * 1e12
+    return Gpu(name, size, bandwidth, peak, peak_float8, node, domain, intra, inter, source)
 
 
 # Where a sheet prints peaks with sparsity (all of NVIDIA's since the H100 but for float4), half of them
