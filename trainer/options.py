@@ -503,8 +503,8 @@ class PlanTable:
     rails: int = key(
         1,
         at_least=1,
-        help="adapters of a node that one ring uses; NCCL can spread it over all",
-        source="ZeRO-3 on 384 to 2,240 A100, 2104.04473, table 2; against it 2304.11277, section 5.4",
+        help="adapters of a node that one ring uses; PyTorch's sharding spreads it over all",
+        source="ZeRO-3 on 384 to 2,240 A100, 2104.04473, table 2; against it 2304.11277, section 5.4, llm-foundry",
     )
     overlap: float = key(
         0.8,

@@ -34,6 +34,9 @@ SECONDS: Final = 0.2
 """How long each kernel is repeated; its time is the median."""
 SLOW: Final = 2.0
 """What takes so long is not repeated for the sake of a median alone."""
+IN_FLIGHT: Final = 10
+"""Calls that a GPU is asked for before it is waited for: as in a run of steps, what the host takes to ask for
+them is hidden behind those before."""
 _MESSAGES: Final = (2**12, 2**24)
 """Bytes of the collectives that are timed: of the small one latency remains, of the large one the rate."""
 
@@ -47,14 +50,14 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(0)
     dtype = torch.bfloat16 if layout.compute_bytes == 2 and device.type == "cuda" else torch.float32
-    products = list(_products(layout, device, dtype))
+    products, numbers = list(_products(layout, device, dtype)), torch.zeros(2**24, device=device)
     found: dict[str, Any] = {
         "device": torch.cuda.get_device_name()
         if device.type == "cuda"
         else f"CPU, {torch.get_num_threads()} threads",
         "memory_bytes": _memory_bytes(device),
         "peak_flops": max(product["flops_per_second"] for product in products),
-        "copy_bytes_per_second": _copy(device),
+        "copy_bytes_per_second": 2 * numbers.nbytes / _seconds(numbers.clone, device),
         "products": products,
         "link": _link() if device.type == "cpu" else None,
     }
@@ -66,13 +69,16 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
 
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float:
+    """Seconds of a call, the median. The first calls, which fill caches, do not count."""
     taken: list[float] = []
     began = time.perf_counter()
     while (start := time.perf_counter()) - began < SECONDS or len(taken) < (3 if start - began > SLOW else 5):
-        run()
+        num = IN_FLIGHT if device.type == "cuda" and taken else 1
+        for _ in range(num):
+            run()
         if device.type == "cuda":
             torch.cuda.synchronize()
-        taken.append(time.perf_counter() - start)
+        taken.append((time.perf_counter() - start) / num)
     return statistics.median(taken[2:])
 
 
@@ -89,11 +95,6 @@ def _products(layout: PlannedLayout, device: torch.device, dtype: torch.dtype) -
             "seconds": seconds,
             "flops_per_second": flops / seconds,
         }
-
-
-def _copy(device: torch.device) -> float:
-    numbers = torch.zeros(2**24, device=device)
-    return 2 * numbers.nbytes / _seconds(numbers.clone, device)
 
 
 def _memory_bytes(device: torch.device) -> int:

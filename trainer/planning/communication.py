@@ -53,7 +53,7 @@ class Path:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
     """One kind of communication of a GPU in a step. `gbps`: gigabits a second and GPU, one way;
-    `latency_seconds`: of all its collectives."""
+    `latency_seconds`: of all its collectives; `seconds`: on the wire, hidden or not."""
 
     axis: str
     what: str
@@ -63,11 +63,7 @@ class Traffic:
     num_bytes: float
     num_collectives: float
     latency_seconds: float
-
-    @property
-    def seconds(self) -> float:
-        """Time on the wire, hidden or not."""
-        return self.num_bytes / (self.gbps * _GIGABIT) + self.latency_seconds
+    seconds: float
 
 
 def stays_within(reach: int, size: int, num_workers: int) -> bool:
@@ -166,149 +162,118 @@ def _hops(num_gpus: int) -> int:
     return math.ceil(math.log2(num_gpus)) if num_gpus > 1 else 0
 
 
-def traffic(layout: PlannedLayout, machine: Machine) -> tuple[Traffic, ...]:
-    """Everything that a GPU of the fullest pipeline rank sends in a step; axes of size 1 send nothing and are
-    left out."""
-    sent = [
-        *_layer_traffic(layout, machine),
-        *_weight_traffic(layout, machine),
-        _stage_traffic(layout, machine),
-    ]
-    return tuple(each for each in sent if each.num_gpus > 1 and each.num_bytes > 0)
+class LayerMessages(NamedTuple):
+    """What the peers of an axis send each other for one micro-batch, in collectives of `size` bytes: so many
+    in forward and in backward, each for a layer without experts, for one with, and for embedding or head."""
+
+    axis: str
+    what: str
+    num_gpus: int
+    path: Path
+    size: float
+    forward: tuple[float, float, float]
+    backward: tuple[float, float, float]
 
 
-def _layer_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
-    """What the peers that share the layers' work send each other in the fullest rank, of tensors, sequences
-    and experts.
+def layer_messages(layout: PlannedLayout, machine: Machine) -> list[LayerMessages]:
+    """Those of the axes whose peers share a layer's work.
 
     Tensor parallel with sequence parallelism: in each layer two all-gathers and two reduce-scatters of the
-    stream forward (2205.05198, section 4.2.2), and what `tensor_rounds` says backward; and four for embedding
-    and head. Layers with experts gather and scatter for attention alone: a peer's share of the tokens goes to
-    the experts.
+    stream forward (2205.05198, section 4.2.2), and what `tensor_rounds` says backward; and one each way for
+    embedding and head. Layers with experts gather and scatter for attention alone: a peer's share of the
+    tokens goes to the experts.
 
     Keys and values are gathered in forward and backward, and their gradients reduced (Llama 3, 2407.21783,
     section 3.3.2: all-gather based context parallelism). A ring sends as much, in steps.
 
     A token's copy goes to each of its experts and back, forward and backward (GShard, 2006.16668, section
     3.2), forward again where the layer is computed again."""
-    mesh, parts, layers = layout.mesh, layout.num_micro_batches, layout.num_stage_layers
-    fullest = max(layout.ranks, key=lambda part: part.num_layers)
-    tensor_collectives = layout.tensor_rounds * (4 * fullest.num_dense + 2 * fullest.num_sparse) + 4
-    exchanges = parts * _num_sparse(layout) * (4 if layout.recompute == "none" else 6)
-    steps = 1 if layout.context.method == "gather" else max(1, mesh.cp - 1)
-    return [
-        _sent(
-            "tp",
-            "layers' all-gathers and reduce-scatters",
-            ring_path(1, mesh.tp, machine, mesh.num_workers),
-            mesh.tp,
-            size=ring_bytes(stream_size(layout), mesh.tp),
-            num=parts * tensor_collectives,
-        ),
-        _sent(
-            "cp",
-            "keys and values",
-            ring_path(mesh.tp, mesh.cp, machine, mesh.num_workers),
-            mesh.cp,
-            size=ring_bytes(context_size(layout), mesh.cp) / steps,
-            num=3 * parts * layers * steps,
-        ),
-        _sent(
-            "ep",
-            "all-to-all of tokens to experts and back",
-            all_to_all_path(mesh.ep, machine, mesh.num_workers, layout.config.experts),
-            mesh.ep,
-            size=ring_bytes(expert_size(layout), mesh.ep),
-            num=exchanges,
-        ),
-    ]
+    config, mesh, num, stream = layout.config, layout.mesh, layout.mesh.num_workers, stream_size(layout)
+    found = []
+    if mesh.tp > 1:
+        path, size = ring_path(1, mesh.tp, machine, num), ring_bytes(stream, mesh.tp)
+        again, what = layout.tensor_rounds - 1, "layers' all-gathers and reduce-scatters"
+        backward = (4 * again, 2 * again, 1.0)
+        found.append(LayerMessages("tp", what, mesh.tp, path, size, (4.0, 2.0, 1.0), backward))
+    if mesh.cp > 1:
+        pairs = config.num_kv_heads * (config.head_dim + config.value_dim) / mesh.tp
+        size = ring_bytes(layout.mean_tokens * mesh.cp * pairs * layout.compute_bytes, mesh.cp)
+        path, steps = ring_path(mesh.tp, mesh.cp, machine, num), 1
+        if layout.context.method == "ring":
+            path, steps = pair_path(mesh.tp, mesh.cp, machine, num), mesh.cp - 1
+        forward, backward = (steps, steps, 0.0), (2 * steps, 2 * steps, 0.0)
+        found.append(LayerMessages("cp", "keys and values", mesh.cp, path, size / steps, forward, backward))
+    if config.experts and mesh.ep > 1:
+        path = all_to_all_path(mesh.ep, machine, num, config.experts)
+        # A tensor peer has its share of the stream, and of that `top_k` copies.
+        size = ring_bytes(stream / mesh.tp * config.experts.top_k, mesh.ep)
+        what = "all-to-all of tokens to experts and back"
+        backward = (0.0, 2.0 if layout.recompute == "none" else 4.0, 0.0)
+        found.append(LayerMessages("ep", what, mesh.ep, path, size, (0.0, 2.0, 0.0), backward))
+    return found
 
 
-class _SharedWeights(NamedTuple):
-    """Weights of one kind of `ParameterCounts`, `num_parameters` on a GPU, that are sharded over `num_shards`
-    GPUs `stride` apart; `pieces`: how many collectives it takes to gather all of them, or to reduce their
-    gradients."""
+def stage_message(layout: PlannedLayout, machine: Machine) -> tuple[Path, float]:
+    """The way and the bytes of a micro-batch's activations to the next stage, or of gradients to the one
+    before (Narayanan et al., 2104.04473, section 3.2); tensor peers send a share each."""
+    mesh = layout.mesh
+    path = pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, machine, mesh.num_workers)
+    return path, stream_size(layout) / mesh.tp
 
-    name: str
-    gradients: str
-    num_parameters: float
-    num_shards: int
-    stride: int
-    pieces: int
+
+def traffic(layout: PlannedLayout, machine: Machine) -> tuple[Traffic, ...]:
+    """Everything that a GPU sends in a step, of each kind as much as on the pipeline rank with the most;
+    axes of size 1 send nothing and are left out. Both embedding and head count as on that rank."""
+    mesh, parts = layout.mesh, layout.num_micro_batches
+    sent = []
+    for axis, what, num_gpus, path, size, forward, backward in layer_messages(layout, machine):
+        dense, sparse, end = (ahead + back for ahead, back in zip(forward, backward, strict=True))
+        num = max(part.num_dense * dense + part.num_sparse * sparse for part in layout.ranks) + 2 * end
+        sent.append(_sent(axis, what, path, num_gpus, size=size, num=parts * num))
+    sent += _weight_traffic(layout, machine)
+    path, size = stage_message(layout, machine)
+    num = 2 * layout.pipeline.num_virtual * parts
+    sent.append(_sent("pp", "activations and their gradients", path, mesh.pp, size=size, num=num))
+    return tuple(each for each in sent if each.num_gpus > 1 and each.num_bytes > 0)
 
 
 def _weight_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
-    """Weights and gradients among the ranks that share them, each kind on a ring of its own."""
-    found = [_kind_traffic(layout, machine, kind) for kind in _shared_weights(layout)]
-    return [row for rows in found for row in rows]
-
-
-def _shared_weights(layout: PlannedLayout) -> list[_SharedWeights]:
-    """The kinds of weights of the largest pipeline rank. Router and shared experts of a layer are gathered
-    one after the other (trainer.parallel.mesh, `_shard_experts`)."""
+    """Weights and gradients among the ranks that share them, of each kind of `ParameterCounts` on a ring of
+    its own: gathers of weights in `compute_bytes`, reduce-scatters of their gradients in `weight_bytes`, then
+    the all-reduce of the shards' gradients over replicas, once a step. All in pieces, of a layer or a
+    vocabulary matrix; router and shared experts of a layer are gathered one after the other
+    (trainer.parallel.mesh, `_shard_experts`)."""
     mesh, shards, experts = layout.mesh, layout.shards, layout.config.experts
+    num_replicas, (gathers, reductions) = mesh.dp * mesh.cp // shards.split, rounds(layout)
     owned = owned_parameters(layout, layout.largest)
-    pieces = layout.num_stage_layers + 2
-    kinds = [_SharedWeights("parameters", "gradients", owned.split, shards.split, mesh.tp, pieces)]
+    # What is gathered, its gradients, parameters on a GPU, over how many GPUs and how far apart, pieces.
+    kinds = [("parameters", "gradients", owned.split, shards.split, mesh.tp, layout.num_stage_layers + 2)]
     if experts is not None:
-        sparse, has_shared = _num_sparse(layout), experts.num_shared > 0
-        names = "routers and shared experts" if has_shared else "routers"
-        possessive = "routers' and shared experts' gradients" if has_shared else "routers' gradients"
+        sparse = max(part.num_sparse for part in layout.ranks)
+        names, gradients, pieces = "routers", "routers' gradients", sparse
+        if experts.num_shared:
+            names, gradients = "routers and shared experts", "routers' and shared experts' gradients"
+            pieces = 2 * sparse
         kinds += [
-            _SharedWeights(names, possessive, owned.whole, shards.whole, 1, sparse * (1 + has_shared)),
-            _SharedWeights("experts", "experts' gradients", owned.experts, shards.experts, mesh.ep, sparse),
+            (names, gradients, owned.whole, shards.whole, 1, pieces),
+            ("experts", "experts' gradients", owned.experts, shards.experts, mesh.ep, sparse),
         ]
-    return kinds
-
-
-def _kind_traffic(layout: PlannedLayout, machine: Machine, kind: _SharedWeights) -> list[Traffic]:
-    """Gathers of weights in `compute_bytes`, and reduce-scatters of their gradients in `weight_bytes`; then
-    the all-reduce of the shards' gradients over replicas, once a step."""
-    mesh, num, num_shards = layout.mesh, kind.num_parameters, kind.num_shards
-    num_replicas = layout.num_replicas
-    path = ring_path(kind.stride, num_shards, machine, mesh.num_workers)
-    # Collectives of a piece each.
-    gathered = ring_bytes(layout.compute_bytes * num, num_shards) / kind.pieces
-    reduced = ring_bytes(layout.weight_bytes * num, num_shards) / kind.pieces
-    replicated = all_reduce_bytes(layout.weight_bytes * num / num_shards, num_replicas) / kind.pieces
-    replicas = tree_path(kind.stride * num_shards, num_replicas, machine, mesh.num_workers)
-    return [
-        _sent(
-            "dp_shard",
-            f"all-gather of {kind.name}",
-            path,
-            num_shards,
-            size=gathered,
-            num=gathers(layout) * kind.pieces,
-        ),
-        _sent(
-            "dp_shard",
-            f"reduce-scatter of {kind.gradients}",
-            path,
-            num_shards,
-            size=reduced,
-            num=reductions(layout) * kind.pieces,
-        ),
-        _sent(
-            "dp_replicate",
-            f"all-reduce of {kind.gradients}",
-            replicas,
-            num_replicas,
-            size=replicated,
-            num=kind.pieces,
-        ),
-    ]
-
-
-def _stage_traffic(layout: PlannedLayout, machine: Machine) -> Traffic:
-    """Activations to the next stage and gradients to the one before, for each stage of the rank (Narayanan et
-    al., 2104.04473, section 3.2); tensor peers send a share each."""
-    mesh = layout.mesh
-    path = pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, machine, mesh.num_workers)
-    num = 2 * layout.pipeline.num_virtual * layout.num_micro_batches
-    return _sent(
-        "pp", "activations and their gradients", path, mesh.pp, size=stream_size(layout) / mesh.tp, num=num
-    )
+    sent = []
+    for name, gradients, num, num_shards, stride, pieces in kinds:
+        path = ring_path(stride, num_shards, machine, mesh.num_workers)
+        replicas = tree_path(stride * num_shards, num_replicas, machine, mesh.num_workers)
+        weights, made = layout.compute_bytes * num, layout.weight_bytes * num
+        gathered, reduced = ring_bytes(weights, num_shards), ring_bytes(made, num_shards)
+        replicated = all_reduce_bytes(made / num_shards, num_replicas)
+        sent += [
+            _sent(axis, what, way, num_gpus, size=size / pieces, num=times * pieces)
+            for axis, what, way, num_gpus, size, times in (
+                ("dp_shard", f"all-gather of {name}", path, num_shards, gathered, gathers),
+                ("dp_shard", f"reduce-scatter of {gradients}", path, num_shards, reduced, reductions),
+                ("dp_replicate", f"all-reduce of {gradients}", replicas, num_replicas, replicated, 1),
+            )
+        ]
+    return sent
 
 
 def _sent(axis: str, what: str, path: Path, num_gpus: int, *, size: float, num: float) -> Traffic:
@@ -322,43 +287,19 @@ def _sent(axis: str, what: str, path: Path, num_gpus: int, *, size: float, num: 
         num_bytes=size * num,
         num_collectives=num,
         latency_seconds=num * path.latency,
+        seconds=path.seconds(size * num, num),
     )
 
 
-def _num_sparse(layout: PlannedLayout) -> int:
-    """The most layers with experts of a rank."""
-    return max(part.num_sparse for part in layout.ranks)
-
-
-def gathers(layout: PlannedLayout) -> int:
-    """How often sharded weights are gathered in a step: each micro-batch once for zero = 2, and again in
-    backward for zero = 3 (1910.02054, section 7.2.2); once in pipelines and for zero = 1. zero = 0 shards
-    nothing but what tensor peers have of a mixture of experts, which it gathers as zero = 2 does."""
-    if layout.synchronises_once:
-        return 1
-    return layout.num_micro_batches * (2 if layout.zero == 3 else 1)
-
-
-def reductions(layout: PlannedLayout) -> int:
-    """How often gradients are reduced in a step: each micro-batch (else accumulation would hold them whole);
-    once in pipelines and for zero = 1."""
-    return 1 if layout.synchronises_once else layout.num_micro_batches
+def rounds(layout: PlannedLayout) -> tuple[int, int]:
+    """How often sharded weights are gathered in a step, and gradients reduced: once in pipelines and for
+    zero = 1; else each micro-batch (accumulation would hold gradients whole), and weights again in backward
+    for zero = 3 (1910.02054, section 7.2.2). zero = 0 shards nothing but what tensor peers have of a mixture
+    of experts, which it gathers as zero = 2 does."""
+    num = 1 if layout.synchronises_once else layout.num_micro_batches
+    return num * (2 if layout.zero == 3 and not layout.synchronises_once else 1), num
 
 
 def stream_size(layout: PlannedLayout) -> float:
     """Bytes of the residual stream of one micro-batch of `mean_tokens`, whole over tensor peers."""
     return layout.mean_tokens * layout.config.width * layout.compute_bytes
-
-
-def context_size(layout: PlannedLayout) -> float:
-    """Bytes of a layer's keys and values of one micro-batch over the whole sequence."""
-    config = layout.config
-    heads = config.num_kv_heads * (config.head_dim + config.value_dim) / layout.mesh.tp
-    return layout.mean_tokens * layout.mesh.cp * heads * layout.compute_bytes
-
-
-def expert_size(layout: PlannedLayout) -> float:
-    """Bytes that one GPU has for the experts of a layer in one micro-batch: `top_k` copies of its share of
-    the stream."""
-    experts = layout.config.experts
-    return stream_size(layout) / layout.mesh.tp * experts.top_k if experts else 0.0

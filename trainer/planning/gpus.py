@@ -15,7 +15,7 @@ from trainer.model.sizes import ModelConfig
 from trainer.options import PlanTable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Gpu:
     """`memory_bytes` is what the data sheet promises, in decimal gigabytes; `memory_bandwidth` its bytes a
     second; `peak_flops` dense bfloat16 operations a second, without sparsity, `peak_float8` those of float8
@@ -33,17 +33,9 @@ class Gpu:
     inter_gbps: float
     source: str
 
-    @property
-    def ridge(self) -> float:
-        """Operations a byte of memory at which bfloat16 products are bound by neither (Williams et al.
-        2009)."""
-        return self.peak_flops / self.memory_bandwidth
-
-    @property
-    def float8_ridge(self) -> float:
-        """The same of float8 products, where it has them."""
-        assert self.peak_float8 is not None
-        return self.peak_float8 / self.memory_bandwidth
+    def ridge(self, *, float8: bool = False) -> float:
+        """Operations a byte of memory at which products are bound by neither (Williams et al. 2009)."""
+        return ((self.peak_float8 if float8 else None) or self.peak_flops) / self.memory_bandwidth
 
 
 def _gpu(
@@ -54,21 +46,10 @@ def _gpu(
     source: str,
 ) -> Gpu:
     """From gigabytes and terabytes a second, teraflops in bfloat16 and float8, and what the links are."""
-    gigabytes, terabytes = memory
-    bfloat16, float8 = teraflops
-    gpus_per_node, gpu_domain, intra_gbps, inter_gbps = links
-    return Gpu(
-        name=name,
-        memory_bytes=gigabytes * 10**9,
-        memory_bandwidth=terabytes * 1e12,
-        peak_flops=bfloat16 * 1e12,
-        peak_float8=None if float8 is None else float8 * 1e12,
-        gpus_per_node=gpus_per_node,
-        gpu_domain=gpu_domain,
-        intra_gbps=intra_gbps,
-        inter_gbps=inter_gbps,
-        source=source,
-    )
+    (gigabytes, terabytes), (bfloat16, float8), (node, domain, intra, inter) = memory, teraflops, links
+    size, bandwidth, peak = gigabytes * 10**9, terabytes * 1e12, bfloat16 * 1e12
+    peak_float8 = None if float8 is None else float8 * 1e12
+    return Gpu(name, size, bandwidth, peak, peak_float8, node, domain, intra, inter, source)
 
 
 # Where a sheet prints peaks with sparsity (all of NVIDIA's since the H100 but for float4), half of them
@@ -144,17 +125,18 @@ fitted."""
 class Measured:
     """What `sluice plan --measure` found. Seconds of the products of each shape; forward and backward of a
     layer, and of embedding, head and loss (none: of a mixture of experts, or under tensor or context
-    parallel); updates of a layer's parameters and of the others'."""
+    parallel); updates of a layer's parameters and of the others'; a hop of its collectives, microseconds."""
 
     device: str
     products: Mapping[tuple[int, int, int], float]
     layer: tuple[float, float] | None
     ends: tuple[float, float] | None
     update: tuple[float, float] | None
+    hop_us: float | None
 
 
-def _read_measured(path: str) -> tuple[Gpu, Measured, tuple[float, float] | None]:
-    """The device as a GPU, its table, and gigabits a second and microseconds of a hop of its collectives."""
+def _read_measured(path: str) -> tuple[Gpu, Measured]:
+    """The device as a GPU, and its table."""
     try:
         raw = json.loads(Path(path).read_text(encoding="utf-8"))
         device, peak = raw["device"], peak_of_device(raw["device"])
@@ -172,8 +154,7 @@ def _read_measured(path: str) -> tuple[Gpu, Measured, tuple[float, float] | None
         )
         pairs = {name: tuple(raw[name]) if name in raw else None for name in ("layer", "ends", "update")}
         products = {tuple(product["shape"]): product["seconds"] for product in raw["products"]}
-        measured = Measured(device=device, products=products, **pairs)
-        return gpu, measured, link and (link["gbps"], link["hop_us"])
+        return gpu, Measured(device=device, products=products, **pairs, hop_us=link and link["hop_us"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecipeError(
             f"plan.measured = {path!r}: expected a file of `sluice plan --measure` ({error!r})"
@@ -212,34 +193,27 @@ class Machine:
 def machine_of(plan: PlanTable) -> Machine:
     """RecipeError where the GPU is not known. A recipe that gives `gpus_per_node` alone means the fast link's
     too."""
-    if plan.measured is not None:
-        gpu, measured, link = _read_measured(plan.measured)
-        reached = max(2.0 * math.prod(shape) / seconds for shape, seconds in measured.products.items())
-        guessed = _machine(replace(plan, latency_us=(link[1],) * 3 if link else plan.latency_us), gpu)
-        return replace(
-            guessed,
-            reached=reached / gpu.peak_flops,
-            memory_bandwidth=gpu.memory_bandwidth,
-            intra_gbps=plan.intra_gbps or gpu.intra_gbps,
-            inter_gbps=plan.inter_gbps or gpu.inter_gbps,
-            measured=measured,
-        )
-    return _machine(plan, gpu_named(plan.gpu))
-
-
-def _machine(plan: PlanTable, gpu: Gpu) -> Machine:
+    gpu, measured = (gpu_named(plan.gpu), None) if plan.measured is None else _read_measured(plan.measured)
     products, attention = REACHED.get(gpu.name, GUESSED)
+    reached, copies, (intra, inter) = products * SUSTAINED, COPIES, LINKS
+    if measured is not None:
+        # What was measured is reached whole.
+        best = max(2.0 * math.prod(shape) / seconds for shape, seconds in measured.products.items())
+        reached, copies, intra, inter = best / gpu.peak_flops, 1.0, 1.0, 1.0
+        if measured.hop_us is not None:
+            plan = replace(plan, latency_us=(measured.hop_us,) * 3)
     return Machine(
         gpu=gpu,
         plan=plan,
         gpus_per_node=plan.gpus_per_node or gpu.gpus_per_node,
         gpu_domain=plan.gpu_domain or plan.gpus_per_node or gpu.gpu_domain,
-        intra_gbps=plan.intra_gbps or LINKS[0] * gpu.intra_gbps,
-        inter_gbps=plan.inter_gbps or LINKS[1] * gpu.inter_gbps,
-        reached=products * SUSTAINED,
+        intra_gbps=plan.intra_gbps or intra * gpu.intra_gbps,
+        inter_gbps=plan.inter_gbps or inter * gpu.inter_gbps,
+        reached=reached,
         attention=attention,
-        memory_bandwidth=COPIES * gpu.memory_bandwidth,
+        memory_bandwidth=copies * gpu.memory_bandwidth,
         usable_bytes=gpu.memory_bytes * (1 - plan.headroom),
+        measured=measured,
     )
 
 
@@ -258,11 +232,6 @@ def peak_of_device(name: str) -> float | None:
     return next((GPUS[known].peak_flops for known in names if known in name), None)
 
 
-def utilisation(flops_per_second: float, peak_flops: float) -> float:
-    """Share of the peak: MFU of a model's own operations, HFU where recomputation is counted."""
-    return flops_per_second / peak_flops
-
-
 def mfu(config: ModelConfig, seq_len: int, tokens_per_second: float, peak_flops: float) -> float:
     """Model FLOPs utilisation of one GPU: (6·(N − embeddings) + 12·L·H·Q·T) · tokens/s ÷ peak.
 
@@ -270,4 +239,4 @@ def mfu(config: ModelConfig, seq_len: int, tokens_per_second: float, peak_flops:
     embedding is not), L layers, H heads of Q numbers, T sequence length. Recomputation is not counted, nor
     that documents shorten attention (PaLM, 2204.02311, appendix B). `tokens_per_second` is that of one
     GPU."""
-    return utilisation(config.flops_per_token(seq_len) * tokens_per_second, peak_flops)
+    return config.flops_per_token(seq_len) * tokens_per_second / peak_flops

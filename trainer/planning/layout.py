@@ -138,17 +138,6 @@ class PlannedLayout:
         return shards_of(self.zero, mesh.dp_shard * mesh.cp, mesh.tp, mesh.ep)
 
     @property
-    def num_shards(self) -> int:
-        """How many GPUs share one copy of the split weights (context peers hold equal ones, so they share
-        them too)."""
-        return self.shards.split
-
-    @property
-    def num_replicas(self) -> int:
-        """How many copies of the weights there are, each GPU's tensor and pipeline peers aside."""
-        return self.mesh.dp * self.mesh.cp // self.num_shards
-
-    @property
     def replicated_by_ddp(self) -> bool:
         """Whether DistributedDataParallel under autocast wraps the model, and not fully_shard."""
         return self.zero == 0 and self.mesh.tp == 1 and self.mesh.pp == 1 and self.config.experts is None
@@ -182,11 +171,6 @@ class PlannedLayout:
         return layer_split(self.config, self.mesh.pp, self.pipeline)
 
     @property
-    def stages(self) -> tuple[Part, ...]:
-        """Every pipeline stage, in the model's order."""
-        return self.split.stages
-
-    @property
     def ranks(self) -> tuple[Part, ...]:
         """What each pipeline rank has."""
         return self.split.ranks
@@ -206,11 +190,6 @@ class PlannedLayout:
         """Sequences of a data parallel rank in a step; where they do not come out even, fewer are filled
         up."""
         return -(-self.global_batch // self.mesh.dp)
-
-    @property
-    def num_full_micro_batches(self) -> int:
-        """Micro-batches that the sequences of a rank make. A pipeline's schedule may need more."""
-        return -(-self.num_rows // self.micro_batch)
 
     @property
     def tokens(self) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import operator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from trainer.model.sizes import ModelConfig
 from trainer.planning.layout import (
@@ -15,7 +16,7 @@ from trainer.planning.layout import (
     layer_split,
     num_parameters,
 )
-from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_ranks, round_size
+from trainer.planning.schedules import PipelinePlan, instants_of_ranks, round_size
 from trainer.recipe_tables.parallelism import PipelineTable
 
 
@@ -63,20 +64,16 @@ def likely_ranks(layout: PlannedLayout) -> tuple[tuple[int, ...], ...]:
 def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
     """What a GPU of this pipeline rank holds at its fullest instant."""
     part = layout.ranks[rank]
-    kept, states = sharded_bytes(layout, part)
-    fullest = max(instants(layout, (rank,)), key=lambda instant: instant_bytes(instant, kept))
+    kept = sharded_bytes(owned_parameters(layout, part), layout.weight_bytes, layout.shards)
+    found = instants(layout, (rank,))
+    fullest = max(found, key=lambda one: one.activations + one.gradients + kept * one.sharded)
     return Memory(
         rank=rank,
         parameters=kept + gathered_parameters(layout, part),
         gradients=fullest.gradients + (kept if fullest.sharded else 0.0),
-        optimizer_states=states,
+        optimizer_states=2 * kept,
         activations=fullest.activations,
     )
-
-
-def instant_bytes(instant: Instant, sharded_gradients: float) -> float:
-    """Activations and gradients of a instant."""
-    return instant.activations + instant.gradients + (sharded_gradients if instant.sharded else 0.0)
 
 
 def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
@@ -89,16 +86,11 @@ def _owned(config: ModelConfig, part: Part, tp: int, ep: int) -> ParameterCounts
     return ParameterCounts(split / tp, whole, experts / ep)
 
 
-def sharded_bytes(layout: PlannedLayout, part: Part) -> tuple[float, float]:
-    """Bytes of weights (and as many of gradients) that a GPU holds for good, and of both moments."""
-    return bytes_in_shards(owned_parameters(layout, part), layout.weight_bytes, layout.shards)
-
-
-def bytes_in_shards(owned: ParameterCounts, weight_bytes: int, shards: ShardCounts) -> tuple[float, float]:
-    """The same of owned parameters."""
+def sharded_bytes(owned: ParameterCounts, weight_bytes: int, shards: ShardCounts) -> float:
+    """Bytes that a GPU holds for good of the weights of owned parameters; as many of their gradients, and
+    twice as many of both moments."""
     (split, whole, experts), (num_split, num_whole, num_experts) = owned, shards
-    kept = weight_bytes * (split / num_split + whole / num_whole + experts / num_experts)
-    return kept, 2 * kept
+    return weight_bytes * (split / num_split + whole / num_whole + experts / num_experts)
 
 
 def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
@@ -107,37 +99,29 @@ def gathered_parameters(layout: PlannedLayout, part: Part) -> float:
     zero = 3: two layers (one computes while the next is gathered, or `prefetch_layers`) and the output
     matrix; zero = 1 and 2 and pipelines: all; DistributedDataParallel: autocast's copies, none where the
     dtype is that of weights. The router, which is small, is gathered in `weight_bytes`; here it counts as the
-    rest."""
-    if layout.replicated_by_ddp and layout.compute_bytes == layout.weight_bytes:
-        return 0.0
-    everything = sum(owned_parameters(layout, part))
-    if layout.zero != 3 or layout.synchronises_once:
-        return layout.compute_bytes * everything
-    gathered = gathered_layers(layout, part) + layout.config.num_embedding_parameters / layout.mesh.tp
-    return layout.compute_bytes * min(gathered, everything)
-
-
-def gathered_layers(layout: PlannedLayout, part: Part) -> float:
-    """Parameters of layers that are gathered at once with zero = 3.
+    rest.
 
     Experts and shared experts are gathered apart from the rest of their layer, when it is their turn, and
     given back behind it (trainer.parallel.mesh, `_shard_experts`), and `prefetch_layers` leaves them out. Of
     the larger of both there are the buffer that was received and the weights that are copied out of it; or in
     backward both at once, one of them ahead of its turn."""
+    if layout.replicated_by_ddp and layout.compute_bytes == layout.weight_bytes:
+        return 0.0
+    everything = sum(owned_parameters(layout, part))
+    if layout.zero != 3 or layout.synchronises_once:
+        return layout.compute_bytes * everything
     dense, sparse = layer_parameters(layout, part)
     layers = 1 + layout.prefetch_layers
-    return max(layers * dense.split, layers * sparse.split + 2 * max(sparse.whole, sparse.experts))
-
-
-_NOTHING: Final = ParameterCounts(split=0, whole=0, experts=0)
-_DENSE, _SPARSE = Part(num_dense=1), Part(num_sparse=1)
+    gathered = max(layers * dense.split, layers * sparse.split + 2 * max(sparse.whole, sparse.experts))
+    gathered += layout.config.num_embedding_parameters / layout.mesh.tp
+    return layout.compute_bytes * min(gathered, everything)
 
 
 def layer_parameters(layout: PlannedLayout, part: Part) -> tuple[ParameterCounts, ParameterCounts]:
     """Parameters with which a GPU computes a layer without, and one with experts; 0 where the part has
     none."""
-    dense = owned_parameters(layout, _DENSE) if part.num_dense else _NOTHING
-    return dense, owned_parameters(layout, _SPARSE) if part.num_sparse else _NOTHING
+    dense, sparse = Part(num_dense=min(1, part.num_dense)), Part(num_sparse=min(1, part.num_sparse))
+    return owned_parameters(layout, dense), owned_parameters(layout, sparse)
 
 
 def largest_group(layout: PlannedLayout, part: Part) -> float:
@@ -257,7 +241,7 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
         inner = 2 * layout.config.hidden / layout.mesh.tp
         again = layout.tokens * layout.compute_bytes * max(inner, layout.config.width - inner)
     if layout.mesh.pp > 1:
-        return _instants_of_pipeline(layout, ranks, again)
+        return _instants_of_pipeline(layout, part, ranks, again)
     loss = 3 * logit_bytes(layout)[1]
     kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
     if part.num_sparse:
@@ -281,11 +265,13 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
     )
 
 
-def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: float) -> tuple[Instant, ...]:
+def _instants_of_pipeline(
+    layout: PlannedLayout, part: Part, ranks: tuple[int, ...], again: float
+) -> tuple[Instant, ...]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how
     many), on the last stage the logits; with recomputation one layer at a time is whole again. What a stage
     gave is let go when it is sent (trainer.parallel.pipeline, `_TimedStage`)."""
-    part, messages, plan = layout.ranks[ranks[0]], stage_messages(layout, ranks[0]), _pipeline_plan(layout)
+    messages, plan = stage_messages(layout, part), _pipeline_plan(layout)
     beside = messages + again
     if part.head:
         # The schedule holds logits until their backward pass is done, and of those that wait the log-softmax.
@@ -295,21 +281,12 @@ def _instants_of_pipeline(layout: PlannedLayout, ranks: tuple[int, ...], again: 
     of_stages = stage_activations(layout) * layout.mesh.pp * layout.pipeline.num_virtual
     rotary = of_stages / layout.config.num_layers
     (kept, between), ratios = _layer_units(layout, rotary)
-    found = _instants_in_layers(layout.config, ratios, layout.pipeline, plan, ranks)
-    gradients = [layout.weight_bytes * sum(owned_parameters(layout, kind)) for kind in layout.split.kinds]
-    whole = layout.weight_bytes * sum(owned_parameters(layout, part))
-    reducing = whole + layout.weight_bytes * largest_group(layout, part)
-    return (
-        *(
-            Instant(
-                kept * one.kept + between * one.between + beside,
-                sum(num * size for num, size in zip(one.made, gradients, strict=False)),
-                False,
-            )
-            for one in found
-        ),
-        Instant(messages, reducing, False),
+    found = _instants_in_layers(
+        layout.config, ratios, layout.pipeline, plan, ranks, tp=layout.mesh.tp, ep=layout.mesh.ep
     )
+    size, whole = layout.weight_bytes, layout.weight_bytes * sum(owned_parameters(layout, part))
+    held = [Instant(k * kept + b * between + beside, num * size, False) for k, b, num in found]
+    return (*held, Instant(messages, whole + size * largest_group(layout, part), False))
 
 
 def _layer_units(layout: PlannedLayout, rotary: float) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -327,11 +304,11 @@ def _layer_units(layout: PlannedLayout, rotary: float) -> tuple[tuple[float, flo
     return (kept[0], between[0]), (round(kept[1] / kept[0], 9), round(between[1] / between[0], 9))
 
 
-def stage_messages(layout: PlannedLayout, rank: int) -> float:
+def stage_messages(layout: PlannedLayout, part: Part) -> float:
     """Bytes of what is on its way to a GPU from the stages before and after its own, as torch asks for it
     ahead: of a stage's two neighbours one message each; of several stages three; but where a loop closes,
     between the last rank and the first, a round's."""
-    part, pipeline, pp = layout.ranks[rank], layout.pipeline, layout.mesh.pp
+    pipeline, pp = layout.pipeline, layout.mesh.pp
     num = 2 - part.embedding - part.head if pipeline.num_virtual == 1 else 3
     if pipeline.num_virtual > 1 and part.embedding != part.head:
         num = round_size(pipeline.schedule, pp, layout.num_micro_batches)
@@ -345,14 +322,25 @@ def _instants_in_layers(
     pipeline: PipelineTable,
     plan: PipelinePlan,
     ranks: tuple[int, ...],
-) -> tuple[HeldAtInstant, ...]:
-    """What is held in layers: counted once, it serves every layout with these stages. `ratios`: what a layer
-    without experts counts of what is kept and of what is between."""
+    *,
+    tp: int,
+    ep: int,
+) -> tuple[tuple[float, float, float], ...]:
+    """What is held in layers, kept and between, and the parameters that have gradients: counted once, it
+    serves every layout with these stages. Instants at which another has no less of anything are left out.
+    `ratios`: what a layer without experts counts of what is kept and of what is between."""
     split = layer_split(config, plan.pp, pipeline)
     kept, between = (
         tuple(stage.num_sparse + ratio * stage.num_dense for stage in split.stages) for ratio in ratios
     )
-    return instants_of_ranks(plan, ranks, kept, between, split.kind_of_stage)
+    sizes = [sum(_owned(config, kind, tp, ep)) for kind in split.kinds]
+    fullest: list[tuple[float, float, float]] = []
+    for one in instants_of_ranks(plan, ranks, kept, between, split.kind_of_stage):
+        # Of the kinds that follow the last to make gradients there are none.
+        held = one.kept, one.between, sum(num * size for num, size in zip(one.made, sizes, strict=False))
+        if not any(all(map(operator.ge, other, held)) for other in fullest):
+            fullest.append(held)
+    return tuple(fullest)
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -115,7 +115,7 @@ def plan_training(recipe: TrainRecipe) -> TrainingPlan:
     check_gpu(layout, machine.gpu)
     sent = traffic(layout, machine)
     speed = throughput(layout, sent, machine)
-    checkpoints = plan_checkpoints(layout, recipe.plan, machine, table.checkpoint.every, speed.step_seconds)
+    checkpoints = plan_checkpoints(layout, machine, table.checkpoint.every, speed.step_seconds)
     return TrainingPlan(
         run=recipe.run.name,
         model=table.model,
@@ -129,7 +129,7 @@ def plan_training(recipe: TrainRecipe) -> TrainingPlan:
         throughput=speed,
         checkpoints=checkpoints,
         budget=plan_budget(recipe, layout, speed, checkpoints, corpus),
-        notes=(*_notes(layout, machine), *_copy_notes(table, layout, machine)),
+        notes=_notes(table, layout, machine),
     )
 
 
@@ -175,15 +175,11 @@ def mtbf_hours(plan: PlanTable, num_nodes: int) -> float:
 
 
 def plan_checkpoints(
-    layout: PlannedLayout,
-    plan: PlanTable,
-    machine: Machine,
-    asked: int | Literal["auto"],
-    step_seconds: float,
+    layout: PlannedLayout, machine: Machine, asked: int | Literal["auto"], step_seconds: float
 ) -> Checkpoints:
     """Size and cadence; every GPU writes its share at `plan.storage_gbps`. "auto" is planned as Young's
     interval: what a save stops the loop for is known only once it runs."""
-    size, num = checkpoint_bytes(layout), layout.mesh.num_workers
+    plan, size, num = machine.plan, checkpoint_bytes(layout), layout.mesh.num_workers
     save = size / (num * plan.storage_gbps * 1e9 / 8)
     mtbf = mtbf_hours(plan, -(-num // machine.gpus_per_node)) * 3600
     young = cadence.young_interval(save, mtbf)
@@ -234,14 +230,16 @@ def plan_budget(
     )
 
 
-def _notes(layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
-    """The assumptions behind the figures."""
-    mesh, pipeline, node, num = (
-        layout.mesh,
-        layout.pipeline,
-        machine.gpu_domain,
-        layout.num_full_micro_batches,
-    )
+def _notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
+    """The assumptions behind the figures; and what copies on neighbours take: of each step one over the network,
+    of two steps a process's own and another's in host memory."""
+    mesh, pipeline, node = layout.mesh, layout.pipeline, machine.gpu_domain
+    num = -(-layout.num_rows // layout.micro_batch)
+    replicas = mesh.dp_replicate * (mesh.dp_shard * mesh.cp if layout.zero == 0 else 1)
+    copy = checkpoint_bytes(layout) * replicas / mesh.num_workers
+    # Members of a ring of shards on a node: of one there is nothing to spread.
+    shards, members = layout.shards.split, node // mesh.tp
+    over_nodes = shards > 1 and not stays_within(mesh.tp * shards, node, mesh.num_workers)
     within = stays_within(mesh.tp, node, mesh.num_workers)
     where = {
         f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole; only"
@@ -263,21 +261,13 @@ def _notes(layout: PlannedLayout, machine: Machine) -> tuple[str, ...]:
         " it, and a pipeline's micro-batches are of one size: padding fills up the last": (
             mesh.pp > 1 and layout.num_rows % layout.micro_batch > 0
         ),
+        f"plan.rails = 1: weights that {shards} GPUs share go over one adapter a node, as with ZeRO-3 in 2021;"
+        f" PyTorch's sharding has been seen to use all. If yours does: --set plan.rails={members}": (
+            machine.plan.rails == 1 and over_nodes and members > 1
+        ),
+        f"train.recovery.neighbour_copy = true: each process keeps {4 * copy / 1e9:,.1f} GB in host memory"
+        f" and sends {copy / 1e9:,.1f} GB a step to the next, {copy * 8 / (machine.inter_gbps * 1e9):,.2f} s"
+        f" at plan.inter_gbps = {machine.inter_gbps:g} where that is another node, which the step's time above"
+        " does not hold": table.recovery.neighbour_copy,
     }
     return tuple(note for note, applies in where.items() if applies)
-
-
-def _copy_notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> Iterator[str]:
-    """What copies on neighbours take: of each step one over the network, of two steps a process's own and
-    another's in host memory."""
-    if not table.recovery.neighbour_copy:
-        return
-    mesh = layout.mesh
-    replicas = mesh.dp_replicate * (mesh.dp_shard * mesh.cp if layout.zero == 0 else 1)
-    held = checkpoint_bytes(layout) * replicas / mesh.num_workers
-    seconds = held * 8 / (machine.inter_gbps * 1e9)
-    yield (
-        f"train.recovery.neighbour_copy = true: each process keeps {4 * held / 1e9:,.1f} GB in host memory"
-        f" and sends {held / 1e9:,.1f} GB a step to the next, {seconds:,.2f} s at plan.inter_gbps ="
-        f" {machine.inter_gbps:g} where that is another node, which the step's time above does not hold"
-    )

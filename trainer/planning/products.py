@@ -57,6 +57,11 @@ class LayerSeconds(NamedTuple):
     again: float
     more: float = 0.0
 
+    @property
+    def forward(self) -> float:
+        """All of it, forward."""
+        return self.products + self.attention + self.elementwise
+
 
 def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, machine: Machine) -> float:
     """Seconds of one product: its operations, in whole tiles, at what large products reach of the peak, and

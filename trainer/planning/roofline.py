@@ -16,7 +16,7 @@ from trainer.planning.communication import all_to_all_path, ring_bytes, ring_pat
 from trainer.planning.gpus import Gpu, Machine, machine_of
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import check_gpu, finished_corpus, planned_model
-from trainer.planning.products import LayerProduct, model_products
+from trainer.planning.products import model_products
 from trainer.planning.throughput import throughput
 
 CHINCHILLA: Final = (1.8172, 482.01, 2085.43, 0.3478, 0.3658)
@@ -125,7 +125,16 @@ def products(layout: PlannedLayout, gpu: Gpu) -> Iterator[Product]:
     for product in model_products(layout):
         if product.name == "attention's output":
             yield _attention(layout, gpu)
-        yield _product(layout, gpu, product)
+        yield Product(
+            name=product.name,
+            rows=layout.tokens * product.rows,
+            inner=product.inputs,
+            columns=product.outputs,
+            times=product.times,
+            flops=layout.tokens * product.flops,
+            num_bytes=product.moved(layout.tokens, layout.compute_bytes),
+            ridge=gpu.ridge(float8=product.float8),
+        )
 
 
 def _attention(layout: PlannedLayout, gpu: Gpu) -> Product:
@@ -143,21 +152,7 @@ def _attention(layout: PlannedLayout, gpu: Gpu) -> Product:
         times=2,
         flops=tokens * heads * (config.head_dim + config.value_dim) * length,
         num_bytes=layout.compute_bytes * moved,
-        ridge=gpu.ridge,
-    )
-
-
-def _product(layout: PlannedLayout, gpu: Gpu, product: LayerProduct) -> Product:
-    rows, inner, columns = layout.tokens * product.rows, product.inputs, product.outputs
-    return Product(
-        name=product.name,
-        rows=rows,
-        inner=inner,
-        columns=columns,
-        times=product.times,
-        flops=layout.tokens * product.flops,
-        num_bytes=product.moved(layout.tokens, layout.compute_bytes),
-        ridge=gpu.float8_ridge if product.float8 else gpu.ridge,
+        ridge=gpu.ridge(),
     )
 
 
@@ -236,12 +231,8 @@ def read_amplification(num_readers: int, global_batch: int, seq_len: int, window
     generator = np.random.default_rng(0)
     # Enough windows for some batches, and at least one.
     windows = max(1, -(-4 * global_batch // (window_blocks * per_block)))
-    places = (
-        generator.permuted(
-            np.arange(windows * window_blocks * per_block).reshape(windows, -1), axis=1
-        ).ravel()
-        // per_block
-    )
+    in_order = np.arange(windows * window_blocks * per_block).reshape(windows, -1)
+    places = generator.permuted(in_order, axis=1).ravel() // per_block
     pairs = []
     for first in range(0, len(places), global_batch):
         batch = np.sort(places[first : first + global_batch])

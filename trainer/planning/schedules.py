@@ -9,9 +9,8 @@ gradient with respect to its input, W with respect to its weights, B both at onc
 from __future__ import annotations
 
 import functools
-import itertools
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -43,16 +42,6 @@ class PipelinePlan(NamedTuple):
     num_micro_batches: int
 
 
-Table = tuple[tuple[Action, ...], ...]
-"""The actions of each rank, in order."""
-
-
-def action_table(schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int) -> Table:
-    """The actions of each of `pp` ranks with `num_stages` stages each, for a number of micro-batches that the
-    schedule takes (`PipelineTable.fill_up`)."""
-    return tuple(_actions(schedule, pp, num_stages, num_micro_batches, rank) for rank in range(pp))
-
-
 def round_size(schedule: Schedule, pp: int, num_micro_batches: int) -> int:
     """Micro-batches after which each rank of a long table does the same again."""
     if schedule in ("interleaved", "interleaved_zero_bubble"):
@@ -60,46 +49,27 @@ def round_size(schedule: Schedule, pp: int, num_micro_batches: int) -> int:
     return pp
 
 
-def _actions(
-    schedule: Schedule, pp: int, num_stages: int, num_micro_batches: int, rank: int
-) -> tuple[Action, ...]:
-    make: Callable[[int], list[Action]]
-    if schedule == "gpipe":
-        make = functools.partial(_gpipe, num_micro_batches=num_micro_batches)
-    elif schedule == "1f1b":
-        make = functools.partial(_one_f_one_b, pp=pp, num_micro_batches=num_micro_batches)
-    elif schedule == "zbv":
-        make = functools.partial(_zbv, pp=pp, num_micro_batches=num_micro_batches)
-    elif schedule == "dualpipev":
-        make = functools.partial(_dualpipev, pp=pp, num_micro_batches=num_micro_batches)
-    else:
-        split = schedule == "interleaved_zero_bubble"
-        make = functools.partial(
-            _interleaved, pp=pp, num_stages=num_stages, num_micro_batches=num_micro_batches, split=split
-        )
-    return tuple(make(rank))
-
-
-def _gpipe(rank: int, *, num_micro_batches: int) -> list[Action]:
+def _gpipe(rank: int, plan: PipelinePlan) -> list[Action]:
     """All forward passes, then all backward passes (Huang et al., 1811.06965)."""
-    return [Action(rank, kind, micro) for kind in ("F", "B") for micro in range(num_micro_batches)]
+    return [Action(rank, kind, micro) for kind in ("F", "B") for micro in range(plan.num_micro_batches)]
 
 
-def _one_f_one_b(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
+def _one_f_one_b(rank: int, plan: PipelinePlan) -> list[Action]:
     """p − 1 − r forward passes, then one forward and one backward in turns (2104.04473, section 2.2.1)."""
-    ahead = pp - 1 - rank
+    ahead = plan.pp - 1 - rank
     actions = [Action(rank, "F", micro) for micro in range(ahead)]
-    for micro in range(num_micro_batches):
-        if micro + ahead < num_micro_batches:
+    for micro in range(plan.num_micro_batches):
+        if micro + ahead < plan.num_micro_batches:
             actions.append(Action(rank, "F", micro + ahead))
         actions.append(Action(rank, "B", micro))
     return actions
 
 
-def _interleaved(rank: int, *, pp: int, num_stages: int, num_micro_batches: int, split: bool) -> list[Action]:
-    """1F1B over several stages (2104.04473, section 2.2.2); `split`: ZB1P, where W comes `rank` backward
-    passes later (2401.10241)."""
-    in_round = round_size("interleaved", pp, num_micro_batches)
+def _interleaved(rank: int, plan: PipelinePlan) -> list[Action]:
+    """1F1B over several stages (2104.04473, section 2.2.2); as a zero bubble ZB1P, where W comes `rank`
+    backward passes later (2401.10241)."""
+    schedule, pp, num_stages, num_micro_batches = plan
+    split, in_round = schedule == "interleaved_zero_bubble", round_size(schedule, pp, num_micro_batches)
     total, stages = num_stages * num_micro_batches, range(rank, num_stages * pp, pp)
 
     def passes(kind: Kind, stages: Sequence[int]) -> list[Action]:
@@ -122,96 +92,98 @@ def _interleaved(rank: int, *, pp: int, num_stages: int, num_micro_batches: int,
     return actions + weights[max(0, total - rank) :]
 
 
-def _zbv(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
+class _Passes:
+    """The actions of a rank as they are made, each of the next micro-batch of its stage. B and I count the
+    same backward passes."""
+
+    def __init__(self) -> None:
+        self.actions: list[Action] = []
+        self.num: defaultdict[tuple[int, Kind], int] = defaultdict(int)
+        self._waiting: deque[tuple[int, int]] = deque()
+
+    def add(self, times: int, *passes: tuple[int, Kind]) -> None:
+        for stage, kind in passes * times:
+            counted: Kind = "I" if kind == "B" else kind
+            micro = self.num[stage, counted]
+            self.num[stage, counted] += 1
+            self.actions.append(Action(stage, kind, micro))
+            if kind == "I":
+                self._waiting.append((stage, micro))
+
+    def add_oldest_weights(self) -> None:
+        """W of the I that has waited longest, whatever its stage."""
+        if self._waiting:
+            stage, micro = self._waiting.popleft()
+            self.actions.append(Action(stage, "W", micro))
+
+
+def _zbv(rank: int, plan: PipelinePlan) -> list[Action]:
     """Two stages a rank in a V, W right after I until the end (Qi et al., 2405.15362)."""
-    first, second = rank, 2 * pp - 1 - rank
-    wanted = max(2 * pp - 1, num_micro_batches)
-    made: dict[tuple[int, Kind], int] = dict.fromkeys(itertools.product((first, second), ("F", "I", "W")), 0)
-    actions: list[Action] = []
-
-    def act(stage: int, *kinds: Kind) -> None:
-        for kind in kinds:
-            micro = made[stage, kind]
-            actions.append(Action(stage, kind, micro))
-            made[stage, kind] = micro + 1
-
-    for _ in range(2 * (pp - rank) - 1):
-        act(first, "F")
-    for _ in range(rank):
-        act(second, "F")
-        act(first, "F")
-    for _ in range(pp - rank):
-        act(second, "F", "I", "W")
-    while made[second, "F"] < made[first, "F"] or made[first, "F"] < wanted:
-        if made[first, "F"] < wanted:
-            act(first, "F")
-        act(first, "I", "W")
-        act(second, "F", "I", "W")
-    for _ in range(rank):
-        act(first, "I")
-        act(second, "I")
-    for _ in range(pp - rank):
-        act(first, "I", "W")
+    pp, first, second = plan.pp, rank, 2 * plan.pp - 1 - rank
+    wanted = max(2 * pp - 1, plan.num_micro_batches)
+    made = _Passes()
+    made.add(2 * (pp - rank) - 1, (first, "F"))
+    made.add(rank, (second, "F"), (first, "F"))
+    made.add(pp - rank, (second, "F"), (second, "I"), (second, "W"))
+    while made.num[second, "F"] < wanted:
+        made.add(int(made.num[first, "F"] < wanted), (first, "F"))
+        made.add(1, (first, "I"), (first, "W"), (second, "F"), (second, "I"), (second, "W"))
+    made.add(rank, (first, "I"), (second, "I"))
+    made.add(pp - rank, (first, "I"), (first, "W"))
     for stage in (second, first):
-        for _ in range(made[stage, "I"] - made[stage, "W"]):
-            act(stage, "W")
+        made.add(made.num[stage, "I"] - made.num[stage, "W"], (stage, "W"))
     # The pattern needs 2p − 1 micro-batches; of fewer, those that there are not are left out.
-    return [action for action in actions if action.micro_batch < num_micro_batches]
+    return [action for action in made.actions if action.micro_batch < plan.num_micro_batches]
 
 
-def _dualpipev(rank: int, *, pp: int, num_micro_batches: int) -> list[Action]:
+def _dualpipev(rank: int, plan: PipelinePlan) -> list[Action]:
     """Two stages a rank in a V (github.com/deepseek-ai/DualPipe). Its pairs of a forward and a backward pass
     run one after the other, as torch does unless a function that overlaps them is registered."""
-    first, second = rank, 2 * pp - 1 - rank
-    made: dict[tuple[int, Kind], int] = {}
-    actions: list[Action] = []
-    waiting: deque[tuple[int, int]] = deque()
-
-    def act(stage: int, kind: Kind) -> None:
-        # B and I count the same backward passes.
-        counted: Kind = "I" if kind == "B" else kind
-        micro = made.get((stage, counted), 0)
-        made[stage, counted] = micro + 1
-        actions.append(Action(stage, kind, micro))
-        if kind == "I":
-            waiting.append((stage, micro))
-
-    def weights() -> None:
-        if waiting:
-            stage, micro = waiting.popleft()
-            actions.append(Action(stage, "W", micro))
-
-    others = pp - rank - 1
-    for _ in range(2 * others):
-        act(first, "F")
+    first, second, others = rank, 2 * plan.pp - 1 - rank, plan.pp - rank - 1
+    made = _Passes()
+    made.add(2 * others, (first, "F"))
+    made.add(rank + 1, (first, "F"), (second, "F"))
+    for _ in range(others):
+        made.add(1, (second, "I"))
+        made.add_oldest_weights()
+        made.add(1, (second, "F"))
+    made.add(
+        plan.num_micro_batches - 2 * plan.pp + rank + 1,
+        (first, "F"),
+        (second, "B"),
+        (second, "F"),
+        (first, "B"),
+    )
+    made.add(others, (second, "B"), (second, "F"), (first, "B"))
+    for position in range(2 * (rank + 1)):
+        made.add(1, (first if position % 2 else second, "I" if position > rank else "B"))
+    for _ in range(others):
+        made.add_oldest_weights()
+        made.add(1, (first, "I"))
     for _ in range(rank + 1):
-        act(first, "F")
-        act(second, "F")
-    for _ in range(others):
-        act(second, "I")
-        weights()
-        act(second, "F")
-    for _ in range(num_micro_batches - 2 * pp + rank + 1):
-        act(first, "F")
-        act(second, "B")
-        act(second, "F")
-        act(first, "B")
-    for _ in range(others):
-        act(second, "B")
-        act(second, "F")
-        act(first, "B")
-    apart = False
-    for turn in range(rank + 1):
-        apart = apart or (turn == (rank + 1) // 2 and rank % 2 == 1)
-        act(second, "I" if apart else "B")
-        apart = apart or (turn == (rank + 1) // 2 and rank % 2 == 0)
-        act(first, "I" if apart else "B")
-    for _ in range(others):
-        weights()
-        act(first, "I" if apart else "B")
-    for _ in range(rank + 1):
-        weights()
-    return actions
+        made.add_oldest_weights()
+    return made.actions
+
+
+_ACTIONS: Final[Mapping[Schedule, Callable[[int, PipelinePlan], list[Action]]]] = {
+    "gpipe": _gpipe,
+    "1f1b": _one_f_one_b,
+    "interleaved": _interleaved,
+    "interleaved_zero_bubble": _interleaved,
+    "zbv": _zbv,
+    "dualpipev": _dualpipev,
+}
+
+
+def action_table(pipeline: PipelinePlan) -> tuple[tuple[Action, ...], ...]:
+    """The actions of each rank, in order, for a number of micro-batches that the schedule takes
+    (`PipelineTable.fill_up`)."""
+    return tuple(tuple(_ACTIONS[pipeline.schedule](rank, pipeline)) for rank in range(pipeline.pp))
+
+
+@functools.lru_cache(maxsize=4096)
+def _short_actions(pipeline: PipelinePlan, rank: int) -> tuple[Action, ...]:
+    return tuple(_ACTIONS[pipeline.schedule](rank, pipeline))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,10 +228,8 @@ def long_span(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float])
 
     That can take long: a rank with a little less work than the fullest runs ahead of it for many rounds.
     gpipe has two such stretches, and is executed whole."""
-    num, size = (
-        pipeline.num_micro_batches,
-        round_size(pipeline.schedule, pipeline.pp, pipeline.num_micro_batches),
-    )
+    num = pipeline.num_micro_batches
+    size = round_size(pipeline.schedule, pipeline.pp, num)
     rounds = 3 * _ROUNDS_UNDER_WAY
     while pipeline.schedule != "gpipe" and num > rounds * size + num % size:
         short = pipeline._replace(num_micro_batches=rounds * size + num % size)
@@ -329,7 +299,7 @@ def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, int
     costs = {"F": 0, "I": num_stages, "W": 2 * num_stages, "B": 3 * num_stages}
     home = [rank_of_stage(pipeline.schedule, stage, pipeline.pp) for stage in range(num_stages)]
     wanted = []
-    for rank, actions in enumerate(action_table(*pipeline)):
+    for rank, actions in enumerate(action_table(pipeline)):
         of_rank = []
         for stage, kind, micro in actions:
             place = stage * num_micro_batches + micro
@@ -396,9 +366,6 @@ def fullest_instants(
     return tuple(dict.fromkeys(instants))
 
 
-_short_actions = functools.lru_cache(maxsize=4096)(_actions)
-
-
 @functools.lru_cache(maxsize=1 << 16)
 def instants_of_ranks(
     pipeline: PipelinePlan,
@@ -412,7 +379,7 @@ def instants_of_ranks(
     found = {
         one
         for rank in ranks
-        for one in fullest_instants(_short_actions(*pipeline, rank), kept, between, kinds)
+        for one in fullest_instants(_short_actions(pipeline, rank), kept, between, kinds)
     }
     fullest: list[HeldAtInstant] = []
     for one in sorted(found, key=lambda one: (one.made, one.kept, one.between), reverse=True):

@@ -16,6 +16,7 @@ import heapq
 import itertools
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
@@ -39,13 +40,12 @@ from trainer.planning.layout import (
 from trainer.planning.memory import (
     Instant,
     Memory,
-    bytes_in_shards,
     gathered_parameters,
-    instant_bytes,
     instants,
     likely_ranks,
     memory,
     owned_parameters,
+    sharded_bytes,
 )
 from trainer.planning.plan import check_gpu, finished_corpus, planned_model
 from trainer.planning.throughput import (
@@ -56,7 +56,7 @@ from trainer.planning.throughput import (
     pass_times,
     pipeline_seconds,
     synchronising_seconds,
-    throughput_of,
+    throughput,
     update_seconds,
 )
 from trainer.recipe_tables.parallelism import Mesh, ParallelTable, PipelineTable, Schedule
@@ -143,7 +143,12 @@ def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
             maker.spread(core)
         ranking = _Ranking(maker)
         ranked = tuple(itertools.islice(ranking.fastest(range(len(maker.fitting))), limit))
-        by_axis = {axis: _by_value(ranking, maker, axis) for axis in ("tp", "pp", "cp", "ep")}
+        by_axis = {}
+        for axis in ("tp", "pp", "cp", "ep"):
+            numbers: defaultdict[int, list[int]] = defaultdict(list)
+            for number, entry in enumerate(maker.fitting):
+                numbers[getattr(entry.layout.mesh, axis)].append(number)
+            by_axis[axis] = {value: next(ranking.fastest(numbers[value])) for value in sorted(numbers)}
     own, own_refused = _own(recipe, config, machine)
     return SearchResult(
         ranked=ranked,
@@ -169,13 +174,6 @@ def _no_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _by_value(ranking: _Ranking, maker: _Maker, axis: str) -> dict[int, Candidate]:
-    numbers: dict[int, list[int]] = {}
-    for number, entry in enumerate(maker.fitting):
-        numbers.setdefault(getattr(entry.layout.mesh, axis), []).append(number)
-    return {value: next(ranking.fastest(numbers[value])) for value in sorted(numbers)}
-
-
 def _own(recipe: TrainRecipe, config: ModelConfig, machine: Machine) -> tuple[Candidate | None, str | None]:
     try:
         layout = planned_layout(recipe.train, config)
@@ -185,14 +183,11 @@ def _own(recipe: TrainRecipe, config: ModelConfig, machine: Machine) -> tuple[Ca
     return evaluate(layout, machine), None
 
 
-def evaluate(layout: PlannedLayout, machine: Machine) -> Candidate:
-    """One layout, whether it fits or not."""
-    times = pass_times(layout, machine)
-    return _timed(layout, machine, (times, pipeline_seconds(times, layout, machine)))
-
-
-def _timed(layout: PlannedLayout, machine: Machine, known: tuple[MicroBatchTime, float]) -> Candidate:
-    speed = throughput_of(layout, traffic(layout, machine), machine, *known)
+def evaluate(
+    layout: PlannedLayout, machine: Machine, known: tuple[MicroBatchTime, float] | None = None
+) -> Candidate:
+    """One layout, whether it fits or not; `known`: see `throughput`."""
+    speed = throughput(layout, traffic(layout, machine), machine, known)
     return Candidate(layout=layout, memory=memory(layout), throughput=speed)
 
 
@@ -260,11 +255,8 @@ class _Maker:
                 rows = -(-self.recipe.train.global_batch // choice.dp)
                 with_batch = _with(choice, micro_batch=micro_batch)
                 if rows < micro_batch:
-                    self._refuse(
-                        with_batch,
-                        "batch too small",
-                        f"a data parallel rank has {rows} of {micro_batch} sequences",
-                    )
+                    message = f"a data parallel rank has {rows} of {micro_batch} sequences"
+                    self._refuse(with_batch, "batch too small", message)
                     continue
                 for pipeline in self._pipelines(choice.pp):
                     num = micro_batches(pipeline, choice.pp, -(-rows // micro_batch))
@@ -319,6 +311,7 @@ class _Maker:
 
     def _recomputing(self, choice: LayoutChoice, num_micro_batches: int) -> Iterator[_Core]:
         assert choice.pipeline is not None
+        assert choice.micro_batch is not None
         recomputes: tuple[Recompute, ...] = ("none", "selective", "full")
         for recompute in recomputes:
             keeps = False if recompute == "none" and choice.tp > 1 and not self._compile else None
@@ -329,32 +322,27 @@ class _Maker:
                 except RecipeError as error:
                     self._refuse(decided, "schedule", str(error))
                     continue
-            yield self._core(decided, self._layout(decided, num_micro_batches))
+            layout = dataclasses.replace(
+                self._template,
+                mesh=self._mesh(choice, choice.dp),
+                pipeline=choice.pipeline,
+                recompute=recompute,
+                gather_again=keeps is None,
+                micro_batch=choice.micro_batch,
+                num_micro_batches=num_micro_batches,
+                async_tp=self.recipe.train.overlap.async_tp and choice.tp > 1,
+            )
+            yield self._core(decided, layout)
 
     def _core(self, choice: LayoutChoice, layout: PlannedLayout) -> _Core:
         held = {ranks: instants(layout, ranks) for ranks in likely_ranks(layout)}
         return _Core(choice=choice, layout=layout, machine=self.machine, instants=held)
 
-    def _layout(self, choice: LayoutChoice, num_micro_batches: int) -> PlannedLayout:
-        assert choice.pipeline is not None
-        assert choice.recompute is not None
-        assert choice.micro_batch is not None
-        return dataclasses.replace(
-            self._template,
-            mesh=self._mesh(choice, choice.dp),
-            pipeline=choice.pipeline,
-            recompute=choice.recompute,
-            gather_again=choice.gather_again is not False,
-            micro_batch=choice.micro_batch,
-            num_micro_batches=num_micro_batches,
-            async_tp=self.recipe.train.overlap.async_tp and choice.tp > 1,
-        )
-
     def spread(self, core: _Core, holdings: Sequence[tuple[Zero, Sequence[int]]] = ()) -> None:
         """Every way in which data parallel ranks can hold the weights, or these `holdings`. What tensor peers
         gathered is gathered again, which takes time, only where there is no room to keep it."""
         layout, room = core.layout, self.machine.usable_bytes
-        mesh, choice = layout.mesh, core.choice
+        mesh, choice, peers = layout.mesh, core.choice, layout.mesh.cp * layout.mesh.tp
         parts = layout.ranks
         ranks: list[_RankBytes] = []
         short: list[tuple[Zero, Sequence[int]]] = []
@@ -362,23 +350,21 @@ class _Maker:
             level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
             # A pipeline holds as much beside the shards whatever the level.
             if mesh.pp == 1 or not ranks:
-                held = (
-                    {alike: instants(level, alike) for alike in core.instants} if zero < 2 else core.instants
-                )
-                ranks = [_rank_bytes(level, parts[alike[0]], found) for alike, found in held.items()]
+                ranks = [
+                    _rank_bytes(level, parts[alike[0]], instants(level, alike) if zero < 2 else found)
+                    for alike, found in core.instants.items()
+                ]
             lacking = []
             for dp_shard in shards:
-                if mesh.ep > 1 and (dp_shard * mesh.cp * mesh.tp) % mesh.ep:
-                    message = (
-                        f"ep = {mesh.ep} does not divide dp_shard x cp x tp = {dp_shard * mesh.cp * mesh.tp}"
-                    )
+                if dp_shard * peers % mesh.ep:
+                    message = f"ep = {mesh.ep} does not divide dp_shard x cp x tp = {dp_shard * peers}"
                     self.refused.append(Refused(choice, "does not divide", message, 0.0, zero, dp_shard))
                     continue
                 total, spread = 0.0, shards_of(zero, dp_shard * mesh.cp, mesh.tp, mesh.ep)
                 for rank in ranks:
-                    weights, states = bytes_in_shards(rank.owned, layout.weight_bytes, spread)
+                    weights = sharded_bytes(rank.owned, layout.weight_bytes, spread)
                     fullest = max(rank.beside, rank.beside_gradients + weights)
-                    total = max(total, rank.gathered + weights + states + fullest)
+                    total = max(total, rank.gathered + 3 * weights + fullest)
                 if total > room:
                     lacking.append(dp_shard)
                     self.refused.append(Refused(choice, "does not fit", "", total - room, zero, dp_shard))
@@ -416,13 +402,12 @@ class _RankBytes(NamedTuple):
 
 
 def _rank_bytes(layout: PlannedLayout, part: Part, found: tuple[Instant, ...]) -> _RankBytes:
+    beside = [(instant.sharded, instant.activations + instant.gradients) for instant in found]
     return _RankBytes(
         owned=owned_parameters(layout, part),
         gathered=gathered_parameters(layout, part),
-        beside=max((instant_bytes(instant, 0.0) for instant in found if not instant.sharded), default=0.0),
-        beside_gradients=max(
-            (instant_bytes(instant, 0.0) for instant in found if instant.sharded), default=-math.inf
-        ),
+        beside=max((size for sharded, size in beside if not sharded), default=0.0),
+        beside_gradients=max((size for sharded, size in beside if sharded), default=-math.inf),
     )
 
 
@@ -466,7 +451,7 @@ class _Ranking:
             elif times_reckoned == 1:
                 if number not in self._known:
                     known = (entry.core.times, entry.core.exact)
-                    self._known[number] = _timed(entry.layout, machine, known)
+                    self._known[number] = evaluate(entry.layout, machine, known)
                 heapq.heappush(heap, entry_of(self._known[number].throughput.step_seconds, number, 2))
             else:
                 sent = traffic(entry.layout, machine)

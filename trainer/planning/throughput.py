@@ -7,17 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainer.planning.communication import (
-    Traffic,
-    all_to_all_path,
-    context_size,
-    expert_size,
-    pair_path,
-    ring_bytes,
-    ring_path,
-    stream_size,
-)
-from trainer.planning.gpus import Machine, utilisation
+from trainer.planning.communication import Traffic, layer_messages, stage_message
+from trainer.planning.gpus import Machine
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
 from trainer.planning.products import layer_products, layer_seconds, output_product, product_seconds
@@ -58,15 +49,10 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
         if num:
             layer = layer_seconds(layout.kernels, machine, sparse=sparse)
             attention = layer.attention * unequal
-            again = {
-                "none": 0.0,
-                "selective": layer.again,
-                "full": layer.products + attention + layer.elementwise,
-            }
-            forward += num * (layer.products + attention + layer.elementwise)
-            backward += num * (
-                layer.products + 2 * (attention + layer.elementwise) + layer.more + again[layout.recompute]
-            )
+            ahead = layer.products + attention + layer.elementwise
+            again = {"none": 0.0, "selective": layer.again, "full": ahead}[layout.recompute]
+            forward += num * ahead
+            backward += num * (2 * ahead - layer.products + layer.more + again)
             weight += num * layer.products
     ends = machine.measured.ends if machine.measured is not None else None
     if part.head and ends is not None:
@@ -87,49 +73,31 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
 
 
 def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTimes:
-    """Seconds that one micro-batch in some layers waits for other GPUs: tensor peers, whose messages
-    `async_tp` hides behind the layer's products, expert peers, and context peers, whose ring hides behind
-    attention."""
-    mesh, again = layout.mesh, layout.recompute != "none"
+    """Seconds that one micro-batch in some layers waits for tensor, context and expert peers."""
     forward = backward = 0.0
-    if mesh.tp > 1:
-        path = ring_path(1, mesh.tp, machine, mesh.num_workers)
-        size = ring_bytes(stream_size(layout), mesh.tp)
-        # A layer with experts gathers and scatters for attention alone.
-        for num, sparse, gathers in ((part.num_dense, False, 4), (part.num_sparse, True, 2)):
-            a_layer = gathers * path.seconds(size, 1)
-            beside = (
-                layer_seconds(layout.kernels, machine, sparse=sparse).products
-                if num and layout.async_tp
-                else 0.0
-            )
-            forward += num * exposed_seconds(a_layer, beside, machine)
-            backward += num * exposed_seconds(a_layer * (layout.tensor_rounds - 1), 2 * beside, machine)
-        forward += path.seconds(size, 1) * (part.embedding + part.head)
-        backward += path.seconds(size, 1) * (part.embedding + part.head)
-    if mesh.cp > 1:
-        path = ring_path(mesh.tp, mesh.cp, machine, mesh.num_workers)
-        size = ring_bytes(context_size(layout), mesh.cp)
-        if layout.context.method == "gather":
-            a_layer = path.seconds(size, 1)
-            forward += part.num_layers * a_layer
-            backward += part.num_layers * 2 * a_layer
-        else:
-            step = pair_path(mesh.tp, mesh.cp, machine, mesh.num_workers)
-            a_layer = step.seconds(size, mesh.cp - 1)
-            beside = layer_seconds(layout.kernels, machine, sparse=part.num_dense == 0).attention
-            forward += part.num_layers * exposed_seconds(a_layer, beside, machine)
-            backward += part.num_layers * exposed_seconds(2 * a_layer, 2 * beside, machine)
-    if mesh.ep > 1:
-        path = all_to_all_path(mesh.ep, machine, mesh.num_workers, layout.config.experts)
-        a_layer, beside = 2 * path.seconds(ring_bytes(expert_size(layout), mesh.ep), 1), 0.0
-        if layout.pipeline.schedule == "dualpipev":
-            # Its pairs hide each other's messages (DeepSeek-V3, 2412.19437, section 3.2.1, figure 4).
-            layer = layer_seconds(layout.kernels, machine, sparse=True)
-            beside = layer.products + layer.attention + layer.elementwise
-        forward += part.num_sparse * exposed_seconds(a_layer, beside, machine)
-        backward += part.num_sparse * exposed_seconds(a_layer * (2 if again else 1), 2 * beside, machine)
+    for sent in layer_messages(layout, machine):
+        seconds = sent.path.seconds(sent.size)
+        kinds = zip((part.num_dense, part.num_sparse), sent.forward, sent.backward, strict=False)
+        for sparse, (num, ahead, back) in enumerate(kinds):
+            if num and ahead:
+                beside = _seconds_beside(sent.axis, layout, machine, sparse=sparse > 0)
+                forward += num * exposed_seconds(ahead * seconds, beside, machine)
+                backward += num * exposed_seconds(back * seconds, 2 * beside, machine)
+        forward += (part.embedding + part.head) * sent.forward[2] * seconds
+        backward += (part.embedding + part.head) * sent.backward[2] * seconds
     return PassTimes(forward=forward, input=backward, weight=0.0)
+
+
+def _seconds_beside(axis: str, layout: PlannedLayout, machine: Machine, *, sparse: bool) -> float:
+    """What a layer computes forward beside its messages: with `async_tp` its products, beside a ring of keys
+    and values attention, and beside all-to-alls all that a dualpipev pairs with them (DeepSeek-V3,
+    2412.19437, section 3.2.1, figure 4). All others are waited for."""
+    layer = layer_seconds(layout.kernels, machine, sparse=sparse)
+    if axis == "tp":
+        return layer.products if layout.async_tp else 0.0
+    if axis == "cp":
+        return layer.attention if layout.context.method == "ring" else 0.0
+    return layer.forward if layout.pipeline.schedule == "dualpipev" else 0.0
 
 
 def exposed_seconds(sending: float, computing: float, machine: Machine) -> float:
@@ -167,22 +135,22 @@ class Throughput:
         return self.step_seconds - self.compute_seconds - self.exposed_seconds - self.update_seconds
 
 
-def throughput(layout: PlannedLayout, sent: Sequence[Traffic], machine: Machine) -> Throughput:
-    """The time of a step and what share of the peak it makes of the GPUs.
+def throughput(
+    layout: PlannedLayout,
+    sent: Sequence[Traffic],
+    machine: Machine,
+    known: tuple[MicroBatchTime, float] | None = None,
+) -> Throughput:
+    """The time of a step and what share of the peak it makes of the GPUs. `known`: the times of a micro-batch
+    and of the pipeline, where a search has them.
 
     Kernels take what `layer_seconds` says. Tensor, context and expert peers wait for each other; gathering
     and reducing over dp_shard runs beside forward and backward, the all-reduce over replicas beside the last
     backward, which hide what `exposed_seconds` leaves. A pipeline takes as long as its schedule's action
     table takes when it is executed with these times, messages between stages on their way included. Then the
     optimizer passes over its states. The loading of data is not counted."""
-    passes = pass_times(layout, machine)
-    return throughput_of(layout, sent, machine, passes, pipeline_seconds(passes, layout, machine))
-
-
-def throughput_of(
-    layout: PlannedLayout, sent: Sequence[Traffic], machine: Machine, passes: MicroBatchTime, pipeline: float
-) -> Throughput:
-    """The same where the times of a micro-batch and of the pipeline are known."""
+    passes = known[0] if known else pass_times(layout, machine)
+    pipeline = known[1] if known else pipeline_seconds(passes, layout, machine)
     mesh, parts = layout.mesh, layout.num_micro_batches
     exposed = synchronising_seconds(layout, sent, passes, machine)
     update = update_seconds(layout, machine)
@@ -192,7 +160,7 @@ def throughput_of(
     uneven = parts * passes.fullest.total - computing - waiting if mesh.pp > 1 else 0.0
     flops = layout.config.flops_per_token(layout.seq_len)
     per_gpu = layout.global_batch * layout.seq_len / step / mesh.num_workers
-    utilised = utilisation(flops * per_gpu, machine.gpu.peak_flops)
+    utilised = flops * per_gpu / machine.gpu.peak_flops
     return Throughput(
         step_seconds=step,
         compute_seconds=computing,
@@ -246,12 +214,8 @@ def pass_times(layout: PlannedLayout, machine: Machine) -> MicroBatchTime:
 
 def send_seconds(layout: PlannedLayout, machine: Machine) -> float:
     """Seconds of a message to the next stage."""
-    mesh = layout.mesh
-    if mesh.pp == 1:
-        return 0.0
-    return pair_path(mesh.tp * mesh.cp * mesh.dp, mesh.pp, machine, mesh.num_workers).seconds(
-        stream_size(layout) / mesh.tp
-    )
+    path, size = stage_message(layout, machine)
+    return path.seconds(size) if layout.mesh.pp > 1 else 0.0
 
 
 def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine: Machine) -> float:
@@ -302,9 +266,9 @@ def update_seconds(layout: PlannedLayout, machine: Machine) -> float:
     if machine.measured is not None and machine.measured.update is not None:
         of_layer, others = machine.measured.update
         part = layout.largest
-        return (part.num_layers * of_layer + (part.embedding or part.head) * others) / layout.num_shards
-    _, moments = sharded_bytes(layout, layout.largest)
-    return 3.5 * moments / machine.memory_bandwidth
+        return (part.num_layers * of_layer + (part.embedding or part.head) * others) / layout.shards.split
+    weights = sharded_bytes(owned_parameters(layout, layout.largest), layout.weight_bytes, layout.shards)
+    return 7 * weights / machine.memory_bandwidth
 
 
 def _seconds(sent: Sequence[Traffic], what: str) -> float:

@@ -169,7 +169,7 @@ def as_json(plan: TrainingPlan) -> dict[str, Any]:
             "zero": layout.zero,
             "schedule": layout.pipeline.schedule if layout.mesh.pp > 1 else None,
             "virtual_stages": layout.pipeline.num_virtual if layout.mesh.pp > 1 else None,
-            "stage_layers": [part.num_layers for part in layout.stages],
+            "stage_layers": [part.num_layers for part in layout.split.stages],
             "context": dataclasses.asdict(layout.context) if layout.mesh.cp > 1 else None,
             "float8": layout.float8,
             "activation_checkpointing": layout.recompute,
@@ -187,7 +187,7 @@ def as_json(plan: TrainingPlan) -> dict[str, Any]:
             "usable": plan.usable_bytes,
             "fits": plan.fits,
         },
-        "communication": [{**dataclasses.asdict(kind), "seconds": kind.seconds} for kind in plan.traffic],
+        "communication": [dataclasses.asdict(kind) for kind in plan.traffic],
         "throughput": {**dataclasses.asdict(plan.throughput), "kernels": plan.speed_origin},
         "checkpoint": dataclasses.asdict(plan.checkpoints),
         "budget": dataclasses.asdict(plan.budget),
@@ -213,7 +213,7 @@ def _print(plan: TrainingPlan) -> None:
     if layout.mesh.pp > 1:
         out.print(
             f"schedule {layout.pipeline.schedule}, {layout.pipeline.num_virtual} stages a rank, layers of"
-            f" each stage {_counted([part.num_layers for part in layout.stages])}\n",
+            f" each stage {_counted([part.num_layers for part in layout.split.stages])}\n",
             markup=False,
         )
     for table in (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -99,3 +100,23 @@ def test_a_layer_is_what_a_deeper_model_takes_more_and_the_rest_is_what_is_left(
     assert found["layer"] == pytest.approx([0.003, 0.007])
     assert found["ends"] == pytest.approx([0.007, 0.013])
     assert found["update"] == pytest.approx([0.0, 0.005])
+
+
+@pytest.mark.parametrize(("device", "expected"), [("cuda", 0.0103), ("cpu", 0.013)])
+def test_what_a_host_takes_to_ask_a_gpu_is_hidden_behind_the_calls_before(
+    monkeypatch: pytest.MonkeyPatch, device: str, expected: float
+) -> None:
+    clock = SimpleNamespace(host=0.0, gpu=0.0)
+
+    def run() -> None:
+        clock.host += 0.003
+        clock.gpu = max(clock.gpu, clock.host) + 0.010
+        if device == "cpu":
+            wait()
+
+    def wait() -> None:
+        clock.host = max(clock.host, clock.gpu)
+
+    monkeypatch.setattr(measure_module, "time", SimpleNamespace(perf_counter=lambda: clock.host))
+    monkeypatch.setattr(torch.cuda, "synchronize", wait)
+    assert measure_module._seconds(run, torch.device(device)) == pytest.approx(expected)

@@ -26,7 +26,7 @@ from trainer.planning.memory import (
     stage_activations,
     stage_messages,
 )
-from trainer.planning.schedules import action_table, fullest_instants
+from trainer.planning.schedules import PipelinePlan, action_table, fullest_instants
 from trainer.recipe_tables.parallelism import Mesh, Schedule, rank_of_stage
 
 
@@ -120,7 +120,9 @@ def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
 
 def most_kept(layout: PlannedLayout, rank: int) -> float:
     """Bytes of a rank's activations, where it has the most, without places for messages."""
-    return max(instant.activations for instant in instants(layout, (rank,))) - stage_messages(layout, rank)
+    return max(instant.activations for instant in instants(layout, (rank,))) - stage_messages(
+        layout, layout.ranks[rank]
+    )
 
 
 @pytest.mark.parametrize("schedule", get_args(Schedule))
@@ -139,7 +141,7 @@ def test_as_many_messages_are_on_their_way_as_torch_asks_for_ahead(
     layout = plan_of(tmp_path, *changes).layout
     stream = layout.tokens * layout.config.width * layout.compute_bytes
     asked = messages_of_torch(schedule, pp, num_virtual, layout.num_micro_batches)
-    planned = [stage_messages(layout, rank) / stream for rank in range(pp)]
+    planned = [stage_messages(layout, layout.ranks[rank]) / stream for rank in range(pp)]
     assert all(0 < most <= num <= 2 * most + 1 for most, num in zip(asked, planned, strict=True))
 
 
@@ -149,7 +151,9 @@ def messages_of_torch(schedule: Schedule, pp: int, num_virtual: int, num_micro_b
     kinds = {"F": "FORWARD", "B": "FULL_BACKWARD", "I": "BACKWARD_INPUT", "W": "BACKWARD_WEIGHT"}
     actions = {
         rank: [_Action(stage, _ComputationType[kinds[kind]], micro) for stage, kind, micro in of_rank]
-        for rank, of_rank in enumerate(action_table(schedule, pp, num_virtual, num_micro_batches))
+        for rank, of_rank in enumerate(
+            action_table(PipelinePlan(schedule, pp, num_virtual, num_micro_batches))
+        )
     }
     home = partial(rank_of_stage, schedule, pp=pp)
     with_messages = _add_send_recv(actions, home, pp * num_virtual)
@@ -239,7 +243,7 @@ def test_as_much_is_under_way_as_in_the_whole_table(
     assert layout.num_micro_batches == num_micro_batches
     of_stage = 4 // num_virtual * layer_activations(layout) + stage_activations(layout)
     each = [[size] * 8 * num_virtual for size in (of_stage, 4 // num_virtual * split_backward_bytes(layout))]
-    actions = action_table(schedule, 8, num_virtual, num_micro_batches)[1]
+    actions = action_table(PipelinePlan(schedule, 8, num_virtual, num_micro_batches))[1]
     whole = fullest_instants(actions, *each, [0] * 8 * num_virtual)
     assert most_kept(layout, 1) == pytest.approx(max(instant.kept + instant.between for instant in whole))
 

@@ -55,7 +55,7 @@ def test_deepseek_moe_has_a_dense_first_layer_and_shared_experts(tmp_path: Path)
     plan = plan_of(tmp_path, mixtral(tmp_path, **changes), "train.parallel.ep=8")
     assert plan.layout.config.num_parameters / 1e9 == pytest.approx(16.4, abs=0.05)
     assert plan.layout.config.num_active_parameters / 1e9 == pytest.approx(2.8, abs=0.05)
-    assert (plan.layout.stages[0].num_dense, plan.layout.stages[0].num_sparse) == (1, 27)
+    assert (plan.layout.split.stages[0].num_dense, plan.layout.split.stages[0].num_sparse) == (1, 27)
     with pytest.raises(RecipeError, match="'deepseek': expected 'llama' or 'mixtral'"):
         model_config(str(tmp_path / "mixtral.json"), 0)
 
@@ -208,3 +208,13 @@ def test_copies_on_neighbours_are_planned_with_their_memory_and_time(tmp_path: P
     # 12 bytes of 8.03 billion parameters over 8 GPUs.
     assert "keeps 48.2 GB in host memory and sends 12.0 GB a step to the next, 0.24 s" in note
     assert plan_of(tmp_path).notes == ()
+
+
+def test_weights_that_go_over_one_adapter_a_node_are_noted_with_the_key(tmp_path: Path) -> None:
+    over_nodes = "train.parallel.dp_shard=64"
+    (note,) = plan_of(tmp_path, over_nodes).notes
+    assert "64 GPUs" in note
+    assert "--set plan.rails=8" in note
+    assert plan_of(tmp_path, over_nodes, "plan.rails=8").notes == ()
+    # Tensor peers fill a node, so that a ring of shards has one member there.
+    assert plan_of(tmp_path, "train.parallel.dp_shard=8", "train.parallel.tp=8").notes == ()

@@ -21,8 +21,8 @@ def roofline_of(tmp_path: Path, *changes: str) -> Roofline:
 
 
 def test_the_ridge_is_peak_over_bandwidth() -> None:
-    assert GPUS["H100"].ridge == pytest.approx(989e12 / 3.35e12)
-    assert all(gpu.ridge > 100 for gpu in GPUS.values())
+    assert GPUS["H100"].ridge() == pytest.approx(989e12 / 3.35e12)
+    assert all(gpu.ridge() > 100 for gpu in GPUS.values())
 
 
 def test_a_product_of_three_large_sides_is_bound_by_arithmetic_and_a_flat_one_by_memory(
@@ -34,7 +34,7 @@ def test_a_product_of_three_large_sides_is_bound_by_arithmetic_and_a_flat_one_by
     assert up.flops == 2 * 8192 * 4096 * 14336
     # 1/intensity of a product in two-byte numbers is the sum of the reciprocal sides.
     assert 1 / up.intensity == pytest.approx(1 / 8192 + 1 / 4096 + 1 / 14336)
-    assert up.intensity > up.ridge == GPUS["H100"].ridge
+    assert up.intensity > up.ridge == GPUS["H100"].ridge()
     short = {product.name: product for product in roofline_of(tmp_path, "train.seq_len=128").products}
     assert short["gate, up"].intensity < 128 < short["gate, up"].ridge
     assert (up.bound, short["gate, up"].bound) == ("arithmetic", "memory")

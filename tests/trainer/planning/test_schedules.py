@@ -91,7 +91,7 @@ def test_every_rank_works_in_the_order_of_torch(
     if taken != num_micro_batches and schedule != "1f1b":  # which torch refuses only when it runs
         with pytest.raises(ValueError, match="microbatches"):
             actions_of_torch(schedule, pp, num_stages, num_micro_batches)
-    table = action_table(schedule, pp, num_stages, taken)
+    table = action_table(PipelinePlan(schedule, pp, num_stages, taken))
     assert [list(actions) for actions in table] == actions_of_torch(schedule, pp, num_stages, taken)
     for rank, actions in enumerate(table):
         assert {rank_of_stage(schedule, action.stage, pp) for action in actions} == {rank}
@@ -152,7 +152,7 @@ def test_a_longer_gradient_of_the_input_leaves_more_bubble(
 def test_a_rank_keeps_as_many_stages_as_its_schedule_has_under_way(
     schedule: Schedule, num_stages: int, expected: list[int]
 ) -> None:
-    table = action_table(schedule, 4, num_stages, 8)
+    table = action_table(PipelinePlan(schedule, 4, num_stages, 8))
     ones, kinds = [1.0] * (4 * num_stages), [0] * (4 * num_stages)
     assert [
         max(instant.kept for instant in fullest_instants(actions, ones, ones, kinds)) for actions in table
@@ -173,7 +173,7 @@ def test_gradients_are_there_from_a_stages_first_backward_pass_on() -> None:
 
 def instants_on(schedule: Schedule, rank: int, num_stages: int) -> tuple[HeldAtInstant, ...]:
     ones, kinds = [1.0] * (4 * num_stages), [0] * (4 * num_stages)
-    return fullest_instants(action_table(schedule, 4, num_stages, 8)[rank], ones, ones, kinds)
+    return fullest_instants(action_table(PipelinePlan(schedule, 4, num_stages, 8))[rank], ones, ones, kinds)
 
 
 def pairs(schedule: Schedule, rank: int, num_stages: int) -> list[tuple[float, int]]:
@@ -197,7 +197,7 @@ def test_a_pipeline_is_never_faster_than_its_work_nor_than_its_first_pass(
     num_stages, num_micro_batches = 1 if schedule in ("gpipe", "1f1b") else 2, 2 * pp * rounds
     passes = PassTimes(forward=times[0], input=times[1], weight=times[2], send=times[3])
     shares = [1 / (pp * num_stages)] * (pp * num_stages)
-    table = action_table(schedule, pp, num_stages, num_micro_batches)
+    table = action_table(PipelinePlan(schedule, pp, num_stages, num_micro_batches))
     pipeline = PipelinePlan(schedule, pp, num_stages, num_micro_batches)
     whole = span(pipeline, passes, shares)
     work = num_micro_batches * sum(times[:3]) / pp

@@ -19,7 +19,7 @@ from tests.trainer.planning.formulae import (
     training_seconds,
 )
 from trainer.options import PlanTable
-from trainer.planning.gpus import COPIES, GPUS, machine_of, utilisation
+from trainer.planning.gpus import COPIES, GPUS, machine_of
 from trainer.planning.schedules import PassTimes, PipelinePlan, span
 from trainer.planning.throughput import (
     Throughput,
@@ -45,7 +45,7 @@ def test_sizes_and_shares_of_peak_are_those_of_narayanan(
     billions: float, gpt: Gpt, teraflops: float, percent: float
 ) -> None:
     assert gpt_parameters(gpt) / 1e9 == pytest.approx(billions, abs=0.05)
-    assert 100 * utilisation(teraflops * 1e12, GPUS["A100"].peak_flops) == pytest.approx(percent, abs=0.5)
+    assert 100 * teraflops * 1e12 / GPUS["A100"].peak_flops == pytest.approx(percent, abs=0.5)
 
 
 @pytest.mark.parametrize("gpt", [Gpt(num_layers=48, width=8192), Gpt(num_layers=128, width=25600)])
@@ -84,7 +84,7 @@ def test_utilisation_is_that_of_korthikanti(
     for flops, percent in zip(
         (gpt_model_flops(gpt, batch), gpt_hardware_flops(gpt, batch)), shares, strict=True
     ):
-        found = 100 * utilisation(flops / seconds / num_gpus, GPUS["A100"].peak_flops)
+        found = 100 * flops / seconds / num_gpus / GPUS["A100"].peak_flops
         assert found == pytest.approx(percent, rel=0.01)
 
 
@@ -127,7 +127,7 @@ def test_the_estimate_for_llama_3_405b_is_near_the_published_share_of_peak(tmp_p
     )
     assert plan_of(tmp_path, *LLAMA_3_405B, *long).throughput.mfu == pytest.approx(0.38, rel=0.25)
     # 400 teraflops are printed to ten, 41% to one.
-    assert 100 * utilisation(405e12, plan.gpu.peak_flops) == pytest.approx(41, abs=0.5)
+    assert 100 * 405e12 / plan.gpu.peak_flops == pytest.approx(41, abs=0.5)
     assert any("torch's pipelines hold weights and gradients whole" in note for note in plan.notes)
 
 
