@@ -29,7 +29,6 @@ from pipeline.units.files import UnitFileOptions, UnitTally, UnitWriter, without
 from stages.chain import Chain, build_chain
 from stages.document import Document, Outcome
 from stages.reading.options import Format, ReadOptions, RowFields, Unreadable
-from stages.reading.reader import read_documents
 from stages.steps.catalogue import STAGES, StepTables
 
 _BATCH_DOCUMENTS: Final = 64
@@ -215,6 +214,8 @@ def outcomes_of(
     """What the unit's steps make of its documents, in order; with `stop` the steps before that position. What
     is read is counted in `tally`, and `parsed` sees what parse lets pass. InputChangedError behind the last
     one if the file is not what was planned."""
+    from stages.reading.reader import read_documents  # not needed by a run from parsed texts
+
     chain = chain_of(job, unit.source_index)
     with _open_planned(job, unit) as stream, chain.isolation(job.isolation):
         options = ReadOptions(
