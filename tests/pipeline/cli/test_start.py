@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tomli_w
 
@@ -120,6 +122,26 @@ def test_a_field_that_no_row_has_is_named_before_ray_is_loaded_and_leaves_no_out
         f"sluice run: source 'posts': {tmp_path}/a.jsonl: there is no field 'text', only body: name" in told
     )
     assert not (tmp_path / "out").exists()
+
+
+def test_a_column_that_a_parquet_file_lacks_is_named_before_ray_is_loaded_and_leaves_no_output(
+    tmp_path: Path,
+) -> None:
+    pq.write_table(pa.table({"body": ["some words"]}), tmp_path / "a.parquet")
+    plain = outputs_of(str(tmp_path / "out"), {"posts": (str(tmp_path / "*.parquet"),)}, ray=ON_RAY)
+    code, told, loaded = answer("run", str(write_recipe(tmp_path / "r.toml", plain)))
+    assert (code, loaded) == (2, "loaded:")
+    assert "a.parquet: there is no column 'text', only body: name the right one as source.text_field" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_workers_than_there_are_processors_are_refused_before_torch_and_ray_are_loaded(
+    corpus: str, tmp_path: Path
+) -> None:
+    there = os.cpu_count() or 1
+    code, told, loaded = answer("train", str(train_recipe(tmp_path, corpus, workers=16 * there)))
+    assert (code, loaded) == (2, "loaded:")
+    assert "sluice train: train.workers" in told and f"this machine has {there}" in told
 
 
 def with_checkpoint(path: Path, step: int) -> None:
