@@ -24,6 +24,7 @@ from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
 from pipeline.recipe import PipelineRecipe, columns_added_by, comparing, keeps_facts, tables_of
 from pipeline.results.unit_results import ReadResult
+from pipeline.terminal import counted
 from pipeline.units.facts import publish_facts
 from pipeline.units.files import UnitFileOptions, UnitTally, UnitWriter, without_purged
 from stages.chain import Chain, build_chain
@@ -118,7 +119,7 @@ def read_phase(
 def read_note(results: Sequence[ReadResult], seconds: float) -> str:
     """In a line: what was read so far, and how fast."""
     documents, size = sum(unit.num_documents for unit in results), sum(unit.num_bytes for unit in results)
-    return f"{documents:,} documents, {decimal(int(size / seconds))}/s of input"
+    return f"{counted(documents, 'document')}, {decimal(int(size / seconds))}/s of input"
 
 
 def read_counts(recipe: PipelineRecipe) -> Callable[[ReadResult], WorkCounts]:
