@@ -249,6 +249,25 @@ def test_an_export_of_what_is_no_training_is_refused_before_torch_is_loaded(tmp_
     assert "has no complete checkpoint yet" in told
 
 
+@pytest.mark.parametrize(
+    ("call", "code", "says"),
+    [
+        ("certify {} --to cert.json", 2, "sluice certify: {} is not the output of a training run"),
+        ("certify --check {}/cert.json {}", 2, "sluice certify: {} is not the output of a training run"),
+        ("train why {} --step 1", 2, "sluice train why: {} is not the output of a training run"),
+        ("train goodput {}", 1, "sluice train goodput: {} holds no attempt whose beginning is known"),
+        ("train diagnose {}", 1, "sluice train diagnose: {} holds no recorder"),
+    ],
+)
+def test_what_is_no_training_is_told_before_torch_is_loaded(
+    tmp_path: Path, call: str, code: int, says: str
+) -> None:
+    path = str(tmp_path / "nothing")
+    ended, told, loaded = answer(*call.format(path, path).split())
+    assert (ended, loaded) == (code, "loaded:")
+    assert says.format(path) in told
+
+
 @pytest.mark.parametrize("lost", [".bin", ".blocks"])
 def test_a_training_on_a_missing_shard_fails_at_once_and_names_verify(tmp_path: Path, lost: str) -> None:
     out = make_corpus(str(tmp_path / "out"), {"web": [500, 500, 500]})
