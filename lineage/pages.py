@@ -13,11 +13,12 @@ import ipaddress
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 import idna
-from publicsuffixlist import PublicSuffixList
+from publicsuffixlist import PSLFILE, PublicSuffixList, encode_idn
 from w3lib.url import canonicalize_url
 
 from lineage.ids import content_hash
@@ -403,7 +404,14 @@ def _is_file_name(place: _Place) -> bool:
 
 @functools.cache
 def _suffixes() -> PublicSuffixList:
-    return PublicSuffixList()
+    """`PublicSuffixList()` in two thirds of its time: the library turns each of 10,000 rules into Punycode, and
+    those in ASCII stay what they are."""
+    lines = Path(PSLFILE).read_text("utf-8").lower().split("\n")
+    others = (
+        line.split(" ")[0].rstrip() for line in lines if not line.isascii() and not line.startswith("//")
+    )
+    in_punycode = [rule[: rule.startswith("!")] + encode_idn(rule.removeprefix("!")) for rule in others]
+    return PublicSuffixList([*lines, *in_punycode], accept_encoded_idn=False)
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -327,12 +327,12 @@ def encoder_libraries() -> tuple[str, ...]:
 def versions(*more: str) -> dict[str, str]:
     """The versions that shape bytes: of libraries, of Python (whose release fixes its Unicode tables) and the
     processor's architecture."""
-    found = {name: _version(name) for name in (*shaping_libraries(), "sluice", *more)}
+    found = {name: installed_version(name) for name in (*shaping_libraries(), "sluice", *more)}
     return found | {"python": platform.python_version(), "machine": platform.machine()}
 
 
 @functools.cache
-def _version(name: str) -> str:
+def installed_version(name: str) -> str:
     """Of an installed distribution; to find its metadata takes milliseconds."""
     try:
         return importlib.metadata.version(name)

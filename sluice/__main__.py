@@ -1,7 +1,5 @@
 """`python -m sluice` is the command `sluice`."""
 
-import sys
+from pipeline.cli.main import console
 
-from pipeline.cli.main import main
-
-sys.exit(main())
+console()

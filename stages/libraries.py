@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -72,6 +73,8 @@ _IMPORT: Final = re.compile(
     r"^ *(?:import ([^\n#]+)|from ([A-Za-z_][\w.]*) import (\([^)]*\)|[^\n#(]+))", re.MULTILINE
 )
 _CALL: Final = re.compile(rf"\b(?:{'|'.join(sorted(_TAKES_A_NAME))})\(\s*['\"]([A-Za-z_][\w.]*)['\"]")
+_CALLS: Final = tuple(f"{name}(" for name in _TAKES_A_NAME)
+"""What a source with such a call holds: to look for it takes a tenth of the expression's time."""
 
 _ROOT: Final = Path(__file__).parent.parent
 
@@ -81,6 +84,7 @@ def libraries(*modules: str) -> tuple[str, ...]:
     """The distributions that these modules of ours import, by name, and what they import of ours does. Within
     the package of each, too, imports are followed."""
     followed = (*_FOLLOWED, *(module.rpartition(".")[0] for module in modules))
+    below = tuple(f"{package}." for package in followed)
     found: set[str] = set()
     seen: set[str] = set()
     left = list(modules)
@@ -91,7 +95,7 @@ def libraries(*modules: str) -> tuple[str, ...]:
         seen.add(module)
         for name in _imported(module):
             top = name.partition(".")[0]
-            if any(name == package or name.startswith(f"{package}.") for package in followed):
+            if name in followed or name.startswith(below):
                 left.append(name)
             elif top not in OURS and top not in sys.stdlib_module_names:
                 found.add(_DISTRIBUTIONS.get(top, top))
@@ -102,8 +106,8 @@ def libraries(*modules: str) -> tuple[str, ...]:
 def _imported(module: str) -> frozenset[str]:
     """The names that a module of ours imports; none where it is compiled, or no module but a name within
     one."""
-    path = _ROOT.joinpath(*module.split("."))
-    files = [file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()]
+    path = os.path.join(_ROOT, *module.split("."))
+    files = [Path(file) for file in (f"{path}.py", f"{path}/__init__.py") if os.path.isfile(file)]
     return frozenset(name for file in files for name in _found_names(file.read_text(encoding="utf-8")))
 
 
@@ -118,7 +122,8 @@ def _found_names(source: str) -> Iterator[str]:
             yield from (
                 f"{package}.{name.split()[0]}" for name in names.strip("() \n").split(",") if name.strip()
             )
-    yield from _CALL.findall(source)
+    if any(call in source for call in _CALLS):
+        yield from _CALL.findall(source)
 
 
 def imported_names(source: bytes) -> Iterator[str]:

@@ -218,12 +218,7 @@ def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         raise WrongQueryError(f"this statement is not answered here: {tree['error_message']}")
     nodes = list(_nodes(tree))
     named = {str(entry["key"]).lower() for node in nodes for entry in _cte_entries(node)}
-    internal = {
-        str(row[0]).lower() for row in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()
-    }
-    # A name of a WITH holds within its query alone, so it may not be one that means something outside of it.
-    own = {name for name in named - internal if not name.startswith((*_REFUSED_BEGINNINGS, "_"))}
-    known = {*COLUMNS, *own}
+    known = {*COLUMNS, *_own_names(connection, named)}
     for node in nodes:
         if node.get("type") == "BASE_TABLE":
             _check_table(node, known)
@@ -236,6 +231,16 @@ def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         function = str(node.get("function_name", "")).lower()
         if function in _REFUSED_FUNCTIONS or function.startswith(_REFUSED_BEGINNINGS):
             raise WrongQueryError(f"the function {function!r} is not one that may be asked here")
+
+
+def _own_names(connection: duckdb.DuckDBPyConnection, named: set[str]) -> set[str]:
+    """Of the names of a statement's WITH those that mean nothing outside of it: one holds within its query
+    alone."""
+    if not named:
+        return named
+    views = connection.execute("SELECT view_name FROM duckdb_views()").fetchall()
+    internal = {str(row[0]).lower() for row in views}
+    return {name for name in named - internal if not name.startswith((*_REFUSED_BEGINNINGS, "_"))}
 
 
 def _check_table(node: dict[str, Any], known: set[str]) -> None:

@@ -9,6 +9,7 @@ wrong; 130 and 143 ended by Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
@@ -17,9 +18,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from pipeline.cli.commands import COMMANDS, near, overview, parse_command, split_call
 from pipeline.cli.errors import FailedError
@@ -47,6 +49,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"sluice: no command {visible(name)!r}{near(name)}\n\n{overview()}", file=sys.stderr)
         return 2
     return _run_command(name, rest)
+
+
+def console() -> NoReturn:
+    """What `sluice` and `python -m pipeline` do: `main`, and an end of the process with its exit code.
+
+    What Python does last is to free a million objects one by one, which takes a small command a twentieth of its
+    processor time. It is left to the system where nothing hangs on it: Ray and torch have ends of their own,
+    and a thread that is not a daemon is waited for."""
+    code = main()
+    waited_for = [
+        each for each in threading.enumerate() if each is not threading.main_thread() and not each.daemon
+    ]
+    if not waited_for and not {"ray", "torch"} & sys.modules.keys():
+        atexit._run_exitfuncs()
+        with suppress(OSError, ValueError):  # nobody reads any more: Python says so as it ends
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    sys.exit(code)
 
 
 def _run_command(name: str, argv: Sequence[str]) -> int:
@@ -156,4 +177,4 @@ def _complain(name: str, error: object, code: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    console()

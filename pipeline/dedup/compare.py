@@ -13,6 +13,7 @@ from pipeline.plan import RunPlan
 from pipeline.recipe import comparing
 from pipeline.results.dedup_result import DedupResult
 from pipeline.results.unit_results import ReadResult
+from pipeline.terminal import counted
 from stages.steps.catalogue import CORPUS_STAGES
 
 NUM_STEPS = 15
@@ -56,6 +57,6 @@ def note_of(read_results: Sequence[ReadResult], compared: DedupResult) -> str:
     """In a line: how many documents were compared, and how many each stage dropped."""
     survivors = sum(result.num_survivors for result in read_results)
     dropped = {stage: compared.counts.dropped.get(stage, 0) for stage in CORPUS_STAGES}
-    return f"{survivors:,} documents, dropped: " + ", ".join(
+    return f"{counted(survivors, 'document')}, dropped: " + ", ".join(
         f"{num:,} {stage}" for stage, num in dropped.items()
     )

@@ -59,6 +59,7 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe, RayTable, RunTable
 from pipeline.results.run_summary import read_summary
+from pipeline.terminal import counted
 
 CLAIM: Final = "work/export.json"
 """Says in an unfinished folder which export it will hold."""
@@ -240,7 +241,7 @@ def _phase(job: ExportJob, units: Sequence[ExportUnit]) -> Phase[ExportJob, Expo
 def _note(units: Sequence[ExportedUnit], seconds: float) -> str:
     files = [file for unit in units for file in unit.files]
     num = sum(file.num_documents for file in files)
-    return f"{num:,} documents, {decimal(int(sum(file.bytes for file in files) / seconds))}/s"
+    return f"{counted(num, 'document')}, {decimal(int(sum(file.bytes for file in files) / seconds))}/s"
 
 
 def _phase_run(job: ExportJob, ray: RayTable, reporter: ProgressReporter) -> Run:

@@ -212,7 +212,11 @@ def _list_glob(url: str) -> Iterator[_Listed]:
             num_found += 1
             yield _Listed(name=name, url=full, shown=full, size=size, by_link=by_link)
     if not num_found:
-        raise OSError("the pattern matches no file")
+        where = "" if is_remote(url) else f" ({url})"
+        raise OSError(
+            f"the pattern matches no file{where}. Name yours as source.inputs, in the recipe or by --set"
+            """ 'source.0.inputs=["/data/crawl/*.warc.gz"]'"""
+        )
 
 
 def _matching(pattern: str) -> Iterator[tuple[str, Mapping[str, Any], bool]]:

@@ -14,7 +14,6 @@ from pipeline.inputs.files import Input, open_input
 from pipeline.recipe import LimitsTable, SourceTable
 from stages.reading.magic import HEAD_BYTES
 from stages.reading.options import ReadOptions, Unreadable
-from stages.reading.reader import read_documents, why_no_reader
 
 _ROWS: Final = 20
 """Of a file, which may all lack the field of the text before the run is refused: one such row is no wrong
@@ -61,6 +60,8 @@ def _looked_at(inputs: Sequence[Input]) -> Iterator[Input]:
 
 
 def _why_not(found: Input, max_window_bytes: int) -> str | None:
+    from stages.reading.reader import why_no_reader  # not needed by a run from parsed texts
+
     try:
         with open_input(found) as stream:
             head = stream.read(HEAD_BYTES)
@@ -85,6 +86,8 @@ def check_fields(inputs: Sequence[Input], source: SourceTable, limits: LimitsTab
 
 def _without_field(found: Input, source: SourceTable, limits: LimitsTable) -> str | None:
     """Why no document comes of a file's first rows, where all of them lack a field that the recipe names."""
+    from stages.reading.reader import read_documents
+
     options = ReadOptions(
         source=source.name,
         file=found.name,

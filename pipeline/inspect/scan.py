@@ -35,6 +35,7 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
 from pipeline.recipe import recipe_of
 from pipeline.results.rows import clean_texts, read_rows
+from pipeline.terminal import counted
 from stages.composition import clean_text
 from stages.contamination import SHOWN_SPANS, Evidence, Finder, Kind
 from stages.dedup.options import DedupTable
@@ -483,7 +484,7 @@ def _first_pass(
             num += found.num_documents
             if found.rows:
                 again.append(replace(piece, rows=found.rows))
-            phase.step(1, f"{num:,} documents")
+            phase.step(1, counted(num, "document"))
     return [number for number, count in seen.items() if count > COMMON_IN], num, again
 
 
@@ -495,7 +496,8 @@ def _second_pass(
     with reporter.phase("evidence", len(pieces)) as phase:
         for _, documents in run_units(show, job, pieces, work, operator="scan_evidence"):
             found.update((document.doc_id, document) for document in documents)
-            phase.step(1, f"{len(found):,} documents hold an item")
+            hold = "holds" if len(found) == 1 else "hold"
+            phase.step(1, f"{counted(len(found), 'document')} {hold} an item")
     return found
 
 

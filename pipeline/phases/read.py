@@ -24,12 +24,12 @@ from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
 from pipeline.recipe import PipelineRecipe, columns_added_by, comparing, keeps_facts, tables_of
 from pipeline.results.unit_results import ReadResult
+from pipeline.terminal import counted
 from pipeline.units.facts import publish_facts
 from pipeline.units.files import UnitFileOptions, UnitTally, UnitWriter, without_purged
 from stages.chain import Chain, build_chain
 from stages.document import Document, Outcome
 from stages.reading.options import Format, ReadOptions, RowFields, Unreadable
-from stages.reading.reader import read_documents
 from stages.steps.catalogue import STAGES, StepTables
 
 _BATCH_DOCUMENTS: Final = 64
@@ -119,7 +119,7 @@ def read_phase(
 def read_note(results: Sequence[ReadResult], seconds: float) -> str:
     """In a line: what was read so far, and how fast."""
     documents, size = sum(unit.num_documents for unit in results), sum(unit.num_bytes for unit in results)
-    return f"{documents:,} documents, {decimal(int(size / seconds))}/s of input"
+    return f"{counted(documents, 'document')}, {decimal(int(size / seconds))}/s of input"
 
 
 def read_counts(recipe: PipelineRecipe) -> Callable[[ReadResult], WorkCounts]:
@@ -215,6 +215,8 @@ def outcomes_of(
     """What the unit's steps make of its documents, in order; with `stop` the steps before that position. What
     is read is counted in `tally`, and `parsed` sees what parse lets pass. InputChangedError behind the last
     one if the file is not what was planned."""
+    from stages.reading.reader import read_documents  # not needed by a run from parsed texts
+
     chain = chain_of(job, unit.source_index)
     with _open_planned(job, unit) as stream, chain.isolation(job.isolation):
         options = ReadOptions(

@@ -36,6 +36,7 @@ from pipeline.plan import Unit
 from pipeline.recipe import columns_added_by
 from pipeline.results.rows import read_rows
 from pipeline.results.unit_results import BucketResult, JoinResult, ShuffleResult
+from pipeline.terminal import counted
 
 IN_PROCESS_ROWS = 1 << 20
 """Documents up to which one process writes the tables: tasks would take longer to start. The bytes do not
@@ -98,8 +99,8 @@ def write_lineage(
             files = _in_process(state, about, buckets, small)
             state.held.check()
             commit_tables(state.out, files, added=added)
-            progress.step(1, f"{num_rows:,} documents")
-        state.took("write lineage", started, f"{num_rows:,} documents")
+            progress.step(1, counted(num_rows, "document"))
+        state.took("write lineage", started, counted(num_rows, "document"))
         return
     files = {name: write_bucket(state.out, name, 0, rows) for name, rows in small.items()}
     files |= _in_tasks(state, about, joined, buckets)

@@ -268,26 +268,29 @@ class _UnitFilter:
                 " run sluice verify"
             )
 
-    def _document(self, row: _Row, kept: _Row | None, first: int) -> Document:
-        """A document as it enters `stages[first]`: no step between parse and that one changes a text."""
+    def _document(self, row: _Row, kept: _Row | None, first: int, **more: Any) -> Document:
+        """A document as it enters `stages[first]`, but for the fields in `more`: no step between parse and that
+        one changes a text."""
         passed = self._start.stages[:first]
         document = _as_read(row, self._language) if kept is None else _as_kept(row, kept)
         if "language" in passed or self._start.is_unchanged:  # a step of the user's may have named it too
-            document = replace(document, language=row["language"], language_score=row["language_score"])
+            more |= {"language": row["language"], "language_score": row["language_score"]}
         if "classifier" in passed:
-            document = replace(document, scores=_scores(row))
+            more["scores"] = _scores(row)
         if labels := tuple(label for step in passed for label in _labels(row, step)):
-            document = replace(document, labels=labels)
+            more["labels"] = labels
         findings = [finding for finding in self._of(self._findings, row) if finding["stage"] in passed]
-        return replace(document, findings=tuple(map(_finding, findings)))
+        return replace(document, findings=tuple(map(_finding, findings)), **more)
 
     def _survivor(self, row: _Row, kept: _Row | None, clean: _Row) -> Outcome:
         """A document that the unchanged steps let pass, as they left it."""
         edits = tuple(
             Edit(stage=e["stage"], kind=e["kind"], count=e["count"]) for e in self._of(self._edits, row)
         )
-        document = replace(
-            self._document(row, kept, len(self._start.stages)),
+        document = self._document(
+            row,
+            kept,
+            len(self._start.stages),
             text=clean["text"],
             metadata=clean["metadata"],
             captured_at=clean["captured_at"],

@@ -8,7 +8,9 @@ documents of a shard are in the order of a keyed hash, so its beginning is a ran
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,10 +20,14 @@ from lineage.index.blocks import BLOCK_BYTES, BLOCK_TOKENS, TOKEN_BYTES
 from lineage.index.output_index import Index, Shard
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from pipeline.plan import installed_version
 from pipeline.recipe import recipe_of
 from pipeline.report.data import FirstToken, TokensRow
 from pipeline.results.rows import read_rows
+from stages.libraries import TOKENIZING
+from stages.steps.catalogue import libraries_of
 from stages.tokens.tokenizer import Tokenizer, load_recorded
+from stages.tokens.vocabulary import BUNDLED, bundled_tokens
 
 _BLOCKS: Final = 8
 """8 MiB blocks read of a source at most: 16.8 million tokens."""
@@ -56,24 +62,49 @@ def _encoding(out: Folder, name: str) -> str:
         return name
 
 
-def tokens_of_sources(out: Folder, index: Index) -> tuple[TokensRow, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reader:
+    """How tokens are read: the text of one, and which stands for what the vocabulary does not know."""
+
+    text: Callable[[int], str]
+    unknown_id: int | None
+
+
+def tokens_of_sources(out: Folder, index: Index, versions: Mapping[str, str]) -> tuple[TokensRow, ...]:
     """A row for each source that has shards. Where the tokenizer is not at hand tokens are shown by their
-    ids."""
+    ids. `versions` are those that the run's identity records."""
     if not index.shards:
         return ()
     try:
-        tokenizer = tokenizer_of(out, index)
+        reader = _reader(out, index, versions)
     except RecipeError:
-        tokenizer = None
+        reader = _Reader(text=lambda token: "", unknown_id=None)
     by_source: dict[str, list[Shard]] = {}
     for shard in index.shards:
         by_source.setdefault(shard.source, []).append(shard)
-    return tuple(_row(out, index.tokenizer.eot_id, of_source, tokenizer) for of_source in by_source.values())
+    return tuple(_row(out, index.tokenizer.eot_id, of_source, reader) for of_source in by_source.values())
 
 
-def _row(out: Folder, eot_id: int, shards: Sequence[Shard], tokenizer: Tokenizer | None) -> TokensRow:
+def _reader(out: Folder, index: Index, recorded: Mapping[str, str]) -> _Reader:
+    """RecipeError where the tokenizer is not there, or is another."""
+    name = index.tokenizer.name
+    libraries = libraries_of(TOKENIZING)
+    if name not in BUNDLED or any(recorded.get(each) != installed_version(each) for each in libraries):
+        tokenizer = tokenizer_of(out, index)
+        return _Reader(text=partial(_text, tokenizer), unknown_id=tokenizer.unknown_id)
+
+    def text(token: int) -> str:
+        if token < BUNDLED[name]:
+            return repr(bundled_tokens(name, token + 1)[token].decode("utf-8", "replace"))
+        return _text(tokenizer_of(out, index), token)
+
+    # The same releases have the same ranks. To prove them takes a small run more time than all else here.
+    return _Reader(text=text, unknown_id=None)
+
+
+def _row(out: Folder, eot_id: int, shards: Sequence[Shard], reader: _Reader) -> TokensRow:
     first: Counter[int] = Counter()
-    unknown_id = None if tokenizer is None else tokenizer.unknown_id
+    unknown_id = reader.unknown_id
     num_documents = num_tokens = num_ended = num_unknown = 0
     for tokens, starts, ends in _stretches(out, shards):
         there = tokens[starts] != eot_id  # one that begins with it was purged, or is empty
@@ -89,8 +120,7 @@ def _row(out: Folder, eot_id: int, shards: Sequence[Shard], tokenizer: Tokenizer
         num_tokens=num_tokens,
         is_sample=sum(shard.num_tokens for shard in shards) > _BLOCKS * BLOCK_TOKENS,
         first=tuple(
-            FirstToken(id=token, text=_text(tokenizer, token), share=num / num_documents)
-            for token, num in most
+            FirstToken(id=token, text=reader.text(token), share=num / num_documents) for token, num in most
         ),
         num_ended=num_ended,
         has_unknown=unknown_id is not None,
@@ -98,10 +128,8 @@ def _row(out: Folder, eot_id: int, shards: Sequence[Shard], tokenizer: Tokenizer
     )
 
 
-def _text(tokenizer: Tokenizer | None, token: int) -> str:
-    """The token as text; nothing where it cannot be told."""
-    if tokenizer is None:
-        return ""
+def _text(tokenizer: Tokenizer, token: int) -> str:
+    """The token as text."""
     try:
         return repr(tokenizer.decode(np.array([token], dtype=np.uint32)))
     except ValueError:

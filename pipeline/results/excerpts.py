@@ -47,12 +47,15 @@ class ExcerptKeeper:
         step. `region` is the country whose national phone formats count in it."""
         if not text.strip():
             return
+        window: tuple[str, list[int]] | None = None
         for choice, rank in _ranks(doc_id, finding):
             heap = self._heaps.setdefault((finding.stage, finding.rule, choice), [])
             is_full = len(heap) == PER_CHOICE[choice]
             if is_full and rank >= heap[0].rank:
                 continue
-            held = _HeapEntry(rank, finding, region, *_window(text, self._offending(finding.rule, text)))
+            if window is None:
+                window = _window(text, self._offending(finding.rule, text))
+            held = _HeapEntry(rank, finding, region, *window)
             heapq.heapreplace(heap, held) if is_full else heapq.heappush(heap, held)
 
     def rows(self) -> Iterator[dict[str, Any]]:

@@ -7,9 +7,8 @@ near enough to see what repeats; of a text of more than 200,000 words by the fir
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from stages.rules import Lines
@@ -57,19 +56,28 @@ def _paragraphs(lines: Sequence[str]) -> Iterator[list[int]]:
         yield numbers
 
 
+def _num_characters(gram: tuple[str, ...]) -> int:
+    return sum(map(len, gram))
+
+
 def lines_of_grams(lines: Sequence[str], *, size: int, only_top: bool) -> frozenset[int]:
     """The lines that hold a word of an n-gram that occurs more than once; `only_top`: of the most common
     one."""
-    every = ((word, number) for number, line in enumerate(lines) for word in line.split())
-    words = list(itertools.islice(every, _MOST_WORDS))
-    grams = [tuple(word for word, _ in words[at : at + size]) for at in range(len(words) - size + 1)]
+    words, numbers = list[str](), list[int]()
+    for number, line in enumerate(lines):
+        of_line = line.split()[: _MOST_WORDS - len(words)]
+        words += of_line
+        numbers += [number] * len(of_line)
+        if len(words) == _MOST_WORDS:
+            break
+    grams = list(zip(*(words[start:] for start in range(size)), strict=False))
     times = Counter(grams)
-    if only_top:
+    repeated = {gram: num for gram, num in times.items() if num > 1}
+    wanted: Collection[tuple[str, ...]] = repeated
+    if only_top and repeated:
+        most = max(repeated.values())
         # Of equally common ones the longest, then the first.
-        top = max(times, key=lambda gram: (times[gram], sum(map(len, gram))), default=())
-        wanted = {top} if times[top] > 1 else set()
-    else:
-        wanted = {gram for gram, num in times.items() if num > 1}
+        wanted = (max((gram for gram, num in repeated.items() if num == most), key=_num_characters),)
     return frozenset(
-        number for at, gram in enumerate(grams) if gram in wanted for _, number in words[at : at + size]
+        number for at, gram in enumerate(grams) if gram in wanted for number in numbers[at : at + size]
     )

@@ -78,10 +78,9 @@ def bundled_encoding(name: str) -> Any:
     return quicktok.get_encoding(name)
 
 
-@functools.lru_cache(maxsize=len(BUNDLED))
-def bundled_ranks(name: str) -> tuple[Mapping[bytes, int], bytes]:
-    """The ranks of quicktok's encoding of that name, and `format_ranks` of them: what proves and names the
-    encoding. RecipeError where they are not as quicktok 0.4.0 keeps them.
+def bundled_tokens(name: str, num: int) -> list[bytes]:
+    """The first `num` tokens of quicktok's encoding of that name, in order of rank. RecipeError where there are
+    not as many.
 
     They are read from the file that the encoding is made of, in a third of the time that making it takes: a
     number of tokens, then for each its length (2 bytes), itself and its rank (4 bytes, little-endian), in
@@ -91,12 +90,20 @@ def bundled_ranks(name: str) -> tuple[Mapping[bytes, int], bytes]:
     tokens: list[bytes] = []
     at = _RANK_BYTES
     try:
-        for _ in range(BUNDLED[name]):
+        for _ in range(num):
             end = at + 2 + data[at] + (data[at + 1] << 8)
             tokens.append(data[at + 2 : end])
             at = end + _RANK_BYTES
     except IndexError:
         raise RecipeError(f"{file} ends early: install quicktok-v1 again") from None
+    return tokens
+
+
+@functools.lru_cache(maxsize=len(BUNDLED))
+def bundled_ranks(name: str) -> tuple[Mapping[bytes, int], bytes]:
+    """The ranks of quicktok's encoding of that name, and `format_ranks` of them: what proves and names the
+    encoding. RecipeError where they are not as quicktok 0.4.0 keeps them."""
+    tokens = bundled_tokens(name, BUNDLED[name])
     # What the file says of ranks is in their order: the hash of the lines proves it.
     lines = [b"%b %d\n" % (binascii.b2a_base64(token, newline=False), i) for i, token in enumerate(tokens)]
     return {token: rank for rank, token in enumerate(tokens)}, b"".join(lines)

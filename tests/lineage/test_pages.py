@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from publicsuffixlist import PSLFILE, PublicSuffixList, encode_idn
 
 from lineage import pages
 from lineage.pages import (
@@ -335,6 +336,22 @@ def test_what_names_no_page_has_none(url):
 def test_the_registered_domain_is_that_of_the_public_suffix_list(host, domain):
     assert registered_domain(host) == domain
     assert not is_public_suffix(host) or domain is None
+
+
+def test_the_list_holds_what_the_library_makes_of_it_in_both_spellings():
+    ours, theirs = pages._suffixes(), PublicSuffixList()
+    with open(PSLFILE, encoding="utf-8") as file:
+        rules = [line.split()[0] for line in file if line.strip() and not line.startswith("//")]
+    others = [rule for rule in rules if not rule.isascii()]
+    assert len(rules) > 9000 and len(others) > 300
+    for rule in [*rules, *map(encode_idn, others)]:
+        name = rule.removeprefix("!").replace("*", "star")
+        for host in (name, f"a.{name}", f"b.a.{name}"):
+            found = [
+                (each.publicsuffix(host), each.is_public(host, accept_unknown=False))
+                for each in (ours, theirs)
+            ]
+            assert found[0] == found[1], host
 
 
 def test_a_host_lies_in_its_parents():

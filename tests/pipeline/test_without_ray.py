@@ -94,20 +94,54 @@ def test_a_refilter_never_imports_ray_and_gives_the_bytes_of_a_run_from_the_inpu
     assert fingerprint(str(tmp_path / "texts")) == fingerprint(str(tmp_path / "crawl"))
 
 
+BY = {"Ray": ON_RAY, "none": NONE}
+OTHER = {"Ray": "none", "none": "Ray"}
+TRAFILATURA = {"extractor": "trafilatura"}
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("first", BY)
 def test_both_engines_give_the_same_bytes_and_either_ends_what_the_other_began(
-    sources: Sources, undisturbed: Path, tmp_path: Path, small_ray: None
+    first: str, sources: Sources, undisturbed: Path, tmp_path: Path, small_ray: None
 ) -> None:
     kept = {"run": {"keep_text": True}}
     run(tmp_path / "a", recipe(str(tmp_path / "a" / "out"), sources, ray=ON_RAY, **kept))
     assert fingerprint(str(tmp_path / "a" / "out")) == fingerprint(str(undisturbed))
     out = tmp_path / "b" / "out"
     out.parent.mkdir()
-    path = write_recipe(out.parent / "recipe.toml", recipe(str(out), sources, ray=NONE, **kept))
+    path = write_recipe(out.parent / "recipe.toml", recipe(str(out), sources, ray=BY[first], **kept))
     with command(path) as driver:
         wait_for(Moment("work/units/*/unit.json", 3), out, driver)
-    run(tmp_path / "b", recipe(str(out), sources, ray=ON_RAY, **kept))
+    run(tmp_path / "b", recipe(str(out), sources, ray=BY[OTHER[first]], **kept))
     assert fingerprint(str(out)) == fingerprint(str(undisturbed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made_by", BY)
+def test_a_refilter_of_what_one_engine_made_is_begun_and_ended_by_either(
+    made_by: str, sources: Sources, tmp_path: Path, small_ray: None
+) -> None:
+    """With trafilatura, whose texts are not resiliparse's."""
+    made = tmp_path / "made" / "out"
+    plain = recipe(str(made), sources, ray=BY[made_by], run={"keep_text": True}, parse=TRAFILATURA)
+    run(made.parent, plain)
+
+    def stricter(name: str, engine: str) -> dict[str, Any]:
+        tables = {"parse": TRAFILATURA, "quality": {"min_words": 100}, "ray": BY[engine]}
+        return recipe(str(tmp_path / name / "out"), sources, **tables)
+
+    run(tmp_path / "inputs", stricter("inputs", made_by))
+    expected = fingerprint(str(tmp_path / "inputs" / "out"))
+    run(tmp_path / "whole", stricter("whole", OTHER[made_by]), str(made))
+    assert fingerprint(str(tmp_path / "whole" / "out")) == expected
+    out = tmp_path / "cut" / "out"
+    out.parent.mkdir()
+    path = write_recipe(out.parent / "recipe.toml", stricter("cut", OTHER[made_by]))
+    with command(path, "--from", str(made)) as driver:
+        wait_for(Moment("work/units/*/unit.json", 1), out, driver)
+    assert not (out / "index.json").exists(), "it was killed on its way"
+    run(out.parent, stricter("cut", made_by), str(made))
+    assert fingerprint(str(out)) == expected
 
 
 @pytest.mark.parametrize("engine", ["auto", "ray_data"])

@@ -26,7 +26,7 @@ from lineage.store.checksum_update import is_covered, update_table_checksums
 from lineage.store.tables import SCHEMAS
 from trainer.data.corpus import CorpusOutput
 from trainer.order import ORDER_VERSION, OrderPlan
-from trainer.recovery.attempts import check_fence
+from trainer.recovery.attempts import attempts, check_fence
 
 FACTS_FILE: Final = "lineage.jsonl"
 _OWNER: Final = "attempts/run"
@@ -232,6 +232,12 @@ def owner_of(output: Folder) -> str | None:
     """The name of the run that an output is of; None where it says none, or several."""
     owners = _owners(output)
     return owners[0] if len(owners) == 1 else None
+
+
+def refuse_no_run(output: Folder) -> None:
+    """RecipeError where a folder is the output of no training run; asked before anything loads torch."""
+    if owner_of(output) is None and not attempts(output):
+        raise RecipeError(f"{output.url} is not the output of a training run (train.output) of this release")
 
 
 def _owners(output: Folder) -> tuple[str, ...]:

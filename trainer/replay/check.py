@@ -12,8 +12,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import COMPLETE, CheckpointError, check_files
-from trainer.provenance.facts import owner_of
-from trainer.recovery.attempts import attempts
+from trainer.provenance.facts import owner_of, refuse_no_run
 from trainer.replay.certificate import Certified, contradictions, open_certified, records
 from trainer.replay.certificate_file import Json, parse_certificate
 from trainer.replay.readings import readings
@@ -40,9 +39,8 @@ def check_certificate(data: bytes, where: str, output: Folder, outs: Sequence[st
             why="" if is_whole else "its bytes were changed since it was written",
         )
     ]
+    refuse_no_run(output)
     run = owner_of(output)
-    if run is None and not attempts(output):
-        raise RecipeError(f"{output.url} is not the output of a training run (train.output) of this release")
     if run != row["run"]:
         why = f"it is of the run {row['run']!r}, and {output.url} holds {'no run' if run is None else repr(run)}"
         return [*lines, Line(what="run", holds=False, why=why)]

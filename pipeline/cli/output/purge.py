@@ -218,7 +218,9 @@ def _targets(out: Folder, options: argparse.Namespace) -> PurgeTargets:
 
 
 def _print_unknown(options: argparse.Namespace, unknown: Sequence[UnknownName]) -> None:
-    print(f"{len(unknown):,} of those that {visible(options.scan)} lists are not in OUT:", file=sys.stderr)
+    listed, out = visible(options.scan), visible(options.out)
+    are = "is" if len(unknown) == 1 else "are"
+    print(f"{len(unknown):,} of those that {listed} lists {are} not in {out}:", file=sys.stderr)
     for one in unknown[:_MOST_UNKNOWN]:
         near = f"; nearest: {', '.join(one.nearest)}" if one.nearest else ""
         print(visible(f"  {one.name}{near}"), file=sys.stderr)

@@ -51,6 +51,10 @@ def run(options: argparse.Namespace) -> int:
         raise RecipeError("--purge goes with --to alone: --check takes the purges of the certificate")
     if options.to is not None and not options.to.endswith(".json"):
         raise RecipeError(f"--to {options.to!r}: expected a name that ends in .json")
+    if options.to is not None or options.check is not None:
+        from trainer.provenance.facts import refuse_no_run
+
+        refuse_no_run(output)
     result: dict[str, Any] = {}
     if options.to is not None:
         result |= _write(options, output)

@@ -11,12 +11,12 @@ is told apart: nothing was held meanwhile. Exit code 1 where the output holds no
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from pipeline.cli.arguments import add_json
+from pipeline.cli.errors import FailedError
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
@@ -37,11 +37,10 @@ def run(options: argparse.Namespace) -> int:
     account = read_account(Folder(options.run_output))
     found = account.at()
     if not found.num_attempts:
-        sys.stderr.write(
-            f"sluice: {visible(options.run_output)} holds no attempt whose beginning is known: expected the"
-            " train.output of a run that was started with this release\n"
+        raise FailedError(
+            f"{options.run_output} holds no attempt whose beginning is known: expected the train.output of a run"
+            " that was started with this release"
         )
-        return 1
     if options.to is not None:
         from pipeline.report.goodput import render_goodput
 

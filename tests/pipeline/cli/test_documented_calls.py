@@ -330,7 +330,6 @@ def _names_of(page: dict[str, str]) -> dict[str, str]:
     return {
         "OUT": "out/crawl",
         "/data/out": "out/crawl",
-        "/data/ledger": "out/crawl",
         "/data/kept": "out/crawl",
         "/data/out80": "out/crawl",
         "/data/out-2": "out/crawl",

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tomli_w
 
@@ -122,6 +124,26 @@ def test_a_field_that_no_row_has_is_named_before_ray_is_loaded_and_leaves_no_out
     assert not (tmp_path / "out").exists()
 
 
+def test_a_column_that_a_parquet_file_lacks_is_named_before_ray_is_loaded_and_leaves_no_output(
+    tmp_path: Path,
+) -> None:
+    pq.write_table(pa.table({"body": ["some words"]}), tmp_path / "a.parquet")
+    plain = outputs_of(str(tmp_path / "out"), {"posts": (str(tmp_path / "*.parquet"),)}, ray=ON_RAY)
+    code, told, loaded = answer("run", str(write_recipe(tmp_path / "r.toml", plain)))
+    assert (code, loaded) == (2, "loaded:")
+    assert "a.parquet: there is no column 'text', only body: name the right one as source.text_field" in told
+    assert not (tmp_path / "out").exists()
+
+
+def test_more_workers_than_there_are_processors_are_refused_before_torch_and_ray_are_loaded(
+    corpus: str, tmp_path: Path
+) -> None:
+    there = os.cpu_count() or 1
+    code, told, loaded = answer("train", str(train_recipe(tmp_path, corpus, workers=16 * there)))
+    assert (code, loaded) == (2, "loaded:")
+    assert "sluice train: train.workers" in told and f"this machine has {there}" in told
+
+
 def with_checkpoint(path: Path, step: int) -> None:
     """The recipe's run as a start leaves it that has saved a checkpoint of `step` steps."""
     recipe = load_recipe(path, TrainRecipe)
@@ -225,6 +247,25 @@ def test_an_export_of_what_is_no_training_is_refused_before_torch_is_loaded(tmp_
     code, told, loaded = answer("export", str(tmp_path / "run"), "--to", str(tmp_path / "to"))
     assert (code, loaded) == (2, "loaded:")
     assert "has no complete checkpoint yet" in told
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "says"),
+    [
+        ("certify {} --to cert.json", 2, "sluice certify: {} is not the output of a training run"),
+        ("certify --check {}/cert.json {}", 2, "sluice certify: {} is not the output of a training run"),
+        ("train why {} --step 1", 2, "sluice train why: {} is not the output of a training run"),
+        ("train goodput {}", 1, "sluice train goodput: {} holds no attempt whose beginning is known"),
+        ("train diagnose {}", 1, "sluice train diagnose: {} holds no recorder"),
+    ],
+)
+def test_what_is_no_training_is_told_before_torch_is_loaded(
+    tmp_path: Path, call: str, code: int, says: str
+) -> None:
+    path = str(tmp_path / "nothing")
+    ended, told, loaded = answer(*call.format(path, path).split())
+    assert (ended, loaded) == (code, "loaded:")
+    assert says.format(path) in told
 
 
 @pytest.mark.parametrize("lost", [".bin", ".blocks"])

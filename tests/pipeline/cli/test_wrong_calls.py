@@ -4,6 +4,7 @@ started for it."""
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import re
@@ -26,6 +27,7 @@ from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
 from tests.support.outputs.small_out import hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
 from tests.support.outputs.tiny_corpus import make_corpus
+from tests.support.steps.model_steps import EVENTS
 from trainer.mix.proxies import AblationError
 
 
@@ -198,6 +200,44 @@ def test_a_takedown_of_an_absent_host_says_what_its_domain_has(
     assert f"--domain {domain} takes them all" in says
 
 
+def test_a_list_in_another_encoding_is_to_be_saved_as_utf_8(
+    small: SmallOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of takedowns, and one of hosts that a run is to leave out, before it starts anything."""
+    monkeypatch.setattr("pipeline.inspect.hooks.plan_hooks", lambda _out: hooks.plan_hooks())
+    (tmp_path / "list.txt").write_bytes("https://münchen.example/\n".encode("cp1252"))
+    words = ("--from", str(tmp_path / "list.txt"), "--reason", "r", "--by", "me")
+    says = told(capsys, 2, "purge", small.folder.url, *words)
+    assert "list.txt" in says and "is not UTF-8 (byte 0xfc in line 1)" in says and "save it as UTF-8" in says
+    says = told(capsys, 2, "run", posts(tmp_path), "--set", f"url.block_hosts=['{tmp_path}/list.txt']")
+    assert "list.txt" in says and "is not UTF-8 (byte 0xfc in line 1)" in says and "save it as UTF-8" in says
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_line_of_a_takedown_list_that_is_not_there_comes_with_the_nearest_page(
+    small: SmallOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pipeline.inspect.hooks.plan_hooks", lambda _out: hooks.plan_hooks())
+    urls = [record.url for record in small.records if record.url and record.status == "kept"]
+    (tmp_path / "list.txt").write_text(f"{urls[0]}\n{urls[1]}x\n")
+    words = ("--from", str(tmp_path / "list.txt"), "--reason", "r", "--by", "me")
+    assert f"{urls[1]}x; nearest: {urls[1]}" in told(capsys, 0, "purge", small.folder.url, *words)
+    (tmp_path / "list.txt").write_text(f"{urls[1]}x\n")
+    assert urls[1] in told(capsys, 1, "purge", small.folder.url, *words)
+
+
+def test_a_file_system_without_locks_is_told_with_the_way_out_and_leaves_no_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    says = told(capsys, 1, "run", posts(tmp_path))
+    assert f"{tmp_path}/out cannot be locked (Function not implemented)" in says
+    assert "name a folder of a" in says
+
+
 MODEL_STEPS = "tests.support.steps.model_steps"
 
 
@@ -334,21 +374,40 @@ def test_what_a_process_has_said_on_a_full_disk_is_not_said_again(
 
 
 @pytest.mark.slow
-def test_no_line_of_ray_is_among_those_of_a_run_with_a_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["Shout", "DiesTenTimes", "encoder"])
+def test_no_line_of_ray_is_among_those_of_a_run_with_a_model(model: str, tmp_path: Path) -> None:
+    """A class of the user's, one whose processes die, which Ray has much to say on, and an encoder."""
     (tmp_path / "posts.jsonl").write_text(
-        "".join(json.dumps({"text": f"post {n}"}) + "\n" for n in range(50))
+        "".join(json.dumps({"text": f"a long page of post {n}"}) + "\n" for n in range(50))
     )
     plain = recipe(str(tmp_path / "out"), {"posts": (str(tmp_path / "posts.jsonl"),)}, ray=ON_RAY)
-    plain["source"][0]["steps"] = ["parse", f"{MODEL_STEPS}:Shout", "identity"]
+    plain["source"][0]["steps"] = ["parse", f"{MODEL_STEPS}:{model}", "identity"]
+    if model == "encoder":
+        from tests.support.steps.tiny_encoder import make_encoder  # with torch and transformers: seconds
+
+        plain["source"][0]["steps"][1] = "classifier"
+        folder = make_encoder(tmp_path / "encoder")
+        plain["classifier"] = [{"name": "high", "model": folder, "label": "high", "reject": "never"}]
+    elif model == "DiesTenTimes":
+        plain["step"] = [
+            {"name": f"{MODEL_STEPS}:{model}", "batch_size": 16, "num_cpus": 0.5, "actors": [1, 2]}
+        ]
+        plain["ray"] = {**ON_RAY, "retries": 20}
     path = str(write_recipe(tmp_path / "recipe.toml", plain))
     ended = subprocess.run(
-        [sys.executable, "-m", "pipeline", "run", path], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pipeline", "run", path],
+        cwd=ROOT,
+        env={**os.environ, EVENTS: str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    said = ended.stderr.replace("for a Ray of its own", "").replace("starting Ray", "")
+    assert model != "DiesTenTimes" or [*tmp_path.glob("died-*")]
+    said = (ended.stdout + ended.stderr).replace("for a Ray of its own", "").replace("starting Ray", "")
     assert "read and ask models" in said
     assert not [
         line
         for line in said.splitlines()
-        if re.search(r"(?i)\bray\b|pid=|raylet|\bgcs\b|warning|\binfo\b", line)
+        if re.search(r"(?i)\bray\b|pid=|raylet|\bgcs\b|warning|\binfo\b|loading weights", line)
     ]

@@ -81,5 +81,8 @@ def test_in_an_empty_folder_the_missing_inputs_are_told_with_what_to_do(
     assert main(["run", "mine.toml", "--set", 'ray.address="none"']) == 2
     inputs = TEMPLATES[name].tables["source"][0]["inputs"][0]
     said = capsys.readouterr().err
-    assert f"{inputs!r} cannot be listed: the pattern matches no file" in said
+    assert (
+        f"{inputs!r} cannot be listed: the pattern matches no file ({tmp_path}/{inputs}). Name yours" in said
+    )
+    assert """by --set 'source.0.inputs=["/data/crawl/*.warc.gz"]'""" in said
     assert not (tmp_path / "out").exists()

@@ -40,11 +40,11 @@ class Moment:
 
 
 @contextlib.contextmanager
-def command(path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`sluice run` in a session of its own, dead at the end of the block."""
+def command(path: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`sluice run`, with more options, in a session of its own, dead at the end of the block."""
     with open(path.parent / "log.txt", "ab") as log:
         driver = subprocess.Popen(
-            [sys.executable, "-m", "pipeline", "run", str(path)],
+            [sys.executable, "-m", "pipeline", "run", str(path), *more],
             stdout=log,
             stderr=log,
             start_new_session=True,

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.cli.main import main
 from pipeline.cli.output.trace import parse_shard
+from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.small_out.output import make_small_out
 
 
@@ -54,3 +55,26 @@ def test_a_host_cut_to_nothing_has_its_count_its_first_and_its_last(
     assert ends == [every[0]["doc_id"], every[-1]["doc_id"]]
     for limit in ("0", "1"):
         assert f"… and {len(every) - int(limit)} more of {len(every)}" in told("--limit", limit)
+
+
+def test_a_step_that_a_run_never_had_is_told_from_one_that_is_not_recorded_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = make_small_out(str(tmp_path / "out")).folder
+    last = record_training(out, str(tmp_path / "run"), "seen", died=True)
+
+    def told(*words: str) -> str:
+        assert main(["trace", out.url, "--run", "seen", *words]) == 1
+        return capsys.readouterr().err
+
+    assert "sluice trace: step 9999 of run 'seen' is not recorded" in told("--step", "9999")
+    never = told("--step", str(last + 1), "--runs", str(tmp_path / "run"))
+    assert (
+        f"run 'seen' never took a step {last + 1}: its own facts, in {tmp_path}/run, tell of steps 0 to {last}"
+        in never
+    )
+    assert (
+        main(["trace", out.url, "--run", "seen", "--step", str(last), "--runs", str(tmp_path / "run")]) == 0
+    )
+    assert main(["trace", out.url, "--run", "sene", "--step", "0"]) == 1
+    assert "'sene'" in capsys.readouterr().err
