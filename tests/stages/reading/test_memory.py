@@ -176,7 +176,12 @@ def test_a_small_file_that_unfolds_takes_bounded_memory(name: str, tmp_path: Pat
 
 def test_the_page_meter_lets_every_honest_file_pass(tmp_path: Path) -> None:
     rows = [
-        {"text": f"text {n} " * (n % 700 if n % 9 == 0 else n % 70), "n": n, "tags": ["a", f"b{n % 9}"], "more": {"x": n / 3}}
+        {
+            "text": f"text {n} " * (n % 700 if n % 9 == 0 else n % 70),
+            "n": n,
+            "tags": ["a", f"b{n % 9}"],
+            "more": {"x": n / 3},
+        }
         for n in range(1500)
     ]
     wanted = None
