@@ -170,8 +170,8 @@ def choose(space: Space, objective: Objective, goal: Goal, starts: Sequence[Floa
 
 @functools.lru_cache(maxsize=1)
 def _candidates(space: Space, seed: int) -> Floats:
-    """Mixtures (_CANDIDATES, sources) over the whole space. Kept, since a recommendation chooses among the same
-    ones for each resampling, and drawing them takes longer than the choice."""
+    """Mixtures (_CANDIDATES, sources) over the whole space. Kept, since a recommendation chooses among the
+    same ones for each resampling, and drawing them takes longer than the choice."""
     rng = np.random.default_rng(seed)
     half = _CANDIDATES // 2
     drawn = np.vstack((draw(space, half, rng, round_prior=True), draw(space, half, rng, round_prior=False)))

@@ -21,9 +21,11 @@ R_STAR: Final = 15.39
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Space:
-    """Equal to itself alone: two arrays have no one answer. All have one entry a source, (sources,). `prior`: share
-    of the tokens there are, 0 for a source that is only evaluated; `tokens`: how many there are; `epoch_tokens`: how
-    many an epoch feeds, as the run counts them: whole sequences, without those held out."""
+    """Equal to itself alone: two arrays have no one answer. All have one entry a source, (sources,).
+
+    `prior`: share of the tokens there are, 0 for a source that is only evaluated; `tokens`: how many there
+    are; `epoch_tokens`: how many an epoch feeds, as the run counts them: whole sequences, without those held
+    out."""
 
     sources: tuple[str, ...]
     tokens: Floats

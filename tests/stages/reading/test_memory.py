@@ -62,7 +62,7 @@ def packed(packer: object, *pieces: bytes, times: int = 1, end: bytes = b"") -> 
 
 
 def gzipped(first: bytes, again: bytes = b"", times: int = 1, end: bytes = b"") -> bytes:
-    """As `packed`. What follows a full flush refers to nothing before it, so that the piece is compressed once."""
+    """As `packed`. What follows a full flush refers to nothing before it: the piece is compressed once."""
 
     def deflated(data: bytes, mode: int) -> bytes:
         packer = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)

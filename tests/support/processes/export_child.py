@@ -9,8 +9,8 @@ from tests.support.processes.purge_child import Countdown, count_acts
 
 
 def export_killed(out: str, to: str, format_name: str, fatal: int) -> int:
-    """Export `out` to the folder `to`, in a process of its own; gives how many acts there were. `fatal`: the act at
-    which it dies, -1 for never."""
+    """Export `out` to the folder `to`, in a process of its own; gives how many acts there were. `fatal`: the
+    act at which it dies, -1 for never."""
     countdown = Countdown(fatal)
     count_acts(countdown)
     request = ExportRequest(format=format_name, file_documents=30)

@@ -17,8 +17,8 @@ _SLOW_IMPORTS = [
     "deltalake.fs", "lineage.store.arrow_table", "pandas", "pyarrow.dataset",
     "tests.support.processes.export_child", "tests.support.processes.purge_child",
 ]  # fmt: skip
-"""What a training imports, `deltalake` to `pyarrow` when it reads a table: a quarter of a short run; and children
-that purge and export."""
+"""What a training imports, `deltalake` to `pyarrow` when it reads a table: a quarter of a short run; and
+children that purge and export."""
 
 
 def fork_server() -> ForkServerContext:
@@ -39,7 +39,7 @@ class Child:
         sent.close()
 
     def end(self) -> tuple[int, Any]:
-        """Wait for it: its exit code, negative for a signal, and what `work` gave, None where it gave nothing."""
+        """Wait for it: its exit code, negative for a signal, and what `work` gave, None where it was killed."""
         try:
             given = self._answer.recv()
         except EOFError:

@@ -6,8 +6,8 @@ time, and not the 2.5 s of two Pythons and their imports, 7 s where a worker nee
                   files to the server, and ends
     3. worker     the forked process: Ray's own `default_worker.py` runs in it as if it had been started
 
-A worker of another driver's job, or with a runtime environment that a forked process cannot have, is started as Ray
-starts it."""
+A worker of another driver's job, or with a runtime environment that a forked process cannot have, is started
+as Ray starts it."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ _PRELOADED = (
 """What workers import, the last two for encoders."""
 
 _READ_WHEN_USED = {"RAY_WARN_BLOCKING_GET_INSIDE_ASYNC"}
-"""Variables of runtime environments (Ray Train's) that nothing reads as it is loaded, so that a forked worker may
-have them."""
+"""Variables of runtime environments (Ray Train's) that nothing reads as it is loaded, so that a forked worker
+may have them."""
 
 _CONTEXT = "--serialized-runtime-env-context="
 _LANGUAGE = "--language="

@@ -55,8 +55,8 @@ def count_acts(countdown: Countdown) -> None:
 
 
 def purge_killed(url: str, doc_id: str, fatal: int, wait_seconds: float) -> int:
-    """Purge a document of the output at `url`, in a process of its own; gives how many acts there were. `fatal`: the
-    act at which it dies, -1 for never; `wait_seconds`: for another holder."""
+    """Purge a document of the output at `url`, in a process of its own; gives how many acts there were.
+    `fatal`: the act at which it dies, -1 for never; `wait_seconds`: for another holder."""
     countdown = Countdown(fatal)
     count_acts(countdown)
     order = ordered(PurgeMatch(kind="doc", values=(doc_id,)))
