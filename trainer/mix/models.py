@@ -147,7 +147,7 @@ def _log_linear_from(weights: Floats, losses: Floats, roots: Floats, floor: floa
         residuals,
         np.concatenate(([floor], first)),
         jac=jacobian,
-        method="trf",
+        method="lm",
         xtol=1e-8,
         ftol=1e-8,
         max_nfev=300,

@@ -3,6 +3,7 @@ allows."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -156,11 +157,7 @@ def choose(space: Space, objective: Objective, goal: Goal, starts: Sequence[Floa
     """The allowed mixture with the least objective: of candidates drawn over the whole space, the mean of the
     best where the model has no slopes, else the end of a constrained descent (SLSQP) from the best few and
     `starts`."""
-    rng = np.random.default_rng(goal.seed)
-    half = _CANDIDATES // 2
-    candidates = np.vstack(
-        (draw(space, half, rng, round_prior=True), draw(space, half, rng, round_prior=False))
-    )
+    candidates = _candidates(space, goal.seed)
     order = np.argsort(objective(candidates), kind="stable")
     if not goal.smooth:
         mean: Floats = candidates[order[:_TOP]].mean(axis=0)
@@ -169,6 +166,17 @@ def choose(space: Space, objective: Objective, goal: Goal, starts: Sequence[Floa
     ends = np.stack([*begin, *(_descend(space, objective, start) for start in begin)])
     least: Floats = ends[int(np.argmin(objective(ends)))]
     return least
+
+
+@functools.lru_cache(maxsize=1)
+def _candidates(space: Space, seed: int) -> Floats:
+    """Mixtures (_CANDIDATES, sources) over the whole space. Kept, since a recommendation chooses among the
+    same ones for each resampling, and drawing them takes longer than the choice."""
+    rng = np.random.default_rng(seed)
+    half = _CANDIDATES // 2
+    drawn = np.vstack((draw(space, half, rng, round_prior=True), draw(space, half, rng, round_prior=False)))
+    drawn.setflags(write=False)
+    return drawn
 
 
 def _descend(space: Space, objective: Objective, start: Floats) -> Floats:

@@ -19,11 +19,13 @@ R_STAR: Final = 15.39
 """2305.16264, section 5: after so many repetitions a token is worth 1/e of a new one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Space:
-    """All arrays have one entry a source, (sources,). `prior`: share of the tokens there are, 0 for a source
-    that is only evaluated; `tokens`: how many there are; `epoch_tokens`: how many an epoch feeds, as the run
-    counts them: whole sequences, without those held out."""
+    """Equal to itself alone: two arrays have no one answer. All have one entry a source, (sources,).
+
+    `prior`: share of the tokens there are, 0 for a source that is only evaluated; `tokens`: how many there
+    are; `epoch_tokens`: how many an epoch feeds, as the run counts them: whole sequences, without those held
+    out."""
 
     sources: tuple[str, ...]
     tokens: Floats

@@ -35,7 +35,7 @@ def recipe(folder: Path, *names: str, **limits: int) -> PipelineRecipe:
     ("name", "data", "says"),
     [
         ("a.jsonl.lz4", b"\x04\x22\x4d\x18" + bytes(20), "compressed with LZ4: .*unpack it first"),
-        ("a.jsonl.gz", gzip.compress(b"<html>404"), "unpacked it is an HTML page"),
+        ("a.jsonl.gz", gzip.compress(b"<html>404", mtime=0), "unpacked it is an HTML page"),
         ("a.orc", b"ORC" + bytes(20), "an ORC file: write it as Parquet or JSON lines first"),
         ("a.jsonl.br", b"\x1b\x03", "by its name it is compressed with Brotli"),
     ],
@@ -119,7 +119,7 @@ def parquet(*columns: str) -> bytes:
             {},
             "there is no field 'text', only body: name the right one as source.te",
         ),
-        ("a.jsonl.gz", gzip.compress(b'{"body": "a"}\n'), {}, "there is no field 'text', only body"),
+        ("a.jsonl.gz", gzip.compress(b'{"body": "a"}\n', mtime=0), {}, "there is no field 'text', only body"),
         ("a.jsonl", b'{"text": "a"}\n', {"text_field": "body"}, "there is no field 'body', only text"),
         (
             "a.parquet",

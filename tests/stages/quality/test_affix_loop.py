@@ -58,7 +58,7 @@ def spacy_words(language: str, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("language", SPLIT_BY_SPACY)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(substrings.filter(bool), min_size=1, max_size=20))
 def test_any_substring_of_any_language_has_the_tokens_that_spacy_gives_it(
     language: str, parts: list[str]
@@ -73,7 +73,7 @@ def test_a_lone_surrogate_is_split_as_the_character_that_spacy_is_given_for_it(p
 
 
 @pytest.mark.parametrize("language", SPLIT_BY_SPACY)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(substrings.filter(bool), min_size=1, max_size=20))
 def test_what_a_window_tells_is_what_the_expression_finds(language: str, strings: list[str]) -> None:
     asked, known = tokenizer(language), affixes(language)

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from stages.quality import offending
 from stages.quality.options import RULE_SETS, QualityTable
+from stages.quality.rules import TextRule
 from stages.quality.step import quality_rules, rule_sets
 from stages.quality.text_view import TextView
 from stages.quality.words import Splitter
-from stages.rules import offending_lines
+from stages.rules import Rule, offending_lines
 
 LINES = st.sampled_from(
     ["- one", "• two", "* three", "The boats came home.", "and so on...", "more…", "#tag", "12 34", "{ x }", "",
@@ -26,14 +27,23 @@ TEXTS = st.lists(LINES, min_size=1, max_size=12).map("\n".join)
 SPLITTER = functools.cache(lambda: Splitter("en", ("the", "and")))
 
 
+@functools.cache
+def rules_by_name(**keys: Any) -> dict[str, Rule]:
+    return {each.name: each for each in quality_rules(QualityTable(rules=RULE_SETS, **keys))}
+
+
+@functools.cache
+def english_rules(**keys: Any) -> dict[str, TextRule]:
+    sets = rule_sets(QualityTable(rules=RULE_SETS, **keys), "en")
+    return {each.name: each for rules in sets for each in rules.rules}
+
+
 def marked_by(rule: str, text: str, **keys: Any) -> frozenset[int]:
-    table = QualityTable(rules=RULE_SETS, **keys)
-    return offending_lines({each.name: each for each in quality_rules(table)}, rule, text)
+    return offending_lines(rules_by_name(**keys), rule, text)
 
 
-def measured(table: QualityTable, rule: str, text: str) -> float:
-    [found] = [each for rules in rule_sets(table, "en") for each in rules.rules if each.name == rule]
-    return float(found.measure(TextView(text, SPLITTER())))
+def measured(rule: str, text: str, **keys: Any) -> float:
+    return float(english_rules(**keys)[rule].measure(TextView(text, SPLITTER())))
 
 
 @pytest.mark.parametrize(
@@ -67,11 +77,10 @@ def test_the_lines_that_a_rule_counts_are_marked(rule: str, text: str, marked: s
 @pytest.mark.parametrize("name", ["too_many_bullet_lines", "too_many_ellipsis_lines"])
 @given(text=TEXTS)
 def test_as_many_lines_are_marked_as_the_rule_has_in_its_share(variant: Any, name: str, text: str) -> None:
-    table = QualityTable(variant=variant)
     lines = text.split("\n") if variant == "dolma" else text.splitlines() or [""]
     if variant in ("paper", "dclm"):
         lines = [line for line in text.split("\n") if line.strip()]
-    share = measured(table, f"gopher_quality.{name}", text)
+    share = measured(f"gopher_quality.{name}", text, variant=variant)
     marked = marked_by(f"gopher_quality.{name}", text, variant=variant)
     assert share == pytest.approx(len(marked) / len(lines) if lines else 0.0)
 
@@ -84,11 +93,9 @@ def test_of_a_long_text_the_first_words_are_looked_at(monkeypatch: pytest.Monkey
 
 @given(text=TEXTS)
 def test_no_line_without_text_is_ever_marked_and_a_rule_at_zero_marks_none(text: str) -> None:
-    table = QualityTable(rules=RULE_SETS)
     lines = text.split("\n")
-    for rules in rule_sets(table, "en"):
-        for rule in rules.rules:
-            marked = marked_by(rule.name, text)
-            assert all(lines[number].strip() for number in marked)
-            if rule.side == "above" and "gram" not in rule.name and marked and "c4" not in rule.name:
-                assert measured(table, rule.name, text) > 0, rule.name
+    for rule in english_rules().values():
+        marked = marked_by(rule.name, text)
+        assert all(lines[number].strip() for number in marked)
+        if rule.side == "above" and "gram" not in rule.name and marked and "c4" not in rule.name:
+            assert measured(rule.name, text) > 0, rule.name

@@ -3,6 +3,7 @@ were."""
 
 from __future__ import annotations
 
+import functools
 import io
 import random
 from typing import Any
@@ -28,6 +29,7 @@ COLUMNS = {
 }
 
 
+@functools.cache
 def packed(*, nullable: bool = True, **options: Any) -> bytes:
     table = pa.table(COLUMNS)
     if not nullable:
@@ -41,6 +43,9 @@ def packed(*, nullable: bool = True, **options: Any) -> bytes:
 
 def read(data: bytes) -> list[Document | Unreadable]:
     return list(read_documents(io.BytesIO(data), ReadOptions(source="s", file="f.parquet")))
+
+
+undamaged = functools.cache(read)
 
 
 def pages(data: bytes, column: str) -> list[tuple[int, PageHeader]]:
@@ -63,7 +68,7 @@ def flip(data: bytes, page: tuple[int, PageHeader]) -> bytes:
 
 
 def check(data: bytes, damaged: bytes, lost: set[int], column: str) -> None:
-    whole, found = read(data), read(damaged)
+    whole, found = undamaged(data), read(damaged)
     kept = [item for item in found if isinstance(item, Document)]
     assert kept == [item for item in whole if isinstance(item, Document) and item.place.offset not in lost]
     bad = [item for item in found if isinstance(item, Unreadable)]

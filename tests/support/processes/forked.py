@@ -1,12 +1,8 @@
-"""Gloo processes for tests, forked from a server that has imported what is slow: 0.1 s to start.
-
-The server, and not pytest itself, is forked: threads and runtimes that other tests have started would not
-survive it. So `work` must be picklable: a module's function, or a partial of one."""
+"""Gloo processes for tests, forked from the server of `fork_server.py`."""
 
 from __future__ import annotations
 
 import datetime
-import multiprocessing
 import os
 import pickle
 import signal
@@ -20,15 +16,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tests.support.processes.fork_server import fork_server
 from trainer.processes.runtime import Process
 
 TIMEOUT_SECONDS = 600
-_SLOW_IMPORTS = [
-    "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor.parallel",
-    "torch.utils.tensorboard", "trainer.loop", "pytest", "hypothesis",
-    "deltalake.fs", "lineage.store.arrow_table", "pandas", "pyarrow.dataset",
-]  # fmt: skip
-"""What a training imports, the last line of it first when it reads a table: a quarter of a short run."""
 
 Work = Callable[[Process], Any]
 
@@ -51,8 +42,7 @@ def start_forked(folder: Path, world_size: int, work: Work) -> list[BaseProcess]
     for kind in ("error", "stderr"):
         for old in folder.glob(f"{kind}-*"):
             old.unlink()
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(_SLOW_IMPORTS)
+    context = fork_server()
     store = folder / f"store-{time.monotonic_ns()}"
     processes: list[BaseProcess] = [
         context.Process(target=_child, args=(folder, store, rank, world_size, work))

@@ -6,7 +6,8 @@ time, and not the 2.5 s of two Pythons and their imports, 7 s where a worker nee
                   files to the server, and ends
     3. worker     the forked process: Ray's own `default_worker.py` runs in it as if it had been started
 
-A worker of another driver's job, or with a runtime environment, is started as Ray starts it."""
+A worker of another driver's job, or with a runtime environment that a forked process cannot have, is started
+as Ray starts it."""
 
 from __future__ import annotations
 
@@ -22,6 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 _SOCKET = "SLUICE_TEST_WORKER_SERVER"
 """The variable that names the server's socket."""
@@ -39,6 +41,10 @@ _PRELOADED = (
     "tests.support.steps.model_steps", "torch", "transformers.models.bert.modeling_bert",
 )  # fmt: skip
 """What workers import, the last two for encoders."""
+
+_READ_WHEN_USED = {"RAY_WARN_BLOCKING_GET_INSIDE_ASYNC"}
+"""Variables of runtime environments (Ray Train's) that nothing reads as it is loaded, so that a forked worker
+may have them."""
 
 _CONTEXT = "--serialized-runtime-env-context="
 _LANGUAGE = "--language="
@@ -102,16 +108,25 @@ def request() -> None:
     """In place of `setup_worker.py`, with its arguments."""
     own = [argument for argument in sys.argv[1:] if argument.startswith((_CONTEXT, _LANGUAGE))]
     context = next((argument[len(_CONTEXT) :] for argument in own if argument.startswith(_CONTEXT)), "{}")
-    plain = not json.loads(context) and f"{_LANGUAGE}PYTHON" in own
-    if not plain or os.environ.get("RAY_JOB_ID") != _JOB:
+    variables = _variables(json.loads(context))
+    if variables is None or f"{_LANGUAGE}PYTHON" not in own or os.environ.get("RAY_JOB_ID") != _JOB:
         os.execv(sys.executable, [sys.executable, os.environ[_SETUP], *sys.argv[1:]])
     arguments = [argument for argument in sys.argv[1:] if argument not in own]
-    message = json.dumps([arguments, dict(os.environ), os.getcwd()]).encode()
+    message = json.dumps([arguments, {**os.environ, **variables}, os.getcwd()]).encode()
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(os.environ[_SOCKET])
         socket.send_fds(server, [_LENGTH.pack(len(message))], [0, 1, 2])
         server.sendall(message)
         server.recv(1)  # it has forked
+
+
+def _variables(context: dict[str, Any]) -> dict[str, str] | None:
+    """What a runtime environment adds to a worker's; None where a forked worker cannot have it."""
+    variables: dict[str, str] = context.get("env_vars", {})
+    others = {name: value for name, value in context.items() if name != "env_vars" and value}
+    if others.pop("py_executable", sys.executable) != sys.executable or others:
+        return None
+    return variables if variables.keys() <= _READ_WHEN_USED else None
 
 
 def serve() -> None:

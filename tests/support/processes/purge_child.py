@@ -1,14 +1,9 @@
-"""A purge that kills its own process at a chosen act.
-
-`python -m tests.support.processes.purge_child OUT DOC_ID ACT WAIT`.
-
-ACT -1: never; then it prints how many acts there were. WAIT: seconds to wait for another holder."""
+"""A purge that kills its own process at a chosen act."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
@@ -59,14 +54,11 @@ def count_acts(countdown: Countdown) -> None:
     lineage.purge.execution.append = ticking(lineage.purge.execution.append)
 
 
-def main() -> None:
-    url, doc_id, fatal, wait = sys.argv[1:]
-    countdown = Countdown(int(fatal))
+def purge_killed(url: str, doc_id: str, fatal: int, wait_seconds: float) -> int:
+    """Purge a document of the output at `url`, in a process of its own; gives how many acts there were.
+    `fatal`: the act at which it dies, -1 for never; `wait_seconds`: for another holder."""
+    countdown = Countdown(fatal)
     count_acts(countdown)
     order = ordered(PurgeMatch(kind="doc", values=(doc_id,)))
-    apply(Folder(url), order, plan_hooks(), apply_hooks(), wait_seconds=float(wait))
-    print(countdown.acts)
-
-
-if __name__ == "__main__":
-    main()
+    apply(Folder(url), order, plan_hooks(), apply_hooks(), wait_seconds=wait_seconds)
+    return countdown.acts
