@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.distributed import distributed_c10d
@@ -158,3 +159,53 @@ def test_who_hangs_before_any_collective_of_a_step_is_named_with_it_and_its_line
     assert not any(wait(processes)), run.metrics().keys()
     print(f"{layout}: {len(named)} collectives: {', '.join(dict.fromkeys(named))}")
     assert len(named) >= 8
+
+
+NUM_LOSSES = 13
+"""The number of the collective of a step that sums losses over all ranks."""
+
+
+def _leave_out(function: Callable[..., Any], args: Any, kwargs: Any, name: str) -> None:
+    """Go on without it."""
+
+
+def _bring_more(function: Callable[..., Any], args: Any, kwargs: Any, name: str) -> Any:
+    (tensor, *others) = args
+    return function(torch.cat([tensor, tensor]), *others, **kwargs)
+
+
+def _differ(change: _Change, number: int, recipe: TrainRecipe, process: Process) -> None:
+    _change_at(lambda step: number if step == FIRST_STEP else None, 2, change)
+    train(recipe, LaunchContext(process=process))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("change", [_leave_out, _bring_more])
+def test_who_leaves_a_collective_out_or_brings_more_to_it_is_named_with_it_and_its_line(
+    change: _Change, tmp_path: Path
+) -> None:
+    corpus = make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url
+    changes = {"workers": WORKERS, "steps": 6, "checkpoint": {"every": 1000}} | LAYOUTS["hsdp"]
+    run = Run(data=corpus, output=tmp_path / "run", changes=changes)
+    processes = start_forked(run.scratch, WORKERS, partial(_differ, change, NUM_LOSSES, run.recipe()))
+    # A group of gloo that is asked for other sizes may end its process: its ring stays.
+    try:
+        found = _diagnosed(
+            run,  # rank 2 may be on its way at first
+            lambda found: bool(found.mismatches) or [[*each.skipped] for each in found.causes] == [[2]],
+        )
+    finally:
+        for process in processes:
+            process.kill()
+        wait(processes)
+    if change is _leave_out:
+        (cause,) = found.causes
+        assert (cause.absent, list(cause.skipped)) == ((2,), [2])
+        operation = cause.operation
+    else:
+        (mismatch,) = found.mismatches
+        assert list(mismatch.others) == [2]
+        operation, other = mismatch.usual, mismatch.others[2]
+        assert other.size == 2 * operation.size
+    assert (operation.site.name, operation.step) == ("all_reduce", FIRST_STEP)
+    assert operation.site.function == "_StepLosses.sum_over_ranks"
