@@ -94,23 +94,23 @@ def _train(recipe: TrainRecipe, slow: tuple[int, Phase] | None, factor: float, p
     train(recipe, LaunchContext(process=process))
 
 
-def _slow_down(phase: Phase, factor: float) -> None:
+def _slow_down(slow: Phase, factor: float) -> None:
     """This process takes `factor` times as long for its own work in a phase."""
     enter, end_step = PhaseClock.enter, PhaseClock.end_step
 
     def take_longer(clock: PhaseClock) -> None:
-        if clock.phase == phase:
+        if clock.phase == slow:
             began = clock._marks[-1][1]
-            waits = [end - begin for of, begin, end in clock._waits if of == phase and begin >= began]
+            waits = [end - begin for of, begin, end in clock._waits if of == slow and begin >= began]
             time.sleep((factor - 1) * max(time.perf_counter() - began - sum(waits), 0.0))
 
-    def slow_enter(clock: PhaseClock, entered: Phase) -> None:
-        take_longer(clock)
-        enter(clock, entered)
+    def slow_enter(self: PhaseClock, phase: Phase) -> None:
+        take_longer(self)
+        enter(self, phase)
 
-    def slow_end(clock: PhaseClock) -> StepTiming:
-        take_longer(clock)
-        return end_step(clock)
+    def slow_end(self: PhaseClock) -> StepTiming:
+        take_longer(self)
+        return end_step(self)
 
     PhaseClock.enter = slow_enter  # type: ignore[method-assign]
     PhaseClock.end_step = slow_end  # type: ignore[method-assign]
