@@ -8,11 +8,9 @@ between two checkpoints: those since the last one are done again.
 
     python -m benchmarks.recovery [--kills 5] [--rounds 1] [--every 20] [--workers 4] [--ray] [--torchft PYTHON]
 
-With --ray there are also in place by `sluice train`, in actors of a Ray of its own. PYTHON has torchft beside
+With --ray there is also in place by `sluice train`, in actors of a Ray of its own. PYTHON has torchft beside
 what this one has (`peers/torchft_train.py`, which trains the same model): Ray Train with it replaces the dead
-worker alone. Once no step counts until it is there, and the gradients of the step in which it died are
-dropped; once the others go on with a smaller batch, and how long until the batch is whole again stands beside
-it."""
+worker alone, no step counts until that is there, and the step in which it died is dropped with its batch."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,7 +59,6 @@ spares = 1
 
 IN_PLACE_ON_RAY: Final = "in place on Ray"
 TORCHFT: Final = "Ray Train with torchft"
-TORCHFT_SMALLER: Final = "Ray Train with torchft, others go on"
 
 
 def main() -> None:
@@ -77,19 +74,18 @@ def main() -> None:
     options = parser.parse_args()
     sides = ["in place", "restart"]
     sides += [IN_PLACE_ON_RAY] if options.ray else []
-    sides += [TORCHFT, TORCHFT_SMALLER] if options.torchft else []
+    sides += [TORCHFT] if options.torchft else []
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory(prefix="sluice-recovery-") as scratch:
         data = make_corpus(str(Path(scratch) / "out"), {"web": [70_000]}).url
         for number in range(options.rounds):
             for side in sides:
-                if side in (TORCHFT, TORCHFT_SMALLER):
-                    found = _TorchftRun(Path(scratch), side, number, options).deaths()
+                if side == TORCHFT:
+                    found = _TorchftRun(Path(scratch), number, options).deaths()
                 else:
-                    found = {side: _Run(Path(scratch), data, side, number, options).deaths()}
-                for name, each in found.items():
-                    seconds.setdefault(name, []).extend(each)
-                    print(json.dumps({"side": name, "seconds": [round(one, 2) for one in each]}), flush=True)
+                    found = _Run(Path(scratch), data, side, number, options).deaths()
+                seconds[side].extend(found)
+                print(json.dumps({"side": side, "seconds": [round(one, 2) for one in found]}), flush=True)
     medians = {side: statistics.median(each) for side, each in seconds.items()}
     summary: dict[str, float | int] = {"deaths": len(seconds["in place"])}
     for side, each in seconds.items():
@@ -194,65 +190,44 @@ class _Run:
 class _TorchftRun:
     """One run of Ray Train with torchft, on the recipe's model."""
 
-    def __init__(self, scratch: Path, side: str, number: int, options: argparse.Namespace) -> None:
-        self._side, self._options = side, options
-        self._output = scratch / f"torchft-{side == TORCHFT}-{number}"
+    def __init__(self, scratch: Path, number: int, options: argparse.Namespace) -> None:
+        self._options = options
+        self._output = scratch / f"torchft-{number}"
         self._output.mkdir()
         self._read, self._rows = 0, list[Mapping[str, Any]]()
 
-    def deaths(self) -> dict[str, list[float]]:
-        """Kill a worker after each stretch of steps; the seconds until the next step, and where the others go
-        on without it also those until all take part again."""
-        workers, least = self._options.workers, self._options.workers if self._side == TORCHFT else 1
-        log = self._output.with_suffix(".log")
+    def deaths(self) -> list[float]:
+        """Kill a worker after each stretch of steps; the seconds until the next step."""
+        workers, found = self._options.workers, list[float]()
         command = [self._options.torchft, "-m", "benchmarks.peers.torchft_train", str(self._output)]
-        with log.open("wb") as file:
-            run = subprocess.Popen(
-                [*command, str(workers), str(least)],
-                stdout=file,
-                stderr=file,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-            )
-        next_step, whole_again = list[float](), list[float]()
-
-        def wait(come: Callable[[Sequence[Mapping[str, Any]]], bool]) -> None:
-            deadline = time.monotonic() + _DEADLINE_SECONDS
-            while not come(self._metrics()):
-                if run.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"{self._side}: no step came: {log.read_text()[-2000:]}")
-                time.sleep(0.01)
-
-        def all_took_part(since: int) -> Callable[[Sequence[Mapping[str, Any]]], bool]:
-            """Each rank has finished a step behind `since`, with all others."""
-            return lambda rows: (
-                len({row["rank"] for row in rows if row["step"] > since and row["participants"] == workers})
-                == workers
-            )
-
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with self._log.open("wb") as log:
+            self._run = subprocess.Popen([*command, str(workers)], stdout=log, stderr=log, env=environment)
         try:
-            since = 0
+            step = 0
             for number in range(self._options.kills):
-                wait(all_took_part(since + _STEPS_BETWEEN))
-                rows = self._metrics()
-                pid = next(row["pid"] for row in reversed(rows) if row["rank"] == number % workers)
+                self._wait_for(step + _STEPS_BETWEEN, num_ranks=workers)
+                pid = next(row["pid"] for row in reversed(self._metrics()) if row["rank"] == number % workers)
                 os.kill(pid, signal.SIGKILL)
-                began, since = time.perf_counter(), max(row["step"] for row in self._metrics())
-                wait(lambda rows, since=since: any(row["step"] > since for row in rows))  # type: ignore[misc]
-                next_step.append(time.perf_counter() - began)
-                if self._side == TORCHFT_SMALLER:
-                    wait(
-                        lambda rows, pid=pid, dead=number % workers: any(  # type: ignore[misc]
-                            row["rank"] == dead and row["pid"] != pid and row["participants"] == workers
-                            for row in rows
-                        )
-                    )
-                    whole_again.append(time.perf_counter() - began)
-                    since = max(row["step"] for row in self._metrics())
+                began, step = time.perf_counter(), max(row["step"] for row in self._metrics())
+                self._wait_for(step + 1, num_ranks=1)
+                found.append(time.perf_counter() - began)
         finally:
-            run.terminate()
-            run.wait(60)
-        found = {self._side: next_step}
-        return found | ({f"{self._side}, whole batch": whole_again} if whole_again else {})
+            self._run.terminate()
+            self._run.wait(_DEADLINE_SECONDS)
+        return found
+
+    @property
+    def _log(self) -> Path:
+        return self._output.with_suffix(".log")
+
+    def _wait_for(self, step: int, *, num_ranks: int) -> None:
+        """Until as many ranks have finished this step or a later one."""
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while len({row["rank"] for row in self._metrics() if row["step"] >= step}) < num_ranks:
+            if self._run.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"{TORCHFT}: step {step} did not come: {self._log.read_text()[-2000:]}")
+            time.sleep(0.01)
 
     def _metrics(self) -> Sequence[Mapping[str, Any]]:
         """A line of each finished step of each worker."""

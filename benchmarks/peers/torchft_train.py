@@ -1,11 +1,10 @@
 """The peer: the debug model trained by Ray Train with torchft, as its own example is built, each worker a replica of
 its own. A worker that dies is replaced; the others keep their process.
 
-    PYTHON -m benchmarks.peers.torchft_train OUTPUT WORKERS LEAST
+    PYTHON -m benchmarks.peers.torchft_train OUTPUT WORKERS
 
-PYTHON has torchft (torchft-nightly). With LEAST = WORKERS no step counts until all are there again; with less the
-others go on meanwhile, with a smaller batch. OUTPUT/metrics.jsonl gets a line of each committed step of each worker:
-step, when (seconds since the epoch), rank, pid, participants. It trains until it is ended by SIGTERM."""
+PYTHON has torchft (torchft-nightly). No step counts until all workers are there. OUTPUT/metrics.jsonl gets a line of
+each committed step of each worker: step, rank, pid. It trains until it is ended by SIGTERM."""
 
 from __future__ import annotations
 
@@ -13,7 +12,6 @@ import json
 import os
 import signal
 import sys
-import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +21,7 @@ GLOBAL_BATCH: Final = 16
 VOCAB_SIZE: Final = 4096
 
 
-def main(output: str, workers: int, least: int) -> None:
+def main(output: str, workers: int) -> None:
     """Train until ended."""
     import ray
     from ray.train import FailureConfig, RunConfig, ScalingConfig
@@ -37,9 +35,9 @@ def main(output: str, workers: int, least: int) -> None:
     ray.init(num_cpus=workers + 2)
     TorchTrainer(
         train_loop_per_worker=train,
-        train_loop_config={"output": output, "workers": workers, "least": least},
+        train_loop_config={"output": output, "workers": workers},
         scaling_config=ScalingConfig(num_workers=workers),
-        torch_config=TorchftConfig(lighthouse_kwargs={"min_replicas": least}, backend="gloo"),
+        torch_config=TorchftConfig(lighthouse_kwargs={"min_replicas": workers}, backend="gloo"),
         run_config=RunConfig(storage_path=f"{output}/ray", failure_config=FailureConfig(max_failures=-1)),
     ).fit()
 
@@ -76,7 +74,7 @@ def train(config: dict[str, Any]) -> None:
 
     manager = Manager(
         pg=ProcessGroupGloo(timeout=timedelta(seconds=30)),
-        min_replica_size=config["least"],
+        min_replica_size=config["workers"],
         load_state_dict=load,
         state_dict=lambda: {"model": model.state_dict(), "optimizer": optimizer.state_dict()},
         world_size=1,
@@ -104,13 +102,11 @@ def train(config: dict[str, Any]) -> None:
             if manager.current_step() > step:
                 row = {
                     "step": manager.current_step(),
-                    "at": time.time(),
                     "rank": rank,
                     "pid": os.getpid(),
-                    "participants": manager.num_participants(),
                 }
                 metrics.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]))
