@@ -21,7 +21,7 @@ exit $$(cat $(VENV)/.status)
 endef
 PROJECT := --editable '.[train,mix,dev]'
 READY := $(VENV)/.ready
-COMPILED := $(wildcard stages/*.pyx stages/*/*.pyx)
+COMPILED := $(wildcard stages/*/*.pyx trainer/*/*.pyx)
 
 .PHONY: demo test test-all check bench docs clean
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-SOURCES = sorted(Path("stages").rglob("*.pyx"))
+SOURCES = sorted(path for package in ("stages", "trainer") for path in Path(package).rglob("*.pyx"))
 
 setup(
     ext_modules=cythonize(

@@ -1,13 +1,16 @@
-"""From the death of a process to the next step that had not been finished before: in place, beside a restart
-of all processes from the newest checkpoint (torchrun ends them, and the same call is made again at once), on
-the same recipe and machine.
+"""From the death of a process to the next step that had not been finished before, on the same recipe and
+machine: in place, beside a restart of all processes from the newest checkpoint (torchrun ends them, and the
+same call is made again at once).
 
 Each side is one run of four processes in which a process is killed again and again, another rank each time,
 once some steps are done; the sides take turns. What is lost by a restart hangs on `--every`, the steps
-between two checkpoints: those since the last one are done again. Step times of both sides stand beside it.
+between two checkpoints: those since the last one are done again.
 
-    python -m benchmarks.recovery [--kills 5] [--rounds 1] [--every 20] [--workers 4]
-"""
+    python -m benchmarks.recovery [--kills 5] [--rounds 1] [--every 20] [--workers 4] [--ray] [--torchft PYTHON]
+
+With --ray there is also in place by `sluice train`, in actors of a Ray of its own. PYTHON has torchft beside
+what this one has (`peers/torchft_train.py`, which trains the same model): Ray Train with it replaces the dead
+worker alone, no step counts until that is there, and the step in which it died is dropped with its batch."""
 
 from __future__ import annotations
 
@@ -21,8 +24,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.support.outputs.tiny_corpus import make_corpus
 
@@ -53,6 +57,10 @@ spares = 1
 """
 
 
+IN_PLACE_ON_RAY: Final = "in place on Ray"
+TORCHFT: Final = "Ray Train with torchft"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -61,19 +69,30 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="runs of each side")
     parser.add_argument("--every", type=int, default=20, help="steps between checkpoints")
     parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--ray", action="store_true", help="also in place in actors of Ray")
+    parser.add_argument("--torchft", metavar="PYTHON", help="also Ray Train with torchft, which this one has")
     options = parser.parse_args()
-    seconds: dict[str, list[float]] = {"in place": [], "restart": []}
+    sides = ["in place", "restart"]
+    sides += [IN_PLACE_ON_RAY] if options.ray else []
+    sides += [TORCHFT] if options.torchft else []
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory(prefix="sluice-recovery-") as scratch:
         data = make_corpus(str(Path(scratch) / "out"), {"web": [70_000]}).url
         for number in range(options.rounds):
-            for side, found in seconds.items():
-                found.extend(_Run(Path(scratch), data, side, number, options).deaths())
+            for side in sides:
+                if side == TORCHFT:
+                    found = _TorchftRun(Path(scratch), number, options).deaths()
+                else:
+                    found = _Run(Path(scratch), data, side, number, options).deaths()
+                seconds[side].extend(found)
                 print(json.dumps({"side": side, "seconds": [round(one, 2) for one in found]}), flush=True)
     medians = {side: statistics.median(each) for side, each in seconds.items()}
     summary: dict[str, float | int] = {"deaths": len(seconds["in place"])}
     for side, each in seconds.items():
         summary |= {f"{side}, median s": round(medians[side], 2), f"{side}, worst s": round(max(each), 2)}
-    summary["in place over restart"] = round(medians["in place"] / medians["restart"], 3)
+    for side in seconds:
+        if side != "in place":
+            summary[f"in place over {side}"] = round(medians["in place"] / medians[side], 3)
     print(json.dumps(summary, indent=1))
 
 
@@ -92,7 +111,11 @@ class _Run:
             workers=options.workers,
             every=options.every,
         )
-        self._recipe.write_text(text + (IN_PLACE if side == "in place" else ""))
+        self._recipe.write_text(text + (IN_PLACE if self._is_in_place else ""))
+
+    @property
+    def _is_in_place(self) -> bool:
+        return self._side != "restart"
 
     def deaths(self) -> list[float]:
         """Kill a process after each stretch of steps; the seconds until the run got further than it was."""
@@ -127,6 +150,8 @@ class _Run:
         return self._log.read_text()[-2000:]
 
     def _command(self) -> list[str]:
+        if self._side == IN_PLACE_ON_RAY:
+            return [sys.executable, "-m", "sluice", "train", str(self._recipe)]
         if self._side == "in place":
             return [sys.executable, "-m", "trainer", str(self._recipe)]
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--monitor-interval=0.1"]
@@ -150,7 +175,7 @@ class _Run:
             time.sleep(0.01)
 
     def _process_of(self, rank: int) -> int:
-        if self._side == "in place":
+        if self._is_in_place:
             rows = json.loads((self._output / "ranks.json").read_text())
             return int(next(row["pid"] for row in rows if row["rank"] == rank))
         for folder in Path("/proc").iterdir():
@@ -160,6 +185,58 @@ class _Run:
                     if f"RANK={rank}".encode() in variables:
                         return int(folder.name)
         raise SystemExit(f"no process of {self._run.pid} is rank {rank}")
+
+
+class _TorchftRun:
+    """One run of Ray Train with torchft, on the recipe's model."""
+
+    def __init__(self, scratch: Path, number: int, options: argparse.Namespace) -> None:
+        self._options = options
+        self._output = scratch / f"torchft-{number}"
+        self._output.mkdir()
+        self._read, self._rows = 0, list[Mapping[str, Any]]()
+
+    def deaths(self) -> list[float]:
+        """Kill a worker after each stretch of steps; the seconds until the next step."""
+        workers, found = self._options.workers, list[float]()
+        command = [self._options.torchft, "-m", "benchmarks.peers.torchft_train", str(self._output)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with self._log.open("wb") as log:
+            self._run = subprocess.Popen([*command, str(workers)], stdout=log, stderr=log, env=environment)
+        try:
+            step = 0
+            for number in range(self._options.kills):
+                self._wait_for(step + _STEPS_BETWEEN, num_ranks=workers)
+                pid = next(row["pid"] for row in reversed(self._metrics()) if row["rank"] == number % workers)
+                os.kill(pid, signal.SIGKILL)
+                began, step = time.perf_counter(), max(row["step"] for row in self._metrics())
+                self._wait_for(step + 1, num_ranks=1)
+                found.append(time.perf_counter() - began)
+        finally:
+            self._run.terminate()
+            self._run.wait(_DEADLINE_SECONDS)
+        return found
+
+    @property
+    def _log(self) -> Path:
+        return self._output.with_suffix(".log")
+
+    def _wait_for(self, step: int, *, num_ranks: int) -> None:
+        """Until as many ranks have finished this step or a later one."""
+        deadline = time.monotonic() + _DEADLINE_SECONDS
+        while len({row["rank"] for row in self._metrics() if row["step"] >= step}) < num_ranks:
+            if self._run.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"{TORCHFT}: step {step} did not come: {self._log.read_text()[-2000:]}")
+            time.sleep(0.01)
+
+    def _metrics(self) -> Sequence[Mapping[str, Any]]:
+        """A line of each finished step of each worker."""
+        with contextlib.suppress(FileNotFoundError), (self._output / "metrics.jsonl").open("rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0]
+            self._read += len(whole) + bool(whole)
+            self._rows.extend(json.loads(line) for line in whole.splitlines())
+        return self._rows
 
 
 if __name__ == "__main__":

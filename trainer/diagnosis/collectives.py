@@ -7,6 +7,7 @@ message is matched by sender, receiver and its number between these two."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ def place(site: CallSite) -> str:
 
 
 def absences(rings: Mapping[int, RingContent]) -> list[Absence]:
-    """Operations that ranks wait in for others, causes first."""
+    """Operations that ranks wait in for others: causes first, and what an absent rank had come to first in
+    earlier steps before what it had come to later."""
     collectives, messages = _by_group(rings), _by_messages(rings)
     reached = {
         group: {rank: max(numbers) for rank, numbers in of_ranks.items()}
@@ -108,8 +110,26 @@ def absences(rings: Mapping[int, RingContent]) -> list[Absence]:
             )
         )
     return sorted(
-        found, key=lambda each: (not each.is_cause, each.operation.step, each.operation.group_number)
+        found,
+        key=lambda each: (
+            not each.is_cause,
+            each.operation.step,
+            _order(each, rings),
+            each.operation.group_number,
+        ),
     )
+
+
+def causes(found: Sequence[Absence]) -> list[Absence]:
+    """Of absences in their order the first of each set of ranks that others wait for and that wait for nobody
+    themselves: the rest follows from these."""
+    waiting = {rank for each in found for rank in each.waiting}
+    first: dict[tuple[tuple[int, ...], tuple[int, ...]], Absence] = {}
+    for each in found:
+        if each.is_cause:
+            missed = tuple(rank for rank in each.absent if rank not in waiting or rank in each.skipped)
+            first.setdefault((missed, tuple(each.skipped)), each)
+    return list(first.values())
 
 
 def mismatches(rings: Mapping[int, RingContent]) -> list[Mismatch]:
@@ -237,15 +257,40 @@ def _went_past(
     return found
 
 
-def _comes_after(ring: RingContent, missing: Operation, inside: Operation) -> bool:
-    """Whether on this rank, in a step before, `inside` came after the operation that it is missed at. One
-    line makes many operations of a step (a layer each), so both are known by their group and their place
-    among its operations."""
-    now = _places(ring, inside.step)
+def _order(absence: Absence, rings: Mapping[int, RingContent]) -> float:
+    """How many operations the absent rank had gone through in a step before until it came to this one;
+    infinite where that is not known. Those of other groups may wait for the same rank further on."""
+    missing = absence.operation
+    orders = [math.inf]
+    for ring in (rings[rank] for rank in absence.absent if rank in rings):
+        # A message has the waiting rank as its peer there.
+        wanted = _wanted(ring, missing, missing.peer if missing.peer < 0 else absence.waiting[0])
+        for step in _steps_before(ring, missing.step):
+            if wanted in (before := _places(ring, step)):
+                orders.append(before.index(wanted))
+                break
+    return min(orders)
+
+
+def _wanted(ring: RingContent, missing: Operation, peer: int) -> tuple[_Group, int, int]:
+    """The place of the operation that a rank is missed at, as `_places` has it."""
     group = _group(missing.site)
-    wanted = (group, missing.peer, sum(place[0] == group and place[1] == missing.peer for place in now))
+    now = _places(ring, missing.step)
+    return group, peer, sum(place[:2] == (group, peer) for place in now)
+
+
+def _steps_before(ring: RingContent, step: int) -> list[int]:
+    return sorted({each.step for each in ring.operations if each.step < step}, reverse=True)
+
+
+def _comes_after(ring: RingContent, missing: Operation, inside: Operation) -> bool:
+    """Whether on this rank, in a step before, `inside` came after the operation that it is missed at, of the
+    same step. One line makes many operations of a step (a layer each), so both are known by their group and
+    their place among its operations."""
+    now = _places(ring, inside.step)
+    wanted = _wanted(ring, missing, missing.peer)
     at = now[[each.number for each in ring.operations if each.step == inside.step].index(inside.number)]
-    for step in sorted({each.step for each in ring.operations if each.step < inside.step}, reverse=True):
+    for step in _steps_before(ring, inside.step):
         before = _places(ring, step)
         if wanted in before and at in before:
             return before.index(wanted) < before.index(at)

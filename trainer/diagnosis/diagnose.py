@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
-from trainer.diagnosis.collectives import Absence, Mismatch, absences, mismatches
+from trainer.diagnosis.collectives import Absence, Mismatch, absences, causes, mismatches
 from trainer.diagnosis.own_times import HeatMap, RankTimes, heat_map, rank_times, stragglers
 from trainer.diagnosis.reading import Recorders, read_recorders
 from trainer.diagnosis.stacks import Stack, last_stack
@@ -40,13 +40,8 @@ class Diagnosis:
 
     @property
     def causes(self) -> list[Absence]:
-        """Of the absences the first of each set of ranks that others wait for, without what follows from
-        another."""
-        first: dict[tuple[tuple[int, ...], tuple[int, ...]], Absence] = {}
-        for each in self.absences:
-            if each.is_cause:
-                first.setdefault((each.absent, tuple(each.skipped)), each)
-        return list(first.values())
+        """Those of the absences that follow from no other."""
+        return causes(self.absences)
 
     def node(self, rank: int) -> str:
         """The node of a rank; empty where it left no recorder."""

@@ -17,7 +17,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from types import CodeType, FrameType
@@ -29,7 +28,7 @@ import torch.distributed._functional_collectives as functional
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-from trainer.telemetry.phases import Phase
+from trainer.telemetry.noting import Collective, CountedGroup, Noting, Wait
 from trainer.telemetry.ring import CallSite, RingBuffer, runs_of
 from trainer.telemetry.timing import PhaseClock
 
@@ -53,10 +52,6 @@ _PLAIN_NAMES: Final = {
     "reduce_scatter_tensor": "reduce_scatter_single",
 }
 _UNKNOWN_SIZE: Final = -1
-_MOST_ASKED: Final = 4096
-"""Operations of a step whose sites are remembered for the next one."""
-_MOST_PENDING: Final = 4096
-"""Asynchronous operations whose end nobody has waited for: forgotten beyond that."""
 # Bound here, for every operation of a step asks for them. `is_compiling` of torch.compiler itself asks two
 # functions more, for what exports a model and never runs here.
 is_compiling: Final = torch.compiler.is_dynamo_compiling
@@ -67,30 +62,21 @@ _OUR_FOLDER: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _OUR_RECORDING: Final = frozenset({os.path.abspath(__file__)})
 
 
-_Asked = tuple[tuple[str, "_Group", "Phase | None", CodeType, int], int]
-
-
-class _Inside(threading.local):
-    """Whether this thread is in an operation that is noted already: what torch calls then is part of it."""
-
-    held = False
-
-
-class _Group:
+class _Group(CountedGroup):
     """What is noted of a process group: its name and ranks, and how many operations it has had."""
 
     def __init__(self, group: dist.ProcessGroup) -> None:
-        self.of = weakref.ref(group)
+        super().__init__(group)
         ranks = dist.get_process_group_ranks(group)
         described = group.group_desc if group.group_desc not in ("", "undefined") else "group"
         self.ranks = runs_of(ranks)
         self.name = f"{described} {group.group_name}"
         self.global_ranks = ranks
-        self.num_collectives = 0
         self.num_messages: dict[tuple[bool, int], int] = {}
 
-    def next_message(self, peer: int, *, sends: bool) -> int:
+    def next_message(self, name: str, peer: int) -> int:
         """The number of the message that begins."""
+        sends = name in _TO
         number = self.num_messages.get((sends, peer), 0) + 1
         self.num_messages[sends, peer] = number
         return number
@@ -102,16 +88,18 @@ class Operations:
     Made and closed on the thread that runs the steps, whose waiting alone is counted."""
 
     def __init__(self, clock: PhaseClock, ring: RingBuffer | None) -> None:
-        self._step = -1
         self._clock, self._ring = clock, ring
         self._thread = get_ident()
-        self._inside = _Inside()
-        self._groups: dict[int, _Group] = {}
-        self._asked: list[_Asked] = []
-        self._num_asked = 0
+        self._noting = Noting(
+            None if ring is None else ring.entries,
+            clock,
+            _Group,
+            self._site,
+            _get_default_group,
+            self._begin_wait,
+        )
         self._sites: dict[tuple[str, str, str, CodeType, int], int] = {}
         self._lock = threading.Lock()
-        self._pending: dict[int, tuple[int | None, ...]] = {}
         self._reduction: tuple[int | None, Any] | None = None
         self._undo: list[Callable[[], None]] = []
         self._own_code: dict[CodeType, bool] = {}
@@ -124,11 +112,11 @@ class Operations:
     @property
     def step(self) -> int:
         """The step that operations are of."""
-        return self._step
+        return self._noting.step
 
     @step.setter
     def step(self, step: int) -> None:
-        self._step, self._num_asked = step, 0
+        self._noting.step = step
 
     def close(self) -> None:
         """Put torch's functions back."""
@@ -138,13 +126,15 @@ class Operations:
     def begin_reduction(self, group: dist.ProcessGroup) -> None:
         """From now until `end_reduction` DDP waits for its buckets."""
         self._reduction = (self._begin("all_reduce", group, _UNKNOWN_SIZE), self._clock.now())
+        self._noting.reduces = True
 
     def end_reduction(self) -> None:
         """Backward has returned."""
         if self._reduction is not None:
             (number, waited), self._reduction = self._reduction, None
+            self._noting.reduces = False
             self._clock.end_wait(waited)
-            self._end(number)
+            self._noting.end(number)
 
     def _wrap_all(self) -> None:
         for name in _COLLECTIVES:
@@ -182,36 +172,13 @@ class Operations:
         # By the input, which is as large on every rank; gathered lists come first in some signatures.
         of_input = next((each for each in ("input_tensor", "input", "tensor") if each in parameters), "")
         at_input = parameters.index(of_input) if of_input else len(parameters)
-        inside, clock, ring, pending = self._inside, self._clock, self._ring, self._pending
-        on_gpu, thread = clock.on_gpu, self._thread
+        ask = Collective(self._noting, plain, function, at_group, at_input, of_input, Tensor).ask
 
-        # Called for every collective of a step, and seldom enough that little of it is in the processor's cache:
-        # what it costs is how much of Python it goes through. So nothing here is a function of its own.
+        # The compiler of a model's blocks looks into a function of Python alone.
         def call(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or inside.held:
+            if is_compiling():
                 return function(*args, **kwargs)
-            number = None
-            if ring is not None:
-                given = args[at_input] if at_input < len(args) else kwargs.get(of_input)
-                size = given.nbytes if isinstance(given, Tensor) else _UNKNOWN_SIZE
-                group = args[at_group] if at_group < len(args) else kwargs.get("group")
-                number = self._begin(plain, group, size)
-            waited = self._begin_wait() if on_gpu else _now()
-            inside.held = True
-            try:
-                result = function(*args, **kwargs)
-            finally:
-                inside.held = False
-            if waited is not None if on_gpu else get_ident() == thread and self._reduction is None:
-                clock.end_wait(waited)
-            if ring is not None and number is not None:
-                if result is None:
-                    ring.end(number)
-                else:  # a Work
-                    if len(pending) >= _MOST_PENDING:
-                        pending.clear()
-                    pending[id(result)] = (number,)
-            return result
+            return ask(args, kwargs)
 
         return call
 
@@ -221,21 +188,21 @@ class Operations:
         places = [parameters.index(each) for each in ("tensor", "group", by_rank, by_group_rank)]
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or self._inside.held:
+            if is_compiling() or self._noting.is_inside():
                 return function(*args, **kwargs)
             tensor, group, peer, group_peer = (_argument(args, kwargs, at, parameters) for at in places)
             number = self._begin(name, group, _size(tensor), peer=peer, group_peer=group_peer)
             waited = self._begin_wait()
-            self._inside.held = True
+            self._noting.enter()
             try:
                 result = function(*args, **kwargs)
             finally:
-                self._inside.held = False
+                self._noting.leave()
             self._end_wait(waited)
             if isinstance(result, dist.Work):
-                self._await(id(result), number)
+                self._noting.end_with(id(result), number)
             else:
-                self._end(number)
+                self._noting.end(number)
             return result
 
         return call
@@ -248,16 +215,16 @@ class Operations:
                 self._begin(each.op.__name__, each.group, _size(each.tensor), peer=each.peer)
                 for each in operations
             ]
-            self._inside.held = True
+            self._noting.enter()
             try:
                 works: list[dist.Work] = function(operations)
             finally:
-                self._inside.held = False
+                self._noting.leave()
             if len(works) == len(numbers):
                 for work, number in zip(works, numbers, strict=True):
-                    self._await(id(work), number)
+                    self._noting.end_with(id(work), number)
             elif works:  # coalesced: one ends with all
-                self._await(id(works[-1]), *numbers)
+                self._noting.end_with(id(works[-1]), *numbers)
             return works
 
         return call
@@ -267,50 +234,40 @@ class Operations:
         at_group, plain = parameters.index("group"), _PLAIN_NAMES.get(name, name).removesuffix("_autograd")
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or self._inside.held or functional._are_we_tracing():
+            if is_compiling() or self._noting.is_inside() or functional._are_we_tracing():
                 return function(*args, **kwargs)
             group = _argument(args, kwargs, at_group, parameters)
             number = self._begin(plain, _resolved(group), _size(_argument(args, kwargs, 0, parameters)))
-            self._inside.held = True
+            self._noting.enter()
             try:
                 result = function(*args, **kwargs)
             finally:
-                self._inside.held = False
+                self._noting.leave()
             if isinstance(elem := getattr(result, "elem", result), Tensor):
-                self._await(elem.data_ptr(), number)
+                self._noting.end_with(elem.data_ptr(), number)
             return result
 
         return call
 
     def _wait_tensor(self, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(tensor: Tensor) -> Any:
-            if is_compiling() or self._inside.held or functional._are_we_tracing():
+            if is_compiling() or self._noting.is_inside() or functional._are_we_tracing():
                 return function(tensor)
             waited = self._begin_wait()
             result = function(tensor)
             self._end_wait(waited)
-            for number in self._pending.pop(tensor.data_ptr(), ()):
-                self._end(number)
+            self._noting.end_all_of(tensor.data_ptr())
             return result
 
         return call
 
     def _wait(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        inside, clock, ring, pending = self._inside, self._clock, self._ring, self._pending
-        on_gpu, thread = clock.on_gpu, self._thread
+        ask = Wait(self._noting, function).ask
 
         def wait(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or inside.held:
+            if is_compiling():
                 return function(work, *args, **kwargs)
-            waited = self._begin_wait() if on_gpu else _now()
-            result = function(work, *args, **kwargs)
-            if waited is not None if on_gpu else get_ident() == thread and self._reduction is None:
-                clock.end_wait(waited)
-            if ring is not None:
-                for number in pending.pop(id(work), ()):
-                    if number is not None:
-                        ring.end(number)
-            return result
+            return ask(work, args, kwargs)
 
         return wait
 
@@ -318,7 +275,7 @@ class Operations:
         def wait(stream: torch.cuda.Stream, other: Any) -> Any:
             # A rank's own batch is no other rank's doing.
             counts = self._clock.has_data and self._is_of_the_step() and self._clock.computes_on(stream)
-            if self._inside.held or not counts:
+            if self._noting.is_inside() or not counts:
                 return function(stream, other)
             waited = self._clock.now()
             result = function(stream, other)
@@ -345,47 +302,11 @@ class Operations:
             thread == self._thread or (self._clock.on_gpu and thread not in threading._active)  # type: ignore[attr-defined]
         )
 
-    def _await(self, key: int, *numbers: int | None) -> None:
-        """Note that these end when what has this key is waited for: a work, or a tensor by its memory."""
-        if self._ring is not None:
-            if len(self._pending) >= _MOST_PENDING:
-                self._pending.clear()
-            self._pending[key] = numbers
-
     def _begin(
         self, name: str, group: Any, size: int, *, peer: int | None = None, group_peer: int | None = None
     ) -> int | None:
         """Note that an operation begins, which the caller's caller asks for."""
-        ring = self._ring
-        if ring is None:
-            return None
-        if group is None:  # asking for its type takes longer than all of this
-            group = _get_default_group()
-        known = self._groups.get(id(group))
-        if known is None or known.of() is not group:
-            self._groups[id(group)] = known = _Group(group)
-        # To find the trainer's line is dear where it lies far out, as behind fully_shard's hooks, and one step
-        # asks like the one before: the same at the same place in it is known.
-        frame = _getframe(2)
-        order, self._num_asked = self._num_asked, self._num_asked + 1
-        asked = (name, known, self._clock.phase, frame.f_code, frame.f_lasti)
-        if order < len(self._asked) and self._asked[order][0] == asked:
-            site = self._asked[order][1]
-        else:
-            site = self._site(name, known, frame)
-            if order < _MOST_ASKED:
-                self._asked[order : order + 1] = [(asked, site)]
-        if peer is None:
-            if group_peer is None:
-                known.num_collectives += 1
-                return ring.begin(site, self._step, known.num_collectives, size)
-            peer = known.global_ranks[group_peer]
-        number = known.next_message(peer, sends=name in _TO)
-        return ring.begin(site, self._step, number, size, peer)
-
-    def _end(self, number: int | None) -> None:
-        if number is not None and self._ring is not None:
-            self._ring.end(number)
+        return self._noting.begin(name, group, size, _getframe(2), peer, group_peer)
 
     def _site(self, name: str, group: _Group, frame: FrameType) -> int:
         """The site of an operation that `frame` asks for."""

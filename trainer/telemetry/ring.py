@@ -20,23 +20,17 @@ import math
 import mmap
 import os
 import struct
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
+
+from trainer.telemetry.noting import Entries
 
 _MAGIC: Final = b"sluice ring 1\n"
 _HEADER_BYTES: Final = 4096
 _SITES_BYTES: Final = 64 << 10
 _OPERATION: Final = struct.Struct("<QIiqQqdd8x")
-_EXIT: Final = struct.Struct("<d")
-_EXIT_OFFSET: Final = 48
-# A name of the module is found sooner than an attribute of one, and an operation of a rank asks for each.
-_OPERATION_BYTES: Final = _OPERATION.size
-_WRITE_OPERATION: Final = _OPERATION.pack_into
-_WRITE_EXIT: Final = _EXIT.pack_into
-_NAN: Final = math.nan
-_now: Final = time.perf_counter
+"""As `noting.pyx` writes it."""
 _NUM_PHASES: Final = 7
 _STEP: Final = struct.Struct(f"<Qq{2 * _NUM_PHASES}d")
 _UNNAMED: Final = 0
@@ -139,13 +133,12 @@ class RingBuffer:
             os.close(file)
         self.path, self.header = path, header
         self._map[: len(described)] = described
-        self._capacity, self._num_steps = header.num_operations, header.num_steps
+        self._num_steps = header.num_steps
         self._operations_at = _HEADER_BYTES + _SITES_BYTES
-        self._exits_at = self._operations_at + _EXIT_OFFSET
-        self._steps_at = self._operations_at + self._capacity * _OPERATION.size
-        self._number, self._step_number = itertools.count(1), itertools.count(1)
-        self._holds = [0] * self._capacity
-        """The number in each place of the ring: asked here, and not in the map, for it is asked each time."""
+        self._steps_at = self._operations_at + header.num_operations * _OPERATION.size
+        self.entries = Entries(self._map, self._operations_at, header.num_operations)
+        """Where operations are noted."""
+        self._step_number = itertools.count(1)
         self._site_numbers, self._site_end = itertools.count(), _HEADER_BYTES
         unnamed = CallSite(name="other operation", group="", ranks=(), phase="", file="", line=0, function="")
         assert self.add_site(unnamed) == _UNNAMED
@@ -158,31 +151,6 @@ class RingBuffer:
         self._map[self._site_end : self._site_end + len(line)] = line
         self._site_end += len(line)
         return next(self._site_numbers)
-
-    def begin(self, site: int, step: int, group_number: int, size: int, peer: int = -1) -> int:
-        """Note that an operation begins; its number is for `end`."""
-        number = next(self._number)
-        place = number % self._capacity
-        self._holds[place] = number
-        _WRITE_OPERATION(
-            self._map,
-            self._operations_at + place * _OPERATION_BYTES,
-            number,
-            site,
-            peer,
-            step,
-            group_number,
-            size,
-            _now(),
-            _NAN,
-        )
-        return number
-
-    def end(self, number: int) -> None:
-        """Note that it has ended."""
-        place = number % self._capacity
-        if self._holds[place] == number:  # not overwritten meanwhile
-            _WRITE_EXIT(self._map, self._exits_at + place * _OPERATION_BYTES, _now())
 
     def add_step(self, step: int, own: Sequence[float], waiting: Sequence[float]) -> None:
         """Note the times of a step, by phase."""

@@ -129,8 +129,12 @@ class PhaseClock:
 
     def end_wait(self, begin: Any) -> None:
         """The step goes on, which began to wait for other ranks at the mark `begin`."""
+        self.add_wait(begin, self.now())
+
+    def add_wait(self, begin: Any, end: Any) -> None:
+        """The step waited for other ranks between these marks."""
         if self.phase is not None:
-            self._waits.append((self.phase, begin, self.now()))
+            self._waits.append((self.phase, begin, end))
 
     def computes_on(self, stream: torch.cuda.Stream | None = None) -> bool:
         """Whether this stream of a GPU, or the one that this thread works on, is the one that computes: what

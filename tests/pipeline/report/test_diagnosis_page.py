@@ -99,11 +99,11 @@ def read_back(output: Path, rings: dict[int, RingContent]) -> None:
         path = folder / f"rank-{rank:05d}.ring"
         written = RingBuffer(str(path), dataclasses.replace(content.header, num_operations=64, num_steps=128))
         for each in content.operations:
-            number = written.begin(
+            number = written.entries.begin(
                 written.add_site(each.site), each.step, each.group_number, each.size, each.peer
             )
             if each.exit is not None:
-                written.end(number)
+                written.entries.end(number)
         for step in content.steps:
             written.add_step(step.step, step.own, step.waiting)
     (folder / "rank-00002.stacks").write_text(STACKS)

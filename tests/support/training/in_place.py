@@ -318,7 +318,7 @@ def both_of(layout: str, corpus: str, folder: Path, *, stops: bool = False) -> t
     stops."""
     spares = {"spares": 1 if stops else 2, "neighbour_copy": layout in WITHOUT_REPLICAS}
     changes = {
-        "steps": 40 if stops else 150,
+        "steps": 40 if stops else 100,
         "recovery": IN_PLACE | spares,
         "faults": {"watchdog_seconds": 20.0 if stops else 600.0},
         "record_losses": True,

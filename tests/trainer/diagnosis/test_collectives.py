@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.training.rings import WORLD, Asked, ring
-from trainer.diagnosis.collectives import absences, describe, mismatches
+from trainer.diagnosis.collectives import absences, causes, describe, mismatches
 from trainer.telemetry.ring import RingContent
 
 COUNTS, GATHER, SCATTER, LOSSES, NORM = (
@@ -67,6 +67,34 @@ def test_who_waits_for_a_rank_that_waits_itself_is_no_cause() -> None:
     cause, follows = absences(rings)
     assert (cause.absent, cause.waiting, cause.is_cause) == ((3,), (1, 2), True)
     assert (follows.absent, follows.waiting, follows.is_cause) == ((1,), (0,), False)
+
+
+def replicated(rank: int) -> list[Asked]:
+    """A step of two shards of two replicas each: two gathers within a replica, a sum over the replicas, a sum
+    over all."""
+    first = rank // 2 * 2
+    shards, replicas = (first, first + 1), (rank % 2, rank % 2 + 2)
+    gather = Asked(line=20, name="all_gather_single", group=shards)
+    return [gather, gather, Asked(line=30, group=replicas), Asked(line=40)]
+
+
+@pytest.mark.parametrize(
+    ("hung_at", "others", "line", "waiting"),
+    [(1, {0: 3, 1: 3, 3: 2}, 20, (3,)), (2, {0: 3, 1: 4, 3: 4}, 30, (0,))],
+    ids=["before a gather", "before a sum"],
+)
+def test_of_ranks_that_wait_in_several_groups_the_first_collective_that_the_hung_one_misses_is_told(
+    hung_at: int, others: dict[int, int], line: int, waiting: tuple[int, ...]
+) -> None:
+    rings = {
+        rank: ring(rank, [replicated(rank), replicated(rank)[:done]], is_open=True)
+        for rank, done in others.items()
+    }
+    rings[2] = ring(2, [replicated(2), replicated(2)[:hung_at]])
+    found = absences(rings)
+    assert len(found) > 1
+    (cause,) = causes(found)
+    assert (cause.absent, cause.waiting, cause.operation.site.line) == ((2,), waiting, line)
 
 
 @pytest.mark.parametrize("at", range(len(STEP) - 1))

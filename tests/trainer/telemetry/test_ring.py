@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import mmap
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainer.telemetry.noting import Entries
 from trainer.telemetry.ring import (
     CallSite,
     RingBuffer,
@@ -38,9 +40,9 @@ def ring(tmp_path: Path) -> RingBuffer:
 
 def test_what_is_written_is_read_and_what_is_under_way_has_no_exit(ring: RingBuffer) -> None:
     site = ring.add_site(SITE)
-    first = ring.begin(site, 5, 1, 24)
-    ring.end(first)
-    ring.begin(site, 5, 2, -1, 1)
+    first = ring.entries.begin(site, 5, 1, 24)
+    ring.entries.end(first)
+    ring.entries.begin(site, 5, 2, -1, 1)
     ring.add_step(5, OWN, WAITING)
     content = read_ring(ring.content())
     assert content.header == HEADER
@@ -59,16 +61,16 @@ def test_what_is_written_is_read_and_what_is_under_way_has_no_exit(ring: RingBuf
 
 
 def test_the_file_itself_has_it_whatever_becomes_of_the_process(ring: RingBuffer) -> None:
-    ring.begin(ring.add_site(SITE), 5, 1, 24)
+    ring.entries.begin(ring.add_site(SITE), 5, 1, 24)
     assert read_ring(Path(ring.path).read_bytes()).operations[0].site == SITE
 
 
 def test_the_last_ones_stay_and_an_end_that_comes_too_late_changes_nothing(ring: RingBuffer) -> None:
     site = ring.add_site(SITE)
-    numbers = [ring.begin(site, step, step, 8) for step in range(1, 11)]
+    numbers = [ring.entries.begin(site, step, step, 8) for step in range(1, 11)]
     for step in range(5):
         ring.add_step(step, OWN, WAITING)
-    ring.end(numbers[0])
+    ring.entries.end(numbers[0])
     content = read_ring(ring.content())
     assert [(each.number, each.step, each.exit) for each in content.operations] == [
         (7, 7, None), (8, 8, None), (9, 9, None), (10, 10, None),
@@ -76,10 +78,18 @@ def test_the_last_ones_stay_and_an_end_that_comes_too_late_changes_nothing(ring:
     assert [step.step for step in content.steps] == [3, 4]
 
 
+@pytest.mark.parametrize(
+    ("at", "capacity"), [(0, 3), (64, 2), (4, 1), (-8, 1), (0, 0), (0, 1 << 58), (192, 1)]
+)
+def test_operations_are_never_written_outside_of_the_file(at: int, capacity: int) -> None:
+    with mmap.mmap(-1, 128) as memory, pytest.raises(ValueError, match="do not fit into 128 bytes"):
+        Entries(memory, at, capacity)
+
+
 def test_a_site_for_which_there_is_no_room_has_no_name_and_ends_nothing(ring: RingBuffer) -> None:
     for line in range(1000):
-        number = ring.begin(ring.add_site(dataclasses.replace(SITE, line=line)), 0, line, 8)
-        ring.end(number)
+        number = ring.entries.begin(ring.add_site(dataclasses.replace(SITE, line=line)), 0, line, 8)
+        ring.entries.end(number)
     assert read_ring(ring.content()).operations[-1].site.name == "other operation"
 
 
