@@ -60,7 +60,12 @@ def record_training(
     }
     append(out, "training_segments", _table("training_segments", segment), f"{run}:training_segments:0")
     if died:
-        more = {"parent_attempt": None, "out": out.url, "weights": [], "skipped_steps": []}
+        more: dict[str, object] = {
+            "parent_attempt": None,
+            "out": out.url,
+            "weights": [],
+            "skipped_steps": [],
+        }
         own = {name: value for name, value in segment.items() if name != "fact"} | more
         facts = [{"fact": "run", **row}, {"fact": "segment", **own}]
         reports = [StepReport(step=step, attempt=1, loss=1.0).as_json() for step in range(last + 1)]
