@@ -21,7 +21,8 @@ exit $$(cat $(VENV)/.status)
 endef
 PROJECT := --editable '.[train,mix,dev]'
 READY := $(VENV)/.ready
-COMPILED := $(wildcard stages/*/*.pyx trainer/*/*.pyx)
+TYPES := $(wildcard trainer/*/*.pxd)
+COMPILED := $(wildcard stages/*/*.pyx) $(TYPES) $(TYPES:.pxd=.py)
 
 .PHONY: demo test test-all check bench docs clean
 

@@ -1,11 +1,14 @@
-"""The compiled modules. All else about the package stands in pyproject.toml."""
+"""The compiled modules: each .pyx, and each .py that has a .pxd with its types, which runs uncompiled too. All else
+about the package stands in pyproject.toml."""
 
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-SOURCES = sorted(path for package in ("stages", "trainer") for path in Path(package).rglob("*.pyx"))
+SOURCES = sorted(
+    [*Path("stages").rglob("*.pyx"), *(path.with_suffix(".py") for path in Path("trainer").rglob("*.pxd"))]
+)
 
 setup(
     ext_modules=cythonize(

@@ -91,12 +91,12 @@ class Operations:
         self._clock, self._ring = clock, ring
         self._thread = get_ident()
         self._noting = Noting(
-            None if ring is None else ring.entries,
-            clock,
-            _Group,
-            self._site,
-            _get_default_group,
-            self._begin_wait,
+            entries=None if ring is None else ring.entries,
+            clock=clock,
+            count=_Group,
+            site=self._site,
+            default=_get_default_group,
+            begin_wait=self._begin_wait,
         )
         self._sites: dict[tuple[str, str, str, CodeType, int], int] = {}
         self._lock = threading.Lock()
@@ -172,13 +172,21 @@ class Operations:
         # By the input, which is as large on every rank; gathered lists come first in some signatures.
         of_input = next((each for each in ("input_tensor", "input", "tensor") if each in parameters), "")
         at_input = parameters.index(of_input) if of_input else len(parameters)
-        ask = Collective(self._noting, plain, function, at_group, at_input, of_input, Tensor).ask
+        ask = Collective(
+            self._noting,
+            plain,
+            function=function,
+            at_group=at_group,
+            at_input=at_input,
+            input=of_input,
+            tensor=Tensor,
+        ).ask
 
         # The compiler of a model's blocks looks into a function of Python alone.
         def call(*args: Any, **kwargs: Any) -> Any:
             if is_compiling():
                 return function(*args, **kwargs)
-            return ask(args, kwargs)
+            return ask(args, kwargs, _getframe(1))
 
         return call
 
@@ -306,7 +314,7 @@ class Operations:
         self, name: str, group: Any, size: int, *, peer: int | None = None, group_peer: int | None = None
     ) -> int | None:
         """Note that an operation begins, which the caller's caller asks for."""
-        return self._noting.begin(name, group, size, _getframe(2), peer, group_peer)
+        return self._noting.begin(name, group, size, _getframe(2), peer=peer, group_peer=group_peer)
 
     def _site(self, name: str, group: _Group, frame: FrameType) -> int:
         """The site of an operation that `frame` asks for."""

@@ -24,13 +24,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from trainer.telemetry.noting import Entries
+from trainer.telemetry.noting import OPERATION, Entries
 
 _MAGIC: Final = b"sluice ring 1\n"
 _HEADER_BYTES: Final = 4096
 _SITES_BYTES: Final = 64 << 10
-_OPERATION: Final = struct.Struct("<QIiqQqdd8x")
-"""As `noting.pyx` writes it."""
 _NUM_PHASES: Final = 7
 _STEP: Final = struct.Struct(f"<Qq{2 * _NUM_PHASES}d")
 _UNNAMED: Final = 0
@@ -110,7 +108,7 @@ class RingContent:
 
 def ring_bytes(num_operations: int, num_steps: int) -> int:
     """The size of a file."""
-    return _HEADER_BYTES + _SITES_BYTES + num_operations * _OPERATION.size + num_steps * _STEP.size
+    return _HEADER_BYTES + _SITES_BYTES + num_operations * OPERATION.size + num_steps * _STEP.size
 
 
 class RingBuffer:
@@ -135,7 +133,7 @@ class RingBuffer:
         self._map[: len(described)] = described
         self._num_steps = header.num_steps
         self._operations_at = _HEADER_BYTES + _SITES_BYTES
-        self._steps_at = self._operations_at + header.num_operations * _OPERATION.size
+        self._steps_at = self._operations_at + header.num_operations * OPERATION.size
         self.entries = Entries(self._map, self._operations_at, header.num_operations)
         """Where operations are noted."""
         self._step_number = itertools.count(1)
@@ -178,8 +176,8 @@ def read_ring(data: bytes) -> RingContent:
     except (TypeError, KeyError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise RingError(f"not a ring of this release: {error}") from error
     at = _HEADER_BYTES + _SITES_BYTES
-    end = at + header.num_operations * _OPERATION.size
-    operations = [_operation(row, sites) for row in _OPERATION.iter_unpack(data[at:end]) if row[0]]
+    end = at + header.num_operations * OPERATION.size
+    operations = [_operation(row, sites) for row in OPERATION.iter_unpack(data[at:end]) if row[0]]
     steps = sorted(row for row in _STEP.iter_unpack(data[end:]) if row[0])
     return RingContent(
         header=header,

@@ -79,7 +79,7 @@ def test_the_last_ones_stay_and_an_end_that_comes_too_late_changes_nothing(ring:
 
 
 @pytest.mark.parametrize(
-    ("at", "capacity"), [(0, 3), (64, 2), (4, 1), (-8, 1), (0, 0), (0, 1 << 58), (192, 1)]
+    ("at", "capacity"), [(0, 3), (64, 2), (100, 1), (-8, 1), (0, 0), (0, 1 << 58), (192, 1)]
 )
 def test_operations_are_never_written_outside_of_the_file(at: int, capacity: int) -> None:
     with mmap.mmap(-1, 128) as memory, pytest.raises(ValueError, match="do not fit into 128 bytes"):
