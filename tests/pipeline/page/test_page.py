@@ -274,7 +274,7 @@ def test_a_threshold_that_is_dragged_says_what_changes_and_the_command_to_run(
 )
 def test_the_sql_box_reads_and_never_writes(shared_page: str, wrong: str) -> None:
     answer = Visitor(shared_page).get(f"sql?{urlencode({'q': wrong})}")
-    assert answer.status_code == 404 and "root:" not in answer.text and 'id="rows"' not in answer.text
+    assert answer.status_code == 400 and "root:" not in answer.text and 'id="rows"' not in answer.text
 
 
 def test_markup_in_a_url_is_shown_and_never_run(shared_page: str, made: str, browser: Any) -> None:
