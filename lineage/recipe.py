@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, TypeVar
 
 import tomli_w
 
+from lineage.magic import BZIP2_MAGIC, GZIP_MAGIC, XZ_MAGIC, ZIP_MAGIC, ZSTD_MAGIC
 from lineage.secrets import redacted
 
 T = TypeVar("T")
@@ -169,19 +170,18 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 _UTF16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _PACKED: Final = {
-    b"\x1f\x8b": "gzip",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"PK\x03\x04": "zip",
-    **{b"BZh%d1AY&SY" % level: "bzip2" for level in range(1, 10)},
+    re.compile(re.escape(GZIP_MAGIC)): "gzip",
+    re.compile(re.escape(XZ_MAGIC)): "xz",
+    re.compile(re.escape(ZSTD_MAGIC)): "zstd",
+    re.compile(re.escape(ZIP_MAGIC)): "zip",
+    BZIP2_MAGIC: "bzip2",
 }
-"""How compressed files begin."""
 
 
 def utf8_text(data: bytes, what: str) -> str:
     """The text of a file that a person wrote, in UTF-8 with a byte order mark or without; RecipeError names
     `what` and the line where it is in another encoding."""
-    packed = next((kind for start, kind in _PACKED.items() if data.startswith(start)), None)
+    packed = next((kind for begins, kind in _PACKED.items() if begins.match(data)), None)
     if packed is not None:
         raise RecipeError(f"{what} is compressed ({packed}): unpack it, and name the text file")
     if (at := data.find(b"\0")) >= 0 and not data.startswith(_UTF16):

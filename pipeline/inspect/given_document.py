@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from lineage.ids import content_hash, warc_doc_id
+from lineage.magic import GZIP_MAGIC, ZSTD_MAGIC
 from lineage.recipe import RecipeError
 from lineage.storage.folder import filesystem, is_remote, local_path
 from pipeline.inputs.files import list_inputs
 from pipeline.recipe import LimitsTable, SourceTable
 from stages.document import Document, Place
 from stages.reading.jsonl import looks_like_jsonl
-from stages.reading.magic import GZIP_MAGIC, HEAD_BYTES, PARQUET_MAGIC, ZSTD_MAGIC, is_streamed, why_not_read
+from stages.reading.magic import HEAD_BYTES, PARQUET_MAGIC, is_streamed, why_not_read
 from stages.reading.options import ReadOptions
 from stages.reading.reader import detect_format, read_documents, read_numbered
 from stages.reading.sniff import begins_html

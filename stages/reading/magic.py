@@ -8,13 +8,10 @@ import zlib
 from dataclasses import dataclass
 from typing import Final
 
+from lineage.magic import BZIP2_MAGIC, GZIP_MAGIC, XZ_MAGIC, ZSTD_MAGIC
+
 HEAD_BYTES: Final = 16 << 10
 """As many first bytes as are ever asked for."""
-GZIP_MAGIC: Final = b"\x1f\x8b\x08"
-ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-BZIP2_MAGIC: Final = re.compile(rb"BZh[1-9](?:1AY&SY|\x17\x72\x45\x38\x50\x90)")
-"""A stream's head and its first block's, or the end of an empty one."""
-XZ_MAGIC: Final = b"\xfd7zXZ\x00"
 PARQUET_MAGIC: Final = b"PAR1"
 ARE_READ: Final = "gzip, zstd, bzip2, xz and plain files are read"
 

@@ -16,8 +16,8 @@ from typing import Final, Protocol
 import zstandard
 from isal import igzip_lib, isal_zlib
 
+from lineage.magic import BZIP2_MAGIC, GZIP_MAGIC, XZ_MAGIC, ZSTD_MAGIC
 from stages.reading.content import READ_BYTES, Cursor, DamagedError, RefutedError, WindowError
-from stages.reading.magic import BZIP2_MAGIC, GZIP_MAGIC, XZ_MAGIC, ZSTD_MAGIC
 from stages.reading.options import MAX_WINDOW_BYTES, WINDOW_KEY
 
 PIECE_BYTES: Final = 1 << 20

@@ -21,9 +21,9 @@ from typing import BinaryIO, Final, cast
 
 from isal import igzip_lib, isal_zlib
 
+from lineage.magic import GZIP_MAGIC, ZSTD_MAGIC
 from stages.document import Document
 from stages.reading.content import Cursor
-from stages.reading.magic import GZIP_MAGIC, ZSTD_MAGIC
 from stages.reading.members import PIECE_BYTES
 from stages.reading.options import (
     InputCounts,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import BinaryIO, Final
 
+from lineage.magic import GZIP_MAGIC, ZSTD_MAGIC
 from stages.document import Document, Place
 from stages.reading.content import READ_BYTES, Content, Cursor, DamagedError
 from stages.reading.head import (
@@ -24,7 +25,6 @@ from stages.reading.head import (
     next_record,
 )
 from stages.reading.headers import END_OF_HEADERS, MAX_HEADER_BYTES
-from stages.reading.magic import GZIP_MAGIC, ZSTD_MAGIC
 from stages.reading.members import CompressedMember, learn_dictionary, open_member, skip_frame
 from stages.reading.options import (
     InputCounts,

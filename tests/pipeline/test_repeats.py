@@ -32,7 +32,7 @@ from pipeline.recipe import check_steps_of, load
 from pipeline.results.run_summary import read_summary
 from stages.tokens.repeats import curve_times
 from tests.support.outputs.recorded_training import record_training
-from tests.support.outputs.repeats import ask, assert_exact, edited, times_on_disk
+from tests.support.outputs.repeats import ask, assert_exact, edited, shuffled_copy, times_on_disk
 from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, summary_of, write_recipe
 from tests.support.processes.killed_runs import interrupted_parting
 from tests.support.processes.served_page import Visitor, served
@@ -195,12 +195,7 @@ def test_repeats_by_cluster_within_the_parts_that_buckets_name(inputs: Path, tmp
 def test_the_same_bytes_on_two_processors_from_shuffled_inputs_and_after_a_kill(
     out: Path, inputs: Path, tmp_path: Path, small_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shuffled = tmp_path / "inputs"
-    shutil.copytree(inputs, shuffled)
-    for file in shuffled.glob("*.jsonl"):
-        lines = file.read_text().splitlines(keepends=True)
-        random.Random(1).shuffle(lines)
-        file.write_text("".join(lines))
+    shuffled = shuffled_copy(inputs, tmp_path / "inputs")
     plain = repeated(inputs, tmp_path / "out", BY_SIZE)
     for source in plain["source"]:
         source["inputs"] = sorted(map(str, inputs.glob(f"{source['name']}-*.jsonl")), reverse=True)

@@ -25,7 +25,7 @@ from pipeline.cli.main import main
 from pipeline.demo.prose import Writer
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.recipe import check_steps_of, load
-from tests.support.outputs.repeats import Row, ask, assert_exact, edited, times_on_disk
+from tests.support.outputs.repeats import Row, ask, assert_exact, edited, shuffled_copy, times_on_disk
 from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, summary_of, write_recipe
 
 CLUSTERS = {1: 13, 2: 5, 3: 3, 6: 1}
@@ -157,12 +157,7 @@ def test_the_same_bytes_on_two_processors_and_from_shuffled_inputs(
     plain = repeated(inputs, tmp_path / "out", keep)
     run(tmp_path, plain | {"ray": ON_RAY})
     assert fingerprint(str(tmp_path / "out")) == fingerprint(str(outs[name]))
-    shuffled = tmp_path / "inputs"
-    shutil.copytree(inputs, shuffled)
-    for file in shuffled.glob("*.jsonl"):
-        lines = file.read_text().splitlines(keepends=True)
-        random.Random(1).shuffle(lines)
-        file.write_text("".join(lines))
+    shuffled = shuffled_copy(inputs, tmp_path / "inputs")
     run(tmp_path, repeated(shuffled, tmp_path / "shuffled", keep))
     ours, theirs = (
         [(s.source, s.shard, s.hash, s.repeats) for s in read_index(Folder(str(each))).shards]

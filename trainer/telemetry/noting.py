@@ -31,7 +31,7 @@ _MOST_ASKED: Final = 4096
 """Operations of a step whose sites are remembered for the next one."""
 _MOST_PENDING: Final = 4096
 """Asynchronous operations whose end nobody has waited for: forgotten beyond that."""
-_UNKNOWN_SIZE: Final = -1
+UNKNOWN_SIZE: Final = -1
 _NO_PEER: Final = -1
 # A name of the module is found sooner than an attribute of one, and an operation of a rank asks for each.
 _NAN: Final = math.nan
@@ -263,7 +263,7 @@ class Collective:
         if noting.is_inside():
             return self._function(*args, **kwargs)
         number = site = group_number = 0
-        size = _UNKNOWN_SIZE
+        size = UNKNOWN_SIZE
         if entries is not None:
             given = args[self._at_input] if self._at_input < len(args) else kwargs.get(self._input)
             if isinstance(given, self._tensor):

@@ -28,7 +28,7 @@ import torch.distributed._functional_collectives as functional
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
-from trainer.telemetry.noting import Collective, CountedGroup, Noting, Wait
+from trainer.telemetry.noting import UNKNOWN_SIZE, Collective, CountedGroup, Noting, Wait
 from trainer.telemetry.ring import CallSite, RingBuffer, runs_of
 from trainer.telemetry.timing import PhaseClock
 
@@ -51,7 +51,6 @@ _PLAIN_NAMES: Final = {
     "all_gather_tensor": "all_gather_single",
     "reduce_scatter_tensor": "reduce_scatter_single",
 }
-_UNKNOWN_SIZE: Final = -1
 # Bound here, for every operation of a step asks for them. `is_compiling` of torch.compiler itself asks two
 # functions more, for what exports a model and never runs here.
 is_compiling: Final = torch.compiler.is_dynamo_compiling
@@ -125,7 +124,7 @@ class Operations:
 
     def begin_reduction(self, group: dist.ProcessGroup) -> None:
         """From now until `end_reduction` DDP waits for its buckets."""
-        self._reduction = (self._begin("all_reduce", group, _UNKNOWN_SIZE), self._clock.now())
+        self._reduction = (self._begin("all_reduce", group, UNKNOWN_SIZE), self._clock.now())
         self._noting.reduces = True
 
     def end_reduction(self) -> None:
@@ -366,7 +365,7 @@ def _argument(args: Sequence[Any], kwargs: dict[str, Any], at: int, parameters: 
 
 
 def _size(value: Any) -> int:
-    return value.nbytes if isinstance(value, Tensor) else _UNKNOWN_SIZE
+    return value.nbytes if isinstance(value, Tensor) else UNKNOWN_SIZE
 
 
 def _resolved(group: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import random
+import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
@@ -55,3 +57,13 @@ def edited(out: Path, change: Callable[[list[Shard]], list[Shard]]) -> Folder:
     index = read_index(folder)
     publish_index(folder, replace(index, shards=tuple(change(list(index.shards)))))
     return folder
+
+
+def shuffled_copy(inputs: Path, to: Path) -> Path:
+    """The folder's JSON lines in another order, in a folder that is not there."""
+    shutil.copytree(inputs, to)
+    for file in to.glob("*.jsonl"):
+        lines = file.read_text().splitlines(keepends=True)
+        random.Random(1).shuffle(lines)
+        file.write_text("".join(lines))
+    return to
