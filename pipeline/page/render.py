@@ -64,8 +64,7 @@ def environment() -> jinja2.Environment:
     """The templates with their filters: `line` for names and URLs, `harmless` for texts, `number` and `value`
     for figures, `of` for counted words, `role` for what a purge takes a document as and `in_role` for how many
     it takes so, `steps` for the first and the last of some, `web_link` for the target of a link, `figure` for
-    what a CSV has,
-    `mixture` for the weights of a stretch of training."""
+    what a CSV has, `mixture` for the weights of a stretch of training."""
     made = escaping("pipeline.page", "templates")
     made.filters |= {
         "line": lambda text: "" if text is None else visible(str(text)),
