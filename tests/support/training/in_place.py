@@ -329,9 +329,18 @@ def both_of(layout: str, corpus: str, folder: Path, *, stops: bool = False) -> t
     return without_recovery(dataclasses.replace(run, output=folder / "whole")), run
 
 
+def _ranks_that_pass(where: str, layout: str) -> tuple[int, ...]:
+    """Of four; of a pipeline of two stages only those of the last have a loss."""
+    return (
+        (2, 3)
+        if where == "loss" and "pp" in (LAYOUTS | WITHOUT_REPLICAS)[layout].get("parallel", {})
+        else (0, 1, 2, 3)
+    )
+
+
 def forty_deaths(layout: str) -> Deaths:
-    """One in each generation: in every phase of each rank, and at every marker of a recovery, which the next
-    ends."""
+    """One in each generation: four in every phase, of each rank that has it, and at every marker of a
+    recovery, which the next ends."""
     copies = layout in WITHOUT_REPLICAS
     moments: list[tuple[str, int]] = [(where, 3) for where in PHASES for _ in range(4)]
     moments += [(where, 1) for where in RECOVERY for _ in range(1 if copies else 2)]
@@ -345,7 +354,8 @@ def forty_deaths(layout: str) -> Deaths:
     for number, (where, nth) in enumerate(moments):
         # A copy is with the neighbour alone: whoever dies before it has come is the one that is waited for.
         if not (copies and where in RECOVERY and number):
-            rank = (rank + 1) % 4
+            ranks = _ranks_that_pass(where, layout)
+            rank = ranks[(rank + 1) % len(ranks)]
         deaths[number] = (Death(rank=rank, where=where, nth=nth),)
     return deaths
 
@@ -359,6 +369,13 @@ def ten_stops(layout: str) -> Deaths:
     for where in RECOVERY[1:4]:  # before it all are there, and behind it all have what they need
         moments.insert(draw.randint(1, len(moments)), (where, 1))
     return {
-        number: (Death(rank=draw.randrange(4), where=where, nth=nth, signal=signal.SIGSTOP),)
+        number: (
+            Death(
+                rank=draw.choice(_ranks_that_pass(where, layout)),
+                where=where,
+                nth=nth,
+                signal=signal.SIGSTOP,
+            ),
+        )
         for number, (where, nth) in enumerate(moments)
     }
