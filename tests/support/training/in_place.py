@@ -331,11 +331,18 @@ def both_of(layout: str, corpus: str, folder: Path, *, stops: bool = False) -> t
 
 def _ranks_that_pass(where: str, layout: str) -> tuple[int, ...]:
     """Of four; of a pipeline of two stages only those of the last have a loss."""
-    return (
-        (2, 3)
-        if where == "loss" and "pp" in (LAYOUTS | WITHOUT_REPLICAS)[layout].get("parallel", {})
-        else (0, 1, 2, 3)
-    )
+    return (2, 3) if where == "loss" and _has_stages(layout) else (0, 1, 2, 3)
+
+
+def _dies_in_recovery(layout: str, lost: int) -> int:
+    """Who may die while the place of `lost` is filled: not the one that alone holds what it had. Of a rank
+    without replicas that is its neighbour, so the one in its place dies again; the replica of rank 0 is rank 1
+    in a pipeline's stage, and rank 2 elsewhere."""
+    return lost if layout in WITHOUT_REPLICAS else (lost + (2 if _has_stages(layout) else 1)) % 4
+
+
+def _has_stages(layout: str) -> bool:
+    return "pp" in (LAYOUTS | WITHOUT_REPLICAS)[layout].get("parallel", {})
 
 
 def forty_deaths(layout: str) -> Deaths:
@@ -352,8 +359,9 @@ def forty_deaths(layout: str) -> Deaths:
     deaths: dict[int, tuple[Death, ...]] = {}
     rank = -1
     for number, (where, nth) in enumerate(moments):
-        # A copy is with the neighbour alone: whoever dies before it has come is the one that is waited for.
-        if not (copies and where in RECOVERY and number):
+        if where in RECOVERY and number:
+            rank = _dies_in_recovery(layout, rank)
+        else:
             ranks = _ranks_that_pass(where, layout)
             rank = ranks[(rank + 1) % len(ranks)]
         deaths[number] = (Death(rank=rank, where=where, nth=nth),)
@@ -361,21 +369,20 @@ def forty_deaths(layout: str) -> Deaths:
 
 
 def ten_stops(layout: str) -> Deaths:
-    """One in each generation, at drawn moments of drawn ranks: in every phase, and in the recovery that
-    follows."""
+    """One in each generation, at drawn moments, of drawn ranks where they train: in every phase, and in the
+    recovery that follows."""
     draw = random.Random(layout)
     moments: list[tuple[str, int]] = [(where, draw.randint(1, 3)) for where in PHASES]
     draw.shuffle(moments)
     for where in RECOVERY[1:4]:  # before it all are there, and behind it all have what they need
         moments.insert(draw.randint(1, len(moments)), (where, 1))
-    return {
-        number: (
-            Death(
-                rank=draw.choice(_ranks_that_pass(where, layout)),
-                where=where,
-                nth=nth,
-                signal=signal.SIGSTOP,
-            ),
-        )
-        for number, (where, nth) in enumerate(moments)
-    }
+    stops: dict[int, tuple[Death, ...]] = {}
+    rank, was_in_recovery = -1, False
+    for number, (where, nth) in enumerate(moments):
+        if where not in RECOVERY:
+            rank = draw.choice(_ranks_that_pass(where, layout))
+        elif not was_in_recovery:  # else the one that died in it dies again: two others were lost
+            rank = _dies_in_recovery(layout, rank)
+        was_in_recovery = where in RECOVERY
+        stops[number] = (Death(rank=rank, where=where, nth=nth, signal=signal.SIGSTOP),)
+    return stops
