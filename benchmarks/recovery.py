@@ -8,9 +8,10 @@ between two checkpoints: those since the last one are done again.
 
     python -m benchmarks.recovery [--kills 5] [--rounds 1] [--every 20] [--workers 4] [--ray] [--torchft PYTHON]
 
-With --ray there is also in place by `sluice train`, in actors of a Ray of its own. PYTHON has torchft beside
-what this one has (`peers/torchft_train.py`, which trains the same model): Ray Train with it replaces the dead
-worker alone, no step counts until that is there, and the step in which it died is dropped with its batch."""
+With --ray there are also both by `sluice train`, in a Ray of its own: in actors, and in Ray Train, which starts
+all its workers again. PYTHON has torchft beside what this one has (`peers/torchft_train.py`, which trains the
+same model): Ray Train with it replaces the dead worker alone, no step counts until that is there, and the step
+in which it died is dropped with its batch."""
 
 from __future__ import annotations
 
@@ -27,6 +28,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from tests.support.outputs.tiny_corpus import make_corpus
 
@@ -58,6 +61,7 @@ spares = 1
 
 
 IN_PLACE_ON_RAY: Final = "in place on Ray"
+RESTART_ON_RAY: Final = "restart on Ray"
 TORCHFT: Final = "Ray Train with torchft"
 
 
@@ -69,11 +73,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="runs of each side")
     parser.add_argument("--every", type=int, default=20, help="steps between checkpoints")
     parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--ray", action="store_true", help="also in place in actors of Ray")
+    parser.add_argument("--ray", action="store_true", help="also both on Ray")
     parser.add_argument("--torchft", metavar="PYTHON", help="also Ray Train with torchft, which this one has")
     options = parser.parse_args()
     sides = ["in place", "restart"]
-    sides += [IN_PLACE_ON_RAY] if options.ray else []
+    sides += [IN_PLACE_ON_RAY, RESTART_ON_RAY] if options.ray else []
     sides += [TORCHFT] if options.torchft else []
     seconds: dict[str, list[float]] = {side: [] for side in sides}
     with tempfile.TemporaryDirectory(prefix="sluice-recovery-") as scratch:
@@ -93,6 +97,9 @@ def main() -> None:
     for side in seconds:
         if side != "in place":
             summary[f"in place over {side}"] = round(medians["in place"] / medians[side], 3)
+    if options.ray:
+        ratio = round(medians[IN_PLACE_ON_RAY] / medians[RESTART_ON_RAY], 3)
+        summary[f"{IN_PLACE_ON_RAY} over {RESTART_ON_RAY}"] = ratio
     print(json.dumps(summary, indent=1))
 
 
@@ -115,7 +122,7 @@ class _Run:
 
     @property
     def _is_in_place(self) -> bool:
-        return self._side != "restart"
+        return self._side in ("in place", IN_PLACE_ON_RAY)
 
     def deaths(self) -> list[float]:
         """Kill a process after each stretch of steps; the seconds until the run got further than it was."""
@@ -150,7 +157,7 @@ class _Run:
         return self._log.read_text()[-2000:]
 
     def _command(self) -> list[str]:
-        if self._side == IN_PLACE_ON_RAY:
+        if self._side in (IN_PLACE_ON_RAY, RESTART_ON_RAY):
             return [sys.executable, "-m", "sluice", "train", str(self._recipe)]
         if self._side == "in place":
             return [sys.executable, "-m", "trainer", str(self._recipe)]
@@ -178,6 +185,10 @@ class _Run:
         if self._is_in_place:
             rows = json.loads((self._output / "ranks.json").read_text())
             return int(next(row["pid"] for row in rows if row["rank"] == rank))
+        if self._side == RESTART_ON_RAY:
+            below = psutil.Process(self._run.pid).children(recursive=True)
+            workers = [process.pid for process in below if "RayTrainWorker" in " ".join(process.cmdline())]
+            return sorted(workers)[rank]  # Ray Train tells nobody which is which; of equals any will do
         for folder in Path("/proc").iterdir():
             with contextlib.suppress(OSError):  # one that ends meanwhile
                 if folder.name.isdigit() and f"PPid:\t{self._run.pid}\n" in (folder / "status").read_text():
