@@ -79,11 +79,16 @@ def connect(address: str | None) -> JobClient:
             "--address is missing, and RAY_ADDRESS is not set: expected the URL of the dashboard, as"
             " http://127.0.0.1:8265"
         )
-    if not address.startswith(("http://", "https://")):
-        raise RecipeError(f"{name} {address}: expected the URL of the dashboard, as http://127.0.0.1:8265")
+    check_address(name, address)
     from pipeline.cluster.job_client import JobClient, find_token
 
     return JobClient(address, find_token(os.environ, Path.home()))
+
+
+def check_address(name: str, address: str) -> None:
+    """RecipeError where an address, given as `name`, is no dashboard's."""
+    if not address.startswith(("http://", "https://")):
+        raise RecipeError(f"{name} {address}: expected the URL of the dashboard, as http://127.0.0.1:8265")
 
 
 def split_command(options: argparse.Namespace) -> list[str]:
