@@ -8,7 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lineage.storage.folder import Folder
@@ -130,6 +130,9 @@ def progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
         _phase("join", names, "/final.json", num_files),
         _phase("record", [name for name in names if name.startswith("work/tables/")], ".json", None),
     ]
+    # Not every step of a comparison publishes something. What comes after it begins when it is done.
+    if any(phase.num_done for phase in phases[2:]):
+        phases[1] = replace(phases[1], num_done=NUM_STEPS)
     return UnfinishedRun(
         name=str(plan["recipe"]["run"]["name"]),
         phases=tuple(phases),
