@@ -61,7 +61,9 @@ class PhaseProgress:
         share = self._done / self.total if self.total else 1.0
         left = f", about {seconds * (1 - share) / share:.0f} s left" if 0 < share < 1 else ""
         note = f", {self._note}" if self._note else ""
-        print(f"{self.name}: {100 * share:.0f}% after {seconds:.0f} s{left}{note}", file=sys.stderr, flush=True)
+        print(
+            f"{self.name}: {100 * share:.0f}% after {seconds:.0f} s{left}{note}", file=sys.stderr, flush=True
+        )
 
     def rate(self, amount: float) -> float:
         """`amount` per second since the phase began."""

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer, unused_port
 
+from lineage.index.checksums import CHECKSUMS_FILE
 from lineage.storage.folder import Folder
 from lineage.storage.lock import hold
+from lineage.store.checked import LogSums
 from pipeline.cli.main import main
 from pipeline.page.app import make_app
 from pipeline.page.guard import make_access
@@ -247,3 +249,33 @@ def test_an_output_that_lacks_a_file_is_told_and_breaks_no_page(out: str, made: 
     assert listed.status_code == 200 and "cannot be read" in listed.text
     assert front.status_code == 500
     assert "recipe.toml" in front.text and "sluice verify" in front.text and 'id="main"' in front.text
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["", "search?q=web.example.org", "search?q=words:the", "search?q=https://web.example.org/page-1x"],
+)
+def test_a_page_reads_the_checksums_once_and_no_table_twice(
+    made: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    opened: list[str] = []
+    check = LogSums.check
+
+    def noted(sums: LogSums, name: str, version: int | None = None) -> None:
+        opened.append(name)
+        check(sums, name, version)
+
+    read = Folder.read
+
+    def noted_read(folder: Folder, name: str) -> bytes:
+        if name == CHECKSUMS_FILE:
+            opened.append(name)
+        return read(folder, name)
+
+    monkeypatch.setattr(LogSums, "check", noted)
+    monkeypatch.setattr(Folder, "read", noted_read)
+    [page] = jobs_shown(monkeypatch, [], [made], place)
+    assert "page-1" in page or "The corpus" in page
+    # The address with the token leads to the front page, which is asked for first.
+    front = opened.index(CHECKSUMS_FILE, 1)
+    assert sorted(opened[front:]) == sorted(set(opened[front:]))
