@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from lineage.recipe import RecipeError
+from pipeline.cli.arguments import check_address
 from pipeline.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -83,12 +84,6 @@ def connect(address: str | None) -> JobClient:
     from pipeline.cluster.job_client import JobClient, find_token
 
     return JobClient(address, find_token(os.environ, Path.home()))
-
-
-def check_address(name: str, address: str) -> None:
-    """RecipeError where an address, given as `name`, is no dashboard's."""
-    if not address.startswith(("http://", "https://")):
-        raise RecipeError(f"{name} {address}: expected the URL of the dashboard, as http://127.0.0.1:8265")
 
 
 def split_command(options: argparse.Namespace) -> list[str]:

@@ -23,13 +23,14 @@ sends X-Forwarded-Proto, that is the scheme of the URL. Any other host is refuse
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lineage.index.output_index import INDEX_FILE, check_finished
 from lineage.storage.folder import Folder
-from pipeline.cli.arguments import add_json
-from pipeline.cli.submit import check_address, connect
+from pipeline.cli.arguments import add_json, check_address
 
 if TYPE_CHECKING:
     from pipeline.page.serve import PageOptions
@@ -84,7 +85,10 @@ def page_options(options: argparse.Namespace, version: int | None = None) -> Pag
 
 def _outputs_of_jobs(address: str) -> frozenset[str]:
     """Where the jobs of a cluster write to: a run that was submitted begins its output after a while."""
-    return frozenset(Folder(job.output).url for job in connect(address).jobs() if job.output)
+    from pipeline.cluster.job_client import JobClient, find_token
+
+    client = JobClient(address, find_token(os.environ, Path.home()))
+    return frozenset(Folder(job.output).url for job in client.jobs() if job.output)
 
 
 def run(options: argparse.Namespace) -> int:

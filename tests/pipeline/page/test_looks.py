@@ -79,9 +79,9 @@ return [at >= box.firstChild.scrollHeight - 1, box.firstChild.scrollHeight > box
 """
     assert browser.execute_script(put, log) == [True, True]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    assert browser.execute_script("return getComputedStyle(document.querySelector('section')).breakInside") == (
-        "auto"
-    )
+    assert browser.execute_script(
+        "return getComputedStyle(document.querySelector('section')).breakInside"
+    ) == ("auto")
 
 
 def test_ids_and_commands_are_copied(shared_page: str, made: str, browser: Any) -> None:

@@ -234,7 +234,7 @@ def test_an_output_that_a_job_is_to_write_waits_for_it(
         def jobs(self) -> list[SimpleNamespace]:
             return [SimpleNamespace(output=None), SimpleNamespace(output=f"{out}/")]
 
-    monkeypatch.setattr("pipeline.cli.output.page.connect", lambda _address: Cluster())
+    monkeypatch.setattr("pipeline.cluster.job_client.JobClient", lambda _address, _token: Cluster())
     monkeypatch.setattr("pipeline.page.serve.serve", lambda outs, *_, **__: len(outs) + 40)
     assert main(["page", made, out, "--address", "http://head:8265"]) == 42
     assert main(["page", made, f"{out}-2", "--address", "http://head:8265"]) == 1
