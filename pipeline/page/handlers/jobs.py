@@ -10,7 +10,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from lineage.index.output_index import INDEX_FILE
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, StorageError
 from pipeline.page.handlers.outputs import progress
 from pipeline.page.site import Site, aside
 
@@ -50,13 +50,19 @@ def routes(sites: Sequence[Site], address: str) -> Iterable[web.RouteDef]:
             raise ValueError(f"the cluster at {address} has no job {job_id!r}")
         lines = (await ask("--logs", job_id))["logs"].splitlines()
         site = site_of(job)
+        run, wrong = None, ""
+        try:
+            run = None if site is None else await aside(progress, site)
+        except (StorageError, OSError, ValueError) as error:
+            wrong = str(error)  # what it has printed says more than an output that cannot be read
         return first.piece(
             request,
             "_job",
             f"Job {job_id}",
             job=job,
             place=site,
-            run=None if site is None else await aside(progress, site),
+            run=run,
+            wrong=wrong,
             lines=lines[-_LAST_LINES:],
             num_lines=len(lines),
             output_word=shlex.quote(job["output"] or ""),

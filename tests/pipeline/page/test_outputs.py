@@ -217,6 +217,9 @@ def test_a_job_shows_how_far_its_run_is_and_each_page_leads_to_the_jobs(
     assert one.count("hx-get") == 1, "one asks for all of it again"
     alone = jobs_shown(monkeypatch, [{**JOB, "output": out}], [out], "jobs/sluice-run-1", "")
     assert "2 of 5" in alone[0] and 'href="/x/jobs"' in alone[1]
+    Folder(out).publish("work/plan.json", b"{torn")
+    [torn] = jobs_shown(monkeypatch, [{**JOB, "output": out}], [out], "jobs/sluice-run-1")
+    assert 'role="alert"' in torn and "read: 40% after 9 s" in torn, "what it printed is shown all the same"
 
 
 def test_an_output_that_a_job_is_to_write_waits_for_it(
