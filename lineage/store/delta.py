@@ -419,14 +419,15 @@ def num_rows(table: DeltaTable) -> dict[str, int]:
     }
 
 
-def read_table(out: Folder, name: str, version: int | None = None) -> pa.Table:
-    """The whole table as Arrow, in no particular order: for tables that fit in memory."""
+def read_table(out: Folder, name: str, version: int | None = None, sums: LogSums | None = None) -> pa.Table:
+    """The whole table as Arrow, in no particular order: for tables that fit in memory. A caller that reads many
+    reads `sums` once for all."""
     import pyarrow as pa
 
     from lineage.store.tables import SCHEMAS, conform, stored
 
     schema = SCHEMAS[name]
-    dataset = arrow_dataset(out, name, version)
+    dataset = arrow_dataset(out, name, version, sums)
     try:
         return conform(dataset.to_table(columns=stored(name, dataset.schema.names)), schema)
     except DamagedFileError as error:

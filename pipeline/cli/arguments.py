@@ -21,6 +21,12 @@ def add_json(parser: argparse._ActionsContainer) -> None:
     )
 
 
+def check_address(name: str, address: str) -> None:
+    """RecipeError where an address, given as `name`, is no dashboard's."""
+    if not address.startswith(("http://", "https://")):
+        raise RecipeError(f"{name} {address}: expected the URL of the dashboard, as http://127.0.0.1:8265")
+
+
 def add_recipe(parser: argparse.ArgumentParser, what: str, *, is_optional: bool = False) -> None:
     """The recipe's path and `--set key=value`."""
     number = "?" if is_optional else None

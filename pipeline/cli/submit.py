@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from lineage.recipe import RecipeError
+from pipeline.cli.arguments import check_address
 from pipeline.cli.printing import print_json
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ def connect(address: str | None) -> JobClient:
             "--address is missing, and RAY_ADDRESS is not set: expected the URL of the dashboard, as"
             " http://127.0.0.1:8265"
         )
-    if not address.startswith(("http://", "https://")):
-        raise RecipeError(f"{name} {address}: expected the URL of the dashboard, as http://127.0.0.1:8265")
+    check_address(name, address)
     from pipeline.cluster.job_client import JobClient, find_token
 
     return JobClient(address, find_token(os.environ, Path.home()))

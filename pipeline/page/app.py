@@ -69,7 +69,7 @@ def make_app(
     if len(sites) > 1:
         app.add_routes(outputs.routes(sites, access.base))
     if cluster is not None:
-        app.add_routes(jobs.routes(sites[0], cluster))
+        app.add_routes(jobs.routes(sites, cluster))
     for site in sites:
         for module in (corpus, documents, search, runs, purges):
             app.add_routes(module.routes(site))
@@ -130,7 +130,7 @@ def _head(sites: Sequence[Site]) -> Callable[[web.Request], str | None]:
             "waiting",
             title=wanted or request.path.removeprefix(site.base if site else sites[0].home),
             wanted=wanted,
-            is_bare=site is None,
+            is_of_all=site is None,
         )
 
     return head
@@ -167,11 +167,14 @@ def _unfinished(sites: Sequence[Site]) -> Any:
     @web.middleware
     async def unfinished(request: web.Request, handler: Handler) -> web.StreamResponse:
         site = _site_of(sites, request)
-        if site is None or site.base in finished or request.path.startswith(f"{site.home}static/"):
+        if site is None or request.path.startswith(f"{site.home}static/") or jobs.is_of_jobs(site, request):
             return await handler(request)
-        if site.out.exists(INDEX_FILE):
-            finished.add(site.base)
-            return await handler(request)
-        return await outputs.show_unfinished(site, request)
+        if site.base not in finished and not site.out.exists(INDEX_FILE):
+            return await outputs.show_unfinished(site, request)
+        finished.add(site.base)
+        if request.headers.get("HX-Target") == "progress":
+            # A browser that has waited for the run's end gets the output's pages, not one inside another.
+            return web.Response(headers={**HEADERS, "HX-Redirect": site.base})
+        return await handler(request)
 
     return unfinished

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import timedelta
 from typing import Final
 
 import jinja2
@@ -64,7 +65,7 @@ def environment() -> jinja2.Environment:
     """The templates with their filters: `line` for names and URLs, `harmless` for texts, `number` and `value`
     for figures, `of` for counted words, `role` for what a purge takes a document as and `in_role` for how many
     it takes so, `steps` for the first and the last of some, `web_link` for the target of a link, `figure` for
-    what a CSV has, `mixture` for the weights of a stretch of training."""
+    what a CSV has, `mixture` for the weights of a stretch of training, `took` for seconds as h:mm:ss."""
     made = escaping("pipeline.page", "templates")
     made.filters |= {
         "line": lambda text: "" if text is None else visible(str(text)),
@@ -77,6 +78,7 @@ def environment() -> jinja2.Environment:
         "steps": lambda first, last: f"step {first:,}" if first == last else f"steps {first:,} to {last:,}",
         "figure": figure,
         "mixture": mixture,
+        "took": lambda seconds: str(timedelta(seconds=round(seconds))),
         "short": lambda hexes: hexes[:12],
         "basket_button": basket_button,
     }

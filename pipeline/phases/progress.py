@@ -28,7 +28,7 @@ from lineage.secrets import redacted
 from pipeline.terminal import visible_lines
 
 _LINE_EVERY_SECONDS: Final = 5.0
-_LINE: Final = re.compile(r"([^:]{1,80}): (\d{1,3})% after (\d{1,9}) s(?:, about \d+ s left)? (.*)")
+_LINE: Final = re.compile(r"([^:]{1,80}): (\d{1,3})% after (\d{1,9}) s(?:, about \d+ s left)?(?:, (.*))?")
 
 
 @dataclass(slots=True)
@@ -60,10 +60,9 @@ class PhaseProgress:
         seconds = time.monotonic() - self._started
         share = self._done / self.total if self.total else 1.0
         left = f", about {seconds * (1 - share) / share:.0f} s left" if 0 < share < 1 else ""
+        note = f", {self._note}" if self._note else ""
         print(
-            f"{self.name}: {100 * share:.0f}% after {seconds:.0f} s{left} {self._note}",
-            file=sys.stderr,
-            flush=True,
+            f"{self.name}: {100 * share:.0f}% after {seconds:.0f} s{left}{note}", file=sys.stderr, flush=True
         )
 
     def rate(self, amount: float) -> float:
@@ -110,7 +109,7 @@ def parse_line(line: str) -> ProgressLine | None:
     if found is None:
         return None
     name, percent, seconds, note = found.groups()
-    return ProgressLine(name=name, share=int(percent) / 100, seconds=float(seconds), note=note)
+    return ProgressLine(name=name, share=int(percent) / 100, seconds=float(seconds), note=note or "")
 
 
 class ProgressReporter:

@@ -4,7 +4,8 @@ eyes.
   sluice page OUT                                    prints an address; Ctrl-C ends it
   sluice page OUT OUT2 OUT3                          several outputs, and what they share; also of runs at work
   sluice page OUT --port 8400 --token-file page.token       the same address and token at every start
-  sluice page OUT --address http://127.0.0.1:8265    and the jobs of a cluster, with their progress
+  sluice page OUT --address http://127.0.0.1:8265    and the jobs of a cluster, with their progress; OUT may be
+                                                     what a job has not begun to write
   sluice page OUT --read-only                        nothing is purged from here
   sluice page OUT --public-url https://data.example.org/lineage/ --port 8400 --token-file FILE     behind a proxy
 
@@ -22,13 +23,14 @@ sends X-Forwarded-Proto, that is the scheme of the URL. Any other host is refuse
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lineage.index.output_index import check_finished
-from lineage.recipe import RecipeError
+from lineage.index.output_index import INDEX_FILE, check_finished
 from lineage.storage.folder import Folder
-from pipeline.cli.arguments import add_json
+from pipeline.cli.arguments import add_json, check_address
 
 if TYPE_CHECKING:
     from pipeline.page.serve import PageOptions
@@ -81,16 +83,24 @@ def page_options(options: argparse.Namespace, version: int | None = None) -> Pag
     )
 
 
+def _outputs_of_jobs(address: str) -> frozenset[str]:
+    """Where the jobs of a cluster write to: a run that was submitted begins its output after a while."""
+    from pipeline.cluster.job_client import JobClient, find_token
+
+    client = JobClient(address, find_token(os.environ, Path.home()))
+    return frozenset(Folder(job.output).url for job in client.jobs() if job.output)
+
+
 def run(options: argparse.Namespace) -> int:
     from pipeline.page.serve import serve
     from pipeline.page.views.unfinished import is_begun
 
     outs = [Folder(out) for out in options.outs]
-    for out in outs:
-        if not is_begun(out):
+    if options.address is not None:
+        check_address("--address", options.address)
+    empty = [out for out in outs if not is_begun(out) and not out.exists(INDEX_FILE)]
+    to_come = _outputs_of_jobs(options.address) if empty and options.address else frozenset()
+    for out in empty:
+        if out.url not in to_come:
             check_finished(out)
-    if options.address is not None and not options.address.startswith(("http://", "https://")):
-        raise RecipeError(
-            f"--address {options.address}: expected the URL of the dashboard, as http://127.0.0.1:8265"
-        )
     return serve(outs, replace(page_options(options), cluster=options.address), as_json=options.json)

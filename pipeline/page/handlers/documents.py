@@ -66,8 +66,7 @@ class _Documents:
         num_chars = min(whole_number(request.query.get("chars", "")) or SHOWN_CHARS, MOST_CHARS)
         relatives = cluster_of(tracer.lookup, history.row)
         member_ids = [entry.member.doc_id for entry in relatives.members]
-        # A version that is asked for decides what counts as purged; else the tables are open already.
-        lookup = tracer.lookup if site.version is None else site.lookup()
+        lookup = site.lookup(tracer)
         purged = lookup.purged(member_ids)
         in_catalogue_order = request.query.get("order") == "catalogue"
         ranked = ranked_rules(history.decisions)

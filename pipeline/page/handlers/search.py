@@ -11,11 +11,12 @@ from aiohttp import web
 
 from lineage.recipe import RecipeError, whole_number
 from lineage.store.rows import DocumentRow
+from lineage.trace.tracer import Tracer
 from pipeline.page.guard import HEADERS
 from pipeline.page.site import Site, aside
 from pipeline.page.views.basket import items_of, named_by, purged_among
 from pipeline.page.views.batch_rows import BatchRead, documents_of, read_batch
-from pipeline.page.views.search import MOST_FOUND, NamedDocuments, find, is_keyed, named_step
+from pipeline.page.views.search import MOST_FOUND, find, is_keyed, named_step
 from pipeline.page.views.words import TextPlace, WordSearch, find_words, words_of
 from pipeline.page.views.written import Written, several_names
 
@@ -33,25 +34,26 @@ class _Search:
         wanted = request.query.get("q", "").strip()
         if not wanted:
             raise RecipeError("expected an id, a hash, a URL, a host, a place or words to look for")
-        batch = await aside(self._batch, wanted)
+        tracer = await aside(self._site.tracer)
+        batch = await aside(self._batch, tracer, wanted)
         if batch is not None:
             what = (
                 f"step {batch.step}{'' if batch.row is None else f', row {batch.row}'} of run {batch.run.run}"
             )
             key = self._site.lists.put(what, request.rel_url.path_qs, documents_of(batch))
             return self._site.show(request, "batch", wanted=wanted, batch=batch, what=what, key=key)
-        found = await aside(self._find, wanted)
+        found = await aside(find, tracer.lookup, tracer, wanted)
         several = None if found is not None and found.rows else several_names(wanted)
         if several is not None and not is_keyed(wanted):
-            return await self._several(request, wanted, several)
+            return await self._several(request, tracer, wanted, several)
         if found is None:
-            return await self._words(request, wanted)
+            return await self._words(request, tracer, wanted)
         title = found.what + (f" ({found.note})" if found.note else "")
         key = self._site.lists.put(title, request.rel_url.path_qs, [row.doc_id for row in found.rows])
         if found.num == 1:
             place = f"{self._site.base}document/{found.rows[0].doc_id.hex()}"
             raise web.HTTPFound(place + (f"?list={key}" if found.note else ""), headers=HEADERS)
-        purged = await aside(self._site.lookup().purged, [row.doc_id for row in found.rows])
+        purged = await aside(self._site.lookup(tracer).purged, [row.doc_id for row in found.rows])
         return self._site.show(
             request,
             "found",
@@ -63,20 +65,17 @@ class _Search:
             key=key,
         )
 
-    def _batch(self, wanted: str) -> BatchRead | None:
+    def _batch(self, tracer: Tracer, wanted: str) -> BatchRead | None:
         """What a step of a run read, or a row of it; None where that is not what is asked for."""
         site = self._site
-        tracer = site.tracer()
         place = named_step(tracer, wanted)
         return None if place is None else read_batch(site.out, site.index(), tracer, place, site.tokenizer())
 
-    def _find(self, wanted: str) -> NamedDocuments | None:
-        tracer = self._site.tracer()
-        return find(tracer.lookup, tracer, wanted)
-
-    async def _several(self, request: web.Request, wanted: str, written: Written) -> web.Response:
+    async def _several(
+        self, request: web.Request, tracer: Tracer, wanted: str, written: Written
+    ) -> web.Response:
         """Several ids and URLs, as a mail has them: what each names."""
-        lookup = self._site.lookup()
+        lookup = self._site.lookup(tracer)
         some = replace(written, names=written.names[:MOST_FOUND])
         named = await aside(lambda: named_by(lookup, items_of(lookup, some)))
         ids = [row.doc_id for entry in named for row in entry.rows]
@@ -91,11 +90,11 @@ class _Search:
         }
         return self._site.show(request, "several", status=200 if ids else 404, **values)
 
-    async def _words(self, request: web.Request, wanted: str) -> web.Response:
+    async def _words(self, request: web.Request, tracer: Tracer, wanted: str) -> web.Response:
         words = words_of(wanted.removeprefix("words:").strip())
         start = TextPlace(*(whole_number(request.query.get(name, "0")) or 0 for name in TextPlace._fields))
         site = self._site
-        searched, rows = await aside(self._look, words, start)
+        searched, rows = await aside(self._look, tracer, words, start)
         key = site.lists.put(
             f"words {wanted}", request.rel_url.path_qs, [find.doc_id for find in searched.finds]
         )
@@ -111,10 +110,12 @@ class _Search:
         }
         return site.show(request, "words", **values)
 
-    def _look(self, words: tuple[str, ...], start: TextPlace) -> tuple[WordSearch, dict[bytes, DocumentRow]]:
+    def _look(
+        self, tracer: Tracer, words: tuple[str, ...], start: TextPlace
+    ) -> tuple[WordSearch, dict[bytes, DocumentRow]]:
         site = self._site
         searched = find_words(site.out, site.index(), words, start)
-        return searched, _by_id(site.lookup().documents([find.doc_id for find in searched.finds]))
+        return searched, _by_id(site.lookup(tracer).documents([find.doc_id for find in searched.finds]))
 
 
 def _by_id(rows: Sequence[DocumentRow]) -> dict[bytes, DocumentRow]:

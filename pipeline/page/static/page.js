@@ -66,7 +66,13 @@ function copied() {
   }
 }
 
+// The newest lines of a log are its last.
+function atTheEnd() {
+  for (const log of document.querySelectorAll("pre.log")) log.scrollTop = log.scrollHeight;
+}
+
 function dress() {
+  atTheEnd();
   asCards();
   reachable();
   copied();

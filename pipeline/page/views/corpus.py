@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
-from lineage.store.delta import read_purges, read_table
+from lineage.store.checked import LogSums
+from lineage.store.delta import log_sums, read_purges, read_table
 from lineage.store.query import answers
 from lineage.store.sql import literal
 
@@ -53,15 +54,16 @@ class Flow:
 def read_front(out: Folder, index: Index, version: int | None = None) -> dict[str, Any]:
     """The funnel, the rules, the purges and the training runs, as of a version of the corpus or now: of small
     tables alone, at any size of the corpus."""
-    purges = _purges(out, version)
+    sums = log_sums(out)
+    purges = _purges(out, version, sums)
     rules: Counter[str] = Counter()
-    for row in read_table(out, "step_rules").to_pylist():
+    for row in read_table(out, "step_rules", sums=sums).to_pylist():
         rules[row["rule"]] += row["num"]
-    runs = {row["run"]: row["output"] for row in read_table(out, "training_runs").to_pylist()}
+    runs = {row["run"]: row["output"] for row in read_table(out, "training_runs", sums=sums).to_pylist()}
     return {
-        "num_tokens": index.num_tokens - num_purged_tokens(out, version),
+        "num_tokens": index.num_tokens - _num_tokens_of(purges, read_table(out, "purged", sums=sums)),
         "version": index.version if version is None else version,
-        "flows": flows(read_table(out, "steps")),
+        "flows": flows(read_table(out, "steps", sums=sums)),
         "rules": [
             {"rule": rule, "num": num, "sql": listing(f"rule = {literal(rule)}")}
             for rule, num in sorted(rules.items(), key=lambda pair: (-pair[1], pair[0]))
@@ -73,15 +75,20 @@ def read_front(out: Folder, index: Index, version: int | None = None) -> dict[st
 
 def num_purged_tokens(out: Folder, version: int | None = None) -> int:
     """The tokens that purges have made end-of-text, as of a version of the corpus or now."""
-    purged = read_table(out, "purged")
-    counted = purged.filter(pc.is_in(purged["purge_id"], _purges(out, version)["purge_id"]))
+    sums = log_sums(out)
+    return _num_tokens_of(_purges(out, version, sums), read_table(out, "purged", sums=sums))
+
+
+def _num_tokens_of(purges: pa.Table, purged: pa.Table) -> int:
+    """The tokens of the spans that these purges took."""
+    counted = purged.filter(pc.is_in(purged["purge_id"], purges["purge_id"]))
     columns = ["doc_id", "source", "shard", "start", "num_tokens"]
     spans = counted.filter(pc.is_valid(counted["shard"])).select(columns)
     return pc.sum(spans.group_by(columns).aggregate([])["num_tokens"]).as_py() or 0
 
 
-def _purges(out: Folder, version: int | None) -> pa.Table:
-    return read_table(out, "purges") if version is None else read_purges(out, version)
+def _purges(out: Folder, version: int | None, sums: LogSums) -> pa.Table:
+    return read_table(out, "purges", sums=sums) if version is None else read_purges(out, version)
 
 
 def flows(steps: pa.Table) -> list[Flow]:

@@ -3,18 +3,26 @@ read."""
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lineage.storage.folder import Folder
+from lineage.storage.lock import holder_of
 from pipeline.dedup.compare import NUM_STEPS
 from pipeline.plan import PLAN, UNIT_MARKER
 from pipeline.results.unit_results import ReadResult
 
 _MOST_ERRORS: Final = 20
+_RECENT: Final = 50
+"""Moments at which a file was done, by which the rate goes: one that was stopped and goes on has soon the rate of
+its newest call."""
+_AT_WORK_SECONDS: Final = 60.0
+"""A run that wrote something less than this ago may be at work on a machine that is not ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +39,9 @@ class PhaseOfRun:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnfinishedRun:
     """A run at work, or one that stopped: `name` by its recipe; documents and bytes that were read so far, a
-    rate of bytes a second (None: not known), and unreadable stretches with their places, the first of
-    them."""
+    rate of bytes a second (None: not known), and unreadable stretches with their places, the first of them.
+    `holder`: the process that holds the output, None where none does that can be seen from here. `seconds_since`
+    it wrote something, None where that is not known."""
 
     name: str
     phases: tuple[PhaseOfRun, ...]
@@ -43,14 +52,23 @@ class UnfinishedRun:
     num_unreadable: int
     unreadable: tuple[tuple[str, int, str], ...]
     num_raised: int
+    holder: str | None
     seconds_since: float | None
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it seems to go on."""
+        is_fresh = self.seconds_since is not None and self.seconds_since < _AT_WORK_SECONDS
+        return self.holder is not None or is_fresh
 
 
 @dataclass(slots=True)
 class ReadSoFar:
-    """What the markers of read units came to, so that each is read once."""
+    """What the markers of read units came to, so that each is read once; `seen` has the bytes and the time of
+    each. One thread at a time fills it."""
 
-    seen: set[str] = field(default_factory=set)
+    filling: threading.Lock = field(default_factory=threading.Lock)
+    seen: dict[str, tuple[int, float]] = field(default_factory=dict)
     num_documents: int = 0
     num_survivors: int = 0
     num_bytes: int = 0
@@ -58,9 +76,9 @@ class ReadSoFar:
     num_raised: int = 0
     unreadable: list[tuple[str, int, str]] = field(default_factory=list)
 
-    def add(self, name: str, read: ReadResult) -> None:
-        """Count a unit."""
-        self.seen.add(name)
+    def add(self, name: str, read: ReadResult, at: float) -> None:
+        """Count a unit that was read at this time, seconds since 1970."""
+        self.seen[name] = read.num_bytes, at
         self.num_documents += read.num_documents
         self.num_survivors += read.num_survivors
         self.num_bytes += read.num_bytes
@@ -68,6 +86,15 @@ class ReadSoFar:
         self.num_raised += sum(row.num for row in read.faults)
         room = _MOST_ERRORS - len(self.unreadable)
         self.unreadable += [(read.file, each.offset, each.error) for each in read.unreadable[:room]]
+
+    def rates(self) -> tuple[float, float] | None:
+        """Files and bytes a second, by the newest; None before two are known that ended one after the other."""
+        moments = heapq.nlargest(_RECENT, {at for _, at in self.seen.values()})
+        if len(moments) < 2:
+            return None
+        seconds = moments[0] - moments[-1]
+        later = [num_bytes for num_bytes, at in self.seen.values() if at > moments[-1]]
+        return len(later) / seconds, sum(later) / seconds
 
 
 def is_begun(out: Folder) -> bool:
@@ -82,18 +109,18 @@ def progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
     num_files = len(plan["inputs"])
     names = out.names("work")
     units = [name for name in names if name.endswith(f"/{UNIT_MARKER}")]
-    for name in units:
-        if name not in so_far.seen:
-            so_far.add(name, ReadResult.from_json(json.loads(out.read(name))))
-    times = _times(out, units)
-    seconds = max(times) - min(times) if len(times) > 1 else 0.0
-    rate = (len(times) - 1) / seconds if seconds else None
+    with so_far.filling:
+        for name in units:
+            if name not in so_far.seen:
+                so_far.add(name, ReadResult.from_json(json.loads(out.read(name))), _time(out, name) or now)
+        rates = so_far.rates()
+    times = [time for time in (_time(out, name) for name in names) if time is not None]
     phases = [
         PhaseOfRun(
             name="read",
             num_done=len(units),
             num=num_files,
-            seconds_left=None if rate is None else (num_files - len(units)) / rate,
+            seconds_left=None if rates is None else (num_files - len(units)) / rates[0],
         ),
         _phase(
             "compare", [name for name in names if name.startswith("work/dedup/")], "/done.json", NUM_STEPS
@@ -103,17 +130,21 @@ def progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
         _phase("join", names, "/final.json", num_files),
         _phase("record", [name for name in names if name.startswith("work/tables/")], ".json", None),
     ]
+    # Not every step of a comparison publishes something. What comes after it begins when it is done.
+    if any(phase.num_done for phase in phases[2:]):
+        phases[1] = replace(phases[1], num_done=NUM_STEPS)
     return UnfinishedRun(
         name=str(plan["recipe"]["run"]["name"]),
         phases=tuple(phases),
         num_documents=so_far.num_documents,
         num_survivors=so_far.num_survivors,
         num_bytes=so_far.num_bytes,
-        bytes_per_second=so_far.num_bytes / seconds if seconds else None,
+        bytes_per_second=None if rates is None else rates[1],
         num_unreadable=so_far.num_unreadable,
         unreadable=tuple(so_far.unreadable),
         num_raised=so_far.num_raised,
-        seconds_since=None if not times else max(0.0, now - max(_times(out, names))),
+        holder=holder_of(out),
+        seconds_since=max(0.0, now - max(times)) if times else None,
     )
 
 
@@ -122,14 +153,11 @@ def _phase(name: str, names: Sequence[str], marker: str, num: int | None) -> Pha
     return PhaseOfRun(name=name, num_done=num_done, num=num, seconds_left=None)
 
 
-def _times(out: Folder, names: Sequence[str]) -> list[float]:
-    """When these files were written, where that can be known: on a disk."""
+def _time(out: Folder, name: str) -> float | None:
+    """When a file was written, where that can be known: on a disk, and while it is there."""
     if out.is_remote:
-        return []
-    found = []
-    for name in names:
-        try:
-            found.append(os.stat(out.at(name)).st_mtime)
-        except FileNotFoundError:
-            continue  # the run goes on meanwhile
-    return found
+        return None
+    try:
+        return os.stat(out.at(name)).st_mtime
+    except FileNotFoundError:
+        return None

@@ -68,7 +68,7 @@ def several_names(wanted: str) -> Written | None:
 def _names_in(line: str) -> Iterator[WrittenName]:
     bullet = _BULLET.match(line)
     whole = line[bullet.end() if bullet else 0 :]
-    found = _NAME.findall(line)
+    found = [_enclosed(line, name) for name in _NAME.finditer(line)]
     for word in found:
         if _ID.fullmatch(word):
             yield WrittenName(kind="doc", value=word.lower(), written=word)
@@ -82,6 +82,22 @@ def _names_in(line: str) -> Iterator[WrittenName]:
         meant = _meant(whole.strip("<>\"“”„«»'’‘`*_([{"))
         if meant and not re.search(r"\s", meant) and names_something(meant):
             yield WrittenName(kind="url", value=meant, written=line)
+
+
+def _enclosed(line: str, name: re.Match[str]) -> str:
+    """A name without the bracket, and what comes behind it, that closes one which stands right before it. What
+    has another URL behind it is left as it is."""
+    before, word = line[max(0, name.start() - 1) : name.start()], name[0]
+    close = next((close for close, opens in _PAIRS.items() if before == opens), None)
+    depth = 0
+    for at, character in enumerate(word if close is not None else ""):
+        if character == close:
+            if not depth:
+                return word if "://" in word[at:] else word[:at]
+            depth -= 1
+        elif character == before:
+            depth += 1
+    return word
 
 
 def _meant(word: str) -> str:

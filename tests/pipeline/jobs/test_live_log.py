@@ -14,10 +14,10 @@ from pipeline.phases import progress
 from pipeline.phases.progress import ProgressReporter, parse_line
 
 LOG = """6 input files, 28.9 MB
-read and filter: 18% after 20 s, about 90 s left 189 documents, 261.9 kB/s of input
-read and filter: 100% after 89 s 1,138 documents, 324.8 kB/s of input
+read and filter: 18% after 20 s, about 90 s left, 189 documents, 261.9 kB/s of input
+read and filter: 100% after 89 s, 1,138 documents, 324.8 kB/s of input
 read and filter          89.0 s  1,138 documents, 324.8 kB/s of input
-compare: 50% after 12 s, about 12 s left near
+compare: 50% after 12 s, about 12 s left, near
 compare                  24.0 s  260 documents
 10% after all: a line that is none \x1b[31m
 and no end"""

@@ -9,13 +9,14 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.pipeline.page.test_outputs import begun
 from tests.pipeline.page.test_reading import PAGE_1, document
 from tests.support.processes.served_page import served
 
 PAGES = (
     "", "search?q=web.example.org", "search?q=words:the", "thresholds", "sql?q=SELECT+status,count(*)+FROM+documents",
     "sql?q=SELECT+rule,count(*)+FROM+documents+GROUP+BY+1", "runs", "runs/seen", "purges", "basket", "nothing",
-    "search?q=seen:3", "search?q=seen:3:1", "sql?q=SELECT+nothing+FROM+documents",
+    "search?q=seen:3", "search?q=seen:3:1", "sql?q=SELECT+nothing+FROM+documents", "report",
 )  # fmt: skip
 
 
@@ -51,6 +52,18 @@ def test_every_page_is_read_by_everybody(shared_page: str, browser: Any) -> None
     base = browser.current_url
     for place in PAGES:
         check(browser, base + place)
+
+
+@pytest.mark.slow
+def test_a_run_at_work_several_outputs_and_the_login_are_read_by_everybody(
+    made: str, tmp_path: Path, browser: Any
+) -> None:
+    with served(made, begun(tmp_path / "half", 5, 2).url) as address:
+        check(browser, address.partition("?")[0])
+        browser.get(address)
+        base = browser.current_url
+        for place in ("", "half/"):
+            check(browser, base + place)
 
 
 @pytest.mark.slow

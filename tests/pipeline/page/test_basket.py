@@ -69,8 +69,8 @@ def test_a_mail_is_read_and_each_item_says_what_it_finds(visitor: Visitor, made:
     assert "Dear" not in text_of(page, 'id="basket"')
     rows = text_of(page, 'id="basket"').strip().splitlines()
     lines = [" ".join(row.split()) for row in rows if "URL" in row or "found" in row]
-    assert f"found: {ids(made)[SITE + '/page-1']} , kept" in " ".join(lines)
-    assert f"found: {ids(made)[SITE + '/page-2']} , kept" in " ".join(lines)
+    assert f"found: {ids(made)[SITE + '/page-1']} kept" in " ".join(lines)
+    assert f"found: {ids(made)[SITE + '/page-2']} kept" in " ".join(lines)
     assert "not found" in " ".join(lines) and page.count("not found") == 1
     visitor.post("basket", act="put", kind="lines", value=f"{SITE}/page-3 or {SITE}/page-3/")
     assert f"written {SITE}/page-3 and {SITE}/page-3/" in text_of(visitor.get("basket").text, 'id="basket"')

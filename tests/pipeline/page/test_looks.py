@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.pipeline.page.test_outputs import begun
 from tests.pipeline.page.test_reading import PAGE_1, document
+from tests.support.processes.served_page import served
 
 PLACES = (
     "", "runs", "runs/seen", "search?q=web.example.org", "search?q=seen:3:1",
@@ -43,6 +46,42 @@ def test_on_a_phone_nothing_is_cut(shared_page: str, made: str, browser: Any) ->
     assert browser.find_element("css selector", ".sideways").is_displayed(), (
         "the flow is wider than the phone"
     )
+
+
+def test_a_run_at_work_and_several_outputs_fit_a_phone(made: str, tmp_path: Path, browser: Any) -> None:
+    with served(made, begun(tmp_path / "half", 5, 2).url) as address:
+        browser.get(address)
+        base = browser.current_url
+        on_a_phone(browser)
+        for place in ("", "half/"):
+            browser.get(base + place)
+            browser.find_element("css selector", "table")
+            assert browser.execute_script(CUT) == [], place
+        heads = browser.find_element("css selector", "#progress tr").rect
+        assert heads["height"] <= 1, "no heads stand over bars that have lines of their own"
+        browser.get(base)
+        states = [cell.text for cell in browser.find_elements("css selector", "td[data-label=state]")]
+        assert states == ["", "not ended: 2 of 5 files read, 20 documents"]
+
+
+def test_the_newest_lines_of_a_log_are_seen_and_it_begins_on_the_first_sheet(
+    shared_page: str, browser: Any
+) -> None:
+    browser.get(shared_page)
+    log = "\n".join(f"line {number}" for number in range(200))
+    put = """
+const box = document.querySelector("section");
+box.innerHTML = '<pre class="headers log"></pre>';
+box.firstChild.textContent = arguments[0];
+document.dispatchEvent(new Event("htmx:afterSettle"));
+const at = box.firstChild.scrollTop + box.firstChild.clientHeight;
+return [at >= box.firstChild.scrollHeight - 1, box.firstChild.scrollHeight > box.firstChild.clientHeight];
+"""
+    assert browser.execute_script(put, log) == [True, True]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    assert browser.execute_script(
+        "return getComputedStyle(document.querySelector('section')).breakInside"
+    ) == ("auto")
 
 
 def test_ids_and_commands_are_copied(shared_page: str, made: str, browser: Any) -> None:

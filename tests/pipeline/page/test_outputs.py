@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer, unused_port
 
+from lineage.index.checksums import CHECKSUMS_FILE
 from lineage.storage.folder import Folder
+from lineage.storage.lock import hold
+from lineage.store.checked import LogSums
 from pipeline.cli.main import main
 from pipeline.page.app import make_app
 from pipeline.page.guard import make_access
@@ -67,6 +76,70 @@ def test_a_run_at_work_shows_its_phases_and_its_bad_records(tmp_path: Path) -> N
     assert (again.num_documents, again.phases[0].num_done) == (40, 4), "each unit is counted once"
 
 
+def at(out: Folder, seconds: Sequence[float]) -> None:
+    """Let the files of its units be written at these times."""
+    for number, time in enumerate(seconds):
+        os.utime(out.at(f"work/units/{number:032x}/unit.json"), (time, time))
+
+
+def test_the_rate_of_a_run_that_goes_on_is_that_of_its_newest_call(tmp_path: Path) -> None:
+    out = begun(tmp_path / "out", 100, 60)
+    at(out, [float(number) for number in range(1, 11)] + [9e4 + 2 * number for number in range(50)])
+    found = progress_of(out, ReadSoFar(), 9e4 + 98)
+    assert found.bytes_per_second == 500.0 and found.phases[0].seconds_left == 80.0
+    at(out, [5.0] * 60)
+    found = progress_of(out, ReadSoFar(), 9e4)
+    assert found.bytes_per_second is None and found.phases[0].seconds_left is None
+
+
+def test_two_who_look_at_once_count_each_unit_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, so_far, both = begun(tmp_path / "out", 5, 1), ReadSoFar(), threading.Barrier(2)
+    read = Folder.read
+
+    def read_together(folder: Folder, name: str) -> bytes:
+        if name.endswith("unit.json"):
+            with suppress(threading.BrokenBarrierError):
+                both.wait(0.5)
+        return read(folder, name)
+
+    monkeypatch.setattr(Folder, "read", read_together)
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda now: progress_of(out, so_far, now), (0.0, 0.0)))
+    assert [each.num_documents for each in found] == [10, 10]
+
+
+def test_a_run_that_stopped_is_told_from_one_at_work(tmp_path: Path) -> None:
+    out = begun(tmp_path / "out", 5, 3)
+    at(out, [1.0, 2.0, 3.0])
+    for name in out.names():
+        os.utime(out.at(name), (3.0, 3.0))
+    with served(out.url) as address:
+        visitor = Visitor(address)
+        stopped = visitor.get().text
+        with hold(out, "sluice run"):
+            held = visitor.get().text
+        out.publish("work/units/fresh", b"")
+        fresh = visitor.get().text
+    assert "Stopped" in stopped and "about" not in stopped.partition("<main")[2]
+    assert "At work" in held and f"({os.getpid()} on " in held
+    assert "or stopped just now" in fresh
+    assert "3 unreadable stretches, 0 records on which" in stopped
+
+
+def test_what_waits_for_the_end_of_a_run_is_led_to_its_pages(made: str, tmp_path: Path) -> None:
+    out = begun(tmp_path / "out", 5, 2)
+    waits = {"HX-Request": "true", "HX-Target": "progress"}
+    with served(out.url) as address:
+        visitor = Visitor(address)
+        assert "not ended" not in visitor.get(headers=waits).text
+        shutil.copytree(made, out.url, dirs_exist_ok=True)
+        for tab in ("one", "another"):
+            answer = visitor.get(headers=waits)
+            assert answer.headers["HX-Redirect"] == "/" + visitor.base.split("/", 3)[3], tab
+            assert answer.text == ""
+        assert "The corpus" in visitor.get().text
+
+
 def test_several_outputs_are_listed_and_each_has_its_pages(made: str, tmp_path: Path) -> None:
     shutil.copytree(made, tmp_path / "other" / "out")
     with served(made, str(tmp_path / "other" / "out"), str(begun(tmp_path / "half", 5, 2).url)) as address:
@@ -90,42 +163,85 @@ def test_what_holds_no_run_is_refused(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["page", str(tmp_path), "--address", "nowhere"]) in (1, 2)
 
 
-def test_the_jobs_of_a_cluster_are_shown_with_what_they_print(
-    made: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = {
-        "id": "sluice-run-1",
-        "status": "RUNNING",
-        "command": "sluice run <b>",
-        "message": "",
-        "seconds": 12.0,
-    }
-    job |= {"started_at": "2026-01-01T00:00:00", "output": made, "exit_code": None}
+JOB: dict[str, Any] = {
+    "id": "sluice-run-1", "status": "RUNNING", "command": "sluice run <b>", "message": "", "seconds": 3672.0,
+    "started_at": "2026-01-01T00:00:00", "exit_code": None,
+}  # fmt: skip
+
+
+def jobs_shown(
+    monkeypatch: pytest.MonkeyPatch, jobs: Sequence[dict[str, Any]], outs: Sequence[str], *places: str
+) -> list[str]:
+    """These places of a page of outputs, and of a cluster that has these jobs."""
 
     async def ask(_self: Commands, *arguments: str, seconds: float) -> Any:
         assert arguments[:3] == ("jobs", "--address", "http://head:8265")
-        return {"logs": "read: 40% after 9 s\n\x1b[31m<i>\n"} if "--logs" in arguments else [job]
+        return {"logs": "read: 40% after 9 s\n\x1b[31m<i>\n"} if "--logs" in arguments else jobs
 
     monkeypatch.setattr(Commands, "ask", ask)
 
     async def shown() -> list[str]:
         port = unused_port()
         access = make_access(port, "x", None, None)
-        app = make_app([Folder(made)], access, cluster="http://head:8265")
+        app = make_app([Folder(out) for out in outs], access, cluster="http://head:8265")
         async with TestClient(TestServer(app, port=port)) as client:
             await client.get(f"/?token={access.token}")
-            return [
-                await (await client.get(f"/x/{place}")).text()
-                for place in ("jobs", "jobs/sluice-run-1", "jobs/y")
-            ]
+            return [await (await client.get(f"/x/{place}")).text() for place in places]
 
-    listed, one, unknown = asyncio.run(shown())
-    assert (
-        'href="/x/jobs/sluice-run-1"' in listed
-        and 'href="/x/"' in listed
-        and "<b>" not in listed.partition("main")[2]
-    )
+    return asyncio.run(shown())
+
+
+def test_the_jobs_of_a_cluster_are_shown_with_what_they_print(
+    made: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [{**JOB, "output": f"{made}/"}, {**JOB, "id": "elsewhere", "output": "s3://b/it's"}]
+    places = ("jobs", "jobs/sluice-run-1", "jobs/elsewhere", "jobs/y")
+    listed, one, elsewhere, unknown = jobs_shown(monkeypatch, jobs, [made], *places)
+    assert 'href="/x/jobs/sluice-run-1"' in listed and "1:01:12" in listed
+    assert 'href="/x/"' in listed.partition("main")[2] and "<b>" not in listed.partition("main")[2]
     assert "read: 40% after 9 s" in one and "\\x1b[31m&lt;i&gt;" in one and "no job" in unknown
+    assert "<table" not in one, "its run has ended: its pages have the rest"
+    assert "sluice page &#39;s3://b/it&#39;&#34;&#39;&#34;&#39;s&#39; --address http://head:8265" in elsewhere
+
+
+def test_a_job_shows_how_far_its_run_is_and_each_page_leads_to_the_jobs(
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = begun(tmp_path / "half", 5, 2).url
+    places = ("jobs", "jobs/sluice-run-1", "half/", "")
+    for page in jobs_shown(monkeypatch, [{**JOB, "output": out}], [made, out], *places):
+        assert 'href="/x/jobs"' in page.partition("<main")[0]
+    listed, one, *_ = jobs_shown(monkeypatch, [{**JOB, "output": out}], [made, out], *places)
+    assert made not in listed.partition("<main")[0], "the jobs are of no output"
+    assert "2 of 5" in one and "it is &lt;b&gt;torn&lt;/b&gt;" in one
+    assert one.count("hx-get") == 1, "one asks for all of it again"
+    alone = jobs_shown(monkeypatch, [{**JOB, "output": out}], [out], "jobs/sluice-run-1", "")
+    assert "2 of 5" in alone[0] and 'href="/x/jobs"' in alone[1]
+    Folder(out).publish("work/plan.json", b"{torn")
+    [torn] = jobs_shown(monkeypatch, [{**JOB, "output": out}], [out], "jobs/sluice-run-1")
+    assert 'role="alert"' in torn and "read: 40% after 9 s" in torn, "what it printed is shown all the same"
+
+
+def test_an_output_that_a_job_is_to_write_waits_for_it(
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = str(tmp_path / "to-come")
+    job = {**JOB, "output": out}
+    alone = jobs_shown(monkeypatch, [job], [out], "", "jobs", "jobs/sluice-run-1", "sql")
+    assert "No run has begun here yet" in alone[0] and "RUNNING" in alone[1] and "40% after" in alone[2]
+    assert alone[0].partition("<main")[2] == alone[3].partition("<main")[2]
+    [several] = jobs_shown(monkeypatch, [job], [made, out], "")
+    assert 'not begun: <a href="/x/jobs">' in several
+
+    class Cluster:
+        def jobs(self) -> list[SimpleNamespace]:
+            return [SimpleNamespace(output=None), SimpleNamespace(output=f"{out}/")]
+
+    monkeypatch.setattr("pipeline.cluster.job_client.JobClient", lambda _address, _token: Cluster())
+    monkeypatch.setattr("pipeline.page.serve.serve", lambda outs, *_, **__: len(outs) + 40)
+    assert main(["page", made, out, "--address", "http://head:8265"]) == 42
+    assert main(["page", made, f"{out}-2", "--address", "http://head:8265"]) == 1
+    assert main(["page", made, out]) == 1
 
 
 def test_an_output_that_lacks_a_file_is_told_and_breaks_no_page(out: str, made: str) -> None:
@@ -136,3 +252,33 @@ def test_an_output_that_lacks_a_file_is_told_and_breaks_no_page(out: str, made: 
     assert listed.status_code == 200 and "cannot be read" in listed.text
     assert front.status_code == 500
     assert "recipe.toml" in front.text and "sluice verify" in front.text and 'id="main"' in front.text
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["", "search?q=web.example.org", "search?q=words:the", "search?q=https://web.example.org/page-1x"],
+)
+def test_a_page_reads_the_checksums_once_and_no_table_twice(
+    made: str, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    opened: list[str] = []
+    check = LogSums.check
+
+    def noted(sums: LogSums, name: str, version: int | None = None) -> None:
+        opened.append(name)
+        check(sums, name, version)
+
+    read = Folder.read
+
+    def noted_read(folder: Folder, name: str) -> bytes:
+        if name == CHECKSUMS_FILE:
+            opened.append(name)
+        return read(folder, name)
+
+    monkeypatch.setattr(LogSums, "check", noted)
+    monkeypatch.setattr(Folder, "read", noted_read)
+    [page] = jobs_shown(monkeypatch, [], [made], place)
+    assert "page-1" in page or "The corpus" in page
+    # The address with the token leads to the front page, which is asked for first.
+    front = opened.index(CHECKSUMS_FILE, 1)
+    assert sorted(opened[front:]) == sorted(set(opened[front:]))

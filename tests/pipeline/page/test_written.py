@@ -88,6 +88,17 @@ def test_a_url_that_ends_with_a_full_stop_can_be_meant_as_it_stands() -> None:
     assert name.longer == (), "a line that begins otherwise is another page's name"
 
 
+def test_a_bracket_that_encloses_a_url_is_not_what_was_written() -> None:
+    written = "(https://a.example.org/), [https://b.example.org/x_(y)]. see (or https://c.example.org/z)"
+    names = read_written(written).names
+    shown = [(name.value, name.written) for name in names]
+    assert shown == [
+        ("https://a.example.org/", "https://a.example.org/"),
+        ("https://b.example.org/x_(y)", "https://b.example.org/x_(y)"),
+        ("https://c.example.org/z", "https://c.example.org/z)"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
