@@ -9,6 +9,7 @@ gradient with respect to its input, W with respect to its weights, B both at onc
 from __future__ import annotations
 
 import functools
+import operator
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -366,16 +367,14 @@ def fullest_instants(
     return tuple(dict.fromkeys(instants))
 
 
-@functools.lru_cache(maxsize=1 << 16)
 def instants_of_ranks(
     pipeline: PipelinePlan,
-    ranks: tuple[int, ...],
-    kept: tuple[float, ...],
-    between: tuple[float, ...],
-    kinds: tuple[int, ...],
+    ranks: Sequence[int],
+    kept: Sequence[float],
+    between: Sequence[float],
+    kinds: Sequence[int],
 ) -> tuple[HeldAtInstant, ...]:
-    """`fullest_instants` of any of these ranks, without those at which another has as many gradients and no
-    less of anything else."""
+    """`fullest_instants` of any of these ranks, without those at which another has no less of anything."""
     found = {
         one
         for rank in ranks
@@ -383,6 +382,11 @@ def instants_of_ranks(
     }
     fullest: list[HeldAtInstant] = []
     for one in sorted(found, key=lambda one: (one.made, one.kept, one.between), reverse=True):
-        if not fullest or fullest[-1].made != one.made or fullest[-1].between < one.between:
+        if not any(
+            other.kept >= one.kept
+            and other.between >= one.between
+            and all(map(operator.ge, other.made, one.made))
+            for other in fullest
+        ):
             fullest.append(one)
     return tuple(fullest)

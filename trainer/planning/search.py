@@ -29,7 +29,6 @@ from trainer.planning.communication import stays_within, traffic
 from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import (
     ParameterCounts,
-    Part,
     PlannedLayout,
     Recompute,
     Zero,
@@ -38,7 +37,6 @@ from trainer.planning.layout import (
     shards_of,
 )
 from trainer.planning.memory import (
-    Instant,
     Memory,
     gathered_parameters,
     instants,
@@ -69,8 +67,7 @@ _VIRTUAL: Final = (2, 3, 4, 5, 6, 7, 8)
 Reason = Literal["tp over a node", "does not divide", "batch too small", "schedule", "does not fit"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutChoice:
+class LayoutChoice(NamedTuple):
     """The keys of a recipe that a search decides; None: refused before it was decided, or nothing to
     decide."""
 
@@ -199,7 +196,7 @@ class _Core:
     choice: LayoutChoice
     layout: PlannedLayout
     machine: Machine
-    instants: dict[tuple[int, ...], tuple[Instant, ...]]
+    ranks: list[_RankBytes]
 
     @functools.cached_property
     def times(self) -> MicroBatchTime:
@@ -253,14 +250,14 @@ class _Maker:
         for choice in self._meshes():
             for micro_batch in MICRO_BATCHES:
                 rows = -(-self.recipe.train.global_batch // choice.dp)
-                with_batch = _with(choice, micro_batch=micro_batch)
+                with_batch = choice._replace(micro_batch=micro_batch)
                 if rows < micro_batch:
                     message = f"a data parallel rank has {rows} of {micro_batch} sequences"
                     self._refuse(with_batch, "batch too small", message)
                     continue
                 for pipeline in self._pipelines(choice.pp):
                     num = micro_batches(pipeline, choice.pp, -(-rows // micro_batch))
-                    yield from self._recomputing(_with(with_batch, pipeline=pipeline), num)
+                    yield from self._recomputing(with_batch._replace(pipeline=pipeline), num)
 
     def _meshes(self) -> Iterator[LayoutChoice]:
         table, experts = self.recipe.train, self.config.experts
@@ -279,7 +276,7 @@ class _Maker:
                 self._refuse(choice, "does not divide", f"the model has {self.config.num_layers} layers")
             else:
                 for ep in eps:
-                    spread = _with(choice, ep=ep)
+                    spread = choice._replace(ep=ep)
                     try:
                         check_mesh(self._mesh(spread, choice.dp), self.config, table.seq_len, table.context)
                     except RecipeError as error:
@@ -315,7 +312,7 @@ class _Maker:
         recomputes: tuple[Recompute, ...] = ("none", "selective", "full")
         for recompute in recomputes:
             keeps = False if recompute == "none" and choice.tp > 1 and not self._compile else None
-            decided = _with(choice, recompute=recompute, gather_again=keeps)
+            decided = choice._replace(recompute=recompute, gather_again=keeps)
             if choice.pp > 1:
                 try:
                     check_split_backward(choice.pipeline, recompute, compiled=self._compile)
@@ -335,25 +332,19 @@ class _Maker:
             yield self._core(decided, layout)
 
     def _core(self, choice: LayoutChoice, layout: PlannedLayout) -> _Core:
-        held = {ranks: instants(layout, ranks) for ranks in likely_ranks(layout)}
-        return _Core(choice=choice, layout=layout, machine=self.machine, instants=held)
+        return _Core(choice=choice, layout=layout, machine=self.machine, ranks=_rank_bytes(layout))
 
     def spread(self, core: _Core, holdings: Sequence[tuple[Zero, Sequence[int]]] = ()) -> None:
         """Every way in which data parallel ranks can hold the weights, or these `holdings`. What tensor peers
         gathered is gathered again, which takes time, only where there is no room to keep it."""
         layout, room = core.layout, self.machine.usable_bytes
         mesh, choice, peers = layout.mesh, core.choice, layout.mesh.cp * layout.mesh.tp
-        parts = layout.ranks
-        ranks: list[_RankBytes] = []
         short: list[tuple[Zero, Sequence[int]]] = []
         for zero, shards in holdings or self._holdings(mesh):
-            level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
             # A pipeline holds as much beside the shards whatever the level.
-            if mesh.pp == 1 or not ranks:
-                ranks = [
-                    _rank_bytes(level, parts[alike[0]], instants(level, alike) if zero < 2 else found)
-                    for alike, found in core.instants.items()
-                ]
+            ranks = core.ranks
+            if mesh.pp == 1 and zero < 3:
+                ranks = _rank_bytes(dataclasses.replace(layout, zero=zero))
             lacking = []
             for dp_shard in shards:
                 if dp_shard * peers % mesh.ep:
@@ -369,13 +360,13 @@ class _Maker:
                     lacking.append(dp_shard)
                     self.refused.append(Refused(choice, "does not fit", "", total - room, zero, dp_shard))
                 else:
-                    made = dataclasses.replace(level, mesh=self._mesh(choice, dp_shard))
+                    made = dataclasses.replace(layout, zero=zero, mesh=self._mesh(choice, dp_shard))
                     self.fitting.append(_Fitting(core=core, layout=made, total=total))
             if lacking:
                 short.append((zero, lacking))
         if short and choice.gather_again is False:
             again = dataclasses.replace(layout, gather_again=True)
-            self.spread(self._core(_with(choice, gather_again=True), again), short)
+            self.spread(self._core(choice._replace(gather_again=True), again), short)
 
     def _holdings(self, mesh: Mesh) -> list[tuple[Zero, list[int]]]:
         """ZeRO levels, each with the numbers of ranks that can share the weights."""
@@ -401,18 +392,19 @@ class _RankBytes(NamedTuple):
     beside_gradients: float
 
 
-def _rank_bytes(layout: PlannedLayout, part: Part, found: tuple[Instant, ...]) -> _RankBytes:
-    beside = [(instant.sharded, instant.activations + instant.gradients) for instant in found]
-    return _RankBytes(
-        owned=owned_parameters(layout, part),
-        gathered=gathered_parameters(layout, part),
-        beside=max((size for sharded, size in beside if not sharded), default=0.0),
-        beside_gradients=max((size for sharded, size in beside if sharded), default=-math.inf),
-    )
-
-
-def _with(choice: LayoutChoice, **decided: object) -> LayoutChoice:
-    return dataclasses.replace(choice, **decided)  # type: ignore[arg-type]
+def _rank_bytes(layout: PlannedLayout) -> list[_RankBytes]:
+    found, groups = [], likely_ranks(layout)
+    for ranks, of_ranks in zip(groups, instants(layout, groups), strict=True):
+        part = layout.ranks[ranks[0]]
+        beside = [(instant.sharded, instant.activations + instant.gradients) for instant in of_ranks]
+        of_rank = _RankBytes(
+            owned=owned_parameters(layout, part),
+            gathered=gathered_parameters(layout, part),
+            beside=max((size for sharded, size in beside if not sharded), default=0.0),
+            beside_gradients=max((size for sharded, size in beside if sharded), default=-math.inf),
+        )
+        found.append(of_rank)
+    return found
 
 
 @functools.lru_cache(maxsize=4096)
@@ -431,33 +423,31 @@ class _Ranking:
     def fastest(self, numbers: Iterable[int]) -> Iterator[Candidate]:
         """Those of these numbers, fastest first. Those as fast as each other, in one step of `EVEN` of time,
         come with fewest exotic choices first, then the least memory, then the first."""
-        machine, fitting = self._maker.machine, self._maker.fitting
-
-        # What is not reckoned to the end comes before its equals that are, which it might still precede.
-        def entry_of(
-            seconds: float, number: int, times_reckoned: int
-        ) -> tuple[int, bool, int, float, int, int]:
-            entry, known = fitting[number], times_reckoned == 2
-            even = math.floor(math.log(seconds) / EVEN)
-            return even, known, _exotic(entry.layout) if known else 0, entry.total, number, times_reckoned
-
-        heap = [entry_of(fitting[number].core.least, number, 0) for number in numbers]
+        heap = [self._place(number, 0) for number in numbers]
         heapq.heapify(heap)
         while heap:
             *_, number, times_reckoned = heapq.heappop(heap)
-            entry = fitting[number]
-            if times_reckoned == 2:
-                yield self._known[number]
-            elif times_reckoned == 1:
-                if number not in self._known:
-                    known = (entry.core.times, entry.core.exact)
-                    self._known[number] = evaluate(entry.layout, machine, known)
-                heapq.heappush(heap, entry_of(self._known[number].throughput.step_seconds, number, 2))
-            else:
-                sent = traffic(entry.layout, machine)
-                exposed = synchronising_seconds(entry.layout, sent, entry.core.times, machine)
-                update = update_seconds(entry.layout, machine)
-                heapq.heappush(heap, entry_of(entry.core.least + exposed + update, number, 1))
+            if times_reckoned < 2:
+                heapq.heappush(heap, self._place(number, times_reckoned + 1))
+                continue
+            if number not in self._known:
+                entry = self._maker.fitting[number]
+                known = entry.core.times, entry.core.exact
+                self._known[number] = evaluate(entry.layout, self._maker.machine, known)
+            yield self._known[number]
+
+    def _place(self, number: int, times_reckoned: int) -> tuple[int, bool, int, float, int, int]:
+        """A candidate's place in the order: by the least time of its pipeline alone; with what comes besides;
+        by its true time. What is not reckoned to the end comes before its equals that are, which it might
+        still precede."""
+        machine, entry, known = self._maker.machine, self._maker.fitting[number], times_reckoned == 2
+        core, layout = entry.core, entry.layout
+        seconds = core.exact if known else core.least
+        if times_reckoned:
+            seconds += synchronising_seconds(layout, traffic(layout, machine), core.times, machine)
+            seconds += update_seconds(layout, machine)
+        even = math.floor(math.log(seconds) / EVEN)
+        return even, known, _exotic(layout) if known else 0, entry.total, number, times_reckoned
 
 
 def _exotic(layout: PlannedLayout) -> int:

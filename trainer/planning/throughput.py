@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainer.planning.communication import Traffic, layer_messages, stage_message
+from trainer.planning.communication import LayerMessages, Traffic, layer_messages, stage_message
 from trainer.planning.gpus import Machine
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
@@ -72,10 +72,12 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
     return PassTimes(forward=forward, input=backward, weight=weight + adding / machine.memory_bandwidth)
 
 
-def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTimes:
+def waiting_times(
+    layout: PlannedLayout, part: Part, messages: Sequence[LayerMessages], machine: Machine
+) -> PassTimes:
     """Seconds that one micro-batch in some layers waits for tensor, context and expert peers."""
     forward = backward = 0.0
-    for sent in layer_messages(layout, machine):
+    for sent in messages:
         seconds = sent.path.seconds(sent.size)
         kinds = zip((part.num_dense, part.num_sparse), sent.forward, sent.backward, strict=False)
         for sparse, (num, ahead, back) in enumerate(kinds):
@@ -193,7 +195,8 @@ def pass_times(layout: PlannedLayout, machine: Machine) -> MicroBatchTime:
     """The times of a micro-batch, from those of the few kinds of stages that there are."""
     split = layout.split
     computing = [compute_times(layout, part, machine) for part in split.kinds]
-    waiting = [waiting_times(layout, part, machine) for part in split.kinds]
+    messages = layer_messages(layout, machine)
+    waiting = [waiting_times(layout, part, messages, machine) for part in split.kinds]
     both = [one + other for one, other in zip(computing, waiting, strict=True)]
     counts, none = split.counts, PassTimes(forward=0.0, input=0.0, weight=0.0)
     whole = sum((kind * num for num, kind in zip(counts, both, strict=True)), none)
