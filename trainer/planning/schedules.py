@@ -99,17 +99,18 @@ class _Passes:
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
-        self.num: defaultdict[tuple[int, Kind], int] = defaultdict(int)
+        self._num: defaultdict[tuple[int, Kind], int] = defaultdict(int)
         self._waiting: deque[tuple[int, int]] = deque()
 
     def add(self, times: int, *passes: tuple[int, Kind]) -> None:
-        for stage, kind in passes * times:
-            counted: Kind = "I" if kind == "B" else kind
-            micro = self.num[stage, counted]
-            self.num[stage, counted] += 1
-            self.actions.append(Action(stage, kind, micro))
-            if kind == "I":
-                self._waiting.append((stage, micro))
+        begins = []
+        for stage, kind in passes:
+            counted = stage, "I" if kind == "B" else kind
+            begins.append((stage, kind, self._num[counted]))
+            self._num[counted] += times
+        made = [Action(stage, kind, begin + time) for time in range(times) for stage, kind, begin in begins]
+        self.actions += made
+        self._waiting += [(stage, micro) for stage, kind, micro in made if kind == "I"]
 
     def add_oldest_weights(self) -> None:
         """W of the I that has waited longest, whatever its stage."""
@@ -126,13 +127,19 @@ def _zbv(rank: int, plan: PipelinePlan) -> list[Action]:
     made.add(2 * (pp - rank) - 1, (first, "F"))
     made.add(rank, (second, "F"), (first, "F"))
     made.add(pp - rank, (second, "F"), (second, "I"), (second, "W"))
-    while made.num[second, "F"] < wanted:
-        made.add(int(made.num[first, "F"] < wanted), (first, "F"))
-        made.add(1, (first, "I"), (first, "W"), (second, "F"), (second, "I"), (second, "W"))
+    turn: tuple[tuple[int, Kind], ...] = (
+        (first, "I"),
+        (first, "W"),
+        (second, "F"),
+        (second, "I"),
+        (second, "W"),
+    )
+    made.add(wanted - 2 * pp + rank + 1, (first, "F"), *turn)
+    made.add(pp - rank - 1, *turn)
     made.add(rank, (first, "I"), (second, "I"))
     made.add(pp - rank, (first, "I"), (first, "W"))
-    for stage in (second, first):
-        made.add(made.num[stage, "I"] - made.num[stage, "W"], (stage, "W"))
+    made.add(rank, (second, "W"))
+    made.add(rank, (first, "W"))
     # The pattern needs 2p − 1 micro-batches; of fewer, those that there are not are left out.
     return [action for action in made.actions if action.micro_batch < plan.num_micro_batches]
 
