@@ -230,14 +230,14 @@ def traffic(layout: PlannedLayout, machine: Machine) -> tuple[Traffic, ...]:
         dense, sparse, end = (ahead + back for ahead, back in zip(forward, backward, strict=True))
         num = max(part.num_dense * dense + part.num_sparse * sparse for part in layout.ranks) + 2 * end
         sent.append(_sent(axis, what, path, num_gpus, size=size, num=parts * num))
-    sent += _weight_traffic(layout, machine)
+    sent += weight_traffic(layout, machine)
     path, size = stage_message(layout, machine)
     num = 2 * layout.pipeline.num_virtual * parts
     sent.append(_sent("pp", "activations and their gradients", path, mesh.pp, size=size, num=num))
     return tuple(each for each in sent if each.num_gpus > 1 and each.num_bytes > 0)
 
 
-def _weight_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
+def weight_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
     """Weights and gradients among the ranks that share them, of each kind of `ParameterCounts` on a ring of
     its own: gathers of weights in `compute_bytes`, reduce-scatters of their gradients in `weight_bytes`, then
     the all-reduce of the shards' gradients over replicas, once a step. All in pieces, of a layer or a

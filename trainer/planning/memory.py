@@ -79,13 +79,8 @@ def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
 
 def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
     """Parameters with which a GPU computes a part of the model."""
-    return _owned(layout.config, part, layout.mesh.tp, layout.mesh.ep)
-
-
-@functools.lru_cache(maxsize=4096)
-def _owned(config: ModelConfig, part: Part, tp: int, ep: int) -> ParameterCounts:
-    split, whole, experts = num_parameters(config, part)
-    return ParameterCounts(split / tp, whole, experts / ep)
+    split, whole, experts = num_parameters(layout.config, part)
+    return ParameterCounts(split / layout.mesh.tp, whole, experts / layout.mesh.ep)
 
 
 def sharded_bytes(owned: ParameterCounts, weight_bytes: int, shards: ShardCounts) -> float:

@@ -25,7 +25,7 @@ from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_mesh, check_split_backward
-from trainer.planning.communication import stays_within, traffic
+from trainer.planning.communication import stays_within, traffic, weight_traffic
 from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import (
     ParameterCounts,
@@ -196,7 +196,10 @@ class _Core:
     choice: LayoutChoice
     layout: PlannedLayout
     machine: Machine
-    ranks: list[_RankBytes]
+
+    @functools.cached_property
+    def ranks(self) -> list[_RankBytes]:
+        return _rank_bytes(self.layout)
 
     @functools.cached_property
     def times(self) -> MicroBatchTime:
@@ -211,11 +214,18 @@ class _Core:
         return pipeline_seconds(self.times, self.layout, self.machine)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Fitting:
     core: _Core
     layout: PlannedLayout
     total: float
+
+    @functools.cached_property
+    def besides(self) -> tuple[float, float]:
+        """Seconds beside those of the pipeline."""
+        layout, machine = self.layout, self.core.machine
+        exposed = synchronising_seconds(layout, weight_traffic(layout, machine), self.core.times, machine)
+        return exposed, update_seconds(layout, machine)
 
 
 class _Maker:
@@ -329,10 +339,7 @@ class _Maker:
                 num_micro_batches=num_micro_batches,
                 async_tp=self.recipe.train.overlap.async_tp and choice.tp > 1,
             )
-            yield self._core(decided, layout)
-
-    def _core(self, choice: LayoutChoice, layout: PlannedLayout) -> _Core:
-        return _Core(choice=choice, layout=layout, machine=self.machine, ranks=_rank_bytes(layout))
+            yield _Core(choice=decided, layout=layout, machine=self.machine)
 
     def spread(self, core: _Core, holdings: Sequence[tuple[Zero, Sequence[int]]] = ()) -> None:
         """Every way in which data parallel ranks can hold the weights, or these `holdings`. What tensor peers
@@ -366,7 +373,8 @@ class _Maker:
                 short.append((zero, lacking))
         if short and choice.gather_again is False:
             again = dataclasses.replace(layout, gather_again=True)
-            self.spread(self._core(choice._replace(gather_again=True), again), short)
+            choice = choice._replace(gather_again=True)
+            self.spread(_Core(choice=choice, layout=again, machine=self.machine), short)
 
     def _holdings(self, mesh: Mesh) -> list[tuple[Zero, list[int]]]:
         """ZeRO levels, each with the numbers of ranks that can share the weights."""
@@ -418,12 +426,13 @@ class _Ranking:
 
     def __init__(self, maker: _Maker) -> None:
         self._maker = maker
+        self._first = [self._place(number, 0) for number in range(len(maker.fitting))]
         self._known: dict[int, Candidate] = {}
 
     def fastest(self, numbers: Iterable[int]) -> Iterator[Candidate]:
         """Those of these numbers, fastest first. Those as fast as each other, in one step of `EVEN` of time,
         come with fewest exotic choices first, then the least memory, then the first."""
-        heap = [self._place(number, 0) for number in numbers]
+        heap = [self._first[number] for number in numbers]
         heapq.heapify(heap)
         while heap:
             *_, number, times_reckoned = heapq.heappop(heap)
@@ -440,14 +449,13 @@ class _Ranking:
         """A candidate's place in the order: by the least time of its pipeline alone; with what comes besides;
         by its true time. What is not reckoned to the end comes before its equals that are, which it might
         still precede."""
-        machine, entry, known = self._maker.machine, self._maker.fitting[number], times_reckoned == 2
-        core, layout = entry.core, entry.layout
-        seconds = core.exact if known else core.least
+        entry, known = self._maker.fitting[number], times_reckoned == 2
+        seconds = entry.core.exact if known else entry.core.least
         if times_reckoned:
-            seconds += synchronising_seconds(layout, traffic(layout, machine), core.times, machine)
-            seconds += update_seconds(layout, machine)
+            exposed, update = entry.besides
+            seconds = seconds + exposed + update
         even = math.floor(math.log(seconds) / EVEN)
-        return even, known, _exotic(layout) if known else 0, entry.total, number, times_reckoned
+        return even, known, _exotic(entry.layout) if known else 0, entry.total, number, times_reckoned
 
 
 def _exotic(layout: PlannedLayout) -> int:
