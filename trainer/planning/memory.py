@@ -230,8 +230,32 @@ def instants(layout: PlannedLayout, groups: Sequence[tuple[int, ...]]) -> Iterat
     widened group besides. DistributedDataParallel has buckets for all from its first step on, and reduces in
     place; where a step accumulates, its gradients stand beside the buckets until the last micro-batch."""
     if layout.mesh.pp > 1:
-        return _instants_of_pipeline(layout, groups)
-    return iter([_instants_without_pipeline(layout)])
+        yield from _instants_of_pipeline(layout, groups)
+        return
+    (part,) = layout.ranks
+    again = _made_again(layout, sparse=part.num_sparse > 0)
+    loss = 3 * logit_bytes(layout)[1]
+    kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
+    if part.num_sparse:
+        kept += part.num_sparse * kept_activations(layout, sparse=True)
+    group, whole = largest_group(layout, part), sum(owned_parameters(layout, part))
+    earlier = layout.num_micro_batches > 1
+    if layout.replicated_by_ddp:
+        beside = layout.weight_bytes * whole if earlier else 0.0
+        yield (Instant(kept + max(again, loss), beside, True),)
+    elif layout.synchronises_once and earlier:
+        gradients = layout.weight_bytes * whole
+        yield (
+            Instant(kept + max(again, loss), gradients, False),
+            Instant(0.0, gradients + layout.weight_bytes * group, False),
+        )
+    else:
+        reducing = (layout.compute_bytes + layout.weight_bytes) * group
+        yield (
+            Instant(kept + loss, 0.0, earlier),
+            Instant(kept + again, reducing, earlier),
+            Instant(0.0, reducing, True),
+        )
 
 
 def _made_again(layout: PlannedLayout, *, sparse: bool) -> float:
@@ -245,32 +269,6 @@ def _made_again(layout: PlannedLayout, *, sparse: bool) -> float:
     return layout.tokens * layout.compute_bytes * max(inner, layout.config.width - inner)
 
 
-def _instants_without_pipeline(layout: PlannedLayout) -> tuple[Instant, ...]:
-    (part,) = layout.ranks
-    again = _made_again(layout, sparse=part.num_sparse > 0)
-    loss = 3 * logit_bytes(layout)[1]
-    kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
-    if part.num_sparse:
-        kept += part.num_sparse * kept_activations(layout, sparse=True)
-    group, whole = largest_group(layout, part), sum(owned_parameters(layout, part))
-    earlier = layout.num_micro_batches > 1
-    if layout.replicated_by_ddp:
-        beside = layout.weight_bytes * whole if earlier else 0.0
-        return (Instant(kept + max(again, loss), beside, True),)
-    reducing = (layout.compute_bytes + layout.weight_bytes) * group
-    if layout.synchronises_once and earlier:
-        gradients = layout.weight_bytes * whole
-        return (
-            Instant(kept + max(again, loss), gradients, False),
-            Instant(0.0, gradients + layout.weight_bytes * group, False),
-        )
-    return (
-        Instant(kept + loss, 0.0, earlier),
-        Instant(kept + again, reducing, earlier),
-        Instant(0.0, reducing, True),
-    )
-
-
 def _instants_of_pipeline(
     layout: PlannedLayout, groups: Sequence[tuple[int, ...]]
 ) -> Iterator[tuple[Instant, ...]]:
@@ -278,7 +276,11 @@ def _instants_of_pipeline(
     many), on the last stage the logits; with recomputation one layer at a time is whole again. What a stage
     gave is let go when it is sent (trainer.parallel.pipeline, `_TimedStage`)."""
     config, pipeline, size = layout.config, layout.pipeline, layout.weight_bytes
-    split, plan = layout.split, _pipeline_plan(layout)
+    split, pp, num = layout.split, layout.mesh.pp, layout.num_micro_batches
+    # After its first rounds a schedule has no more under way than before; only gpipe keeps all.
+    if pipeline.schedule != "gpipe":
+        num = min(num, 4 * round_size(pipeline.schedule, pp, num))
+    plan = PipelinePlan(pipeline.schedule, pp, pipeline.num_virtual, num)
     (kept, between), ratios = _layer_units(layout)
     sizes = [sum(owned_parameters(layout, kind)) for kind in split.kinds]
     again = {
@@ -359,11 +361,3 @@ def _waiting_logits(
     """Micro-batches whose logits are there while another's are in backward, on a last stage."""
     heads = [stage.head for stage in layer_split(config, plan.pp, pipeline).stages]
     return max(instant.kept for instant in instants_of_ranks(plan, ranks, heads, heads, heads)) - 1
-
-
-def _pipeline_plan(layout: PlannedLayout) -> PipelinePlan:
-    pp, pipeline, num = layout.mesh.pp, layout.pipeline, layout.num_micro_batches
-    # After its first rounds a schedule has no more under way than before; only gpipe keeps all.
-    if pipeline.schedule != "gpipe":
-        num = min(num, 4 * round_size(pipeline.schedule, pp, num))
-    return PipelinePlan(pipeline.schedule, pp, pipeline.num_virtual, num)

@@ -8,7 +8,6 @@ few schedules are simulated and no candidate is passed over."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import gc
@@ -32,8 +31,6 @@ from trainer.planning.layout import (
     PlannedLayout,
     Recompute,
     Zero,
-    micro_batches,
-    planned_layout,
     shards_of,
 )
 from trainer.planning.memory import (
@@ -45,7 +42,7 @@ from trainer.planning.memory import (
     owned_parameters,
     sharded_bytes,
 )
-from trainer.planning.plan import check_gpu, finished_corpus, planned_model
+from trainer.planning.plan import finished_corpus, layout_for, planned_model
 from trainer.planning.throughput import (
     EVEN,
     MicroBatchTime,
@@ -135,7 +132,11 @@ def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
     machine = machine_of(recipe.plan)
     config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
     maker = _Maker(recipe, config, machine)
-    with _no_collections():
+    # A search makes millions of tuples and no circle; going through them again and again takes a fifth of its
+    # time.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
         for core in maker.cores():
             maker.spread(core)
         ranking = _Ranking(maker)
@@ -146,7 +147,14 @@ def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
             for number, entry in enumerate(maker.fitting):
                 numbers[getattr(entry.layout.mesh, axis)].append(number)
             by_axis[axis] = {value: next(ranking.fastest(numbers[value])) for value in sorted(numbers)}
-    own, own_refused = _own(recipe, config, machine)
+    finally:
+        if was_enabled:
+            gc.enable()
+    own = own_refused = None
+    try:
+        own = evaluate(layout_for(machine, recipe.train, config), machine)
+    except RecipeError as error:
+        own_refused = str(error)
     return SearchResult(
         ranked=ranked,
         by_axis=by_axis,
@@ -156,28 +164,6 @@ def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
         refused=tuple(maker.refused),
         seconds=time.perf_counter() - began,
     )
-
-
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """A search makes millions of tuples and no circle; going through them again and again takes a fifth of
-    its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _own(recipe: TrainRecipe, config: ModelConfig, machine: Machine) -> tuple[Candidate | None, str | None]:
-    try:
-        layout = planned_layout(recipe.train, config)
-        check_gpu(layout, machine.gpu)
-    except RecipeError as error:
-        return None, str(error)
-    return evaluate(layout, machine), None
 
 
 def evaluate(
@@ -196,10 +182,6 @@ class _Core:
     choice: LayoutChoice
     layout: PlannedLayout
     machine: Machine
-
-    @functools.cached_property
-    def ranks(self) -> list[_RankBytes]:
-        return _rank_bytes(self.layout)
 
     @functools.cached_property
     def times(self) -> MicroBatchTime:
@@ -224,7 +206,8 @@ class _Fitting:
     def besides(self) -> tuple[float, float]:
         """Seconds beside those of the pipeline."""
         layout, machine = self.layout, self.core.machine
-        exposed = synchronising_seconds(layout, weight_traffic(layout, machine), self.core.times, machine)
+        sent = tuple(weight_traffic(layout, machine))
+        exposed = synchronising_seconds(layout, sent, self.core.times, machine)
         return exposed, update_seconds(layout, machine)
 
 
@@ -247,13 +230,9 @@ class _Maker:
             activation_checkpointing="none",
             overlap=dataclasses.replace(table.overlap, async_tp=False),
         )
-        self._template = planned_layout(one, config)
-        check_gpu(self._template, machine.gpu)
+        self._template = layout_for(machine, one, config)
         self._num_gpus, self._compile = table.num_workers, table.compile
         self._divisors = _divisors(self._num_gpus)
-
-    def _refuse(self, choice: LayoutChoice, reason: Reason, message: str) -> None:
-        self.refused.append(Refused(choice, reason, message))
 
     def cores(self) -> Iterator[_Core]:
         """Every mesh, micro-batch, schedule and recomputation that can be carried out."""
@@ -263,10 +242,10 @@ class _Maker:
                 with_batch = choice._replace(micro_batch=micro_batch)
                 if rows < micro_batch:
                     message = f"a data parallel rank has {rows} of {micro_batch} sequences"
-                    self._refuse(with_batch, "batch too small", message)
+                    self.refused.append(Refused(with_batch, "batch too small", message))
                     continue
                 for pipeline in self._pipelines(choice.pp):
-                    num = micro_batches(pipeline, choice.pp, -(-rows // micro_batch))
+                    num = pipeline.fill_up(-(-rows // micro_batch), choice.pp)
                     yield from self._recomputing(with_batch._replace(pipeline=pipeline), num)
 
     def _meshes(self) -> Iterator[LayoutChoice]:
@@ -278,19 +257,21 @@ class _Maker:
             choice = LayoutChoice(pp=pp, cp=cp, tp=tp, dp=self._num_gpus // (pp * cp * tp))
             if not stays_within(tp, self.machine.gpu_domain, self._num_gpus):
                 message = f"a node has {self.machine.gpu_domain} GPUs, no multiple of {tp}"
-                self._refuse(choice, "tp over a node", message)
+                self.refused.append(Refused(choice, "tp over a node", message))
             elif choice.dp > table.global_batch:
                 message = f"{choice.dp} data parallel ranks share {table.global_batch} sequences"
-                self._refuse(choice, "batch too small", message)
+                self.refused.append(Refused(choice, "batch too small", message))
             elif pp > self.config.num_layers:
-                self._refuse(choice, "does not divide", f"the model has {self.config.num_layers} layers")
+                self.refused.append(
+                    Refused(choice, "does not divide", f"the model has {self.config.num_layers} layers")
+                )
             else:
                 for ep in eps:
                     spread = choice._replace(ep=ep)
                     try:
                         check_mesh(self._mesh(spread, choice.dp), self.config, table.seq_len, table.context)
                     except RecipeError as error:
-                        self._refuse(spread, "does not divide", str(error))
+                        self.refused.append(Refused(spread, "does not divide", str(error)))
                     else:
                         yield spread
 
@@ -327,7 +308,7 @@ class _Maker:
                 try:
                     check_split_backward(choice.pipeline, recompute, compiled=self._compile)
                 except RecipeError as error:
-                    self._refuse(decided, "schedule", str(error))
+                    self.refused.append(Refused(decided, "schedule", str(error)))
                     continue
             layout = dataclasses.replace(
                 self._template,
@@ -346,12 +327,12 @@ class _Maker:
         gathered is gathered again, which takes time, only where there is no room to keep it."""
         layout, room = core.layout, self.machine.usable_bytes
         mesh, choice, peers = layout.mesh, core.choice, layout.mesh.cp * layout.mesh.tp
+        ranks = list(_rank_bytes(layout))
         short: list[tuple[Zero, Sequence[int]]] = []
         for zero, shards in holdings or self._holdings(mesh):
             # A pipeline holds as much beside the shards whatever the level.
-            ranks = core.ranks
             if mesh.pp == 1 and zero < 3:
-                ranks = _rank_bytes(dataclasses.replace(layout, zero=zero))
+                ranks = list(_rank_bytes(dataclasses.replace(layout, zero=zero)))
             lacking = []
             for dp_shard in shards:
                 if dp_shard * peers % mesh.ep:
@@ -400,25 +381,22 @@ class _RankBytes(NamedTuple):
     beside_gradients: float
 
 
-def _rank_bytes(layout: PlannedLayout) -> list[_RankBytes]:
-    found, groups = [], likely_ranks(layout)
+def _rank_bytes(layout: PlannedLayout) -> Iterator[_RankBytes]:
+    groups = likely_ranks(layout)
     for ranks, of_ranks in zip(groups, instants(layout, groups), strict=True):
         part = layout.ranks[ranks[0]]
         beside = [(instant.sharded, instant.activations + instant.gradients) for instant in of_ranks]
-        of_rank = _RankBytes(
+        yield _RankBytes(
             owned=owned_parameters(layout, part),
             gathered=gathered_parameters(layout, part),
             beside=max((size for sharded, size in beside if not sharded), default=0.0),
             beside_gradients=max((size for sharded, size in beside if sharded), default=-math.inf),
         )
-        found.append(of_rank)
-    return found
 
 
 @functools.lru_cache(maxsize=4096)
 def _divisors(number: int) -> list[int]:
-    small = [low for low in range(1, int(number**0.5) + 1) if number % low == 0]
-    return sorted({*small, *(number // low for low in small)})
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 class _Ranking:
@@ -426,13 +404,12 @@ class _Ranking:
 
     def __init__(self, maker: _Maker) -> None:
         self._maker = maker
-        self._first = [self._place(number, 0) for number in range(len(maker.fitting))]
         self._known: dict[int, Candidate] = {}
 
     def fastest(self, numbers: Iterable[int]) -> Iterator[Candidate]:
         """Those of these numbers, fastest first. Those as fast as each other, in one step of `EVEN` of time,
         come with fewest exotic choices first, then the least memory, then the first."""
-        heap = [self._first[number] for number in numbers]
+        heap = [self._place(number, 0) for number in numbers]
         heapq.heapify(heap)
         while heap:
             *_, number, times_reckoned = heapq.heappop(heap)
