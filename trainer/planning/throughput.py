@@ -200,8 +200,8 @@ def pass_times(layout: PlannedLayout, machine: Machine) -> MicroBatchTime:
     both = [one.plus(other) for one, other in zip(computing, waiting, strict=True)]
     counts, none = split.counts, PassTimes(forward=0.0, input=0.0, weight=0.0)
     whole = none
-    for num, kind in zip(counts, both, strict=True):
-        whole = whole.plus(kind, num)
+    for num, passes in zip(counts, both, strict=True):
+        whole = whole.plus(passes, num)
     kind_shares = [kind.total / whole.total for kind in both]
     rank_shares = [0.0] * layout.mesh.pp
     for kind, rank in zip(split.kind_of_stage, split.rank_of_stage, strict=True):
