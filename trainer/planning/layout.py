@@ -256,9 +256,6 @@ def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
     mesh = table.mesh
     slice_size = -(-table.global_batch // mesh.dp)
     micro_batch = min(table.micro_batch or LARGEST_MICRO_BATCH, slice_size)
-    num = -(-slice_size // micro_batch)
-    if mesh.pp > 1:  # a pipeline's schedule may need more
-        num = table.pipeline.fill_up(num, mesh.pp)
     compute_bytes = _BYTES[table.dtype]
     return PlannedLayout(
         config=config,
@@ -274,8 +271,14 @@ def planned_layout(table: TrainTable, config: ModelConfig) -> PlannedLayout:
         seq_len=table.seq_len,
         global_batch=table.global_batch,
         micro_batch=micro_batch,
-        num_micro_batches=num,
+        num_micro_batches=micro_batches(table.pipeline, mesh.pp, -(-slice_size // micro_batch)),
         prefetch_layers=table.overlap.prefetch_layers,
         async_tp=table.overlap.async_tp,
         compiled=table.compile,
     )
+
+
+def micro_batches(pipeline: PipelineTable, pp: int, num: int) -> int:
+    """The micro-batches of a step where a rank's sequences make `num`: a pipeline's schedule may need
+    more."""
+    return pipeline.fill_up(num, pp) if pp > 1 else num
