@@ -3,7 +3,6 @@ read."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import os
@@ -47,24 +46,30 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
     `plan_training`."""
     config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
     layout = planned_layout(recipe.train, config)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda" if cuda else "cpu")
     torch.manual_seed(0)
-    dtype = torch.bfloat16 if layout.compute_bytes == 2 and device.type == "cuda" else torch.float32
+    dtype = torch.bfloat16 if layout.compute_bytes == 2 and cuda else torch.float32
     products, numbers = list(_products(layout, device, dtype)), torch.zeros(2**24, device=device)
     found: dict[str, Any] = {
-        "device": torch.cuda.get_device_name()
-        if device.type == "cuda"
-        else f"CPU, {torch.get_num_threads()} threads",
-        "memory_bytes": _memory_bytes(device),
+        "device": torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads",
+        "memory_bytes": torch.cuda.get_device_properties(device).total_memory
+        if cuda
+        else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "peak_flops": max(product["flops_per_second"] for product in products),
         "copy_bytes_per_second": 2 * numbers.nbytes / _seconds(numbers.clone, device),
         "products": products,
-        "link": _link() if device.type == "cpu" else None,
+        "link": None if cuda else _link(),
     }
     mesh, num_sparse = layout.mesh, config.num_sparse_layers
     if num_sparse in (0, config.num_layers) and mesh.tp == mesh.cp == mesh.ep == 1:
-        with _alone(device):
+        # A process group of this process, as every layout needs one.
+        store = dist.HashStore()  # type: ignore[attr-defined]
+        dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=0, world_size=1)
+        try:
             found |= _whole_layers(layout, recipe, device)
+        finally:
+            dist.destroy_process_group()
     return found
 
 
@@ -97,26 +102,8 @@ def _products(layout: PlannedLayout, device: torch.device, dtype: torch.dtype) -
         }
 
 
-def _memory_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-
-
 _DEPTHS: Final = (1, 3)
 """Layers of the models that are timed: what a layer takes is what one has more than the other."""
-
-
-@contextlib.contextmanager
-def _alone(device: torch.device) -> Iterator[None]:
-    """A process group of this process, as every layout needs one."""
-    store = dist.HashStore()  # type: ignore[attr-defined]
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=0, world_size=1)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
 
 
 def _whole_layers(layout: PlannedLayout, recipe: TrainRecipe, device: torch.device) -> dict[str, list[float]]:

@@ -98,6 +98,10 @@ class ModelConfig:
     experts: Experts | None = None
     latent: LatentAttention | None = None
 
+    def __hash__(self) -> int:
+        # Of a few numbers, as searches for layouts look up much by model.
+        return hash((self.num_layers, self.width, self.hidden))
+
     def __post_init__(self) -> None:
         if self.num_heads % self.num_kv_heads:
             raise RecipeError(

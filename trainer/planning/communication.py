@@ -9,6 +9,7 @@ NCCL has trees, whose hops are log2(W), for all-reduces alone (PAT, 2506.20252, 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
@@ -175,7 +176,7 @@ class LayerMessages(NamedTuple):
     backward: tuple[float, float, float]
 
 
-def layer_messages(layout: PlannedLayout, machine: Machine) -> list[LayerMessages]:
+def layer_messages(layout: PlannedLayout, machine: Machine) -> Iterator[LayerMessages]:
     """Those of the axes whose peers share a layer's work.
 
     Tensor parallel with sequence parallelism: in each layer two all-gathers and two reduce-scatters of the
@@ -189,12 +190,11 @@ def layer_messages(layout: PlannedLayout, machine: Machine) -> list[LayerMessage
     A token's copy goes to each of its experts and back, forward and backward (GShard, 2006.16668, section
     3.2), forward again where the layer is computed again."""
     config, mesh, num, stream = layout.config, layout.mesh, layout.mesh.num_workers, stream_size(layout)
-    found = []
     if mesh.tp > 1:
         path, size = ring_path(1, mesh.tp, machine, num), ring_bytes(stream, mesh.tp)
         again, what = layout.tensor_rounds - 1, "layers' all-gathers and reduce-scatters"
         backward = (4 * again, 2 * again, 1.0)
-        found.append(LayerMessages("tp", what, mesh.tp, path, size, (4.0, 2.0, 1.0), backward))
+        yield LayerMessages("tp", what, mesh.tp, path, size, (4.0, 2.0, 1.0), backward)
     if mesh.cp > 1:
         pairs = config.num_kv_heads * (config.head_dim + config.value_dim) / mesh.tp
         size = ring_bytes(layout.mean_tokens * mesh.cp * pairs * layout.compute_bytes, mesh.cp)
@@ -202,15 +202,14 @@ def layer_messages(layout: PlannedLayout, machine: Machine) -> list[LayerMessage
         if layout.context.method == "ring":
             path, steps = pair_path(mesh.tp, mesh.cp, machine, num), mesh.cp - 1
         forward, backward = (steps, steps, 0.0), (2 * steps, 2 * steps, 0.0)
-        found.append(LayerMessages("cp", "keys and values", mesh.cp, path, size / steps, forward, backward))
+        yield LayerMessages("cp", "keys and values", mesh.cp, path, size / steps, forward, backward)
     if config.experts and mesh.ep > 1:
         path = all_to_all_path(mesh.ep, machine, num, config.experts)
         # A tensor peer has its share of the stream, and of that `top_k` copies.
         size = ring_bytes(stream / mesh.tp * config.experts.top_k, mesh.ep)
         what = "all-to-all of tokens to experts and back"
         backward = (0.0, 2.0 if layout.recompute == "none" else 4.0, 0.0)
-        found.append(LayerMessages("ep", what, mesh.ep, path, size, (0.0, 2.0, 0.0), backward))
-    return found
+        yield LayerMessages("ep", what, mesh.ep, path, size, (0.0, 2.0, 0.0), backward)
 
 
 def stage_message(layout: PlannedLayout, machine: Machine) -> tuple[Path, float]:
@@ -230,14 +229,14 @@ def traffic(layout: PlannedLayout, machine: Machine) -> tuple[Traffic, ...]:
         dense, sparse, end = (ahead + back for ahead, back in zip(forward, backward, strict=True))
         num = max(part.num_dense * dense + part.num_sparse * sparse for part in layout.ranks) + 2 * end
         sent.append(_sent(axis, what, path, num_gpus, size=size, num=parts * num))
-    sent += _weight_traffic(layout, machine)
+    sent += weight_traffic(layout, machine)
     path, size = stage_message(layout, machine)
     num = 2 * layout.pipeline.num_virtual * parts
     sent.append(_sent("pp", "activations and their gradients", path, mesh.pp, size=size, num=num))
     return tuple(each for each in sent if each.num_gpus > 1 and each.num_bytes > 0)
 
 
-def _weight_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
+def weight_traffic(layout: PlannedLayout, machine: Machine) -> Iterator[Traffic]:
     """Weights and gradients among the ranks that share them, of each kind of `ParameterCounts` on a ring of
     its own: gathers of weights in `compute_bytes`, reduce-scatters of their gradients in `weight_bytes`, then
     the all-reduce of the shards' gradients over replicas, once a step. All in pieces, of a layer or a
@@ -247,7 +246,8 @@ def _weight_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
     num_replicas, (gathers, reductions) = mesh.dp * mesh.cp // shards.split, rounds(layout)
     owned = owned_parameters(layout, layout.largest)
     # What is gathered, its gradients, parameters on a GPU, over how many GPUs and how far apart, pieces.
-    kinds = [("parameters", "gradients", owned.split, shards.split, mesh.tp, layout.num_stage_layers + 2)]
+    pieces = max(part.num_layers for part in layout.ranks) + 2
+    kinds = [("parameters", "gradients", owned.split, shards.split, mesh.tp, pieces)]
     if experts is not None:
         sparse = max(part.num_sparse for part in layout.ranks)
         names, gradients, pieces = "routers", "routers' gradients", sparse
@@ -258,22 +258,20 @@ def _weight_traffic(layout: PlannedLayout, machine: Machine) -> list[Traffic]:
             (names, gradients, owned.whole, shards.whole, 1, pieces),
             ("experts", "experts' gradients", owned.experts, shards.experts, mesh.ep, sparse),
         ]
-    sent = []
     for name, gradients, num, num_shards, stride, pieces in kinds:
         path = ring_path(stride, num_shards, machine, mesh.num_workers)
         replicas = tree_path(stride * num_shards, num_replicas, machine, mesh.num_workers)
         weights, made = layout.compute_bytes * num, layout.weight_bytes * num
         gathered, reduced = ring_bytes(weights, num_shards), ring_bytes(made, num_shards)
         replicated = all_reduce_bytes(made / num_shards, num_replicas)
-        sent += [
+        yield from (
             _sent(axis, what, way, num_gpus, size=size / pieces, num=times * pieces)
             for axis, what, way, num_gpus, size, times in (
                 ("dp_shard", f"all-gather of {name}", path, num_shards, gathered, gathers),
                 ("dp_shard", f"reduce-scatter of {gradients}", path, num_shards, reduced, reductions),
                 ("dp_replicate", f"all-reduce of {gradients}", replicas, num_replicas, replicated, 1),
             )
-        ]
-    return sent
+        )
 
 
 def _sent(axis: str, what: str, path: Path, num_gpus: int, *, size: float, num: float) -> Traffic:

@@ -121,7 +121,7 @@ LINKS: Final = (0.75, 0.85)
 fitted."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What `sluice plan --measure` found. Seconds of the products of each shape; forward and backward of a
     layer, and of embedding, head and loss (none: of a mixture of experts, or under tensor or context
@@ -161,7 +161,7 @@ def _read_measured(path: str) -> tuple[Gpu, Measured]:
         ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Machine:
     """The machines of a plan: the keys of `[plan]`, and for those that it leaves out what belongs to the
     GPU's name."""

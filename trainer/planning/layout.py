@@ -176,11 +176,6 @@ class PlannedLayout:
         return self.split.ranks
 
     @property
-    def num_stage_layers(self) -> int:
-        """Layers of the fullest pipeline rank."""
-        return max(part.num_layers for part in self.ranks)
-
-    @property
     def largest(self) -> Part:
         """What the pipeline rank with the most parameters has."""
         return max(self.ranks, key=lambda part: sum(num_parameters(self.config, part)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ from trainer.planning.layout import (
     layer_split,
     num_parameters,
 )
-from trainer.planning.schedules import PipelinePlan, instants_of_ranks, round_size
+from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_ranks, round_size
 from trainer.recipe_tables.parallelism import PipelineTable
 
 
@@ -65,7 +66,7 @@ def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
     """What a GPU of this pipeline rank holds at its fullest instant."""
     part = layout.ranks[rank]
     kept = sharded_bytes(owned_parameters(layout, part), layout.weight_bytes, layout.shards)
-    found = instants(layout, (rank,))
+    (found,) = instants(layout, [(rank,)])
     fullest = max(found, key=lambda one: one.activations + one.gradients + kept * one.sharded)
     return Memory(
         rank=rank,
@@ -78,12 +79,8 @@ def memory_of_rank(layout: PlannedLayout, rank: int) -> Memory:
 
 def owned_parameters(layout: PlannedLayout, part: Part) -> ParameterCounts:
     """Parameters with which a GPU computes a part of the model."""
-    return _owned(layout.config, part, layout.mesh.tp, layout.mesh.ep)
-
-
-def _owned(config: ModelConfig, part: Part, tp: int, ep: int) -> ParameterCounts:
-    split, whole, experts = num_parameters(config, part)
-    return ParameterCounts(split / tp, whole, experts / ep)
+    split, whole, experts = num_parameters(layout.config, part)
+    return ParameterCounts(split / layout.mesh.tp, whole, experts / layout.mesh.ep)
 
 
 def sharded_bytes(owned: ParameterCounts, weight_bytes: int, shards: ShardCounts) -> float:
@@ -224,24 +221,19 @@ def logit_bytes(layout: PlannedLayout) -> tuple[float, float]:
     return num * layout.compute_bytes, num * max(layout.compute_bytes, 4)
 
 
-def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ...]:
-    """The instants of a step of which one is the fullest on any of some pipeline ranks with equal stages:
-    when a backward pass begins, and when the last gradients are on their way to their shards.
+def instants(layout: PlannedLayout, groups: Sequence[tuple[int, ...]]) -> Iterator[tuple[Instant, ...]]:
+    """For each group of pipeline ranks with equal stages, the instants of a step of which one is the fullest
+    on any of them: when a backward pass begins, and when the last gradients are on their way to their shards.
 
     Of a group's gradients (see `largest_group`) two copies are there at a time: as backward makes them, and
     widened for the reduction. Layouts that reduce once a step have all of them whole until then, and the
     widened group besides. DistributedDataParallel has buckets for all from its first step on, and reduces in
     place; where a step accumulates, its gradients stand beside the buckets until the last micro-batch."""
-    part = layout.ranks[ranks[0]]
-    again = 0.0
-    if layout.recompute != "none":
-        again = layer_activations(layout, sparse=part.num_sparse > 0)
-    elif layout.makes_again:
-        # First silu and the inner product, then the input, when gate and up are there no more.
-        inner = 2 * layout.config.hidden / layout.mesh.tp
-        again = layout.tokens * layout.compute_bytes * max(inner, layout.config.width - inner)
     if layout.mesh.pp > 1:
-        return _instants_of_pipeline(layout, part, ranks, again)
+        yield from _instants_of_pipeline(layout, groups)
+        return
+    (part,) = layout.ranks
+    again = _made_again(layout, sparse=part.num_sparse > 0)
     loss = 3 * logit_bytes(layout)[1]
     kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
     if part.num_sparse:
@@ -250,58 +242,88 @@ def instants(layout: PlannedLayout, ranks: tuple[int, ...]) -> tuple[Instant, ..
     earlier = layout.num_micro_batches > 1
     if layout.replicated_by_ddp:
         beside = layout.weight_bytes * whole if earlier else 0.0
-        return (Instant(kept + max(again, loss), beside, True),)
-    reducing = (layout.compute_bytes + layout.weight_bytes) * group
-    if layout.synchronises_once and earlier:
+        yield (Instant(kept + max(again, loss), beside, True),)
+    elif layout.synchronises_once and earlier:
         gradients = layout.weight_bytes * whole
-        return (
+        yield (
             Instant(kept + max(again, loss), gradients, False),
             Instant(0.0, gradients + layout.weight_bytes * group, False),
         )
-    return (
-        Instant(kept + loss, 0.0, earlier),
-        Instant(kept + again, reducing, earlier),
-        Instant(0.0, reducing, True),
-    )
+    else:
+        reducing = (layout.compute_bytes + layout.weight_bytes) * group
+        yield (
+            Instant(kept + loss, 0.0, earlier),
+            Instant(kept + again, reducing, earlier),
+            Instant(0.0, reducing, True),
+        )
+
+
+def _made_again(layout: PlannedLayout, *, sparse: bool) -> float:
+    """Bytes of a layer that backward makes again."""
+    if layout.recompute != "none":
+        return layer_activations(layout, sparse=sparse)
+    if not layout.makes_again:
+        return 0.0
+    # First silu and the inner product, then the input, when gate and up are there no more.
+    inner = 2 * layout.config.hidden / layout.mesh.tp
+    return layout.tokens * layout.compute_bytes * max(inner, layout.config.width - inner)
 
 
 def _instants_of_pipeline(
-    layout: PlannedLayout, part: Part, ranks: tuple[int, ...], again: float
-) -> tuple[Instant, ...]:
+    layout: PlannedLayout, groups: Sequence[tuple[int, ...]]
+) -> Iterator[tuple[Instant, ...]]:
     """Of each stage as many micro-batches as its schedule has under way at once (its action table says how
     many), on the last stage the logits; with recomputation one layer at a time is whole again. What a stage
     gave is let go when it is sent (trainer.parallel.pipeline, `_TimedStage`)."""
-    messages, plan = stage_messages(layout, part), _pipeline_plan(layout)
-    beside = messages + again
-    if part.head:
-        # The schedule holds logits until their backward pass is done, and of those that wait the log-softmax.
-        waiting = _waiting_logits(layout.config, layout.pipeline, plan, ranks)
-        logits, wide = logit_bytes(layout)
-        beside = messages + waiting * (logits + wide) + max(again, logits + 3 * wide)
-    of_stages = stage_activations(layout) * layout.mesh.pp * layout.pipeline.num_virtual
-    rotary = of_stages / layout.config.num_layers
-    (kept, between), ratios = _layer_units(layout, rotary)
-    found = _instants_in_layers(
-        layout.config, ratios, layout.pipeline, plan, ranks, tp=layout.mesh.tp, ep=layout.mesh.ep
-    )
-    size, whole = layout.weight_bytes, layout.weight_bytes * sum(owned_parameters(layout, part))
-    held = [Instant(k * kept + b * between + beside, num * size, False) for k, b, num in found]
-    return (*held, Instant(messages, whole + size * largest_group(layout, part), False))
+    config, pipeline, size = layout.config, layout.pipeline, layout.weight_bytes
+    split, pp, num = layout.split, layout.mesh.pp, layout.num_micro_batches
+    # After its first rounds a schedule has no more under way than before; only gpipe keeps all.
+    if pipeline.schedule != "gpipe":
+        num = min(num, 4 * round_size(pipeline.schedule, pp, num))
+    plan = PipelinePlan(pipeline.schedule, pp, pipeline.num_virtual, num)
+    (kept, between), ratios = _layer_units(layout)
+    sizes = [sum(owned_parameters(layout, kind)) for kind in split.kinds]
+    again = {
+        sparse: _made_again(layout, sparse=sparse) for sparse in {kind.num_sparse > 0 for kind in split.kinds}
+    }
+    for ranks in groups:
+        part = split.ranks[ranks[0]]
+        messages, of_layer = stage_messages(layout, part), again[part.num_sparse > 0]
+        beside = messages + of_layer
+        if part.head:
+            # The schedule holds logits until their backward pass is done, and of those that wait the
+            # log-softmax.
+            waiting = _waiting_logits(config, pipeline, plan, ranks)
+            logits, wide = logit_bytes(layout)
+            beside = messages + waiting * (logits + wide) + max(of_layer, logits + 3 * wide)
+        # Where there are no layers without experts, what one keeps makes no difference.
+        found = _instants_in_layers(config, ratios if part.num_dense else (1.0, 1.0), pipeline, plan, ranks)
+        held = [
+            Instant(
+                one.kept * kept + one.between * between + beside,
+                sum(map(operator.mul, one.made, sizes)) * size,
+                False,
+            )
+            for one in found
+        ]
+        whole = size * sum(owned_parameters(layout, part))
+        yield (*held, Instant(messages, whole + size * largest_group(layout, part), False))
 
 
-def _layer_units(layout: PlannedLayout, rotary: float) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Bytes that a layer with experts keeps, or one without where there are none, and those that it holds
-    between halves of a backward pass; and what a layer without has of each. `rotary`: bytes of each layer
-    besides."""
-    num_sparse = layout.config.num_sparse_layers
-    kept, between = (
-        [of(layout, sparse=sparse) + more for sparse in ((True, False) if num_sparse else (False, False))]
-        for of, more in ((kept_activations, rotary), (split_backward_bytes, 0.0))
-    )
-    if num_sparse in (0, layout.config.num_layers):
-        return (kept[0], between[0]), (1.0, 1.0)
+def _layer_units(layout: PlannedLayout) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Bytes that a layer with experts keeps, or one without where there are none, with its share of what its
+    stage keeps; and those that it holds between halves of a backward pass. Then what a layer without has of
+    each."""
+    config, pipeline = layout.config, layout.pipeline
+    counts = ((True, config.num_sparse_layers), (False, config.num_layers - config.num_sparse_layers))
+    kinds = [sparse for sparse, num in counts if num]
+    of_stages = stage_activations(layout) * layout.mesh.pp * pipeline.num_virtual / config.num_layers
+    kept = [kept_activations(layout, sparse=sparse) + of_stages for sparse in kinds]
+    between = [1.0]  # any number: where backward is not split, nothing is ever between
+    if pipeline.splits_backward:
+        between = [split_backward_bytes(layout, sparse=sparse) for sparse in kinds]
     # Rounded, so that what layouts share is counted once: their tokens cancel.
-    return (kept[0], between[0]), (round(kept[1] / kept[0], 9), round(between[1] / between[0], 9))
+    return (kept[0], between[0]), (round(kept[-1] / kept[0], 9), round(between[-1] / between[0], 9))
 
 
 def stage_messages(layout: PlannedLayout, part: Part) -> float:
@@ -322,25 +344,14 @@ def _instants_in_layers(
     pipeline: PipelineTable,
     plan: PipelinePlan,
     ranks: tuple[int, ...],
-    *,
-    tp: int,
-    ep: int,
-) -> tuple[tuple[float, float, float], ...]:
-    """What is held in layers, kept and between, and the parameters that have gradients: counted once, it
-    serves every layout with these stages. Instants at which another has no less of anything are left out.
-    `ratios`: what a layer without experts counts of what is kept and of what is between."""
+) -> tuple[HeldAtInstant, ...]:
+    """What is held in layers: counted once, it serves every layout with these stages. `ratios`: what a layer
+    without experts counts of what is kept and of what is between."""
     split = layer_split(config, plan.pp, pipeline)
     kept, between = (
-        tuple(stage.num_sparse + ratio * stage.num_dense for stage in split.stages) for ratio in ratios
+        [stage.num_sparse + ratio * stage.num_dense for stage in split.stages] for ratio in ratios
     )
-    sizes = [sum(_owned(config, kind, tp, ep)) for kind in split.kinds]
-    fullest: list[tuple[float, float, float]] = []
-    for one in instants_of_ranks(plan, ranks, kept, between, split.kind_of_stage):
-        # Of the kinds that follow the last to make gradients there are none.
-        held = one.kept, one.between, sum(num * size for num, size in zip(one.made, sizes, strict=False))
-        if not any(all(map(operator.ge, other, held)) for other in fullest):
-            fullest.append(held)
-    return tuple(fullest)
+    return instants_of_ranks(plan, ranks, kept, between, split.kind_of_stage)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -348,13 +359,5 @@ def _waiting_logits(
     config: ModelConfig, pipeline: PipelineTable, plan: PipelinePlan, ranks: tuple[int, ...]
 ) -> float:
     """Micro-batches whose logits are there while another's are in backward, on a last stage."""
-    heads = tuple(stage.head for stage in layer_split(config, plan.pp, pipeline).stages)
+    heads = [stage.head for stage in layer_split(config, plan.pp, pipeline).stages]
     return max(instant.kept for instant in instants_of_ranks(plan, ranks, heads, heads, heads)) - 1
-
-
-def _pipeline_plan(layout: PlannedLayout) -> PipelinePlan:
-    pp, pipeline, num = layout.mesh.pp, layout.pipeline, layout.num_micro_batches
-    # After its first rounds a schedule has no more under way than before; only gpipe keeps all.
-    if pipeline.schedule != "gpipe":
-        num = min(num, 4 * round_size(pipeline.schedule, pp, num))
-    return PipelinePlan(pipeline.schedule, pp, pipeline.num_virtual, num)

@@ -25,7 +25,7 @@ from trainer.model.sizes import PLANNED_KINDS, SIZES, ModelConfig, model_config
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, stays_within, traffic
-from trainer.planning.gpus import Gpu, Machine, machine_of
+from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.memory import Memory, memory
 from trainer.planning.throughput import Throughput, throughput
@@ -89,9 +89,7 @@ class TrainingPlan:
     model: str
     vocabulary: VocabularyCost
     layout: PlannedLayout
-    gpu: Gpu
-    usable_bytes: float
-    speed_origin: str
+    machine: Machine
     memory: Memory
     traffic: tuple[Traffic, ...]
     throughput: Throughput
@@ -102,7 +100,7 @@ class TrainingPlan:
     @property
     def fits(self) -> bool:
         """Whether the fullest GPU has room, with `plan.headroom` left of what its data sheet promises."""
-        return self.memory.total <= self.usable_bytes
+        return self.memory.total <= self.machine.usable_bytes
 
 
 def plan_training(recipe: TrainRecipe) -> TrainingPlan:
@@ -111,8 +109,7 @@ def plan_training(recipe: TrainRecipe) -> TrainingPlan:
     table, machine = recipe.train, machine_of(recipe.plan)
     corpus = finished_corpus(table)
     config, vocabulary = planned_model(table, corpus)
-    layout = planned_layout(table, config)
-    check_gpu(layout, machine.gpu)
+    layout = layout_for(machine, table, config)
     sent = traffic(layout, machine)
     speed = throughput(layout, sent, machine)
     checkpoints = plan_checkpoints(layout, machine, table.checkpoint.every, speed.step_seconds)
@@ -121,9 +118,7 @@ def plan_training(recipe: TrainRecipe) -> TrainingPlan:
         model=table.model,
         vocabulary=vocabulary,
         layout=layout,
-        gpu=machine.gpu,
-        usable_bytes=machine.usable_bytes,
-        speed_origin=machine.origin,
+        machine=machine,
         memory=memory(layout),
         traffic=sent,
         throughput=speed,
@@ -141,12 +136,15 @@ def finished_corpus(table: TrainTable) -> Corpus | None:
         return None
 
 
-def check_gpu(layout: PlannedLayout, gpu: Gpu) -> None:
-    """RecipeError where the GPU does not have the layout's arithmetic."""
-    if layout.float8 and gpu.peak_float8 is None:
+def layout_for(machine: Machine, table: TrainTable, config: ModelConfig) -> PlannedLayout:
+    """The layout of a recipe; RecipeError where this model cannot be spread so, or the GPU does not have its
+    arithmetic."""
+    layout = planned_layout(table, config)
+    if layout.float8 and machine.gpu.peak_float8 is None:
         raise RecipeError(
-            f"train.dtype = 'float8': {gpu.name} (plan.gpu) has none; expected another dtype or GPU"
+            f"train.dtype = 'float8': {machine.gpu.name} (plan.gpu) has none; expected another dtype or GPU"
         )
+    return layout
 
 
 def planned_model(table: TrainTable, corpus: Corpus | None) -> tuple[ModelConfig, VocabularyCost]:

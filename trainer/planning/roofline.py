@@ -14,8 +14,8 @@ from trainer.model.sizes import Experts, ModelConfig
 from trainer.options import TrainRecipe
 from trainer.planning.communication import all_to_all_path, ring_bytes, ring_path, traffic
 from trainer.planning.gpus import Gpu, Machine, machine_of
-from trainer.planning.layout import PlannedLayout, planned_layout
-from trainer.planning.plan import check_gpu, finished_corpus, planned_model
+from trainer.planning.layout import PlannedLayout
+from trainer.planning.plan import finished_corpus, layout_for, planned_model
 from trainer.planning.products import model_products
 from trainer.planning.throughput import throughput
 
@@ -101,16 +101,14 @@ class Roofline:
 def roofline(recipe: TrainRecipe) -> Roofline:
     """The figures of a recipe's layout; RecipeError as `plan_training`."""
     machine = machine_of(recipe.plan)
-    gpu = machine.gpu
     config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
-    layout = planned_layout(recipe.train, config)
-    check_gpu(layout, gpu)
+    layout = layout_for(machine, recipe.train, config)
     speed = throughput(layout, traffic(layout, machine), machine)
     exchanges = tuple(_exchanges(layout, machine))
     return Roofline(
-        gpu=gpu,
+        gpu=machine.gpu,
         layout=layout,
-        products=tuple(products(layout, gpu)),
+        products=tuple(products(layout, machine.gpu)),
         exchanges=exchanges,
         overtaken=next((one for one in exchanges if one.all_to_all_seconds > one.tensor_seconds), None),
         forecast=forecast(config, recipe.train.steps * layout.global_batch * layout.seq_len),

@@ -9,6 +9,7 @@ gradient with respect to its input, W with respect to its weights, B both at onc
 from __future__ import annotations
 
 import functools
+import operator
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -98,17 +99,18 @@ class _Passes:
 
     def __init__(self) -> None:
         self.actions: list[Action] = []
-        self.num: defaultdict[tuple[int, Kind], int] = defaultdict(int)
+        self._num: defaultdict[tuple[int, Kind], int] = defaultdict(int)
         self._waiting: deque[tuple[int, int]] = deque()
 
     def add(self, times: int, *passes: tuple[int, Kind]) -> None:
-        for stage, kind in passes * times:
-            counted: Kind = "I" if kind == "B" else kind
-            micro = self.num[stage, counted]
-            self.num[stage, counted] += 1
-            self.actions.append(Action(stage, kind, micro))
-            if kind == "I":
-                self._waiting.append((stage, micro))
+        begins = []
+        for stage, kind in passes:
+            counted = stage, "I" if kind == "B" else kind
+            begins.append((stage, kind, self._num[counted]))
+            self._num[counted] += times
+        made = [Action(stage, kind, begin + time) for time in range(times) for stage, kind, begin in begins]
+        self.actions += made
+        self._waiting += [(stage, micro) for stage, kind, micro in made if kind == "I"]
 
     def add_oldest_weights(self) -> None:
         """W of the I that has waited longest, whatever its stage."""
@@ -125,13 +127,19 @@ def _zbv(rank: int, plan: PipelinePlan) -> list[Action]:
     made.add(2 * (pp - rank) - 1, (first, "F"))
     made.add(rank, (second, "F"), (first, "F"))
     made.add(pp - rank, (second, "F"), (second, "I"), (second, "W"))
-    while made.num[second, "F"] < wanted:
-        made.add(int(made.num[first, "F"] < wanted), (first, "F"))
-        made.add(1, (first, "I"), (first, "W"), (second, "F"), (second, "I"), (second, "W"))
+    turn: tuple[tuple[int, Kind], ...] = (
+        (first, "I"),
+        (first, "W"),
+        (second, "F"),
+        (second, "I"),
+        (second, "W"),
+    )
+    made.add(wanted - 2 * pp + rank + 1, (first, "F"), *turn)
+    made.add(pp - rank - 1, *turn)
     made.add(rank, (first, "I"), (second, "I"))
     made.add(pp - rank, (first, "I"), (first, "W"))
-    for stage in (second, first):
-        made.add(made.num[stage, "I"] - made.num[stage, "W"], (stage, "W"))
+    made.add(rank, (second, "W"))
+    made.add(rank, (first, "W"))
     # The pattern needs 2p − 1 micro-batches; of fewer, those that there are not are left out.
     return [action for action in made.actions if action.micro_batch < plan.num_micro_batches]
 
@@ -201,15 +209,13 @@ class PassTimes:
         """All three passes."""
         return self.forward + self.input + self.weight
 
-    def __add__(self, other: PassTimes) -> PassTimes:
+    def plus(self, other: PassTimes, times: float = 1.0) -> PassTimes:
+        """With so many times another's passes."""
         return PassTimes(
-            forward=self.forward + other.forward,
-            input=self.input + other.input,
-            weight=self.weight + other.weight,
+            forward=self.forward + times * other.forward,
+            input=self.input + times * other.input,
+            weight=self.weight + times * other.weight,
         )
-
-    def __mul__(self, times: float) -> PassTimes:
-        return PassTimes(forward=self.forward * times, input=self.input * times, weight=self.weight * times)
 
 
 def span(pipeline: PipelinePlan, times: PassTimes, shares: Sequence[float]) -> float:
@@ -366,16 +372,14 @@ def fullest_instants(
     return tuple(dict.fromkeys(instants))
 
 
-@functools.lru_cache(maxsize=1 << 16)
 def instants_of_ranks(
     pipeline: PipelinePlan,
-    ranks: tuple[int, ...],
-    kept: tuple[float, ...],
-    between: tuple[float, ...],
-    kinds: tuple[int, ...],
+    ranks: Sequence[int],
+    kept: Sequence[float],
+    between: Sequence[float],
+    kinds: Sequence[int],
 ) -> tuple[HeldAtInstant, ...]:
-    """`fullest_instants` of any of these ranks, without those at which another has as many gradients and no
-    less of anything else."""
+    """`fullest_instants` of any of these ranks, without those at which another has no less of anything."""
     found = {
         one
         for rank in ranks
@@ -383,6 +387,11 @@ def instants_of_ranks(
     }
     fullest: list[HeldAtInstant] = []
     for one in sorted(found, key=lambda one: (one.made, one.kept, one.between), reverse=True):
-        if not fullest or fullest[-1].made != one.made or fullest[-1].between < one.between:
+        if not any(
+            other.kept >= one.kept
+            and other.between >= one.between
+            and all(map(operator.ge, other.made, one.made))
+            for other in fullest
+        ):
             fullest.append(one)
     return tuple(fullest)

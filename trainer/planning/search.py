@@ -8,7 +8,6 @@ few schedules are simulated and no candidate is passed over."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import gc
@@ -25,20 +24,16 @@ from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_mesh, check_split_backward
-from trainer.planning.communication import stays_within, traffic
+from trainer.planning.communication import stays_within, traffic, weight_traffic
 from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import (
     ParameterCounts,
-    Part,
     PlannedLayout,
     Recompute,
     Zero,
-    micro_batches,
-    planned_layout,
     shards_of,
 )
 from trainer.planning.memory import (
-    Instant,
     Memory,
     gathered_parameters,
     instants,
@@ -47,7 +42,7 @@ from trainer.planning.memory import (
     owned_parameters,
     sharded_bytes,
 )
-from trainer.planning.plan import check_gpu, finished_corpus, planned_model
+from trainer.planning.plan import finished_corpus, layout_for, planned_model
 from trainer.planning.throughput import (
     EVEN,
     MicroBatchTime,
@@ -69,8 +64,7 @@ _VIRTUAL: Final = (2, 3, 4, 5, 6, 7, 8)
 Reason = Literal["tp over a node", "does not divide", "batch too small", "schedule", "does not fit"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutChoice:
+class LayoutChoice(NamedTuple):
     """The keys of a recipe that a search decides; None: refused before it was decided, or nothing to
     decide."""
 
@@ -138,7 +132,11 @@ def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
     machine = machine_of(recipe.plan)
     config, _ = planned_model(recipe.train, finished_corpus(recipe.train))
     maker = _Maker(recipe, config, machine)
-    with _no_collections():
+    # A search makes millions of tuples and no circle; going through them again and again takes a fifth of its
+    # time.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
         for core in maker.cores():
             maker.spread(core)
         ranking = _Ranking(maker)
@@ -149,7 +147,14 @@ def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
             for number, entry in enumerate(maker.fitting):
                 numbers[getattr(entry.layout.mesh, axis)].append(number)
             by_axis[axis] = {value: next(ranking.fastest(numbers[value])) for value in sorted(numbers)}
-    own, own_refused = _own(recipe, config, machine)
+    finally:
+        if was_enabled:
+            gc.enable()
+    own = own_refused = None
+    try:
+        own = evaluate(layout_for(machine, recipe.train, config), machine)
+    except RecipeError as error:
+        own_refused = str(error)
     return SearchResult(
         ranked=ranked,
         by_axis=by_axis,
@@ -159,28 +164,6 @@ def search(recipe: TrainRecipe, limit: int = 20) -> SearchResult:
         refused=tuple(maker.refused),
         seconds=time.perf_counter() - began,
     )
-
-
-@contextlib.contextmanager
-def _no_collections() -> Iterator[None]:
-    """A search makes millions of tuples and no circle; going through them again and again takes a fifth of
-    its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
-
-
-def _own(recipe: TrainRecipe, config: ModelConfig, machine: Machine) -> tuple[Candidate | None, str | None]:
-    try:
-        layout = planned_layout(recipe.train, config)
-        check_gpu(layout, machine.gpu)
-    except RecipeError as error:
-        return None, str(error)
-    return evaluate(layout, machine), None
 
 
 def evaluate(
@@ -199,7 +182,6 @@ class _Core:
     choice: LayoutChoice
     layout: PlannedLayout
     machine: Machine
-    instants: dict[tuple[int, ...], tuple[Instant, ...]]
 
     @functools.cached_property
     def times(self) -> MicroBatchTime:
@@ -214,11 +196,19 @@ class _Core:
         return pipeline_seconds(self.times, self.layout, self.machine)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Fitting:
     core: _Core
     layout: PlannedLayout
     total: float
+
+    @functools.cached_property
+    def besides(self) -> tuple[float, float]:
+        """Seconds beside those of the pipeline."""
+        layout, machine = self.layout, self.core.machine
+        sent = tuple(weight_traffic(layout, machine))
+        exposed = synchronising_seconds(layout, sent, self.core.times, machine)
+        return exposed, update_seconds(layout, machine)
 
 
 class _Maker:
@@ -240,27 +230,23 @@ class _Maker:
             activation_checkpointing="none",
             overlap=dataclasses.replace(table.overlap, async_tp=False),
         )
-        self._template = planned_layout(one, config)
-        check_gpu(self._template, machine.gpu)
+        self._template = layout_for(machine, one, config)
         self._num_gpus, self._compile = table.num_workers, table.compile
         self._divisors = _divisors(self._num_gpus)
-
-    def _refuse(self, choice: LayoutChoice, reason: Reason, message: str) -> None:
-        self.refused.append(Refused(choice, reason, message))
 
     def cores(self) -> Iterator[_Core]:
         """Every mesh, micro-batch, schedule and recomputation that can be carried out."""
         for choice in self._meshes():
             for micro_batch in MICRO_BATCHES:
                 rows = -(-self.recipe.train.global_batch // choice.dp)
-                with_batch = _with(choice, micro_batch=micro_batch)
+                with_batch = choice._replace(micro_batch=micro_batch)
                 if rows < micro_batch:
                     message = f"a data parallel rank has {rows} of {micro_batch} sequences"
-                    self._refuse(with_batch, "batch too small", message)
+                    self.refused.append(Refused(with_batch, "batch too small", message))
                     continue
                 for pipeline in self._pipelines(choice.pp):
-                    num = micro_batches(pipeline, choice.pp, -(-rows // micro_batch))
-                    yield from self._recomputing(_with(with_batch, pipeline=pipeline), num)
+                    num = pipeline.fill_up(-(-rows // micro_batch), choice.pp)
+                    yield from self._recomputing(with_batch._replace(pipeline=pipeline), num)
 
     def _meshes(self) -> Iterator[LayoutChoice]:
         table, experts = self.recipe.train, self.config.experts
@@ -271,19 +257,21 @@ class _Maker:
             choice = LayoutChoice(pp=pp, cp=cp, tp=tp, dp=self._num_gpus // (pp * cp * tp))
             if not stays_within(tp, self.machine.gpu_domain, self._num_gpus):
                 message = f"a node has {self.machine.gpu_domain} GPUs, no multiple of {tp}"
-                self._refuse(choice, "tp over a node", message)
+                self.refused.append(Refused(choice, "tp over a node", message))
             elif choice.dp > table.global_batch:
                 message = f"{choice.dp} data parallel ranks share {table.global_batch} sequences"
-                self._refuse(choice, "batch too small", message)
+                self.refused.append(Refused(choice, "batch too small", message))
             elif pp > self.config.num_layers:
-                self._refuse(choice, "does not divide", f"the model has {self.config.num_layers} layers")
+                self.refused.append(
+                    Refused(choice, "does not divide", f"the model has {self.config.num_layers} layers")
+                )
             else:
                 for ep in eps:
-                    spread = _with(choice, ep=ep)
+                    spread = choice._replace(ep=ep)
                     try:
                         check_mesh(self._mesh(spread, choice.dp), self.config, table.seq_len, table.context)
                     except RecipeError as error:
-                        self._refuse(spread, "does not divide", str(error))
+                        self.refused.append(Refused(spread, "does not divide", str(error)))
                     else:
                         yield spread
 
@@ -315,12 +303,12 @@ class _Maker:
         recomputes: tuple[Recompute, ...] = ("none", "selective", "full")
         for recompute in recomputes:
             keeps = False if recompute == "none" and choice.tp > 1 and not self._compile else None
-            decided = _with(choice, recompute=recompute, gather_again=keeps)
+            decided = choice._replace(recompute=recompute, gather_again=keeps)
             if choice.pp > 1:
                 try:
                     check_split_backward(choice.pipeline, recompute, compiled=self._compile)
                 except RecipeError as error:
-                    self._refuse(decided, "schedule", str(error))
+                    self.refused.append(Refused(decided, "schedule", str(error)))
                     continue
             layout = dataclasses.replace(
                 self._template,
@@ -332,28 +320,19 @@ class _Maker:
                 num_micro_batches=num_micro_batches,
                 async_tp=self.recipe.train.overlap.async_tp and choice.tp > 1,
             )
-            yield self._core(decided, layout)
-
-    def _core(self, choice: LayoutChoice, layout: PlannedLayout) -> _Core:
-        held = {ranks: instants(layout, ranks) for ranks in likely_ranks(layout)}
-        return _Core(choice=choice, layout=layout, machine=self.machine, instants=held)
+            yield _Core(choice=decided, layout=layout, machine=self.machine)
 
     def spread(self, core: _Core, holdings: Sequence[tuple[Zero, Sequence[int]]] = ()) -> None:
         """Every way in which data parallel ranks can hold the weights, or these `holdings`. What tensor peers
         gathered is gathered again, which takes time, only where there is no room to keep it."""
         layout, room = core.layout, self.machine.usable_bytes
         mesh, choice, peers = layout.mesh, core.choice, layout.mesh.cp * layout.mesh.tp
-        parts = layout.ranks
-        ranks: list[_RankBytes] = []
+        ranks = list(_rank_bytes(layout))
         short: list[tuple[Zero, Sequence[int]]] = []
         for zero, shards in holdings or self._holdings(mesh):
-            level = layout if zero == 3 else dataclasses.replace(layout, zero=zero)
             # A pipeline holds as much beside the shards whatever the level.
-            if mesh.pp == 1 or not ranks:
-                ranks = [
-                    _rank_bytes(level, parts[alike[0]], instants(level, alike) if zero < 2 else found)
-                    for alike, found in core.instants.items()
-                ]
+            if mesh.pp == 1 and zero < 3:
+                ranks = list(_rank_bytes(dataclasses.replace(layout, zero=zero)))
             lacking = []
             for dp_shard in shards:
                 if dp_shard * peers % mesh.ep:
@@ -369,13 +348,14 @@ class _Maker:
                     lacking.append(dp_shard)
                     self.refused.append(Refused(choice, "does not fit", "", total - room, zero, dp_shard))
                 else:
-                    made = dataclasses.replace(level, mesh=self._mesh(choice, dp_shard))
+                    made = dataclasses.replace(layout, zero=zero, mesh=self._mesh(choice, dp_shard))
                     self.fitting.append(_Fitting(core=core, layout=made, total=total))
             if lacking:
                 short.append((zero, lacking))
         if short and choice.gather_again is False:
             again = dataclasses.replace(layout, gather_again=True)
-            self.spread(self._core(_with(choice, gather_again=True), again), short)
+            choice = choice._replace(gather_again=True)
+            self.spread(_Core(choice=choice, layout=again, machine=self.machine), short)
 
     def _holdings(self, mesh: Mesh) -> list[tuple[Zero, list[int]]]:
         """ZeRO levels, each with the numbers of ranks that can share the weights."""
@@ -401,24 +381,22 @@ class _RankBytes(NamedTuple):
     beside_gradients: float
 
 
-def _rank_bytes(layout: PlannedLayout, part: Part, found: tuple[Instant, ...]) -> _RankBytes:
-    beside = [(instant.sharded, instant.activations + instant.gradients) for instant in found]
-    return _RankBytes(
-        owned=owned_parameters(layout, part),
-        gathered=gathered_parameters(layout, part),
-        beside=max((size for sharded, size in beside if not sharded), default=0.0),
-        beside_gradients=max((size for sharded, size in beside if sharded), default=-math.inf),
-    )
-
-
-def _with(choice: LayoutChoice, **decided: object) -> LayoutChoice:
-    return dataclasses.replace(choice, **decided)  # type: ignore[arg-type]
+def _rank_bytes(layout: PlannedLayout) -> Iterator[_RankBytes]:
+    groups = likely_ranks(layout)
+    for ranks, of_ranks in zip(groups, instants(layout, groups), strict=True):
+        part = layout.ranks[ranks[0]]
+        beside = [(instant.sharded, instant.activations + instant.gradients) for instant in of_ranks]
+        yield _RankBytes(
+            owned=owned_parameters(layout, part),
+            gathered=gathered_parameters(layout, part),
+            beside=max((size for sharded, size in beside if not sharded), default=0.0),
+            beside_gradients=max((size for sharded, size in beside if sharded), default=-math.inf),
+        )
 
 
 @functools.lru_cache(maxsize=4096)
 def _divisors(number: int) -> list[int]:
-    small = [low for low in range(1, int(number**0.5) + 1) if number % low == 0]
-    return sorted({*small, *(number // low for low in small)})
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 class _Ranking:
@@ -431,33 +409,30 @@ class _Ranking:
     def fastest(self, numbers: Iterable[int]) -> Iterator[Candidate]:
         """Those of these numbers, fastest first. Those as fast as each other, in one step of `EVEN` of time,
         come with fewest exotic choices first, then the least memory, then the first."""
-        machine, fitting = self._maker.machine, self._maker.fitting
-
-        # What is not reckoned to the end comes before its equals that are, which it might still precede.
-        def entry_of(
-            seconds: float, number: int, times_reckoned: int
-        ) -> tuple[int, bool, int, float, int, int]:
-            entry, known = fitting[number], times_reckoned == 2
-            even = math.floor(math.log(seconds) / EVEN)
-            return even, known, _exotic(entry.layout) if known else 0, entry.total, number, times_reckoned
-
-        heap = [entry_of(fitting[number].core.least, number, 0) for number in numbers]
+        heap = [self._place(number, 0) for number in numbers]
         heapq.heapify(heap)
         while heap:
             *_, number, times_reckoned = heapq.heappop(heap)
-            entry = fitting[number]
-            if times_reckoned == 2:
-                yield self._known[number]
-            elif times_reckoned == 1:
-                if number not in self._known:
-                    known = (entry.core.times, entry.core.exact)
-                    self._known[number] = evaluate(entry.layout, machine, known)
-                heapq.heappush(heap, entry_of(self._known[number].throughput.step_seconds, number, 2))
-            else:
-                sent = traffic(entry.layout, machine)
-                exposed = synchronising_seconds(entry.layout, sent, entry.core.times, machine)
-                update = update_seconds(entry.layout, machine)
-                heapq.heappush(heap, entry_of(entry.core.least + exposed + update, number, 1))
+            if times_reckoned < 2:
+                heapq.heappush(heap, self._place(number, times_reckoned + 1))
+                continue
+            if number not in self._known:
+                entry = self._maker.fitting[number]
+                known = entry.core.times, entry.core.exact
+                self._known[number] = evaluate(entry.layout, self._maker.machine, known)
+            yield self._known[number]
+
+    def _place(self, number: int, times_reckoned: int) -> tuple[int, bool, int, float, int, int]:
+        """A candidate's place in the order: by the least time of its pipeline alone; with what comes besides;
+        by its true time. What is not reckoned to the end comes before its equals that are, which it might
+        still precede."""
+        entry, known = self._maker.fitting[number], times_reckoned == 2
+        seconds = entry.core.exact if known else entry.core.least
+        if times_reckoned:
+            exposed, update = entry.besides
+            seconds = seconds + exposed + update
+        even = math.floor(math.log(seconds) / EVEN)
+        return even, known, _exotic(entry.layout) if known else 0, entry.total, number, times_reckoned
 
 
 def _exotic(layout: PlannedLayout) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainer.planning.communication import Traffic, layer_messages, stage_message
+from trainer.planning.communication import LayerMessages, Traffic, layer_messages, stage_message
 from trainer.planning.gpus import Machine
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
@@ -64,18 +64,20 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
         if machine.plan.efficiency is None:
             loss = layout.mean_tokens * output.outputs * (layout.compute_bytes + 8) / machine.memory_bandwidth
         forward, backward, weight = forward + head + loss, backward + head + loss, weight + head
-    if ends is not None:  # measured with gradients there already
-        return PassTimes(forward=forward, input=backward, weight=weight)
     adding = sum(owned_parameters(layout, part)) * 2 * layout.weight_bytes
-    if not machine.plan.fused_gradients:
+    if ends is not None:  # measured with gradients there already
+        adding = 0.0
+    elif not machine.plan.fused_gradients:
         adding *= 1 + layout.compute_bytes / layout.weight_bytes
     return PassTimes(forward=forward, input=backward, weight=weight + adding / machine.memory_bandwidth)
 
 
-def waiting_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTimes:
+def waiting_times(
+    layout: PlannedLayout, part: Part, messages: Sequence[LayerMessages], machine: Machine
+) -> PassTimes:
     """Seconds that one micro-batch in some layers waits for tensor, context and expert peers."""
     forward = backward = 0.0
-    for sent in layer_messages(layout, machine):
+    for sent in messages:
         seconds = sent.path.seconds(sent.size)
         kinds = zip((part.num_dense, part.num_sparse), sent.forward, sent.backward, strict=False)
         for sparse, (num, ahead, back) in enumerate(kinds):
@@ -193,10 +195,13 @@ def pass_times(layout: PlannedLayout, machine: Machine) -> MicroBatchTime:
     """The times of a micro-batch, from those of the few kinds of stages that there are."""
     split = layout.split
     computing = [compute_times(layout, part, machine) for part in split.kinds]
-    waiting = [waiting_times(layout, part, machine) for part in split.kinds]
-    both = [one + other for one, other in zip(computing, waiting, strict=True)]
+    messages = list(layer_messages(layout, machine))
+    waiting = [waiting_times(layout, part, messages, machine) for part in split.kinds]
+    both = [one.plus(other) for one, other in zip(computing, waiting, strict=True)]
     counts, none = split.counts, PassTimes(forward=0.0, input=0.0, weight=0.0)
-    whole = sum((kind * num for num, kind in zip(counts, both, strict=True)), none)
+    whole = none
+    for num, passes in zip(counts, both, strict=True):
+        whole = whole.plus(passes, num)
     kind_shares = [kind.total / whole.total for kind in both]
     rank_shares = [0.0] * layout.mesh.pp
     for kind, rank in zip(split.kind_of_stage, split.rank_of_stage, strict=True):
@@ -204,18 +209,12 @@ def pass_times(layout: PlannedLayout, machine: Machine) -> MicroBatchTime:
     largest = max(rank_shares)
     return MicroBatchTime(
         whole=whole,
-        fullest=whole * largest,
+        fullest=none.plus(whole, largest),
         shares=tuple(kind_shares[kind] for kind in split.kind_of_stage),
         rank_shares=tuple(rank_shares),
         compute=sum(num * kind.total for num, kind in zip(counts, computing, strict=True)),
         waiting=sum(num * kind.total for num, kind in zip(counts, waiting, strict=True)),
     )
-
-
-def send_seconds(layout: PlannedLayout, machine: Machine) -> float:
-    """Seconds of a message to the next stage."""
-    path, size = stage_message(layout, machine)
-    return path.seconds(size) if layout.mesh.pp > 1 else 0.0
 
 
 def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine: Machine) -> float:
@@ -224,7 +223,8 @@ def pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine: Mach
     num, pp = layout.num_micro_batches, layout.mesh.pp
     if pp == 1:
         return num * times.whole.total
-    whole = dataclasses.replace(times.whole, send=send_seconds(layout, machine))
+    path, size = stage_message(layout, machine)
+    whole = dataclasses.replace(times.whole, send=path.seconds(size))
     table = PipelinePlan(layout.pipeline.schedule, pp, layout.pipeline.num_virtual, num)
     return long_span(table, whole, times.shares)
 
@@ -238,7 +238,8 @@ def least_pipeline_seconds(times: MicroBatchTime, layout: PlannedLayout, machine
     num, pp, whole = layout.num_micro_batches, layout.mesh.pp, times.whole
     if pp == 1:
         return num * whole.total
-    send, total = send_seconds(layout, machine), whole.total
+    path, size = stage_message(layout, machine)
+    send, total = path.seconds(size), whole.total
     passes, messages = (whole.forward, 1) if layout.pipeline.splits_backward else (total, 2)
     least, before = 0.0, 0.0
     for rank in range(pp):

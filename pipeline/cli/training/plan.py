@@ -180,15 +180,15 @@ def as_json(plan: TrainingPlan) -> dict[str, Any]:
             "micro_batch": layout.micro_batch,
             "micro_batches": layout.num_micro_batches,
         },
-        "gpu": dataclasses.asdict(plan.gpu),
+        "gpu": dataclasses.asdict(plan.machine.gpu),
         "memory": {
             **dataclasses.asdict(plan.memory),
             "total": plan.memory.total,
-            "usable": plan.usable_bytes,
+            "usable": plan.machine.usable_bytes,
             "fits": plan.fits,
         },
         "communication": [dataclasses.asdict(kind) for kind in plan.traffic],
-        "throughput": {**dataclasses.asdict(plan.throughput), "kernels": plan.speed_origin},
+        "throughput": {**dataclasses.asdict(plan.throughput), "kernels": plan.machine.origin},
         "checkpoint": dataclasses.asdict(plan.checkpoints),
         "budget": dataclasses.asdict(plan.budget),
         "notes": list(plan.notes),
@@ -206,7 +206,7 @@ def _print(plan: TrainingPlan) -> None:
         f" {config.vocab_size:,} ({escape(plan.vocabulary.origin)})"
     )
     out.print(
-        f"{layout.mesh.num_workers:,} × {plan.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
+        f"{layout.mesh.num_workers:,} × {plan.machine.gpu.name} ({sizes or 'one process'}), zero {layout.zero},"
         f" {layout.global_batch:,} × {layout.seq_len:,} tokens a step, {layout.num_micro_batches}"
         f" micro-batch{'es' * (layout.num_micro_batches > 1)} of {layout.micro_batch} a rank\n"
     )
@@ -241,14 +241,14 @@ def _counted(numbers: Sequence[int]) -> str:
 
 
 def _memory_table(plan: TrainingPlan) -> Table:
-    memory, room = plan.memory, plan.gpu.memory_bytes
+    memory, room = plan.memory, plan.machine.gpu.memory_bytes
     table = titled_table("Memory of the fullest GPU", "bucket", "GB", "share")
     for name in ("parameters", "gradients", "optimizer_states", "activations"):
         size = getattr(memory, name)
         table.add_row(name.replace("_", " "), f"{size / 1e9:,.2f}", f"{size / room:.1%}")
     verdict = "fits" if plan.fits else "[bold red]does not fit[/]"
     table.add_row(
-        f"[bold]total[/] of {plan.usable_bytes / 1e9:,.1f} GB beside the headroom: {verdict}",
+        f"[bold]total[/] of {plan.machine.usable_bytes / 1e9:,.1f} GB beside the headroom: {verdict}",
         f"{memory.total / 1e9:,.2f}",
         f"{memory.total / room:.1%}",
     )
@@ -292,7 +292,7 @@ def _step_table(plan: TrainingPlan) -> Table:
     if speed.imbalance > 0.01:
         keys = "train.pipeline.first_stage_less_layers, last_stage_less_layers"
         table.add_row("stages of unequal work", f"{speed.imbalance:.1%} ({keys})")
-    table.add_row("speed of kernels", plan.speed_origin)
+    table.add_row("speed of kernels", plan.machine.origin)
     table.add_row("MFU, HFU", f"{speed.mfu:.1%}, {speed.hfu:.1%}")
     table.add_row(
         "tokens a second, and of a GPU",

@@ -39,12 +39,12 @@ def test_a_plan_adds_up_what_was_measured(tmp_path: Path) -> None:
     # Two layers, two micro-batches; that each adds gradients up is in what was measured.
     assert plan.throughput.compute_seconds == pytest.approx(2 * (2 * 0.025 + 0.010))
     assert plan.throughput.update_seconds == pytest.approx(2 * 0.001 + 0.002)
-    assert plan.gpu.name == "CPU, 1 threads"
-    assert plan.usable_bytes == pytest.approx(0.88e10)
-    assert plan.speed_origin == "measured on CPU, 1 threads: MFU is a result"
+    assert plan.machine.gpu.name == "CPU, 1 threads"
+    assert plan.machine.usable_bytes == pytest.approx(0.88e10)
+    assert plan.machine.origin == "measured on CPU, 1 threads: MFU is a result"
     assert "guessed" in plan_of(tmp_path, *TINY, "plan.gpu=L40S").speed_origin
-    assert "published" in plan_of(tmp_path, *TINY).speed_origin
-    assert "an input" in plan_of(tmp_path, *TINY, "plan.efficiency=0.4").speed_origin
+    assert "published" in plan_of(tmp_path, *TINY).machine.origin
+    assert "an input" in plan_of(tmp_path, *TINY, "plan.efficiency=0.4").machine.origin
 
 
 def test_a_known_gpu_keeps_its_peak_and_links_and_has_the_measured_speed(tmp_path: Path) -> None:
@@ -56,7 +56,11 @@ def test_a_known_gpu_keeps_its_peak_and_links_and_has_the_measured_speed(tmp_pat
         link=None,
     )
     plan = plan_of(tmp_path, "train.parallel.dp_shard=8", file)
-    assert (plan.gpu.peak_flops, plan.gpu.gpu_domain, plan.gpu.intra_gbps) == (989e12, 8, 3600)
+    assert (plan.machine.gpu.peak_flops, plan.machine.gpu.gpu_domain, plan.gpu.intra_gbps) == (
+        989e12,
+        8,
+        3600,
+    )
     assert plan.throughput.mfu < 600 / 989
 
 

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 
 from lineage.recipe import RecipeError
-from tests.support.training.plans import plan_of
+from tests.support.checkout import ROOT
+from tests.support.training.plans import plan_of, recipe_of
 from trainer.model.sizes import PLANNED_KINDS, Experts, ModelConfig, model_config
 from trainer.options import PlanTable
 from trainer.planning.communication import all_to_all_path
 from trainer.planning.gpus import machine_of
 from trainer.planning.plan import TrainingPlan
+from trainer.planning.search import search
 
 V3 = {
     "model_type": "deepseek_v3",
@@ -73,18 +75,25 @@ def as_it_ran(folder: Path, *changes: str) -> TrainingPlan:
     """DeepSeek-V3's training (2412.19437, sections 3.2 and 4.2): PP 16, EP 64 over 8 nodes, ZeRO-1."""
     return plan_of(
         folder,
-        f"train.model={written(folder, V3)}",
-        "train.workers=2048",
-        "train.seq_len=4096",
-        "train.global_batch=15360",
+        *v3(folder),
         "train.zero=1",
-        "train.dtype=float8",
         "train.parallel.pp=16",
         "train.parallel.ep=64",
         "train.parallel.dp_shard=128",
         "train.pipeline.schedule=dualpipev",
-        "plan.gpu=H800",
         *changes,
+    )
+
+
+def v3(folder: Path) -> tuple[str, ...]:
+    """What of its training is not the layout."""
+    return (
+        f"train.model={written(folder, V3)}",
+        "train.workers=2048",
+        "train.seq_len=4096",
+        "train.global_batch=15360",
+        "train.dtype=float8",
+        "plan.gpu=H800",
     )
 
 
@@ -103,6 +112,28 @@ def test_deepseek_v3_takes_as_many_gpu_hours_as_were_published(tmp_path: Path) -
     seconds_a_trillion = plan.throughput.step_seconds / (15360 * 4096) * 1e12
     hours = seconds_a_trillion * 2048 / 3600
     assert hours == pytest.approx(180_000, rel=0.1)  # section 1: 180K H800 hours a trillion tokens
+
+
+@pytest.mark.slow()
+def test_a_search_puts_first_what_the_page_says(tmp_path: Path) -> None:
+    found = search(recipe_of(tmp_path, *v3(tmp_path), spread=""), limit=1)
+    (first,) = found.ranked
+    mesh, speed = first.layout.mesh, first.throughput
+    row = f"TP {mesh.tp}, PP {mesh.pp}, EP {mesh.ep}, {first.layout.pipeline.schedule}, dp {mesh.dp}"
+    row = f"| DeepSeek-V3, 2,048 | {row} | {first.memory.total / 1e9:.1f} | {speed.mfu:.1%} |"
+    page = " ".join((ROOT / "docs" / "plan.md").read_text().split())
+    assert row in page
+    assert f"{found.num_candidates:,} of DeepSeek-V3 on 2,048" in page
+    published = as_it_ran(tmp_path, "train.micro_batch=1")
+    theirs, ours = (
+        of.step_seconds / (15360 * 4096) * 1e12 * 2048 / 3600 for of in (published.throughput, speed)
+    )
+    assert f"{round(theirs, -2):,.0f} GPU hours a trillion tokens and not {round(ours, -2):,.0f}." in page
+    assert not published.fits
+    assert f"it takes {published.memory.total / 1e9:.1f} GB where 70.4 are to be had" in page
+    assert f"{published.memory.activations / 1e9:.1f} GB are activations" in page
+    again = as_it_ran(tmp_path, "train.micro_batch=1", "train.activation_checkpointing=full")
+    assert f"With `full` it takes {again.memory.total / 1e9:.1f} GB" in page
 
 
 def test_pairs_of_passes_hide_all_to_alls_that_other_schedules_wait_for(tmp_path: Path) -> None:

@@ -120,9 +120,8 @@ def test_a_first_stage_keeps_as_many_micro_batches_as_are_under_way(
 
 def most_kept(layout: PlannedLayout, rank: int) -> float:
     """Bytes of a rank's activations, where it has the most, without places for messages."""
-    return max(instant.activations for instant in instants(layout, (rank,))) - stage_messages(
-        layout, layout.ranks[rank]
-    )
+    (found,) = instants(layout, [(rank,)])
+    return max(instant.activations for instant in found) - stage_messages(layout, layout.ranks[rank])
 
 
 @pytest.mark.parametrize("schedule", get_args(Schedule))

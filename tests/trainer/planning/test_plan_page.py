@@ -64,7 +64,7 @@ def test_the_405b_on_half_as_many_gpus_has_the_room_that_the_page_says() -> None
     plan = plan_training(recipe_of("train.model=405B", "train.seq_len=8192", changes=half))
     share, size = plan.throughput.mfu, plan.memory.total
     assert f"comes to {share:.1%} (published: 43%)" in PROSE
-    assert f"takes {size / 1e9:.2f} of the {plan.usable_bytes / 1e9:.2f} GB" in PROSE
+    assert f"takes {size / 1e9:.2f} of the {plan.machine.usable_bytes / 1e9:.2f} GB" in PROSE
     assert plan.fits
 
 

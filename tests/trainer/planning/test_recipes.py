@@ -40,12 +40,12 @@ def test_a_recipe_fits_as_the_documentation_says(
     assert plan.fits
     # Weights that are sharded over nodes are gathered over one adapter a ring, which small micro-batches do
     # not hide.
-    assert plan.throughput.mfu > (0.25 if plan.layout.mesh.dp_shard > plan.gpu.gpu_domain else 0.35)
+    assert plan.throughput.mfu > (0.25 if plan.layout.mesh.dp_shard > plan.machine.gpu.gpu_domain else 0.35)
     model = {"mixtral-8x7B": "Mixtral 8x7B"}.get(name, name)
     row = next(
         line
         for line in (ROOT / "docs" / "plan.md").read_text().splitlines()
-        if line.startswith(f"| {model}, {num_gpus} {plan.gpu.name} ")
+        if line.startswith(f"| {model}, {num_gpus} {plan.machine.gpu.name} ")
     )
     assert (
         f"| {plan.memory.total / 1e9:.1f} | {plan.throughput.step_seconds:.4g} | {plan.throughput.mfu:.1%} |"

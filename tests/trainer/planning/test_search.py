@@ -218,7 +218,7 @@ def test_what_does_not_fit_lacks_what_its_plan_lacks(tmp_path: Path) -> None:
         changes += [f"train.pipeline.{name}={value}" for name, value in table.items() if value is not None]
         plan = plan_training(recipe_of(tmp_path, "plan.gpu=L40S", *changes))
         assert not plan.fits
-        assert plan.memory.total - plan.usable_bytes == pytest.approx(refused.excess_bytes)
+        assert plan.memory.total - plan.machine.usable_bytes == pytest.approx(refused.excess_bytes)
         assert "lacks" in refused.text
 
 

@@ -19,6 +19,7 @@ from tests.trainer.planning.formulae import (
     training_seconds,
 )
 from trainer.options import PlanTable
+from trainer.planning.communication import stage_message
 from trainer.planning.gpus import COPIES, GPUS, machine_of
 from trainer.planning.schedules import PassTimes, PipelinePlan, span
 from trainer.planning.throughput import (
@@ -26,7 +27,6 @@ from trainer.planning.throughput import (
     least_pipeline_seconds,
     pass_times,
     pipeline_seconds,
-    send_seconds,
 )
 from trainer.recipe_tables.parallelism import Schedule
 
@@ -127,7 +127,7 @@ def test_the_estimate_for_llama_3_405b_is_near_the_published_share_of_peak(tmp_p
     )
     assert plan_of(tmp_path, *LLAMA_3_405B, *long).throughput.mfu == pytest.approx(0.38, rel=0.25)
     # 400 teraflops are printed to ten, 41% to one.
-    assert 100 * 405e12 / plan.gpu.peak_flops == pytest.approx(41, abs=0.5)
+    assert 100 * 405e12 / plan.machine.gpu.peak_flops == pytest.approx(41, abs=0.5)
     assert any("torch's pipelines hold weights and gradients whole" in note for note in plan.notes)
 
 
@@ -269,12 +269,12 @@ def test_many_micro_batches_take_as_long_as_their_whole_table(
     given = (*changes, f"train.pipeline.schedule={schedule}", f"train.global_batch={num_micro_batches}")
     made = plan_of(tmp_path, *given)
     layout, machine = made.layout, machine_of(PlanTable())
-    times = pass_times(layout, machine)
+    times, (path, size) = pass_times(layout, machine), stage_message(layout, machine)
     whole = PassTimes(
         forward=times.whole.forward,
         input=times.whole.input,
         weight=times.whole.weight,
-        send=send_seconds(layout, machine),
+        send=path.seconds(size),
     )
     pipeline = PipelinePlan(schedule, layout.mesh.pp, layout.pipeline.num_virtual, num_micro_batches)
     assert layout.num_micro_batches == num_micro_batches
