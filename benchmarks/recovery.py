@@ -187,7 +187,9 @@ class _Run:
             return int(next(row["pid"] for row in rows if row["rank"] == rank))
         if self._side == RESTART_ON_RAY:
             below = psutil.Process(self._run.pid).children(recursive=True)
-            workers = [int(process.pid) for process in below if "RayTrainWorker" in " ".join(process.cmdline())]
+            workers = [
+                int(process.pid) for process in below if "RayTrainWorker" in " ".join(process.cmdline())
+            ]
             return sorted(workers)[rank]  # Ray Train tells nobody which is which; of equals any will do
         for folder in Path("/proc").iterdir():
             with contextlib.suppress(OSError):  # one that ends meanwhile
