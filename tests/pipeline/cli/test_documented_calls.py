@@ -36,6 +36,7 @@ from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
+from tests.support.training.plans import DEEPSEEK_V3
 from trainer.health import measure
 
 DOCUMENTS = (
@@ -149,7 +150,9 @@ def values_of(options: object) -> Iterator[str]:
 
 def lasts(call: Call) -> bool:
     """Whether a plan takes more than a few seconds: a search among hundreds of thousands of layouts."""
-    return {"--search", "train.model=405B"} <= {*call.words}
+    return "--search" in call.words and not {"train.model=405B", "train.model=config.json"}.isdisjoint(
+        call.words
+    )
 
 
 TINY = {"model": "debug", "seq_len": 32, "global_batch": 2}
@@ -177,6 +180,7 @@ def test_a_printed_plan_works_without_data(
         monkeypatch.setattr(plan, "_MEASURED", {**plan._MEASURED, **TINY})
         train = tmp_path / "recipes/train.toml"
         train.write_text(tomli_w.dumps({"run": {"name": "tiny"}, "train": {**plan._MEASURED}}))
+    (tmp_path / "config.json").write_text(json.dumps(DEEPSEEK_V3))
     monkeypatch.chdir(tmp_path)
     words = ["recipes/train.toml" if word == "RECIPE" else word for word in call.words]
     code = main(words)

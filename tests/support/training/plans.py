@@ -24,6 +24,31 @@ steps = 1000
 """
 OVER_EIGHT = "[train.parallel]\ndp_shard = 8\n"
 
+DEEPSEEK_V3 = {
+    "model_type": "deepseek_v3",
+    "first_k_dense_replace": 3,
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "kv_lora_rank": 512,
+    "moe_intermediate_size": 2048,
+    "n_group": 8,
+    "n_routed_experts": 256,
+    "n_shared_experts": 1,
+    "num_attention_heads": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 61,
+    "num_key_value_heads": 128,
+    "q_lora_rank": 1536,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "rope_scaling": {"type": "yarn", "factor": 40},
+    "rope_theta": 10000,
+    "topk_group": 4,
+    "v_head_dim": 128,
+    "vocab_size": 129280,
+}
+"""Its config.json (2412.19437, section 4.2), as far as a plan reads it."""
+
 
 def write_recipe(folder: Path, spread: str = OVER_EIGHT) -> Path:
     """A recipe of the 8B whose last lines are `spread`."""

@@ -42,7 +42,7 @@ def test_a_plan_adds_up_what_was_measured(tmp_path: Path) -> None:
     assert plan.machine.gpu.name == "CPU, 1 threads"
     assert plan.machine.usable_bytes == pytest.approx(0.88e10)
     assert plan.machine.origin == "measured on CPU, 1 threads: MFU is a result"
-    assert "guessed" in plan_of(tmp_path, *TINY, "plan.gpu=L40S").speed_origin
+    assert "guessed" in plan_of(tmp_path, *TINY, "plan.gpu=L40S").machine.origin
     assert "published" in plan_of(tmp_path, *TINY).machine.origin
     assert "an input" in plan_of(tmp_path, *TINY, "plan.efficiency=0.4").machine.origin
 
@@ -56,11 +56,8 @@ def test_a_known_gpu_keeps_its_peak_and_links_and_has_the_measured_speed(tmp_pat
         link=None,
     )
     plan = plan_of(tmp_path, "train.parallel.dp_shard=8", file)
-    assert (plan.machine.gpu.peak_flops, plan.machine.gpu.gpu_domain, plan.gpu.intra_gbps) == (
-        989e12,
-        8,
-        3600,
-    )
+    gpu = plan.machine.gpu
+    assert (gpu.peak_flops, gpu.gpu_domain, gpu.intra_gbps) == (989e12, 8, 3600)
     assert plan.throughput.mfu < 600 / 989
 
 

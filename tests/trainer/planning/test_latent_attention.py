@@ -11,7 +11,7 @@ import pytest
 
 from lineage.recipe import RecipeError
 from tests.support.checkout import ROOT
-from tests.support.training.plans import plan_of, recipe_of
+from tests.support.training.plans import DEEPSEEK_V3, plan_of, recipe_of
 from trainer.model.sizes import PLANNED_KINDS, Experts, ModelConfig, model_config
 from trainer.options import PlanTable
 from trainer.planning.communication import all_to_all_path
@@ -19,30 +19,7 @@ from trainer.planning.gpus import machine_of
 from trainer.planning.plan import TrainingPlan
 from trainer.planning.search import search
 
-V3 = {
-    "model_type": "deepseek_v3",
-    "first_k_dense_replace": 3,
-    "hidden_size": 7168,
-    "intermediate_size": 18432,
-    "kv_lora_rank": 512,
-    "moe_intermediate_size": 2048,
-    "n_group": 8,
-    "n_routed_experts": 256,
-    "n_shared_experts": 1,
-    "num_attention_heads": 128,
-    "num_experts_per_tok": 8,
-    "num_hidden_layers": 61,
-    "num_key_value_heads": 128,
-    "q_lora_rank": 1536,
-    "qk_nope_head_dim": 128,
-    "qk_rope_head_dim": 64,
-    "rope_scaling": {"type": "yarn", "factor": 40},
-    "rope_theta": 10000,
-    "topk_group": 4,
-    "v_head_dim": 128,
-    "vocab_size": 129280,
-}
-V2_LITE = V3 | {
+V2_LITE = DEEPSEEK_V3 | {
     "model_type": "deepseek_v2",
     "first_k_dense_replace": 1,
     "hidden_size": 2048,
@@ -88,7 +65,7 @@ def as_it_ran(folder: Path, *changes: str) -> TrainingPlan:
 def v3(folder: Path) -> tuple[str, ...]:
     """What of its training is not the layout."""
     return (
-        f"train.model={written(folder, V3)}",
+        f"train.model={written(folder, DEEPSEEK_V3)}",
         "train.workers=2048",
         "train.seq_len=4096",
         "train.global_batch=15360",
@@ -98,7 +75,7 @@ def v3(folder: Path) -> tuple[str, ...]:
 
 
 def test_the_parameters_are_those_that_the_reports_print(tmp_path: Path) -> None:
-    large, small = config(tmp_path, V3), config(tmp_path, V2_LITE)
+    large, small = config(tmp_path, DEEPSEEK_V3), config(tmp_path, V2_LITE)
     assert large.num_parameters == pytest.approx(
         671e9, rel=1e-3
     )  # 2412.19437, abstract: 671B, of them 37B a token
@@ -171,10 +148,10 @@ def test_latents_are_kept_for_backward_in_the_place_of_what_is_made_from_them(tm
 
 def test_what_cannot_be_trained_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="'deepseek_v3': expected 'llama' or 'mixtral'"):
-        model_config(written(tmp_path, V3), 0)
+        model_config(written(tmp_path, DEEPSEEK_V3), 0)
 
 
 def test_a_latent_that_is_missing_is_named(tmp_path: Path) -> None:
-    raw = {name: value for name, value in V3.items() if name != "kv_lora_rank"}
+    raw = {name: value for name, value in DEEPSEEK_V3.items() if name != "kv_lora_rank"}
     with pytest.raises(RecipeError, match=r"kv_lora_rank is missing: expected a deepseek_v3 config\.json"):
         config(tmp_path, raw)
