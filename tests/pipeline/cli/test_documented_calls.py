@@ -256,6 +256,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     _write_texts(folder, page)
     _write_tables(folder)
     _write_model(folder)
+    (folder / "config.json").write_text(json.dumps(DEEPSEEK_V3))
     _carry_out(
         folder, ["scan", "out/crawl", "--against", "benchmark.jsonl", "--to", "scan.json", "--max-share", "1"]
     )
