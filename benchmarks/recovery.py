@@ -8,10 +8,10 @@ between two checkpoints: those since the last one are done again.
 
     python -m benchmarks.recovery [--kills 5] [--rounds 1] [--every 20] [--workers 4] [--ray] [--torchft PYTHON]
 
-With --ray there are also both by `sluice train`, in a Ray of its own: in actors, and in Ray Train, which starts
-all its workers again. PYTHON has torchft beside what this one has (`peers/torchft_train.py`, which trains the
-same model): Ray Train with it replaces the dead worker alone, no step counts until that is there, and the step
-in which it died is dropped with its batch."""
+With --ray there are also both by `sluice train`, in a Ray of its own: in actors, and in Ray Train, which
+starts all its workers again. PYTHON has torchft beside what this one has (`peers/torchft_train.py`, which
+trains the same model): Ray Train with it replaces the dead worker alone, no step counts until that is there,
+and the step in which it died is dropped with its batch."""
 
 from __future__ import annotations
 

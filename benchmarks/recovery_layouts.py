@@ -3,11 +3,11 @@ came out differs from an undisturbed run.
 
     python -m benchmarks.recovery_layouts [--layout LAYOUT]… [--stops]
 
-Four processes, and two that wait. A process kills itself in every phase of every rank that has it, in the vote
-and in the recovery itself (`forty_deaths`); with --stops ten stop themselves at drawn moments, with a watchdog of 20
-seconds, and one process waits (`ten_stops`). Losses, weights, moments, what was fed and each row's loss are
-compared to the bit; the exit code is 1 where one differs, or a death did not come. A death in a recovery counts
-until the next step too."""
+Four processes, and two that wait. A process kills itself in every phase of every rank that has it, in the
+vote and in the recovery itself (`forty_deaths`); with --stops ten stop themselves at drawn moments, with a
+watchdog of 20 seconds, and one process waits (`ten_stops`). Losses, weights, moments, what was fed and each
+row's loss are compared to the bit; the exit code is 1 where one differs, or a death did not come. A death in
+a recovery counts until the next step too."""
 
 from __future__ import annotations
 

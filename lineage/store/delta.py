@@ -420,8 +420,8 @@ def num_rows(table: DeltaTable) -> dict[str, int]:
 
 
 def read_table(out: Folder, name: str, version: int | None = None, sums: LogSums | None = None) -> pa.Table:
-    """The whole table as Arrow, in no particular order: for tables that fit in memory. A caller that reads many
-    reads `sums` once for all."""
+    """The whole table as Arrow, in no particular order: for tables that fit in memory. A caller that reads
+    many reads `sums` once for all."""
     import pyarrow as pa
 
     from lineage.store.tables import SCHEMAS, conform, stored

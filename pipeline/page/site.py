@@ -97,8 +97,8 @@ class Site:
         return self._known.index
 
     def lookup(self, tracer: Tracer | None = None) -> Lookup:
-        """Point lookups in the store as it is now; where they are the same as a `tracer`'s, those, whose tables
-        are open already. (A version that is asked for decides what counts as purged.)"""
+        """Point lookups in the store as it is now; where they are the same as a `tracer`'s, those, whose
+        tables are open already. (A version that is asked for decides what counts as purged.)"""
         return Lookup(self.out, self.version) if tracer is None or self.version is not None else tracer.lookup
 
     def tracer(self) -> Tracer:

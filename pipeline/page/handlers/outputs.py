@@ -20,10 +20,9 @@ from pipeline.recipe import recipe_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedOutput:
-    """An output of the list: what it holds, or how far its run is, that it has not begun (a job of the cluster may
-    be about to), or why it cannot be read. `against` and
-    `honours` name the outputs that its recipe does, `runs` the training runs that read it, each by its name and
-    output."""
+    """An output of the list: what it holds, or how far its run is, that it has not begun (a job of the
+    cluster may be about to), or why it cannot be read. `against` and `honours` name the outputs that its
+    recipe does, `runs` the training runs that read it, each by its name and output."""
 
     name: str
     base: str

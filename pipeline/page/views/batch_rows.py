@@ -22,8 +22,8 @@ from trainer.provenance.exposure import locate_sequences
 
 MOST_PARTS: Final = 400
 _MOST_OF_STEP: Final = 50
-"""Documents of a step: each is looked up in the order of every run that has read it, and in a large store lies in
-a row group of its own."""
+"""Documents of a step: each is looked up in the order of every run that has read it, and in a large store
+lies in a row group of its own."""
 _MOST_TOKENS: Final = 100_000
 """Tokens of a row whose texts are shown: longer rows are cut there."""
 _TOKENS_AROUND: Final = 200

@@ -19,8 +19,8 @@ from pipeline.results.unit_results import ReadResult
 
 _MOST_ERRORS: Final = 20
 _RECENT: Final = 50
-"""Moments at which a file was done, by which the rate goes: one that was stopped and goes on has soon the rate of
-its newest call."""
+"""Moments at which a file was done, by which the rate goes: one that was stopped and goes on has soon the
+rate of its newest call."""
 _AT_WORK_SECONDS: Final = 60.0
 """A run that wrote something less than this ago may be at work on a machine that is not ours."""
 
@@ -40,8 +40,8 @@ class PhaseOfRun:
 class UnfinishedRun:
     """A run at work, or one that stopped: `name` by its recipe; documents and bytes that were read so far, a
     rate of bytes a second (None: not known), and unreadable stretches with their places, the first of them.
-    `holder`: the process that holds the output, None where none does that can be seen from here. `seconds_since`
-    it wrote something, None where that is not known."""
+    `holder`: the process that holds the output, None where none does that can be seen from here.
+    `seconds_since` it wrote something, None where that is not known."""
 
     name: str
     phases: tuple[PhaseOfRun, ...]
@@ -88,7 +88,8 @@ class ReadSoFar:
         self.unreadable += [(read.file, each.offset, each.error) for each in read.unreadable[:room]]
 
     def rates(self) -> tuple[float, float] | None:
-        """Files and bytes a second, by the newest; None before two are known that ended one after the other."""
+        """Files and bytes a second, by the newest; None before two are known that ended one after the
+        other."""
         moments = heapq.nlargest(_RECENT, {at for _, at in self.seen.values()})
         if len(moments) < 2:
             return None

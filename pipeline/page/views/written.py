@@ -85,8 +85,8 @@ def _names_in(line: str) -> Iterator[WrittenName]:
 
 
 def _enclosed(line: str, name: re.Match[str]) -> str:
-    """A name without the bracket, and what comes behind it, that closes one which stands right before it. What
-    has another URL behind it is left as it is."""
+    """A name without the bracket, and what comes behind it, that closes one which stands right before it.
+    What has another URL behind it is left as it is."""
     before, word = line[max(0, name.start() - 1) : name.start()], name[0]
     close = next((close for close, opens in _PAIRS.items() if before == opens), None)
     depth = 0

@@ -336,8 +336,8 @@ def _ranks_that_pass(where: str, layout: str) -> tuple[int, ...]:
 
 def _dies_in_recovery(layout: str, lost: int) -> int:
     """Who may die while the place of `lost` is filled: not the one that alone holds what it had. Of a rank
-    without replicas that is its neighbour, so the one in its place dies again; the replica of rank 0 is rank 1
-    in a pipeline's stage, and rank 2 elsewhere."""
+    without replicas that is its neighbour, so the one in its place dies again; the replica of rank 0 is rank
+    1 in a pipeline's stage, and rank 2 elsewhere."""
     return lost if layout in WITHOUT_REPLICAS else (lost + (2 if _has_stages(layout) else 1)) % 4
 
 
