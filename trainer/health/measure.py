@@ -1,10 +1,10 @@
-"""`sluice plan --measure`: how fast this device runs the model's own kernels, as a file that later plans
-read."""
+"""`sluice plan --measure`: how fast this device runs the model's own kernels, for later plans to read."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import math
 import os
 import statistics
 import time
@@ -15,6 +15,9 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from trainer.model.optimizer import build_optimizer
 from trainer.model.rows import DeviceRows
@@ -26,13 +29,11 @@ from trainer.planning.plan import finished_corpus, planned_model
 from trainer.planning.products import model_products
 from trainer.recipe_tables.parallelism import Mesh, PipelineTable
 from trainer.recovery.faults import SpikeWindow
-from trainer.step import StepContext, token_losses, train_step
+from trainer.step import StepContext, train_step
 from trainer.telemetry.timing import PhaseClock
 
 SECONDS: Final = 0.2
 """How long each kernel is repeated; its time is the median."""
-SLOW: Final = 2.0
-"""What takes so long is not repeated for the sake of a median alone."""
 IN_FLIGHT: Final = 10
 """Calls that a GPU is asked for before it is waited for: as in a run of steps, what the host takes to ask for
 them is hidden behind those before."""
@@ -61,15 +62,8 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
         "products": products,
         "link": None if cuda else _link(),
     }
-    mesh, num_sparse = layout.mesh, config.num_sparse_layers
-    if num_sparse in (0, config.num_layers) and mesh.tp == mesh.cp == mesh.ep == 1:
-        # A process group of this process, as every layout needs one.
-        store = dist.HashStore()  # type: ignore[attr-defined]
-        dist.init_process_group("nccl" if cuda else "gloo", store=store, rank=0, world_size=1)
-        try:
-            found |= _whole_layers(layout, recipe, device)
-        finally:
-            dist.destroy_process_group()
+    if config.num_sparse_layers in (0, config.num_layers) and config.latent is None:
+        found |= _whole_layers(layout, recipe, device)
     return found
 
 
@@ -77,7 +71,7 @@ def _seconds(run: Callable[[], object], device: torch.device) -> float:
     """Seconds of a call, the median. The first calls, which fill caches, do not count."""
     taken: list[float] = []
     began = time.perf_counter()
-    while (start := time.perf_counter()) - began < SECONDS or len(taken) < (3 if start - began > SLOW else 5):
+    while (start := time.perf_counter()) - began < SECONDS or len(taken) < 5:
         num = IN_FLIGHT if device.type == "cuda" and taken else 1
         for _ in range(num):
             run()
@@ -106,15 +100,26 @@ _DEPTHS: Final = (1, 3)
 """Layers of the models that are timed: what a layer takes is what one has more than the other."""
 
 
-def _whole_layers(layout: PlannedLayout, recipe: TrainRecipe, device: torch.device) -> dict[str, list[float]]:
-    """Forward and backward of a layer, and of all that is not in layers; and the rest of a step, clipping and
-    the optimizer's pass above all, for a layer, and for what is not in layers. All as training does it, in
-    one process: on small models what wraps the products takes as long as they do."""
-    shallow, deep = (_step_parts(layout, recipe, device, depth) for depth in _DEPTHS)
+def _whole_layers(layout: PlannedLayout, recipe: TrainRecipe, device: torch.device) -> dict[str, Any]:
+    """Forward and backward of a layer, and of all that is not in layers; the rest of a step, clipping and the
+    optimizer's pass above all, of both, as if nothing were sharded. All as one rank of the layout does it: on
+    small models what wraps the products takes as long as they do."""
+    mesh = layout.mesh
+    # What wraps two shards or replicas wraps any number of them; experts need as many ranks as share them.
+    num_shards = max(min(2, mesh.dp_shard), mesh.ep // math.gcd(mesh.ep, mesh.tp * mesh.cp))
+    mesh = dataclasses.replace(mesh, dp_replicate=min(2, mesh.dp_replicate), dp_shard=num_shards, pp=1)
+    # A group whose collectives copy this rank's own part and wait for nobody: a plan adds what they take.
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=mesh.num_workers)
+    try:
+        shallow, deep = (_step_parts(layout, mesh, recipe, device, depth) for depth in _DEPTHS)
+    finally:
+        dist.destroy_process_group()
     pairs = zip(shallow, deep, strict=True)
     of_layer = [max(0.0, more - less) / (_DEPTHS[1] - _DEPTHS[0]) for less, more in pairs]
     rest = [max(0.0, whole - _DEPTHS[0] * part) for whole, part in zip(shallow, of_layer, strict=True)]
-    return {"layer": of_layer[:2], "ends": rest[:2], "update": [of_layer[2], rest[2]]}
+    num_shards = dataclasses.replace(layout, mesh=mesh).shards.split
+    update = [num_shards * seconds for seconds in (of_layer[2], rest[2])]
+    return {"layer_of": layout.kernels.described, "layer": of_layer[:2], "ends": rest[:2], "update": update}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,77 +135,56 @@ class _SameRows:
 
 
 def _step_parts(
-    layout: PlannedLayout, recipe: TrainRecipe, device: torch.device, num_layers: int
+    layout: PlannedLayout, mesh: Mesh, recipe: TrainRecipe, device: torch.device, num_layers: int
 ) -> tuple[float, float, float]:
     """Seconds of forward and of backward of a micro-batch, and of the rest of a step, of a model with so many
-    layers."""
-    table = recipe.train
-    alone = Mesh(dp_replicate=1, dp_shard=1, tp=1, pp=1, cp=1, ep=1)
-    plain = dataclasses.replace(
-        parallel_layout(table, device), mesh=alone, pipeline=PipelineTable(), recompute="none"
-    )
+    layers; medians."""
+    table, plain = recipe.train, parallel_layout(recipe.train, device)
+    plain = dataclasses.replace(plain, mesh=mesh, pipeline=PipelineTable(), recompute="none")
     config = dataclasses.replace(layout.config, num_layers=num_layers)
     model = parallelise_model(config, plain, device, datetime.timedelta(seconds=60))
     initialise(model, 0)
-    num_rows = max(1, round(layout.mean_tokens / layout.seq_len))
+    # Its reducer wants futures, which collectives of that group do not give.
+    if isinstance(model.parts[0], DistributedDataParallel):
+        model.parts[0].register_comm_hook(None, noop_hook)
+    num_rows = max(1, round(layout.mean_tokens * mesh.cp / layout.seq_len))
     tokens_BT = torch.randint(config.vocab_size, (num_rows, layout.seq_len), device=device)
-    places_BT = torch.arange(layout.seq_len, dtype=torch.int32, device=device).repeat(num_rows, 1)
-    rows = DeviceRows(
-        inputs_BT=tokens_BT,
-        labels_BT=tokens_BT,
-        positions_BT=places_BT,
-        documents_BT=torch.zeros_like(places_BT),
-        sources_B=torch.zeros_like(tokens_BT[:, 0]),
-        rows_B=torch.arange(num_rows, device=device),
-    )
-    optimizer = build_optimizer(model.parameters().values(), table.optimizer)
     context = StepContext(
         model=model,
-        batches=_SameRows(rows=rows, global_batch=num_rows),
-        optimizer=optimizer,
+        batches=_SameRows(rows=DeviceRows.of_one_document(tokens_BT), global_batch=num_rows * mesh.dp),
+        optimizer=build_optimizer(model.parameters().values(), table.optimizer),
         table=table.optimizer,
         steps=table.steps,
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, device),
         clock=PhaseClock(device),
     )
-
-    def forward() -> torch.Tensor:
-        micro = model.micro_batch(rows, torch.ones((), dtype=torch.float64, device=device))
-        return token_losses(model.forward(micro), rows.labels_BT).sum()
-
-    def backward() -> None:
-        forward().backward()  # type: ignore[no-untyped-call]
-
-    ahead, both = _seconds(forward, device), _seconds(backward, device)
-    optimizer.zero_grad(set_to_none=True)
-    whole = _seconds(lambda: train_step(context, 0, lambda step, outcome: None), device)
-    return ahead, max(0.0, both - ahead), max(0.0, whole - both)
+    timings, began = [], time.perf_counter()
+    while len(timings) < 7 or time.perf_counter() - began < SECONDS:
+        timings.append(train_step(context, 0, lambda step, outcome: None)[1])
+    # The first steps, which fill caches, do not count.
+    steps = [timing.seconds() for timing in timings[2:]]
+    ahead = statistics.median(step["forward"] + step["loss"] for step in steps)
+    back = statistics.median(step["backward"] for step in steps)
+    return ahead, back, max(0.0, statistics.median(sum(step.values()) for step in steps) - ahead - back)
 
 
 def _link() -> dict[str, float]:
-    """Gigabits a second, and microseconds of a hop, of an all-gather between two processes of this
-    machine."""
-    context = torch.multiprocessing.get_context("spawn")
-    results: Any = context.SimpleQueue()
+    """Gigabits a second, and microseconds of a hop, of all-gathers between two processes of this machine."""
+    results: Any = torch.multiprocessing.get_context("spawn").SimpleQueue()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-    processes = [context.Process(target=_gather, args=(rank, store.port, results)) for rank in range(2)]
-    for process in processes:
-        process.start()
+    torch.multiprocessing.spawn(_gather, (store.port, results), nprocs=2)  # type: ignore[attr-defined]
     small, large = results.get()
-    for process in processes:
-        process.join()
     return {"gbps": 8e-9 * _MESSAGES[1] / max(large - small, 1e-9), "hop_us": 1e6 * small}
 
 
 def _gather(rank: int, port: int, results: Any) -> None:
     store = dist.TCPStore("127.0.0.1", port, is_master=False)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    taken = []
+    taken, work = [], torch.randn(384, 384)
     for size in _MESSAGES:
-        mine = torch.zeros(size // 4)
-        both = torch.zeros(size // 2)
-        times = []
+        mine, both, times = torch.zeros(size // 4), torch.zeros(size // 2), []
         for _ in range(12):
+            _ = work @ work  # steps compute in between, and threads that waited longer wake up later
             start = time.perf_counter()
             dist.all_gather([*both.chunk(2)], mine)
             times.append(time.perf_counter() - start)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from trainer.model.context import Mask
@@ -24,6 +25,20 @@ class DeviceRows:
     documents_BT: Tensor
     sources_B: Tensor
     rows_B: Tensor
+
+    @classmethod
+    def of_one_document(cls, tokens_BT: Tensor) -> DeviceRows:
+        """Rows of a document each, of source 0, whose labels are their own tokens."""
+        num_rows, seq_len = tokens_BT.shape
+        positions_T = torch.arange(seq_len, dtype=torch.int32, device=tokens_BT.device)
+        return cls(
+            inputs_BT=tokens_BT,
+            labels_BT=tokens_BT,
+            positions_BT=positions_T.repeat(num_rows, 1),
+            documents_BT=torch.zeros_like(tokens_BT, dtype=torch.int32),
+            sources_B=torch.zeros_like(tokens_BT[:, 0]),
+            rows_B=torch.arange(num_rows, device=tokens_BT.device),
+        )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> DeviceRows:
         """`change` of every tensor."""

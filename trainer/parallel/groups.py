@@ -108,13 +108,15 @@ def make_meshes(
     device_type: str, sizes: Mesh, *, shards: bool, has_experts: bool, timeout: datetime.timedelta
 ) -> Meshes:
     """Collective. Without `shards` every data parallel rank is a replica, however the recipe names it."""
-    world = _world(device_type, sizes.num_workers, timeout)
+    on_gloo = dist.get_backend() == "gloo"
+    rest: dict[str, Any] = {"backend_override": {"world": _gloo(timeout)}} if on_gloo else {}
+    world = init_device_mesh(device_type, (sizes.num_workers,), mesh_dim_names=("world",), **rest)
     sharded = sizes.dp_shard * sizes.cp
     replicas, fsdp = (sizes.dp_replicate, sharded) if shards else (sizes.dp_replicate * sharded, 1)
 
     def view(**dimensions: int) -> DeviceMesh:
         names = ("pp", "dp_replicate", *dimensions)
-        rest = {"backend_override": dict.fromkeys(names, _gloo(timeout))} if device_type == "cpu" else {}
+        rest = {"backend_override": dict.fromkeys(names, _gloo(timeout))} if on_gloo else {}
         return world._unflatten(0, (sizes.pp, replicas, *dimensions.values()), names, **cast(Any, rest))
 
     dense = view(fsdp=fsdp, tp=sizes.tp)
@@ -126,11 +128,6 @@ def make_meshes(
         experts=view(expert_fsdp=peers // sizes.ep, ep=sizes.ep),
         whole=view(whole_fsdp=peers),
     )
-
-
-def _world(device_type: str, num_workers: int, timeout: datetime.timedelta) -> DeviceMesh:
-    rest: dict[str, Any] = {"backend_override": {"world": _gloo(timeout)}} if device_type == "cpu" else {}
-    return init_device_mesh(device_type, (num_workers,), mesh_dim_names=("world",), **rest)
 
 
 def _gloo(timeout: datetime.timedelta) -> tuple[str, Any]:

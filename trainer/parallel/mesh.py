@@ -516,14 +516,7 @@ def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:
     if not isinstance(module, DistributedDataParallel):
         return
     zeros_BT = torch.zeros(num_rows, seq_len, dtype=torch.int64, device=model.device)
-    rows = DeviceRows(
-        inputs_BT=zeros_BT,
-        labels_BT=zeros_BT,
-        positions_BT=torch.arange(seq_len, dtype=torch.int32, device=model.device).repeat(num_rows, 1),
-        documents_BT=zeros_BT.to(torch.int32),
-        sources_B=zeros_BT[:, 0],
-        rows_B=zeros_BT[:, 0],
-    )
+    rows = DeviceRows.of_one_document(zeros_BT)
     model.forward(model.micro_batch(rows)).sum().backward()  # type: ignore[no-untyped-call]
     module.zero_grad(set_to_none=True)
 

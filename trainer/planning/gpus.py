@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
@@ -124,14 +124,16 @@ fitted."""
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """What `sluice plan --measure` found. Seconds of the products of each shape; forward and backward of a
-    layer, and of embedding, head and loss (none: of a mixture of experts, or under tensor or context
-    parallel); updates of a layer's parameters and of the others'; a hop of its collectives, microseconds."""
+    layer, and of embedding, head and loss; updates of a layer's parameters and of the others', all by one
+    rank; `layer_of`: which layers that holds for (`Kernels.described`; None: of none); a hop of its
+    collectives, microseconds."""
 
     device: str
     products: Mapping[tuple[int, int, int], float]
-    layer: tuple[float, float] | None
-    ends: tuple[float, float] | None
-    update: tuple[float, float] | None
+    layer_of: str | None
+    layer: tuple[float, float]
+    ends: tuple[float, float]
+    update: tuple[float, float]
     hop_us: float | None
 
 
@@ -152,9 +154,9 @@ def _read_measured(path: str) -> tuple[Gpu, Measured]:
             memory_bandwidth=raw["copy_bytes_per_second"],
             source=f"measured: {path}",
         )
-        pairs = {name: tuple(raw[name]) if name in raw else None for name in ("layer", "ends", "update")}
         products = {tuple(product["shape"]): product["seconds"] for product in raw["products"]}
-        return gpu, Measured(device=device, products=products, **pairs, hop_us=link and link["hop_us"])
+        layers: dict[str, Any] = {name: raw.get(name) for name in ("layer_of", "layer", "ends", "update")}
+        return gpu, Measured(device=device, products=products, **layers, hop_us=link and link["hop_us"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecipeError(
             f"plan.measured = {path!r}: expected a file of `sluice plan --measure` ({error!r})"
@@ -201,7 +203,8 @@ def machine_of(plan: PlanTable) -> Machine:
         best = max(2.0 * math.prod(shape) / seconds for shape, seconds in measured.products.items())
         reached, copies, intra, inter = best / gpu.peak_flops, 1.0, 1.0, 1.0
         if measured.hop_us is not None:
-            plan = replace(plan, latency_us=(measured.hop_us,) * 3)
+            # What was timed between processes takes the processors that compute: nothing of it is hidden.
+            plan = replace(plan, latency_us=(measured.hop_us,) * 3, overlap=0.0)
     return Machine(
         gpu=gpu,
         plan=plan,

@@ -4,7 +4,7 @@ micro-batches."""
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
 from trainer.model.sizes import ModelConfig
@@ -85,12 +85,18 @@ class Kernels(NamedTuple):
 
     config: ModelConfig
     tp: int
+    cp: int
     ep: int
     tokens: float
     seq_len: int
     compute_bytes: int
     float8: bool
     compiled: bool
+
+    @property
+    def described(self) -> str:
+        """Equal for layers that take equally long, in models of any depth."""
+        return repr(self._replace(config=replace(self.config, num_layers=1)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +129,7 @@ class PlannedLayout:
         return Kernels(
             config=self.config,
             tp=mesh.tp,
+            cp=mesh.cp,
             ep=mesh.ep,
             tokens=self.mean_tokens,
             seq_len=self.seq_len,

@@ -28,7 +28,7 @@ from trainer.planning.communication import Traffic, stays_within, traffic
 from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.memory import Memory, memory
-from trainer.planning.throughput import Throughput, throughput
+from trainer.planning.throughput import Throughput, measured_layers, throughput
 
 LLAMA_3_VOCABULARY: Final = 128_256
 """Ids of Llama 3, whose shapes the larger named models have (2407.21783, table 3: 128K): taken where no data
@@ -262,6 +262,10 @@ def _notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> tuple[
         f"plan.rails = 1: weights that {shards} GPUs share go over one adapter a node, as with ZeRO-3 in 2021;"
         f" PyTorch's sharding has been seen to use all. If yours does: --set plan.rails={members}": (
             machine.plan.rails == 1 and over_nodes and members > 1
+        ),
+        f"plan.measured = {machine.plan.measured!r}: its products, copies and collectives are read, but its"
+        " layers are not those of this model, mesh and micro-batch": (
+            bool(machine.measured and not machine.plan.efficiency and not measured_layers(layout, machine))
         ),
         f"train.recovery.neighbour_copy = true: each process keeps {4 * copy / 1e9:,.1f} GB in host memory"
         f" and sends {copy / 1e9:,.1f} GB a step to the next, {copy * 8 / (machine.inter_gbps * 1e9):,.2f} s"

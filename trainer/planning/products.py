@@ -7,7 +7,7 @@ import functools
 from typing import Final, NamedTuple
 
 from trainer.parallel.checks import takes_float8
-from trainer.planning.gpus import FLOAT8, Machine
+from trainer.planning.gpus import FLOAT8, Machine, Measured
 from trainer.planning.layout import Kernels, PlannedLayout
 
 TILE: Final = 128
@@ -49,13 +49,14 @@ class LayerProduct(NamedTuple):
 class LayerSeconds(NamedTuple):
     """Seconds of one micro-batch in a layer, forward: products with weights, attention, and what memory
     bounds. `again`: what selective recomputation adds to backward; `more`: what backward was measured to take
-    beside twice forward."""
+    beside twice forward; `measured`: where such layers were."""
 
     products: float
     attention: float
     elementwise: float
     again: float
     more: float = 0.0
+    measured: Measured | None = None
 
     @property
     def forward(self) -> float:
@@ -100,9 +101,10 @@ def layer_seconds(layer: Kernels, machine: Machine, *, sparse: bool) -> LayerSec
     flops = tokens / tp * config.attention_flops(layer.seq_len) / 3
     if machine.plan.efficiency is not None:
         return LayerSeconds(products, flops / (machine.plan.efficiency * machine.gpu.peak_flops), 0.0, again)
-    if machine.measured is not None and machine.measured.layer is not None:
-        ahead, back = machine.measured.layer
-        return LayerSeconds(min(products, ahead), 0.0, max(0.0, ahead - products), again, back - 2 * ahead)
+    if (measured := machine.measured) is not None and measured.layer_of == layer.described:
+        ahead, back = measured.layer
+        rest, more = max(0.0, ahead - products), back - 2 * ahead
+        return LayerSeconds(min(products, ahead), 0.0, rest, again, more, measured)
     heads, pairs = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     latent = 2 * config.num_latent  # each is normed
     hidden = config.hidden

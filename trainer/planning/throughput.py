@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainer.planning.communication import LayerMessages, Traffic, layer_messages, stage_message
-from trainer.planning.gpus import Machine
+from trainer.planning.gpus import Machine, Measured
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
 from trainer.planning.products import layer_products, layer_seconds, output_product, product_seconds
@@ -54,8 +54,9 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
             forward += num * ahead
             backward += num * (2 * ahead - layer.products + layer.more + again)
             weight += num * layer.products
-    ends = machine.measured.ends if machine.measured is not None else None
-    if part.head and ends is not None:
+    measured = measured_layers(layout, machine)
+    if part.head and measured is not None:
+        ends = measured.ends
         forward, backward, weight = forward + ends[0], backward + ends[1] / 2, weight + ends[1] / 2
     elif part.head:
         output = output_product(layout)
@@ -65,11 +66,16 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
             loss = layout.mean_tokens * output.outputs * (layout.compute_bytes + 8) / machine.memory_bandwidth
         forward, backward, weight = forward + head + loss, backward + head + loss, weight + head
     adding = sum(owned_parameters(layout, part)) * 2 * layout.weight_bytes
-    if ends is not None:  # measured with gradients there already
+    if measured is not None:  # with gradients there already
         adding = 0.0
     elif not machine.plan.fused_gradients:
         adding *= 1 + layout.compute_bytes / layout.weight_bytes
     return PassTimes(forward=forward, input=backward, weight=weight + adding / machine.memory_bandwidth)
+
+
+def measured_layers(layout: PlannedLayout, machine: Machine) -> Measured | None:
+    """What was measured of this layout's layers and of what stands around them; None: nothing was."""
+    return layer_seconds(layout.kernels, machine, sparse=layout.config.num_sparse_layers > 0).measured
 
 
 def waiting_times(
@@ -264,9 +270,8 @@ def synchronising_seconds(
 def update_seconds(layout: PlannedLayout, machine: Machine) -> float:
     """Seconds of AdamW on the fullest rank, bound by memory: it reads weight, gradient and both moments and
     writes all but the gradient, each rank those that it shards."""
-    if machine.measured is not None and machine.measured.update is not None:
-        of_layer, others = machine.measured.update
-        part = layout.largest
+    if (measured := measured_layers(layout, machine)) is not None:
+        (of_layer, others), part = measured.update, layout.largest
         return (part.num_layers * of_layer + (part.embedding or part.head) * others) / layout.shards.split
     weights = sharded_bytes(owned_parameters(layout, layout.largest), layout.weight_bytes, layout.shards)
     return 7 * weights / machine.memory_bandwidth
