@@ -172,7 +172,7 @@ def _link() -> dict[str, float]:
     """Gigabits a second, and microseconds of a hop, of all-gathers between two processes of this machine."""
     results: Any = torch.multiprocessing.get_context("spawn").SimpleQueue()
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]
-    torch.multiprocessing.spawn(_gather, (store.port, results), nprocs=2)  # type: ignore[attr-defined]
+    torch.multiprocessing.spawn(_gather, (store.port, results), nprocs=2)  # type: ignore[attr-defined,no-untyped-call]
     small, large = results.get()
     return {"gbps": 8e-9 * _MESSAGES[1] / max(large - small, 1e-9), "hop_us": 1e6 * small}
 
