@@ -30,7 +30,7 @@ from trainer.planning.products import model_products
 from trainer.recipe_tables.parallelism import Mesh, PipelineTable
 from trainer.recovery.faults import SpikeWindow
 from trainer.step import StepContext, train_step
-from trainer.telemetry.timing import PhaseClock
+from trainer.telemetry.timing import PhaseClock, StepTiming
 
 SECONDS: Final = 0.2
 """How long each kernel is repeated; its time is the median."""
@@ -137,8 +137,7 @@ class _SameRows:
 def _step_parts(
     layout: PlannedLayout, mesh: Mesh, recipe: TrainRecipe, device: torch.device, num_layers: int
 ) -> tuple[float, float, float]:
-    """Seconds of forward and of backward of a micro-batch, and of the rest of a step, of a model with so many
-    layers; medians."""
+    """Median seconds of forward, of backward and of the rest of a step, of a model with so many layers."""
     table, plain = recipe.train, parallel_layout(recipe.train, device)
     plain = dataclasses.replace(plain, mesh=mesh, pipeline=PipelineTable(), recompute="none")
     config = dataclasses.replace(layout.config, num_layers=num_layers)
@@ -158,7 +157,8 @@ def _step_parts(
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, device),
         clock=PhaseClock(device),
     )
-    timings, began = [], time.perf_counter()
+    timings: list[StepTiming] = []
+    began = time.perf_counter()
     while len(timings) < 7 or time.perf_counter() - began < SECONDS:
         timings.append(train_step(context, 0, lambda step, outcome: None)[1])
     # The first steps, which fill caches, do not count.
