@@ -15,6 +15,7 @@ from lineage.storage.lock import Hold
 from pipeline.cluster.dataset import DatasetStats, run_units
 from pipeline.cluster.metrics import PhaseMetrics, WorkCounts
 from pipeline.cluster.tasks import TaskResources
+from pipeline.cluster.underway import told_shares
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe import PipelineRecipe
@@ -105,6 +106,14 @@ def run_phase(run: Run, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
         )
         progress.step(sum(phase.size(unit) for unit in phase.units if unit.marker in results))
         work = TaskResources.of(run.recipe.ray, phase.kind)
+
+        def under_way() -> float:
+            shares = told_shares(on_ray=not work.in_process)
+            return sum(
+                shares.get(unit.marker, 0.0) * phase.size(unit) for unit in left if unit.marker not in results
+            )
+
+        progress.under_way = under_way
         metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left), on_ray=not work.in_process)
         for unit, result in run_units(
             _noted(run, phase) if work.in_process and phase.isolate is not None else phase.task,

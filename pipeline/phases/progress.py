@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,32 +33,43 @@ _LINE: Final = re.compile(r"([^:]{1,80}): (\d{1,3})% after (\d{1,9}) s(?:, about
 
 @dataclass(slots=True)
 class PhaseProgress:
-    """A phase under way: `step` moves it on."""
+    """A phase under way: `step` moves it on. `under_way`: what is done of units that are not finished."""
 
     name: str
     total: float
     unit: str
+    under_way: Callable[[], float] = lambda: 0.0
     _live: Progress | None = None
     _task: TaskID | None = None
     _done: float = 0.0
+    _unfinished: float = 0.0
     _note: str = ""
     _started: float = field(default_factory=time.monotonic)
 
     def step(self, amount: float, note: str = "") -> None:
         """`amount` more of `total` is done; `note` is what else to show, such as documents and MB/s."""
         self._done += amount
+        self._unfinished = max(0.0, self._unfinished - amount)  # most of it was told of what ends now
         self._note = note
         if self._live is not None and self._task is not None:
-            self._live.update(self._task, completed=self._done, note=note)
+            self._live.update(self._task, completed=self._shown(), note=note)
 
     def tell(self, ended: threading.Event) -> None:
-        """Print a line now and then until the phase has `ended`, whether or not it moves."""
+        """Print a line now and then until the phase has `ended`, whether or not it moves; on a terminal move
+        the line that stands there."""
         while not ended.wait(_LINE_EVERY_SECONDS):
-            self._print_line()
+            self._unfinished = self.under_way()
+            if self._live is not None and self._task is not None:
+                self._live.update(self._task, completed=self._shown())
+            else:
+                self._print_line()
+
+    def _shown(self) -> float:
+        return min(self.total, self._done + self._unfinished)
 
     def _print_line(self) -> None:
         seconds = time.monotonic() - self._started
-        share = self._done / self.total if self.total else 1.0
+        share = self._shown() / self.total if self.total else 1.0
         left = f", about {seconds * (1 - share) / share:.0f} s left" if 0 < share < 1 else ""
         note = f", {self._note}" if self._note else ""
         print(
@@ -132,8 +143,7 @@ class ProgressReporter:
             phase._task = phase._live.add_task(name, total=max(total, 1e-9), note="")
         ended = threading.Event()
         teller = threading.Thread(target=phase.tell, args=(ended,), name="sluice-progress", daemon=True)
-        if phase._live is None:
-            teller.start()
+        teller.start()
         try:
             yield phase
         except BaseException:
@@ -142,8 +152,7 @@ class ProgressReporter:
             raise
         finally:
             ended.set()
-            if phase._live is None:
-                teller.join()
+            teller.join()
         phase.close()
 
     @contextmanager

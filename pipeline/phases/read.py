@@ -18,6 +18,7 @@ from rich.filesize import decimal
 
 from lineage.storage.folder import Folder
 from pipeline.cluster.metrics import Rejections, StageFlow, WorkCounts
+from pipeline.cluster.underway import UnitProgress
 from pipeline.inputs.files import open_input
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.steps import step_tables
@@ -232,7 +233,12 @@ def outcomes_of(
             size=unit.input.size,
             limit_documents=job.limits[unit.source_index],
         )
-        batches = _batches(read_documents(stream, options, tally.counts), tally)
+        progress = UnitProgress(unit.marker)
+        batches = _batches(
+            read_documents(stream, options, tally.counts),
+            tally,
+            lambda: progress.tell(stream.tell() / (unit.input.size or 1)),
+        )
         yield from chain.run(batches, tally.seconds, parsed, stop)
         check_unchanged(job.key, unit)
 
@@ -259,8 +265,11 @@ def _open_planned(job: ReadJob, unit: Unit) -> BinaryIO:
 
 # The chain sees a few documents at a time: a model answers many at once, and a batch of long ones must fit in
 # memory.
-def _batches(items: Iterable[Document | Unreadable], tally: UnitTally) -> Iterator[list[Document]]:
-    """The documents, a few megabytes at a time; all items are counted."""
+def _batches(
+    items: Iterable[Document | Unreadable], tally: UnitTally, done: Callable[[], None]
+) -> Iterator[list[Document]]:
+    """The documents, a few megabytes at a time; all items are counted. `done` is called when the chain is
+    done with a batch."""
     batch: list[Document] = []
     num_bytes = 0
     for item in items:
@@ -273,4 +282,5 @@ def _batches(items: Iterable[Document | Unreadable], tally: UnitTally) -> Iterat
         if len(batch) == _BATCH_DOCUMENTS or num_bytes >= _BATCH_BYTES:
             yield batch
             batch, num_bytes = [], 0
+            done()
     yield batch

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
 
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
+from pipeline.cluster import underway
+from pipeline.phases import progress as progress_module
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
-from pipeline.phases.progress import ProgressReporter
+from pipeline.phases.progress import ProgressReporter, parse_line
 from pipeline.plan import plan_run
 from pipeline.recipe import load
 from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
@@ -75,3 +81,56 @@ def test_large_items_are_begun_first_and_answers_come_in_the_order_of_the_items(
     assert [result.name for result in run_phase(state, phase)] == list(sizes)
     assert seen == ["done", "large", "medium", "small", "also small"]
     assert (out / "order.txt").read_text().splitlines() == ["large", "medium", "small", "also small"]
+
+
+class Stderr(io.StringIO):
+    """Notes in a file that a line with this text was written."""
+
+    def __init__(self, text: str, noted: Path) -> None:
+        super().__init__()
+        self._text, self._noted = text, noted
+
+    def write(self, text: str) -> int:
+        if self._text in text:
+            self._noted.touch()
+        return super().write(text)
+
+
+def tell_until_it_is_shown(out: str, piece: Piece) -> PieceResult:
+    """Tell that half of the large piece is done, until a line has said so."""
+    setattr(underway, "EVERY_SECONDS", 0.0)  # noqa: B010 - another process
+    progress = underway.UnitProgress(piece.marker)
+    while piece.name == "large" and not os.path.exists(f"{out}/shown"):
+        progress.tell(0.5)
+        time.sleep(0.01)
+    return do(out, piece)
+
+
+@pytest.mark.usefixtures("small_ray")
+@pytest.mark.parametrize("ray_table", [ON_RAY, {"address": "none"}], ids=["on Ray", "in this process"])
+def test_a_line_tells_how_far_a_unit_under_way_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_table: dict[str, Any]
+) -> None:
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
+    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray=ray_table)
+    plan = plan_run(load(write_recipe(tmp_path / "recipe.toml", plain)))
+    out = tmp_path / "out"
+    out.mkdir(exist_ok=True)
+    publish_result(Folder(str(out)), "work/pieces/done.json", PieceResult("done"))
+    monkeypatch.setattr(progress_module, "_LINE_EVERY_SECONDS", 0.05)
+    stderr = Stderr("pieces: 75% after", out / "shown")
+    monkeypatch.setattr(sys, "stderr", stderr)
+    phase = Phase(
+        name="pieces",
+        operator="pieces",
+        kind="read",
+        task=tell_until_it_is_shown,
+        result=PieceResult,
+        job=str(out),
+        units=[Piece("done", 10.0), Piece("large", 10.0)],
+        size=lambda piece: piece.size,
+    )
+    run_phase(Run(plan=plan, reporter=ProgressReporter()), phase)
+    told = [line for line in map(parse_line, stderr.getvalue().splitlines()) if line is not None]
+    assert {line.share for line in told} <= {0.5, 0.75, 1.0}

@@ -20,6 +20,7 @@ from lineage.pages import compared_key
 from lineage.recipe import RecipeError
 from pipeline import plan as plans
 from pipeline.inputs.files import Input
+from pipeline.phases import read as read_module
 from pipeline.phases.read import read_job, read_phase, read_unit
 from pipeline.plan import InputChangedError, RunPlan, check_same_run, clear_work, plan_run, probe
 from pipeline.recipe import load
@@ -439,3 +440,21 @@ def test_clearing_a_run_leaves_nothing_of_its_work_and_all_else(planned: RunPlan
     assert planned.out.names() == ["shards/web/00000.bin"]
     assert not Path(planned.out.url, "work").exists()
     clear_work(planned.out)
+
+
+def test_a_unit_tells_which_share_of_its_file_it_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+    monkeypatch.setattr(read_module, "_BATCH_DOCUMENTS", 1)
+    monkeypatch.setattr(read_module.UnitProgress, "tell", lambda self, share: told.append(share))
+    lines = [json.dumps({"text": f"{number} " * 4_000}) for number in range(300)]
+    (tmp_path / "web.jsonl").write_text("\n".join(lines))
+    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)})
+    loaded = load(write_recipe(tmp_path / "recipe.toml", plain))
+    plan = plan_run(loaded)
+    (unit,) = plan.units
+    read_unit(replace(read_job(loaded), key=plan.key), unit)
+    assert len(told) == 300
+    assert told == sorted(told)
+    assert 0 < told[0] < 0.5 < told[-1] <= 1
