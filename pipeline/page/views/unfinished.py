@@ -7,6 +7,7 @@ import heapq
 import json
 import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -21,6 +22,9 @@ _MOST_ERRORS: Final = 20
 _RECENT: Final = 50
 """Moments at which a file was done, by which the rate goes: one that was stopped and goes on has soon the
 rate of its newest call."""
+_LONG_SECONDS: Final = 0.3
+_REST: Final = 10.0
+"""What took longer to find stands so many times as long: pages that wait for a run leave it the disk."""
 _AT_WORK_SECONDS: Final = 60.0
 """A run that wrote something less than this ago may be at work on a machine that is not ours."""
 
@@ -65,9 +69,12 @@ class UnfinishedRun:
 @dataclass(slots=True)
 class ReadSoFar:
     """What the markers of read units came to, so that each is read once; `seen` has the bytes and the time of
-    each. One thread at a time fills it."""
+    each. `latest`: what was found last, which stands until `stands_until` of the monotonic clock. One thread
+    at a time fills it."""
 
     filling: threading.Lock = field(default_factory=threading.Lock)
+    latest: UnfinishedRun | None = None
+    stands_until: float = 0.0
     seen: dict[str, tuple[int, float]] = field(default_factory=dict)
     num_documents: int = 0
     num_survivors: int = 0
@@ -104,18 +111,29 @@ def is_begun(out: Folder) -> bool:
 
 
 def progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
-    """How far the run has come; `so_far` is filled with what was not seen before. `now`: seconds since
-    1970."""
+    """How far the run has come; `so_far` is filled with what was not seen before. `now`: seconds since 1970.
+
+    The pages of a run ask every few seconds, and a run of many files has many names to list: where that took
+    long, what was found is the answer for a while."""
+    with so_far.filling:
+        began = time.monotonic()
+        if so_far.latest is None or began >= so_far.stands_until:
+            so_far.latest = _progress_of(out, so_far, now)
+            took = time.monotonic() - began
+            so_far.stands_until = began + took + (_REST * took if took > _LONG_SECONDS else 0.0)
+        return so_far.latest
+
+
+def _progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
     plan: dict[str, Any] = json.loads(out.read(PLAN))
     num_files = len(plan["inputs"])
     names = out.names("work")
     units = [name for name in names if name.endswith(f"/{UNIT_MARKER}")]
-    with so_far.filling:
-        for name in units:
-            if name not in so_far.seen:
-                so_far.add(name, ReadResult.from_json(json.loads(out.read(name))), _time(out, name) or now)
-        rates = so_far.rates()
-    times = [time for time in (_time(out, name) for name in names) if time is not None]
+    for name in units:
+        if name not in so_far.seen:
+            so_far.add(name, ReadResult.from_json(json.loads(out.read(name))), _time(out, name) or now)
+    rates = so_far.rates()
+    times = [at for at in (_time(out, name) for name in names) if at is not None]
     phases = [
         PhaseOfRun(
             name="read",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import shutil
 import threading
@@ -25,9 +26,16 @@ from pipeline.cli.main import main
 from pipeline.page.app import make_app
 from pipeline.page.guard import make_access
 from pipeline.page.processes import Commands
+from pipeline.page.views import unfinished
 from pipeline.page.views.unfinished import ReadSoFar, progress_of
 from pipeline.results.unit_results import CleanPart, ReadResult, UnreadableStretch
 from tests.support.processes.served_page import Visitor, served
+
+
+@pytest.fixture(autouse=True)
+def looks_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a busy machine takes to look, the next look is a new one."""
+    monkeypatch.setattr(unfinished, "_LONG_SECONDS", math.inf)
 
 
 def begun(folder: Path, num_files: int, num_read: int) -> Folder:
@@ -74,6 +82,27 @@ def test_a_run_at_work_shows_its_phases_and_its_bad_records(tmp_path: Path) -> N
     begun(tmp_path / "out", 5, 4)
     again = progress_of(out, so_far, 0.0)
     assert (again.num_documents, again.phases[0].num_done) == (40, 4), "each unit is counted once"
+
+
+def test_what_took_long_to_find_stands_for_ten_times_as_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, so_far, clock = begun(tmp_path / "out", 5, 1), ReadSoFar(), SimpleNamespace(now=100.0)
+    names = Folder.names
+
+    def listed(folder: Folder, name: str) -> list[str]:
+        clock.now += 4.0
+        return names(folder, name)
+
+    monkeypatch.setattr(Folder, "names", listed)
+    monkeypatch.setattr(unfinished, "_LONG_SECONDS", 3.0)
+    monkeypatch.setattr(unfinished, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    assert progress_of(out, so_far, 0.0).num_documents == 10
+    begun(tmp_path / "out", 5, 3)
+    clock.now += 39.9
+    assert progress_of(out, so_far, 0.0).num_documents == 10
+    clock.now += 0.1
+    assert progress_of(out, so_far, 0.0).num_documents == 30
 
 
 def at(out: Folder, seconds: Sequence[float]) -> None:
