@@ -49,7 +49,7 @@ def measure(recipe: TrainRecipe) -> dict[str, Any]:
     layout = planned_layout(recipe.train, config)
     cuda = torch.cuda.is_available()
     device = torch.device("cuda" if cuda else "cpu")
-    torch.manual_seed(0)
+    torch.set_num_threads(max(1, int(recipe.train.resources.cpus)))  # as `sluice train` gives a process
     dtype = torch.bfloat16 if layout.compute_bytes == 2 and cuda else torch.float32
     products, numbers = list(_products(layout, device, dtype)), torch.zeros(2**24, device=device)
     found: dict[str, Any] = {
@@ -159,7 +159,7 @@ def _step_parts(
     )
     timings: list[StepTiming] = []
     began = time.perf_counter()
-    while len(timings) < 7 or time.perf_counter() - began < SECONDS:
+    while len(timings) < 7 or time.perf_counter() - began < 5 * SECONDS:
         timings.append(train_step(context, 0, lambda step, outcome: None)[1])
     # The first steps, which fill caches, do not count.
     steps = [timing.seconds() for timing in timings[2:]]
@@ -178,17 +178,17 @@ def _link() -> dict[str, float]:
 
 
 def _gather(rank: int, port: int, results: Any) -> None:
+    torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", port, is_master=False)  # type: ignore[attr-defined]
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     taken, work = [], torch.randn(384, 384)
     for size in _MESSAGES:
         mine, both, times = torch.zeros(size // 4), torch.zeros(size // 2), []
-        for _ in range(12):
+        for _ in range(40):
             _ = work @ work  # steps compute in between, and threads that waited longer wake up later
             start = time.perf_counter()
             dist.all_gather([*both.chunk(2)], mine)
             times.append(time.perf_counter() - start)
         taken.append(statistics.median(times[2:]))
-    if rank == 0:
-        results.put(taken)
+    results.put(taken)
     dist.destroy_process_group()
