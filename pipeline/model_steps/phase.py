@@ -16,6 +16,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from lineage.storage.folder import Folder
@@ -34,8 +35,8 @@ from pipeline.model_steps.work import (
     finish_unit,
     read_fragments,
 )
-from pipeline.phases.phase import Phase, Run, published_results, run_phase
-from pipeline.phases.read import ReadJob, read_counts, read_note, read_phase
+from pipeline.phases.phase import Phase, Run, published_results, run_phase, size_under_way
+from pipeline.phases.read import ReadJob, read_counts, read_note, read_phase, unit_size
 from pipeline.plan import Unit
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted
@@ -99,8 +100,10 @@ def _ask_models(
     left.sort(key=lambda unit: unit.input.size, reverse=True)
     name, note = "read and ask models", ""
     num_fragments = num_documents = 0
-    with run.reporter.phase(name, sum(unit.input.size or 1 for unit in units)) as progress:
-        progress.step(sum(unit.input.size or 1 for unit in units if unit.marker in finished))
+    with run.reporter.phase(name, sum(map(unit_size, units))) as progress:
+        progress.step(sum(unit_size(unit) for unit in units if unit.marker in finished))
+        ended: set[str] = set()
+        progress.under_way = partial(size_under_way, left, unit_size, ended, on_ray=True)
         metrics = PhaseMetrics(run.recipe.run.name, name, len(left))
         pieces = run_pieces(
             _reader(chain),
@@ -113,7 +116,8 @@ def _ask_models(
         )
         for unit, piece in pieces:
             if isinstance(piece, Ended):
-                progress.step(unit.input.size or 1, note)
+                ended.add(unit.marker)
+                progress.step(unit_size(unit), note)
                 continue
             num_fragments, num_documents = num_fragments + 1, num_documents + piece.fragment.num_documents
             note = f"{counted(num_documents, 'document')} in {counted(num_fragments, 'fragment')}"
@@ -176,7 +180,7 @@ def _finish_phase(
         result=ReadResult,
         job=job,
         units=units,
-        size=lambda unit: unit.input.size or 1.0,
+        size=unit_size,
         note=read_note,
         counts=read_counts(run.recipe),
         watch=watch,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import posixpath
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
 from lineage.json_record import JsonRecord
@@ -106,14 +107,7 @@ def run_phase(run: Run, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
         )
         progress.step(sum(phase.size(unit) for unit in phase.units if unit.marker in results))
         work = TaskResources.of(run.recipe.ray, phase.kind)
-
-        def under_way() -> float:
-            shares = told_shares(on_ray=not work.in_process)
-            return sum(
-                shares.get(unit.marker, 0.0) * phase.size(unit) for unit in left if unit.marker not in results
-            )
-
-        progress.under_way = under_way
+        progress.under_way = partial(size_under_way, left, phase.size, results, on_ray=not work.in_process)
         metrics = PhaseMetrics(run.recipe.run.name, phase.name, len(left), on_ray=not work.in_process)
         for unit, result in run_units(
             _noted(run, phase) if work.in_process and phase.isolate is not None else phase.task,
@@ -133,6 +127,14 @@ def run_phase(run: Run, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
             progress.step(phase.size(unit), note)
     run.took(phase.name, started, note)
     return [results[unit.marker] for unit in phase.units]
+
+
+def size_under_way(
+    units: Sequence[AnyUnit], size: Callable[[AnyUnit], float], ended: Container[str], *, on_ray: bool
+) -> float:
+    """What is done of the units whose marker is not in `ended`, in the measure of `size`."""
+    shares = told_shares(on_ray=on_ray)
+    return sum(shares.get(unit.marker, 0.0) * size(unit) for unit in units if unit.marker not in ended)
 
 
 def _noted(run: Run, phase: Phase[Job, AnyUnit, Result]) -> Callable[[Job, AnyUnit], Result]:

@@ -109,12 +109,17 @@ def read_phase(
         result=ReadResult,
         job=job,
         units=units,
-        size=lambda unit: unit.input.size or 1.0,
+        size=unit_size,
         note=read_note,
         counts=read_counts(plan.recipe),
         watch=watch,
         isolate=lambda job: replace(job, isolation=True),
     )
+
+
+def unit_size(unit: Unit) -> float:
+    """What a unit weighs: the bytes of its file, at least one."""
+    return unit.input.size or 1.0
 
 
 def read_note(results: Sequence[ReadResult], seconds: float) -> str:
@@ -237,7 +242,7 @@ def outcomes_of(
         batches = _batches(
             read_documents(stream, options, tally.counts),
             tally,
-            lambda: progress.tell(stream.tell() / (unit.input.size or 1)),
+            lambda: progress.tell(stream.tell() / unit_size(unit)),
         )
         yield from chain.run(batches, tally.seconds, parsed, stop)
         check_unchanged(job.key, unit)
