@@ -9,7 +9,7 @@ from typing import Final
 
 WIDTH: Final = 300
 HEIGHT: Final = 210
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 8, 26
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 8, 20, 26
 _MARGIN: Final = 0.06
 _STEPS: Final = (1.0, 2.0, 5.0, 10.0)
 
