@@ -94,7 +94,7 @@ class LanguageStep:
         language, score = (
             self._by_name(document) if self._table.model == EXTENSION else self._best(document.text)
         )
-        named = replace(document, language=language, language_score=score)
+        named = document.but(language=language, language_score=score)
         return decide(named, self._findings(language, score), ledger=self._ledger)
 
     def _by_name(self, document: Document) -> tuple[str | None, float]:
