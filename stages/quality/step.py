@@ -122,9 +122,7 @@ class QualityStep:
                     if is_edited:  # the text that the rule looked at is not kept
                         return None
                     finding = rule.finding(measured.get(rule.name, 1.0))
-                    return Rejection(
-                        document=document.but(measured=tuple(measured.items())), finding=finding
-                    )
+                    return Rejection(document=document.but(measured=tuple(measured.items())), finding=finding)
                 passed_then = passed_then and rule.name != turned_down_by
             is_edited = is_edited or rule_set.edit is not None
         if not passed_then and is_edited:

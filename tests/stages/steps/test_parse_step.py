@@ -66,7 +66,9 @@ def real_pages(real_data) -> list[str]:
 
 
 HEAD = "<meta name=a><title>„Ebbe“ und Flut</title><script>var a = '<p>';</script>"
-WITH_HEAD = f"<!DOCTYPE html><html><head>{HEAD}</head><body><article><p>{SENTENCE * 4}</p></article></body></html>"
+WITH_HEAD = (
+    f"<!DOCTYPE html><html><head>{HEAD}</head><body><article><p>{SENTENCE * 4}</p></article></body></html>"
+)
 
 
 @pytest.mark.parametrize(
