@@ -85,9 +85,11 @@ def noting(asked: Asked) -> Iterator[None]:
     """Within it everything that is asked of the three modules is noted down."""
     split = Splitter.split
 
-    def noted_bounds(html: bytes) -> tuple[int, int, int, int, int, bool]:
+    def noted_bounds(
+        html: bytes, head: list[tuple[int, int]] | None = None
+    ) -> tuple[int, int, int, int, int, bool]:
         asked.pages.append(html)
-        return markup_bounds(html)
+        return markup_bounds(html, head)
 
     def noted_split(self: Splitter, text: str) -> Any:
         asked.texts.append(text)

@@ -253,5 +253,5 @@ def _num_chars(outcome: Outcome) -> int:
 
 def _without_payload(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Rejection):
-        return replace(outcome, document=replace(outcome.document, payload=b"", decoded=None))
-    return replace(outcome, payload=b"", decoded=None)
+        return replace(outcome, document=outcome.document.but(payload=b"", decoded=None))
+    return outcome.but(payload=b"", decoded=None)

@@ -38,7 +38,14 @@ def clean_text(text: str) -> tuple[str, bytes]:
     """A text as it is kept (NFC, lines end in "\\n", no NUL, no lone surrogate, no outer white space), and in UTF-8."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = text.replace("\0", "")  # before what follows: it may stand between a letter and its mark
+    cleaned, encoded = _normalised(text)
+    # In bytes it is found at once: in wide characters half of the bytes are zero.
+    if b"\0" in encoded:
+        cleaned, encoded = _normalised(text.replace("\0", ""))  # it may stand between a letter and its mark
+    return cleaned, encoded
+
+
+def _normalised(text: str) -> tuple[str, bytes]:
     if not text.isascii():
         text = normalised_in("NFC", text)
     text = text.strip()

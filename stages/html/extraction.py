@@ -9,8 +9,7 @@ import logging
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, Literal
@@ -37,6 +36,10 @@ class Extractor:
     favor: Favor
     fast: bool
     timeout_seconds: float
+
+    def needs_head(self, num_tags: int) -> bool:
+        """Whether its text of a page with so many `<` may hang on what is in the page's head alone."""
+        return self.name != "resiliparse" or num_tags > _MANY_TAGS  # which has them counted
 
 
 class BrokenPatchError(RuntimeError):
@@ -197,23 +200,28 @@ _set_handler: Final = importlib.import_module("_signal").signal
 What it gives and takes for the default is the plain number."""
 
 
-@contextmanager
-def processor_time_limit(seconds: float) -> Iterator[None]:
+class processor_time_limit:  # noqa: N801 - a context manager; made of a generator it takes twice as long
     """OutOfTimeError in the block after so much processor time of this process (so a busy machine changes
     nothing).
 
     Signals reach only the main thread, and only between two of Python's own steps: elsewhere, and inside one
     long native call, there is no limit, and `stages.html.extraction_child` has to hold it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    previous = _set_handler(signal.SIGVTALRM, _raise_out_of_time) or int(signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        _set_handler(signal.SIGVTALRM, previous)
+
+    __slots__ = ("_previous", "_seconds")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._previous: Any = None
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self._previous = _set_handler(signal.SIGVTALRM, _raise_out_of_time) or int(signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_VIRTUAL, self._seconds)
+
+    def __exit__(self, *_: object) -> None:
+        if self._previous is not None:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            _set_handler(signal.SIGVTALRM, self._previous)
 
 
 def _raise_out_of_time(_signal: int, _frame: FrameType | None) -> None:

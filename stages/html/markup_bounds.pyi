@@ -1,4 +1,6 @@
-def markup_bounds(html: bytes) -> tuple[int, int, int, int, int, bool]:
+def markup_bounds(
+    html: bytes, head: list[tuple[int, int]] | None = None
+) -> tuple[int, int, int, int, int, bool]:
     """How many tags a page (in UTF-8) has at most; a number of which the nesting of its elements (`html` and `body`
     aside) is at most the double; how many elements a parser adds at most for no tag of their own; the most attributes
     of one tag; the most options of one `<select>`; whether it may hold what `stages.html.maths` rewrites.

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""What a page's markup makes of a parser's tree at most: how big and how deep; and whether it may hold formulas. This
-is asked of every page."""
+"""What a page's markup makes of a parser's tree at most: how big and how deep; whether it may hold formulas; and what
+is in its head alone. This is asked of every page."""
 
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
@@ -110,6 +110,10 @@ cdef Name[_SLOTS] _KNOWN  # the names that something is known of, in their slots
 # there are CDATA sections. Where it cannot be told whether one of them is open and it matters, everything that looks
 # like a tag counts from there on, and no start tag is answered.
 #
+# What is in the head alone: what follows its start tag, while there is nothing but white space, comments and elements
+# that a parser puts there. It makes nothing else of them, so that without them the page's body is the same. None of
+# them is sure to have ended where a <noscript> is open, so it ends before that one.
+#
 # Why formatting elements count more than once. One that is open where its block ends is opened again behind it, with
 # its attributes, and all of them in every later block (HTML standard, 13.2.4.3, "Reconstruct the active formatting
 # elements"): 600 of them before 10,000 paragraphs make six million elements. Each is put off the parser's stack before,
@@ -117,7 +121,7 @@ cdef Name[_SLOTS] _KNOWN  # the names that something is known of, in their slots
 # parser's list of active formatting elements is added up. These are the unanswered start tags, of those that read alike
 # at most three, and of `a` at most one. An end tag that lets nothing but itself off the stack adds nothing: no
 # formatting element has begun within its element and is unanswered, and no block has.
-def markup_bounds(bytes html not None):
+def markup_bounds(bytes html not None, list head=None):
     cdef Nesting nesting
     nesting.starts, nesting.stack, nesting.room = NULL, NULL, 0
     nesting.num_starts = nesting.height = nesting.disorders = nesting.depth = 0
@@ -127,7 +131,7 @@ def markup_bounds(bytes html not None):
     memcpy(nesting.names, _KNOWN, sizeof(_KNOWN))
     memset(nesting.tags, 0, sizeof(nesting.tags))
     try:
-        _read_tokens(&nesting, html)
+        _read_tokens(&nesting, html, head)
         may_hold_maths = nesting.may_hold_maths or _holds_fraction_slash(html)
         return (
             _count(html), nesting.depth, nesting.reopened, nesting.num_attributes, nesting.most_options, may_hold_maths
@@ -332,21 +336,29 @@ cdef int _make_room(Nesting* nesting) except -1:
     return 0
 
 
-cdef int _read_tokens(Nesting* nesting, bytes html) except -1:
+cdef int _read_tokens(Nesting* nesting, bytes html, list head) except -1:
     """Take the tags that the tokenizer of HTML gives (HTML standard, 13.2.5), as outside of <svg> and <math>."""
     cdef const unsigned char* at = html
     cdef const unsigned char* end = at + len(html)
     cdef const unsigned char* behind
     cdef const unsigned char* begin
+    cdef const unsigned char* begin_of_head = NULL
+    cdef const unsigned char* noscript = NULL
     cdef uint64_t code
-    cdef bint is_end
+    cdef bint is_end, is_before_body = head is not None
     cdef int plain
     while True:
+        begin = at
         at = <const unsigned char*> memchr(at, c"<", end - at)
         if at == NULL:
             return 0
         at += 1  # the NUL at the end of a bytes object ends every look ahead
         is_end = at[0] == c"/"
+        if is_before_body and not _goes_on_before_body(begin, at, begin_of_head != NULL):
+            is_before_body = False
+            if begin_of_head != NULL:
+                # In a <noscript> that is open a parser passes over other end tags than behind it.
+                _note_head(head, html, begin_of_head, begin if noscript == NULL else noscript)
         if not _is_letter(at[is_end]):
             if at[0] == c"!" and at[1] == c"-" and at[2] == c"-":
                 at = _after_comment(at + 3, end)
@@ -356,6 +368,8 @@ cdef int _read_tokens(Nesting* nesting, bytes html) except -1:
                     return _count_starts(nesting, at, end)
                 at = behind
             continue
+        if is_before_body and _code(at + is_end) == _NOSCRIPT and (is_end or noscript == NULL):
+            noscript = NULL if is_end else at - 1
         at += is_end
         begin = at
         code = _code(at)
@@ -371,6 +385,8 @@ cdef int _read_tokens(Nesting* nesting, bytes html) except -1:
         if not nesting.may_hold_maths:
             nesting.may_hold_maths = _may_be_maths(code, at, behind)
         at = behind
+        if is_before_body and code == _HEAD:
+            begin_of_head = at
         _start(nesting, code, begin, at - begin)
         for plain in range(_NUM_PLAIN):
             if code == _PLAIN[plain]:
@@ -379,6 +395,57 @@ cdef int _read_tokens(Nesting* nesting, bytes html) except -1:
                     return _count_starts(nesting, at, end)
                 at = behind
                 break
+
+
+cdef bint _goes_on_before_body(const unsigned char* text, const unsigned char* tag, bint is_in_head) noexcept:
+    """Whether a parser that is in a page's head, or before it, stays there for a text and the tag or comment whose `<`
+    is behind it (HTML standard, 13.2.6.4.1 to 13.2.6.4.5). The end tag of the head counts as the first of the body."""
+    cdef uint64_t code
+    cdef bint is_end = tag[0] == c"/"
+    while text < tag - 1:
+        if not _is_space(text[0]):
+            return False
+        text += 1
+    if tag[0] == c"!" or tag[0] == c"?":  # a comment, or as one
+        return True
+    if not _is_letter(tag[is_end]):
+        return False
+    tag += is_end
+    code = _code(tag)
+    while not _ends_name(tag[0]):
+        tag += 1
+    if not _ENDS_NAME[tag[0]]:  # part of another name
+        return False
+    if not is_in_head:
+        return not is_end and (code == _HTML or code == _HEAD)
+    return (
+        code == _SCRIPT or code == _STYLE or code == _TITLE or code == _META or code == _LINK or code == _BASE
+        or code == _NOSCRIPT
+    )
+
+
+cdef int _note_head(list head, bytes html, const unsigned char* begin, const unsigned char* end) except -1:
+    """Add where what is in the head begins and ends, in characters."""
+    cdef const unsigned char* page = html
+    cdef Py_ssize_t num_before = _num_chars(page, begin - page)
+    head.append((num_before, num_before + _num_chars(begin, end - begin)))
+    return 0
+
+
+cdef Py_ssize_t _num_chars(const unsigned char* at, Py_ssize_t left) noexcept:
+    """The characters that begin in some bytes of UTF-8."""
+    cdef Py_ssize_t number = 0
+    cdef int place, num_bytes
+    cdef unsigned char few
+    while left:
+        num_bytes = <int> min(left, 240)  # as in _count
+        few = 0
+        for place in range(num_bytes):
+            few += (at[place] & 0xc0) != 0x80
+        number += few
+        at += num_bytes
+        left -= num_bytes
+    return number
 
 
 cdef int _count_starts(Nesting* nesting, const unsigned char* at, const unsigned char* end) noexcept:
@@ -677,6 +744,14 @@ cdef uint64_t _SELECT = _code(b"select")
 cdef uint64_t _OPTION = _code(b"option")
 cdef uint64_t _FRAMESET = _code(b"frameset")
 cdef uint64_t _SCRIPT = _code(b"script")
+cdef uint64_t _STYLE = _code(b"style")
+cdef uint64_t _TITLE = _code(b"title")
+cdef uint64_t _META = _code(b"meta")
+cdef uint64_t _LINK = _code(b"link")
+cdef uint64_t _BASE = _code(b"base")
+cdef uint64_t _NOSCRIPT = _code(b"noscript")
+cdef uint64_t _HTML = _code(b"html")
+cdef uint64_t _HEAD = _code(b"head")
 cdef uint64_t _TEXTAREA = _code(b"textarea")
 cdef uint64_t _A = _code(b"a")
 cdef uint64_t _NOBR = _code(b"nobr")

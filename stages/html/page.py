@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
@@ -122,13 +123,21 @@ class HtmlPage:
     """A decoded page: `measured` are the bounds that were looked at, the first rejected one last, each with
     its value (None: it is passed by what was not measured to the end). `html` is empty where a bound was
     passed; its formulas and raised digits are text (`stages.html.maths`), for every extractor alike.
-    `num_tags` counts its `<`, as they were before that. `fast` is there once it was asked for."""
+    `num_tags` counts its `<`, as they were before that; `head` is where in it a stretch begins and ends that is
+    in its head alone, if one is known. `fast` is there once it was asked for."""
 
     html: str
     charset: str | None
     measured: tuple[Measured, ...]
     num_tags: int = 0
+    head: tuple[int, int] = (0, 0)
     fast: FastText | None = None
+
+    @property
+    def without_head(self) -> str:
+        """The page without that stretch, a quarter of it: to parse it takes more than to leave it out."""
+        begin, end = self.head
+        return self.html[:begin] + self.html[end:]
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -160,13 +169,19 @@ def read_page(document: Document, bounds: Bounds) -> HtmlPage:
     measured: list[Measured] = [(rules.too_large, float(len(body)))]
     if _is_passed(*measured[0]):
         return HtmlPage("", charset, tuple(measured))
-    markup = markup_bounds(body if charset == "utf-8" else text.encode("utf-8", "replace"))
+    head: list[tuple[int, int]] = []
+    encoded = body.removeprefix(codecs.BOM_UTF8) if charset == "utf-8" else text.encode("utf-8", "replace")
+    markup = markup_bounds(encoded, head)
     for one in _bounds_of(text, markup, bounds, rules):
         measured.append(one)
         if _is_passed(*one):
             return HtmlPage("", charset, tuple(measured))
     num_tags, *_, may_hold_maths = markup
-    return HtmlPage(with_maths(text) if may_hold_maths else text, charset, tuple(measured), num_tags)
+    if may_hold_maths:
+        return HtmlPage(with_maths(text), charset, tuple(measured), num_tags)
+    # Where bytes fit no charset, another number of characters may be counted than was read.
+    is_known = head and text.find("\ufffd", 0, head[0][1]) < 0
+    return HtmlPage(text, charset, tuple(measured), num_tags, head[0] if is_known else (0, 0))
 
 
 def _bounds_of(
@@ -231,9 +246,10 @@ class PageReader:
 
     def extract(self, page: HtmlPage, extractor: Extractor) -> str | Failure | Fault:
         """The main text of a page within its bounds, or why there is none."""
+        html = page.html if extractor.needs_head(page.num_tags) else page.without_head
         if self.isolation is not None:
-            return self.isolation(page.html, extractor)
-        return extract_or_isolate(page.html, page.num_tags, extractor)
+            return self.isolation(html, extractor)
+        return extract_or_isolate(html, page.num_tags, extractor)
 
     def with_fast_text(self, document: Document) -> Document:
         """The document with its page and the fast extractor's text of it; as it is, where it is no HTML."""
@@ -242,7 +258,7 @@ class PageReader:
         page = self.read(document)
         if page.fast is None:
             page = replace(page, fast=FastText(self._extract_fast(page)))
-        return replace(document, decoded=_Decoded(document.payload, _read_as(document), page))
+        return document.but(decoded=_Decoded(document.payload, _read_as(document), page))
 
     def _extract_fast(self, page: HtmlPage) -> str | None:
         if page.too_much is not None:

@@ -83,13 +83,13 @@ class QualityStep:
             finding = _no_table(table_for(self._table, document.language)).finding()
             return decide(document, [finding], ledger=ledger)
         if rules.is_of_code and (named := license_of(document.text, document.metadata)) is not None:
-            document = replace(document, labels=(*document.labels, ("license", named)))
+            document = document.but(labels=(*document.labels, ("license", named)))
         measured: dict[str, float] | None = {} if self._keep_measured else None
         judging = _Judging(document, splitter(rules.splitter, rules.stop_words), measured)
         weighed = weigh(judging.findings(rules.sets, every=ledger), ledger=ledger)
         # The document as it is once the findings are weighed: with the edits of the sets that it passed.
         judged = judging.document
-        return weighed.outcome(replace(judged, measured=tuple(measured.items())) if measured else judged)
+        return weighed.outcome(judged.but(measured=tuple(measured.items())) if measured else judged)
 
     def judge_again(
         self,
@@ -122,15 +122,13 @@ class QualityStep:
                     if is_edited:  # the text that the rule looked at is not kept
                         return None
                     finding = rule.finding(measured.get(rule.name, 1.0))
-                    return Rejection(
-                        document=replace(document, measured=tuple(measured.items())), finding=finding
-                    )
+                    return Rejection(document=document.but(measured=tuple(measured.items())), finding=finding)
                 passed_then = passed_then and rule.name != turned_down_by
             is_edited = is_edited or rule_set.edit is not None
         if not passed_then and is_edited:
             return None
         is_known = turned_down_by is None or not passed_then
-        return replace(document, measured=tuple(measured.items())) if is_known else None
+        return document.but(measured=tuple(measured.items())) if is_known else None
 
     def _made_for(self, language: str | None) -> _LanguageRules | None:
         code = table_of(self._table, language)

@@ -220,8 +220,9 @@ class Content:
         piece = self._more()
         if not piece:
             return False
-        self._before = self.last
-        self._past += self._at
+        at = self._at
+        self._before = self._held[at - _LAST_BYTES : at] if at >= _LAST_BYTES else self.last
+        self._past += at
         self._held = self._held[self._at :] + piece if self._at < len(self._held) else piece
         self._at = 0
         return True

@@ -47,6 +47,8 @@ meant."""
 
 _DATE_AND_TIME = re.compile(r"[0-9W-]{7,10}(?:[T ].*)?")
 """Python takes any character between date and time, so that 20260131123 would be eleven at night."""
+_WRITTEN_AS_WE_DO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z")
+"""The one form of WARC/1.0 (ISO 28500:2009, section 5.4), and of nearly every record since."""
 _TRUNCATED = re.compile(r"[a-z-]{1,20}")
 
 
@@ -189,6 +191,8 @@ def iso_date(value: str | None) -> str | None:
         return None
     try:
         date = datetime.fromisoformat(text)
+        if _WRITTEN_AS_WE_DO.fullmatch(text):
+            return text
         date = date.astimezone(UTC) if date.tzinfo else date.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None

@@ -215,7 +215,7 @@ def heads_at(stream: BinaryIO, offset: int, options: ReadOptions) -> tuple[bytes
 
 
 def _with_language(document: Document, options: ReadOptions) -> Document:
-    return document if options.language is None else replace(document, language=options.language)
+    return document if options.language is None else document.but(language=options.language)
 
 
 def read_numbered(stream: BinaryIO, offset: int, number: int, options: ReadOptions) -> Document:

@@ -245,7 +245,7 @@ def _mended(
     document = record.document
     if document is not None and document.truncated is None and isinstance(error, TooLongError):
         # Nothing tells whether the record was cut off, or only its length is wrong.
-        return replace(record, document=replace(document, truncated="unspecified"))
+        return replace(record, document=document.but(truncated="unspecified"))
     return record
 
 
@@ -253,7 +253,7 @@ def _counted(record: Record, counts: InputCounts, offset: int, length: int) -> I
     counts.add_record(record.kind, record.mime, record.status)
     if record.document:
         place = Place(file=record.document.place.file, offset=offset, length=length)
-        yield replace(record.document, place=place)
+        yield record.document.but(place=place)
 
 
 def _expect_record_or_end(content: Content) -> bool:

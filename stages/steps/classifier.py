@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import Final, Literal, NamedTuple
 
@@ -139,7 +139,7 @@ class ClassifierStep:
         if given:
             scores = tuple((table.name, scored.score) for table, scored in given)
             labels = tuple((LABEL + table.name, scored.label) for table, scored in given if table.is_argmax)
-            document = replace(document, scores=document.scores + scores, labels=document.labels + labels)
+            document = document.but(scores=document.scores + scores, labels=document.labels + labels)
         return found.outcome(document)
 
     def models(self, position: int) -> tuple[ModelStep, ...]:

@@ -34,8 +34,9 @@ class FastTextModel:
         Scores are as fastText computes them, but for those that pass 1 (by 4e-5 at most), which are 1. The
         text is one line to fastText: newlines count as spaces."""
         # The raw call needs the final newline: it stands for the end-of-sentence token that the model was
-        # trained with.
-        found = self._model.f.predict(text.replace("\n", " ") + "\n", num_labels, least, "replace")
+        # trained with. Bytes it takes as they are.
+        line = text.encode("utf-8").replace(b"\n", b" ") + b"\n"
+        found = self._model.f.predict(line, num_labels, least, "replace")
         return [(label.removeprefix(_PREFIX), min(score, 1.0)) for score, label in found]
 
 

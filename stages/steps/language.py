@@ -94,7 +94,7 @@ class LanguageStep:
         language, score = (
             self._by_name(document) if self._table.model == EXTENSION else self._best(document.text)
         )
-        named = replace(document, language=language, language_score=score)
+        named = document.but(language=language, language_score=score)
         return decide(named, self._findings(language, score), ledger=self._ledger)
 
     def _by_name(self, document: Document) -> tuple[str | None, float]:
@@ -132,9 +132,13 @@ class LanguageStep:
 
     def _findings(self, language: str | None, score: float) -> Iterable[Finding]:
         if self._table.kept:
-            # What is recorded is the score of the language that is judged.
-            yield _NOT_KEPT.finding(score, rejected=_NOT_KEPT.rejects(language, self._kept))
-        yield self._rule_of(language).finding(score)
+            is_rejected = _NOT_KEPT.rejects(language, self._kept)
+            if is_rejected or self._ledger:
+                # What is recorded is the score of the language that is judged.
+                yield _NOT_KEPT.finding(score, rejected=is_rejected)
+        rule = self._rule_of(language)
+        if self._ledger or rule.rejects(score):
+            yield rule.finding(score)
 
     @cached_property
     def _model(self) -> FastTextModel:

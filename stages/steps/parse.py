@@ -115,16 +115,14 @@ class ParseStep:
                 return replace(self._reject(document, charset, error, findings), fault=text)
         else:
             text = document.text
-        num_marks = float(most_marks(text.replace("\0", ""), 1 if self._ledger else self._max_marks + 1))
+        text, encoded = clean_text(text)
+        num_marks = float(most_marks(text, 1 if self._ledger else self._max_marks + 1))
         if self._ledger or self._too_many_marks.rejects(num_marks):
             marks = self._too_many_marks.finding(num_marks)
             if marks.rejected:
                 return self._reject(document, charset, marks, findings)
             findings = (*findings, marks)
-        text, encoded = clean_text(text)
-        document = replace(
-            document, text=text, text_hash=content_hash(encoded), charset=charset, decoded=None
-        )
+        document = document.but(text=text, text_hash=content_hash(encoded), charset=charset, decoded=None)
         if not text:
             return self._reject(document, charset, _EMPTY.finding(0.0), findings)
         return document.with_findings(*findings) if self._ledger and findings else document
@@ -132,7 +130,7 @@ class ParseStep:
     def _reject(
         self, document: Document, charset: str | None, finding: Finding, findings: tuple[Finding, ...]
     ) -> Rejection:
-        document = replace(document, charset=charset, decoded=None)
+        document = document.but(charset=charset, decoded=None)
         return Rejection(document=document, finding=finding, findings=findings if self._ledger else ())
 
 

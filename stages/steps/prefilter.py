@@ -84,7 +84,7 @@ class PrefilterStep:
         outcome = decide(document, [rule.finding(score) for rule in RULES], ledger=self._ledger)
         if isinstance(outcome, Rejection):  # no step behind looks at its page
             language, likeliest = found[0] if found else (None, None)
-            seen = replace(document, decoded=None, language=language, language_score=likeliest)
+            seen = document.but(decoded=None, language=language, language_score=likeliest)
             return replace(outcome, document=seen, judged_text=judged)
         return outcome
 

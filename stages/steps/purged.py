@@ -3,7 +3,7 @@ be."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from lineage.ids import text_hash
 from lineage.pages import normalise_url, page_of, with_parents
@@ -43,7 +43,7 @@ class PurgeFilter:
     def _reject(self, document: Document) -> Rejection:
         # Without its text, which the report would show among what the rules turned down.
         finding = Finding(stage=self.stage, rule=PURGED_RULE, rejected=True)
-        return Rejection(document=replace(document, text=""), finding=finding)
+        return Rejection(document=document.but(text=""), finding=finding)
 
 
 def origin_in(purged: PurgedSets, document: Document) -> bool:

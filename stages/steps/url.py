@@ -130,7 +130,9 @@ class UrlStep:
         return decide(document, self._findings(document), ledger=self._ledger)
 
     def _findings(self, document: Document) -> Iterable[Finding]:
-        yield self._too_long.finding(float(document.num_bytes))
+        num_bytes = float(document.num_bytes)
+        if self._ledger or self._too_long.rejects(num_bytes):  # of every page: seldom worth a finding
+            yield self._too_long.finding(num_bytes)
         table, way = self._table, self._way
         if table.truncated == "reject":
             yield _TRUNCATED.finding(document.truncated is not None)

@@ -117,7 +117,7 @@ class UserStep:
         if self.batch_size is None or self.is_class:
             return given
         return [
-            replace(document, answers={**(document.answers or {}), self.stage: answer})
+            document.but(answers={**(document.answers or {}), self.stage: answer})
             for document, answer in zip(given, self.answers(given), strict=True)
         ]
 

@@ -19,7 +19,7 @@ from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import RecipeError
 from pipeline.demo.pages import write_article
 from stages.chain import DEFAULT_STEPS, Chain, build_chain
-from stages.document import Document, Rejection, reject
+from stages.document import Document, Edit, Finding, Rejection, reject
 from stages.pii.options import PiiTable
 from stages.quality.options import QualityTable
 from stages.steps import user_code
@@ -473,3 +473,13 @@ def test_the_same_page_by_another_address_is_not_purged_by_url(make_document):
     assert rule(chain(replace(document, url="http://EXAMPLE.com:80/page#top"))) == "purged"
     assert isinstance(chain(replace(document, url=None)), Document)
     assert content_hash(document.payload) == document.raw_hash
+
+
+def test_a_document_with_other_fields_is_that_of_the_standard_library(make_document):
+    document = make_document(html="<p>x", labels=(("a", "b"),), edits=(Edit(stage="s", kind="k", count=1),))
+    changes = {"text": "x", "findings": (Finding(stage="s", rule="r"),), "decoded": object(), "payload": b""}
+    changed = document.but(**changes)
+    assert changed == replace(document, **changes) and changed.decoded is changes["decoded"]
+    assert document.payload == b"<p>x" and document.but() == document
+    with pytest.raises(AttributeError):
+        document.but(txt="x")

@@ -8,6 +8,8 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from resiliparse.extract.html2text import extract_plain_text
+from resiliparse.parse.html import HTMLTree
 
 from stages.html.markup import depth, depth_where_above, num_elements
 from stages.html.markup_bounds import markup_bounds
@@ -284,3 +286,77 @@ def test_the_most_options_of_a_select(html, expected):
 def test_attributes_are_counted_in_linear_time_where_every_tag_may_begin_anywhere():
     html = "<svg><style><p " + "<x a " * 50_000
     assert markup_bounds(html.encode())[3] > 1_000
+
+
+def head_of(html: str) -> str | None:
+    """What is taken for a stretch of the page's head alone; None where there is none."""
+    found: list[tuple[int, int]] = []
+    markup_bounds(html.encode(), found)
+    return html[slice(*found[0])] if found else None
+
+
+IN_HEAD = "<meta charset=utf-8>\n<title>Tide <b> \u201etable\u201c</title><!-- <p> --><script>if (a</p>/) b</script>"
+
+
+@pytest.mark.parametrize(
+    ("before", "inside", "behind"),
+    [
+        ("<!DOCTYPE html>\n<html lang=en><!-- \u00e9 --><head>", IN_HEAD, "</head><body><p>x"),
+        ("<HEAD class='>'>", "<STYLE>\u20ac{}</STYLE><link rel=a /><base href=b></link>", "<p>x"),
+        ("<?xml version='1.0'?><head>", "<noscript><style>a</style><link></noscript>", "\n text<p>x"),
+        ("<head>", "<meta>", "<noscript><link></head><title>t</title><p>x"),
+        ("<head>", "<script><!-- <script> </script> --></script>", "<div>x"),
+        ("<head>", "", "<meta\x0b><title>t</title>x"),
+        ("<head>", "", "<3 <meta><p>x"),
+    ],
+)
+def test_what_a_page_holds_in_its_head_alone_is_found(before: str, inside: str, behind: str) -> None:
+    assert head_of(before + inside + behind) == inside
+    assert markup_bounds((before + inside + behind).encode(), []) == markup_bounds(
+        (before + inside + behind).encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        f"<p>{IN_HEAD}",
+        f"text<head>{IN_HEAD}</head>",
+        f"<div></div><head>{IN_HEAD}</head>",
+        f"</p><head>{IN_HEAD}</head>",
+        f"<header>{IN_HEAD}</header>",
+        "<head><title>never ends",
+        "<head><meta>",
+        "",
+    ],
+)
+def test_a_page_without_a_head_or_anything_behind_it_has_no_such_stretch(html: str) -> None:
+    assert head_of(html) is None
+
+
+_PARTS = """
+<meta a='</head>'>|<link>|<base/>|<script>a='<b>'</script>|<script><!--<script></script>--></script>|<style>p{}</style>
+<style><!--</style>|<title>A<b>t</title>|<noscript>|</noscript>|<noscript><style>u</noscript>v</style>|</head>|</body>
+</html>|</br>|<br>|<div>d|</div>|<p>para|text|<!--c-->|<!-->|<!--a--!>|<!doctype>|<?x?>|<![CDATA[x]]>|<body>|<html>|<img>
+<head>|<head/>|</meta>|</title>|</script>|<template>t</template>|<svg><title>s</title></svg>|<iframe>f</iframe>|</p>
+<frameset><frame></frameset>|\u00e9|\u20ac|\ufeff|<select><option>o</select>|<a>link</a>|<textarea>x</textarea>|<meta
+<title>|<script>|\x00|<METApart>|<3|</>|<table><tr><td>c|<noframes>n</noframes>|<plaintext>|<math><mi>|<style/>s|<bgsound>
+""".strip()
+PARTS = st.lists(
+    st.sampled_from([*re.split(r"[|\n]", _PARTS), "<meta\x0b>", "<noscript\x0b>", " ", "\n"]), max_size=12
+).map("".join)
+
+
+@given(
+    before=st.sampled_from(["", "<!doctype html>", "<!doctype html><html a='<'>\n", "<!--c-->"]), parts=PARTS
+)
+@example(before="", parts="<noscript></head><title>t</title>")
+@example(before="", parts="<meta\x0b><p>x")
+def test_a_page_without_what_is_in_its_head_alone_has_the_same_body_and_text(before: str, parts: str) -> None:
+    html = f"{before}<head>{parts}<p>The end of it.</p>"
+    head = head_of(html)
+    left = html if head is None else html.replace(f"<head>{head}", "<head>", 1)
+    trees = [HTMLTree.parse(page).body for page in (html, left)]
+    assert str(trees[0]) == str(trees[1])
+    texts = [extract_plain_text(page, main_content=True, alt_texts=False) for page in (html, left)]
+    assert texts[0] == texts[1]

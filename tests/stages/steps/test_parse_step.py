@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import signal
 import threading
@@ -28,7 +29,7 @@ from stages.html.extraction import (
 from stages.html.extraction_child import IsolatedExtraction, _answer, _outcome_of
 from stages.html.markup import depth
 from stages.html.markup_bounds import markup_bounds
-from stages.html.page import PageReader
+from stages.html.page import PageReader, read_page
 from stages.html.trafilatura_patches import composing, loading
 from stages.html.trafilatura_patches.apply import WrongVersionError, check_version
 from stages.reading.body import decode_body
@@ -62,6 +63,36 @@ def real_pages(real_data) -> list[str]:
             record.reader.read().decode("utf-8", "replace")
             for record, _ in zip(records, range(60), strict=False)
         ]
+
+
+HEAD = "<meta name=a><title>„Ebbe“ und Flut</title><script>var a = '<p>';</script>"
+WITH_HEAD = (
+    f"<!DOCTYPE html><html><head>{HEAD}</head><body><article><p>{SENTENCE * 4}</p></article></body></html>"
+)
+
+
+@pytest.mark.parametrize(
+    ("payload", "fields", "is_left_out"),
+    [
+        (WITH_HEAD.encode(), {}, True),
+        (codecs.BOM_UTF8 + WITH_HEAD.encode(), {}, True),
+        (WITH_HEAD.encode("cp1252"), {"charset_hint": "windows-1252"}, True),
+        (f"{WITH_HEAD}{'é' * 60}".encode() + b"\xff", {}, True),
+        (f"{WITH_HEAD}{'é' * 60}".encode().replace(b"Ebbe", b"Ebbe\xff\x80\xe2\x80"), {}, False),
+        (WITH_HEAD.replace("</p>", " 10<sup>6</sup></p>").encode(), {}, False),
+        (f"<p>{HEAD}{SENTENCE * 4}".encode(), {}, False),
+    ],
+)
+def test_resiliparse_does_not_parse_what_is_in_the_head_alone(make_document, payload, fields, is_left_out):
+    table = ParseTable(extractor="resiliparse")
+    bounds = table.bounds(10**7)
+    pages, document = PageReader(bounds, 60.0), make_document(html=payload, **fields)
+    page = read_page(document, bounds)
+    assert page.charset == ("cp1252" if fields else "utf-8")
+    assert page.without_head == (page.html.replace(HEAD, "") if is_left_out else page.html)
+    assert (HEAD in page.without_head) is (HEAD in page.html and not is_left_out)
+    assert pages.extract(page, RESILIPARSE) == extract(page.html, RESILIPARSE)
+    assert pages.extract(page, TRAFILATURA) == extract(page.html, TRAFILATURA)
 
 
 @pytest.mark.parametrize("extractor", ["trafilatura", "resiliparse"])
