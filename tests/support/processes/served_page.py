@@ -45,7 +45,7 @@ def _serve(told: Connection, call: list[str], environment: dict[str, str], folde
     os.environ.update(environment)
     os.dup2(told.fileno(), 1)
     told.close()
-    sys.stdout = open(1, "w", closefd=False)  # the server's own was a file
+    sys.stdout = os.fdopen(1, "w", closefd=False)  # the server's own was a file
     sys.argv = ["sluice", *call]
     console()
 

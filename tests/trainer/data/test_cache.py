@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import errno
 import fcntl
-import multiprocessing
 import os
 import resource
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ import pytest
 from lineage.index.blocks import BLOCK_BYTES, BLOCK_TOKENS
 from lineage.storage.folder import StorageError
 from tests.support.outputs.synthetic import made_up_tokens, write_output
+from tests.support.processes.fork_server import fork_server
 from tests.support.stores.failing_server import Faults, failing_server
 from tests.support.stores.peaks import peak_bytes
 from trainer.data.blocks import DamagedBlockError, LocalBlocks
@@ -34,7 +36,6 @@ from trainer.data.figures import ReadFigures
 from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, plan_order
 
-FORK = multiprocessing.get_context("fork")
 WHOLE = Slice()
 KEYS = [f"{number:032x}-00000-100" for number in range(10)]
 
@@ -50,13 +51,21 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def local(root: Path) -> Corpus:
+    return corpus_on_disk(root)
+
+
+def corpus_on_disk(root: Path) -> Corpus:
     return open_corpus([DataTable(out=str(root / "bucket" / "out"))])
 
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fetch, "_FIRST_PAUSE", 0.002)
-    monkeypatch.setattr(fetch, "_LONGEST_PAUSE", 0.02)
+    retry_quickly(monkeypatch)
+
+
+def retry_quickly(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(fetch, "_FIRST_PAUSE", 0.002)
+    patched.setattr(fetch, "_LONGEST_PAUSE", 0.02)
 
 
 def order_of(corpus: Corpus, **changes: int) -> Order:
@@ -227,30 +236,41 @@ def test_blocks_that_the_index_does_not_name_are_dropped_at_the_start(local: Cor
 
 
 @pytest.mark.parametrize("trouble", ["no folder", "full disk"])
-def test_a_disk_that_does_not_serve_costs_speed_only(local: Corpus, tmp_path: Path, trouble: str) -> None:
-    def child() -> None:
-        folder = tmp_path / "cache"
-        if trouble == "no folder":
-            folder.write_bytes(b"a file where the folder should be")
-        else:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-        reader = CachedBlocks(local, order_of(local), WHOLE, options_of(folder))
-        assert_same_batches(local, local, reader, 6)
-        assert reader.figures.disk_errors > 0
-        assert reader.figures.streamed_blocks > 0
-        reader.close()
+def test_a_disk_that_does_not_serve_costs_speed_only(root: Path, tmp_path: Path, trouble: str) -> None:
+    run_all([partial(read_on_a_bad_disk, root, tmp_path / "cache", trouble)])
 
-    run_all([child])
+
+def read_on_a_bad_disk(root: Path, folder: Path, trouble: str) -> None:
+    if trouble == "no folder":
+        folder.write_bytes(b"a file where the folder should be")
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    local = corpus_on_disk(root)
+    reader = CachedBlocks(local, order_of(local), WHOLE, options_of(folder))
+    assert_same_batches(local, local, reader, 6)
+    assert reader.figures.disk_errors > 0
+    assert reader.figures.streamed_blocks > 0
+    reader.close()
 
 
 def run_all(children: list[Callable[[], None]]) -> None:
     """Run each in a forked process; a failed assertion there fails here."""
-    processes = [FORK.Process(target=child) for child in children]
+    context = fork_server()
+    processes = [
+        context.Process(target=with_quick_retries, args=(child, dict(os.environ))) for child in children
+    ]
     for process in processes:
         process.start()
     for process in processes:
         process.join(timeout=600)
     assert [process.exitcode for process in processes] == [0] * len(children)
+
+
+def with_quick_retries(child: Callable[[], None], environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    with pytest.MonkeyPatch.context() as patched:
+        retry_quickly(patched)
+        child()
 
 
 HALVES = (Slice(rank=0, num_ranks=2), Slice(rank=1, num_ranks=2))
@@ -264,21 +284,18 @@ def test_processes_of_a_node_fetch_each_block_once_between_them(
 ) -> None:
     faults = Faults()
     with failing_server(root, faults) as url:
-
-        def rank(part: Slice) -> Callable[[], None]:
-            def child() -> None:
-                remote = open_corpus([DataTable(out=f"{url}/bucket/out")])
-                here = open_corpus([DataTable(out=str(root / "bucket" / "out"))])
-                node = tuple(dict.fromkeys(parts))
-                options = dataclasses.replace(options_of(tmp_path, 9, 4, node), num_processes=2)
-                reader = CachedBlocks(remote, order_of(remote), part, options)
-                assert_same_batches(remote, here, reader, 49, part)
-                reader.close()
-
-            return child
-
-        run_all([rank(part) for part in parts])
+        run_all([partial(read_over, url, root, tmp_path, parts, part) for part in parts])
     assert faults.counts["requests"] == 8
+
+
+def read_over(url: str, root: Path, folder: Path, parts: tuple[Slice, ...], part: Slice) -> None:
+    """As the rank of `part` does, of two on a node."""
+    remote = open_corpus([DataTable(out=f"{url}/bucket/out")])
+    node = tuple(dict.fromkeys(parts))
+    options = dataclasses.replace(options_of(folder, 9, 4, node), num_processes=2)
+    reader = CachedBlocks(remote, order_of(remote), part, options)
+    assert_same_batches(remote, corpus_on_disk(root), reader, 49, part)
+    reader.close()
 
 
 def test_what_another_process_fetches_is_not_waited_for_where_it_is_not_needed_yet(tmp_path: Path) -> None:
@@ -294,16 +311,9 @@ def test_what_another_process_fetches_is_not_waited_for_where_it_is_not_needed_y
 def test_a_fetcher_that_is_killed_leaves_its_block_to_others(tmp_path: Path) -> None:
     folder = CacheFolder(str(tmp_path), 1000)
     folder.prepare(())
-    holds = FORK.Event()
-
-    def child() -> None:
-        claim = folder.claim(KEYS[0], lambda: False)
-        assert claim is not None
-        assert folder.make_room(KEYS[0], claim, lambda key: NEVER, 0) == 0
-        holds.set()
-        time.sleep(3600)
-
-    process = FORK.Process(target=child)
+    context = fork_server()
+    holds = context.Event()
+    process = context.Process(target=hold, args=(folder, holds))
     process.start()
     assert holds.wait(600)
     assert folder.used_bytes() == 100
@@ -315,6 +325,15 @@ def test_a_fetcher_that_is_killed_leaves_its_block_to_others(tmp_path: Path) -> 
     assert claim is not None
     claim.publish(b"\0" * 100)
     assert folder.keys() == {KEYS[0]}
+
+
+def hold(folder: CacheFolder, holds: Event) -> None:
+    """Claim a block, and never fetch it."""
+    claim = folder.claim(KEYS[0], lambda: False)
+    assert claim is not None
+    assert folder.make_room(KEYS[0], claim, lambda key: NEVER, 0) == 0
+    holds.set()
+    time.sleep(3600)
 
 
 def test_of_many_claimants_one_fetches_and_the_rest_find_it(tmp_path: Path) -> None:
@@ -415,34 +434,29 @@ def test_two_ranks_and_a_throttled_failing_s3_with_a_cache_of_a_tenth_of_the_dat
     )
     parts = HALVES
     bound = 2 * BLOCK_BYTES  # of 22 blocks, 184 MB
-    barrier = FORK.Barrier(2)
+    barrier = fork_server().Barrier(2)
     faults = Faults(error=0.05, short=0.05, wrong=0.05, hang=0.02, hang_seconds=0.5, bytes_per_second=60e6)
     with failing_server(served, faults) as url:
         for name, value in (("ENDPOINT_URL", url), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "y")):
             monkeypatch.setenv(f"AWS_{name}", value)
 
-        def rank(part: Slice) -> Callable[[], None]:
-            def child() -> None:
-                remote = open_corpus([DataTable(out="s3://bucket/out")])
-                here = open_corpus([DataTable(out=str(served / "bucket" / "out"))])
-                reader = CachedBlocks(remote, order_of(remote), part, options_of(folder, 2, 1, parts))
-                began = time.perf_counter()
-                assert_same_batches(remote, here, reader, 176, part, in_step=barrier.wait)
-                share = reader.figures.wait_seconds / (time.perf_counter() - began)
-                read = 176 * 16 * 16_384 * 4 / 2
-                amplification = reader.figures.bytes_fetched / read
-                print(
-                    f"rank {part.rank}: wait share {share:.2f}, amplification {amplification:.2f},"
-                    f" {reader.figures}"
-                )
-                reader.close()
-
-            return child
-
         with peak_bytes(folder) as peak:
-            run_all([rank(part) for part in parts])
+            run_all([partial(read_in_step, served, folder, barrier, parts, part) for part in parts])
     assert 0 < peak.bytes <= bound
     assert min(faults.counts[kind] for kind in ("error", "short", "wrong")) > 0
+
+
+def read_in_step(served: Path, folder: Path, barrier: Barrier, parts: tuple[Slice, ...], part: Slice) -> None:
+    remote = open_corpus([DataTable(out="s3://bucket/out")])
+    here = corpus_on_disk(served)
+    reader = CachedBlocks(remote, order_of(remote), part, options_of(folder, 2, 1, parts))
+    began = time.perf_counter()
+    assert_same_batches(remote, here, reader, 176, part, in_step=barrier.wait)
+    share = reader.figures.wait_seconds / (time.perf_counter() - began)
+    read = 176 * 16 * 16_384 * 4 / 2
+    amplification = reader.figures.bytes_fetched / read
+    print(f"rank {part.rank}: wait share {share:.2f}, amplification {amplification:.2f}, {reader.figures}")
+    reader.close()
 
 
 def test_a_cache_on_a_file_system_without_locks_is_done_without(
