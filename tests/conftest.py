@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -90,6 +91,17 @@ _need_ray: set[str] = set()
 _LONGEST_FIRST = ("trainer", "pipeline", "sluice", "lineage")
 """The folders whose files take longest: what ends last is short, so that all processes of pytest-xdist end
 together."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collecting makes a million objects that stay: they are not looked through for dead cycles, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # behind the choice of -m
