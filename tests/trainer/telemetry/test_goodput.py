@@ -224,9 +224,10 @@ def test_the_parts_of_a_run_with_three_failures_are_its_wall_time(
         row["seconds"] - row["data_wait_seconds"] - row["phases"]["checkpoint"] for row in applied.values()
     )
     assert found.seconds["steps"] == pytest.approx(useful)
-    assert (
-        found.seconds["waiting for nodes"] >= 0.9
-    )  # three times 0.3 s lie between a death and the next start
+    # Three times 0.3 s lie between a death and the next start, and a death is taken to have come half a step
+    # after the last report, on a busy machine later than it came.
+    steps = [[row["seconds"] for row in rows if row["attempt"] == number] for number in (1, 2, 3)]
+    assert found.seconds["waiting for nodes"] >= 0.9 - sum(sum(each) / len(each) / 2 for each in steps)
     assert found.seconds["evaluation"] > 0
     assert "goodput" in applied[10] and "goodput" in applied[11]
 
