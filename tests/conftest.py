@@ -95,18 +95,17 @@ together."""
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collecting makes a million objects that stay: they are not looked through for dead cycles, now or later."""
+    """What collecting makes stays: it is not looked through for dead cycles meanwhile."""
     gc.disable()
     try:
         return (yield)
     finally:
-        gc.freeze()
         gc.enable()
 
 
 @pytest.hookimpl(trylast=True)  # behind the choice of -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that need Ray follow each other, the last of them those that also stop it; the others as above."""
+    """Files that need Ray follow each other, those that also stop it last; then the others as above."""
     _need_ray.update(_files_with("small_ray", items))
     stop_it = _files_with("no_other_ray", items)
 

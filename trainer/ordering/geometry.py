@@ -184,8 +184,8 @@ class Passes:
     def _passes(self) -> list[Pass]:
         ragged = [self._geometry.ragged(int(source)) for source in self.source]
         lengths = np.array([len(blocks) for blocks, _ in ragged], np.int64)
-        # Many short passes are placed in one call, which takes as long as one of them; long ones a few at a time,
-        # since a placing holds some arrays of their length.
+        # Many short passes are placed in one call, which takes as long as one of them; long ones a few at a
+        # time, since a placing holds some arrays of their length.
         group = np.cumsum(lengths) // _PLACED_AT_ONCE
         found: list[Pass] = []
         for pairs in np.split(np.arange(len(ragged)), np.flatnonzero(np.diff(group)) + 1):

@@ -85,7 +85,8 @@ gone, alive = psutil.wait_procs(processes, timeout=60)
 ports = {end.port for end in ends}
 print(json.dumps({
     "addresses": addresses, "switch": os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"), "maps": maps,
-    "session": session, "running": running, "num_processes": len(processes), "alive": [one.name() for one in alive],
+    "session": session, "running": running, "num_processes": len(processes),
+    "alive": [one.name() for one in alive],
     "ports": [end.laddr.port for end in psutil.net_connections("inet")
               if end.status == "LISTEN" and end.laddr.port in ports],
 }))
@@ -133,10 +134,10 @@ def check_private(session: Path, short: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What was seen of one local Ray, in the folder `short`: the `addresses` that its processes and its driver
-    listened at, a `switch` in the driver's environment, the memory `maps` of a worker, the folder of its
-    `session`; the driver's children that were `running` when it was ended, how many processes there had been,
-    and the names of those `alive` and the `ports` taken after it."""
+    """What was seen of one local Ray, in the folder `short`: the `addresses` that its processes and its
+    driver listened at, a `switch` in the driver's environment, the memory `maps` of a worker, the folder of
+    its `session`; the driver's children that were `running` when it was ended, how many processes there had
+    been, and the names of those `alive` and the `ports` taken after it."""
 
     short: Path
     addresses: list[str]

@@ -23,7 +23,9 @@ def served(*arguments: str, state: str | None = None) -> Iterator[str]:
     environment = {**os.environ, **({} if state is None else {"XDG_STATE_HOME": state})}
     context = fork_server()
     said, told = context.Pipe(duplex=False)
-    server = context.Process(target=_serve, args=(told, ["page", *arguments, "--json"], environment, os.getcwd()))
+    server = context.Process(
+        target=_serve, args=(told, ["page", *arguments, "--json"], environment, os.getcwd())
+    )
     server.start()
     told.close()
     try:
