@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -92,18 +93,34 @@ _LONGEST_FIRST = ("trainer", "pipeline", "sluice", "lineage")
 together."""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What collecting makes stays: it is not looked through for dead cycles meanwhile."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)  # behind the choice of -m
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that need Ray follow each other, the others as above."""
-    _need_ray.update(_file_of(item) for item in items if "small_ray" in getattr(item, "fixturenames", ()))
+    """Files that need Ray follow each other, those that also stop it last; then the others as above."""
+    _need_ray.update(_files_with("small_ray", items))
+    stop_it = _files_with("no_other_ray", items)
 
     def place(item: pytest.Item) -> int:
         if _file_of(item) in _need_ray:
-            return 0
+            return int(_file_of(item) in stop_it)
         folder = _file_of(item).split("/")[1]
-        return _LONGEST_FIRST.index(folder) + 1 if folder in _LONGEST_FIRST else len(_LONGEST_FIRST) + 1
+        return _LONGEST_FIRST.index(folder) + 2 if folder in _LONGEST_FIRST else len(_LONGEST_FIRST) + 2
 
     items.sort(key=place)
+
+
+def _files_with(fixture: str, items: list[pytest.Item]) -> set[str]:
+    """The files of which a test uses this fixture."""
+    return {_file_of(item) for item in items if fixture in getattr(item, "fixturenames", ())}
 
 
 def _file_of(item: pytest.Item) -> str:

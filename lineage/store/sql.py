@@ -16,7 +16,7 @@ import math
 import os
 import resource
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -75,11 +75,11 @@ it too."""
 
 @contextmanager
 def questions(
-    out: Folder, version: int | None = None, limits: Limits = USUAL
+    out: Folder, version: int | None = None, limits: Limits = USUAL, asked: Sequence[str] | None = None
 ) -> Iterator[Callable[[str], QueryResult]]:
     """A function that answers as `query` does, any number of times about one state: the tables are opened
-    once."""
-    with _connection(out, version, limits) as connection:
+    once. Where it will be `asked` no other statements than these, only the tables that they name are."""
+    with _connection(out, version, limits, asked) as connection:
         yield partial(_answer, out, connection, limits)
 
 
@@ -144,18 +144,22 @@ def _about_files(out: Folder, error: duckdb.Error) -> ValueError:
 
 
 @contextmanager
-def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[duckdb.DuckDBPyConnection]:
+def _connection(
+    out: Folder, version: int | None, limits: Limits, asked: Sequence[str] | None
+) -> Iterator[duckdb.DuckDBPyConnection]:
     connection = duckdb.connect(":memory:")
     try:
+        connection.execute(f"SET memory_limit = '{int(limits.memory_gib * 1024)}MiB'")
+        if limits.threads:
+            connection.execute(f"SET threads = {limits.threads}")
         sums = log_sums(out)
-        tables = {view: _dataset(out, view, version, sums) for view in COLUMNS}
+        # Whether the corpus had this version is told by all tables together.
+        views = COLUMNS if asked is None or version is not None else _views_named(connection, asked)
+        tables = {view: _dataset(out, view, version, sums) for view in views}
         for view, table in tables.items():
             connection.register(f"_{view}", table)
         for view, table in tables.items():
             _define(connection, view, table.schema.names)
-        connection.execute(f"SET memory_limit = '{int(limits.memory_gib * 1024)}MiB'")
-        if limits.threads:
-            connection.execute(f"SET threads = {limits.threads}")
         connection.execute("SET TimeZone = 'UTC'")
         # It goes to stdout, where answers go. In a notebook without ipywidgets there is none, and setting it
         # raises.
@@ -168,6 +172,25 @@ def _connection(out: Folder, version: int | None, limits: Limits) -> Iterator[du
         yield connection
     finally:
         connection.close()
+
+
+def _views_named(connection: duckdb.DuckDBPyConnection, asked: Sequence[str]) -> Collection[str]:
+    """The views that these statements name, and `purged`: several lie over it, and there is no store without
+    it. All views where a statement names none, something else too, or is not understood: what is said of it
+    then hangs on them."""
+    named = {"purged"}
+    for sql in asked:
+        try:
+            nodes = list(_nodes(_parsed(connection, sql)))
+        except duckdb.Error:
+            return COLUMNS
+        tables = {str(node["table_name"]).lower() for node in nodes if node.get("type") == "BASE_TABLE"}
+        own = {str(entry["key"]).lower() for node in nodes for entry in _cte_entries(node)}
+        described = any(node.get("type") == "SHOW_REF" for node in nodes)
+        if not tables or described or not tables <= {*COLUMNS, *own}:
+            return COLUMNS
+        named |= tables & COLUMNS.keys()
+    return [view for view in COLUMNS if view in named]
 
 
 def _define(connection: duckdb.DuckDBPyConnection, view: str, present: Sequence[str]) -> None:
@@ -211,9 +234,7 @@ def _the_select(connection: duckdb.DuckDBPyConnection, sql: str) -> duckdb.State
 def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
     """WrongQueryError if the statement names another table than the views, or a function that shows
     settings."""
-    serialized = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchone()
-    assert serialized is not None
-    tree = json.loads(serialized[0])
+    tree = _parsed(connection, sql)
     if tree["error"]:
         raise WrongQueryError(f"this statement is not answered here: {tree['error_message']}")
     nodes = list(_nodes(tree))
@@ -231,6 +252,13 @@ def _check_names(connection: duckdb.DuckDBPyConnection, sql: str) -> None:
         function = str(node.get("function_name", "")).lower()
         if function in _REFUSED_FUNCTIONS or function.startswith(_REFUSED_BEGINNINGS):
             raise WrongQueryError(f"the function {function!r} is not one that may be asked here")
+
+
+def _parsed(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+    """A statement as DuckDB parses it; where `error`, with its words."""
+    ((serialized,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
+    tree: dict[str, Any] = json.loads(serialized)
+    return tree
 
 
 def _own_names(connection: duckdb.DuckDBPyConnection, named: set[str]) -> set[str]:
@@ -307,7 +335,7 @@ def _serve(request: dict[str, Any], answer: IO[bytes]) -> None:
 
     out, limits = Folder(request["out"]), Limits(**request["limits"])
     try:
-        with _connection(out, request["version"], limits) as connection:
+        with _connection(out, request["version"], limits, request["asked"]) as connection:
             for sql in request["asked"]:
                 send("ready", None)
                 for piece in _pieces(out, connection, limits, sql):

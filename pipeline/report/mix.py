@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.report.charts import HEIGHT, WIDTH, Axes, spanning
 from pipeline.report.render import escaping
-from trainer.mix.report import MixReport, Response, TargetFit
+
+if TYPE_CHECKING:
+    from trainer.mix.report import MixReport, Response, TargetFit
 
 REPORT: Final = "report.html"
 """In the folder of the ablation."""
@@ -85,6 +87,8 @@ def _tiles(report: MixReport) -> list[tuple[str, str]]:
 
 
 def _scatters(report: MixReport) -> list[Scatter]:
+    from trainer.mix.report import TargetFit  # here: it loads scipy, and the lineage page reads REPORT alone
+
     unseen = report.rows[: len(report.fits[0].measured)]
     goal = report.scores[report.model]
     whole = TargetFit(

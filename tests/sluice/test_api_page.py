@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -24,14 +23,15 @@ def test_the_page_lists_every_public_name_of_a_call() -> None:
     assert {"load_recipe", "run", "Steps", "open_output", "Sequences"} <= named <= set(sluice.__all__)
 
 
-def test_the_page_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_ray: None
+) -> None:
     make_tiny_crawl(tmp_path)
     plain = recipe("out/crawl", {"web": ("web-*.warc.gz",), "posts": ("posts-*.jsonl",)})
     plain["tokenize"]["encoding"] = tiny_tokenizer(tmp_path)
     (tmp_path / "recipes").mkdir()
     write_recipe(tmp_path / "recipes" / "crawl.toml", plain)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     names: dict[str, Any] = {}
     for block in BLOCKS:
         missing = [name for name in re.findall(r"^import (\w+)", block, re.MULTILINE) if _is_missing(name)]
@@ -42,9 +42,6 @@ def test_the_page_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.Mo
     assert names["kept"].fetchall()
     assert names["judged"].decided_by.rule
     assert len(names["rest"]) == 16
-    import ray
-
-    ray.shutdown()
 
 
 def _is_missing(name: str) -> bool:

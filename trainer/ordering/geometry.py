@@ -13,12 +13,15 @@ each read once. Memory is in the number of listings, which without repeats is th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from lineage.index.blocks import BLOCK_TOKENS
 from trainer.ordering.permutation import Int64s, Keys, derive, domain, permute, unpermute
+
+_PLACED_AT_ONCE: Final = 1 << 16
+"""Ragged blocks whose positions are found in one call, and those of one pass more."""
 
 
 class Geometry:
@@ -166,7 +169,7 @@ class Passes:
         self._block_key = derive(keys, np.zeros(len(pairs), np.int64))
         self._window_key = derive(keys, np.ones(len(pairs), np.int64))
         self._num_blocks = geometry.num_blocks[self.source]
-        passes = [self._pass(number) for number in range(len(pairs))]
+        passes = self._passes()
         self._first = np.concatenate(([0], np.cumsum([len(each.position) for each in passes]))).astype(
             np.int64
         )
@@ -178,9 +181,22 @@ class Passes:
         self._positions = np.concatenate(placed) if placed else np.empty(0, np.int64)
         self._deficit = np.concatenate([each.deficit for each in passes])
 
-    def _pass(self, pair: int) -> Pass:
-        blocks, deficit = self._geometry.ragged(int(self.source[pair]))
-        positions = self._position_of(np.full(len(blocks), pair, np.int64), blocks)
+    def _passes(self) -> list[Pass]:
+        ragged = [self._geometry.ragged(int(source)) for source in self.source]
+        lengths = np.array([len(blocks) for blocks, _ in ragged], np.int64)
+        # Many short passes are placed in one call, which takes as long as one of them; long ones a few at a
+        # time, since a placing holds some arrays of their length.
+        group = np.cumsum(lengths) // _PLACED_AT_ONCE
+        found: list[Pass] = []
+        for pairs in np.split(np.arange(len(ragged)), np.flatnonzero(np.diff(group)) + 1):
+            blocks = np.concatenate([ragged[pair][0] for pair in pairs])
+            positions = self._position_of(np.repeat(pairs, lengths[pairs]), blocks)
+            placed = np.split(positions, np.cumsum(lengths[pairs])[:-1])
+            found += [self._pass(each, ragged[pair][1]) for pair, each in zip(pairs, placed, strict=True)]
+        return found
+
+    def _pass(self, positions: Int64s, deficit: Int64s) -> Pass:
+        """The pass of ragged blocks at these positions that fall short by so many sequences."""
         order = np.argsort(positions)
         # `running[k]`: by how many sequences the first k ragged blocks fall short. Were every block full, a
         # block would end at (position + 1) * Q; it ends earlier by what it and the ragged blocks before it

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -359,6 +360,34 @@ def test_a_damaged_file_is_our_damage_and_not_the_users_mistake(tmp_path: Path) 
     file.write_bytes(flipped)
     with pytest.raises(StoreError, match="sluice verify"):
         query(out, "SELECT * FROM documents")
+
+
+@pytest.mark.parametrize(
+    ("sql", "opens_steps"),
+    [
+        ("SELECT count(*) FROM documents", False),
+        ('SELECT count(*) FROM "Documents" WHERE doc_id IN (SELECT doc_id FROM main.edits)', False),
+        ("WITH found AS (FROM documents) SELECT count(*) FROM found, purges", False),
+        ("WITH found AS (FROM Steps) SELECT count(*) FROM found", True),
+        ("SELECT (SELECT count(*) FROM STEPS) FROM documents", True),
+        ("SELECT 1", True),
+        ("DESCRIBE documents", True),
+    ],
+)
+def test_only_the_tables_that_a_question_names_are_opened(
+    tmp_path: Path, sql: str, opens_steps: bool
+) -> None:
+    out = Folder(str(tmp_path))
+    make_store(out)
+    answer = query(out, sql)
+    shutil.rmtree(tmp_path / "lineage" / "steps" / "_delta_log")
+    if opens_steps:
+        with pytest.raises(StoreError, match="'steps'"):
+            query(out, sql)
+    else:
+        assert query(out, sql) == answer
+    with pytest.raises(StoreError, match="'steps'"):
+        query(out, sql, version=1)
 
 
 @pytest.mark.parametrize("column", ["doc_id", "source", "url", "host", "status", "rule", "shard", "purged"])

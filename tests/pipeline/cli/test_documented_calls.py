@@ -159,7 +159,9 @@ TINY = {"model": "debug", "seq_len": 32, "global_batch": 2}
 """What --measure is called for here."""
 
 _link_once = functools.cache(measure._link)
-"""The link between two processes, which load torch for it, does not depend on the call."""
+_measured_once = functools.cache(measure.measure)
+"""What a device does with a recipe, and the link between two processes, which load torch for it, do not
+depend on how a call is printed."""
 
 
 @pytest.mark.parametrize(
@@ -177,6 +179,7 @@ def test_a_printed_plan_works_without_data(
     if "--measure" in call.words:  # at the size of a recipe its products take a minute
         monkeypatch.setattr(measure, "SECONDS", 0.0)
         monkeypatch.setattr(measure, "_link", _link_once)
+        monkeypatch.setattr(measure, "measure", _measured_once)
         monkeypatch.setattr(plan, "_MEASURED", {**plan._MEASURED, **TINY})
         train = tmp_path / "recipes/train.toml"
         train.write_text(tomli_w.dumps({"run": {"name": "tiny"}, "train": {**plan._MEASURED}}))

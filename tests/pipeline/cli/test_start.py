@@ -207,6 +207,14 @@ def test_a_checkout_that_is_not_compiled_says_what_to_do(
     assert not is_compiled("stages.chain") and not is_compiled("nowhere.at_all") and not is_compiled(None)
 
 
+def test_the_lineage_page_loads_neither_scipy_nor_torch_nor_ray() -> None:
+    look = "import sys, pipeline.page.serve; print(*sorted({'scipy', 'torch', 'ray'} & sys.modules.keys()))"
+    ended = subprocess.run(
+        [sys.executable, "-c", look], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert ended.stdout.split() == []
+
+
 def test_a_finished_training_says_so_without_torch_and_ray(tmp_path: Path) -> None:
     path = train_recipe(tmp_path, make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url)
     with_checkpoint(path, 4)

@@ -10,7 +10,11 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tomli_w
@@ -32,18 +36,74 @@ from tests.support.processes.shared_ray import SHARED
 from trainer.launch import train_on_ray
 from trainer.options import TrainRecipe
 
+JOINS = """
+import sys
+from pipeline.cluster.session import ray_session
+with ray_session(sys.argv[1]):
+    import ray
+    print(ray.get(ray.remote(lambda: 41 + 1).remote()))
+"""
+
+
+def test_another_process_can_join_a_ray_that_listens_on_loopback_alone(small_ray):
+    import ray
+
+    address = ray.get_runtime_context().gcs_address
+    assert address.startswith("127.0.0.1:")
+    ended = subprocess.run(
+        [sys.executable, "-c", JOINS, address], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "42\n"), ended.stderr[-2000:]
+
+
 START = """
 from pipeline.cluster.session import ray_session
 around = ray_session("local", num_cpus=1)
 """
 LOOK = """
-import json, os, psutil, ray
+import json, ray
 with around:
     assert ray.get(ray.remote(lambda: 41 + 1).remote()) == 42
-    processes = [psutil.Process(), *psutil.Process().children(recursive=True)]
-    found = [end.laddr.ip for one in processes for end in one.net_connections("inet") if end.status == "LISTEN"]
-print(json.dumps([found, os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER")]))
+    print(json.dumps(ray._private.worker._global_node.get_session_dir_path()))
 """
+LOOK_AND_LEAVE = """
+import json, os, psutil, ray
+shutdown, running = ray.shutdown, []
+def watched():
+    running.extend(" ".join(one.cmdline()) for one in psutil.Process().children() if one.status() != "zombie")
+    shutdown()
+ray.shutdown = watched
+def listening(process):
+    return [end.laddr for end in process.net_connections("inet") if end.status == "LISTEN"]
+with around:
+    maps = ray.get(ray.remote(lambda: open("/proc/self/maps").read()).remote())
+    session = ray._private.worker._global_node.get_session_dir_path()
+    processes = psutil.Process().children(recursive=True)
+    ends = [end for one in processes for end in listening(one)]
+    addresses = [end.ip for end in [*ends, *listening(psutil.Process())]]
+gone, alive = psutil.wait_procs(processes, timeout=60)
+ports = {end.port for end in ends}
+print(json.dumps({
+    "addresses": addresses, "switch": os.environ.get("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"), "maps": maps,
+    "session": session, "running": running, "num_processes": len(processes),
+    "alive": [one.name() for one in alive],
+    "ports": [end.laddr.port for end in psutil.net_connections("inet")
+              if end.status == "LISTEN" and end.laddr.port in ports],
+}))
+"""
+
+
+def start(script: str, folder: Path | None = None) -> Any:
+    """What a process prints that starts a local Ray, whose folders lie in `folder`."""
+    ended = subprocess.run(
+        [sys.executable, "-c", START + script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | ({} if folder is None else {"RAY_TMPDIR": str(folder)}),
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    return json.loads(ended.stdout)
 
 
 @pytest.fixture(autouse=True)
@@ -53,21 +113,12 @@ def no_other_ray(request: pytest.FixtureRequest) -> None:
         SHARED.stop()
 
 
-def test_every_server_of_a_local_ray_listens_on_loopback() -> None:
-    ended = subprocess.run([sys.executable, "-c", START + LOOK], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    addresses, switch = json.loads(ended.stdout)
-    assert len(addresses) > 5
-    assert {address.removeprefix("::ffff:") for address in addresses} == {"127.0.0.1"}
-    assert switch is None  # a cluster that this process starts or joins later is none of it
-
-
-FOLDERS = """
-import json, os, ray
-with around:
-    assert ray.get(ray.remote(lambda: 1).remote()) == 1
-    print(json.dumps(ray._private.worker._global_node.get_session_dir_path()))
-"""
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A folder that everybody may write to. The path of a socket has 107 bytes at most."""
+    with tempfile.TemporaryDirectory(prefix="ray-") as short:
+        os.chmod(short, 0o1777)
+        yield Path(short)
 
 
 def others_can_enter(path: Path) -> bool:
@@ -75,47 +126,59 @@ def others_can_enter(path: Path) -> bool:
     return all(folder.stat().st_mode & 0o001 for folder in [path, *path.parents])
 
 
+def check_private(session: Path, short: Path) -> None:
+    assert others_can_enter(short)
+    assert session.is_relative_to(short) and session.is_dir()
+    assert not others_can_enter(session)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was seen of one local Ray, in the folder `short`: the `addresses` that its processes and its
+    driver listened at, a `switch` in the driver's environment, the memory `maps` of a worker, the folder of
+    its `session`; the driver's children that were `running` when it was ended, how many processes there had
+    been, and the names of those `alive` and the `ports` taken after it."""
+
+    short: Path
+    addresses: list[str]
+    switch: str | None
+    maps: str
+    session: str
+    running: list[str]
+    num_processes: int
+    alive: list[str]
+    ports: list[int]
+
+
+@pytest.fixture(scope="module")
+def seen() -> Iterator[Seen]:
+    """One Ray for the tests that look at the same start."""
+    SHARED.stop()
+    with short_folder() as short:
+        yield Seen(short=short, **start(LOOK_AND_LEAVE, short))
+
+
+def test_every_server_of_a_local_ray_listens_on_loopback(seen: Seen) -> None:
+    assert len(seen.addresses) > 5
+    assert {address.removeprefix("::ffff:") for address in seen.addresses} == {"127.0.0.1"}
+    assert seen.switch is None  # a cluster that this process starts or joins later is none of it
+
+
 @pytest.mark.parametrize("taken", [False, True])
-def test_no_other_user_can_enter_the_folders_of_a_local_ray(taken: bool) -> None:
-    with tempfile.TemporaryDirectory(prefix="ray-") as short:  # the path of a socket has 107 bytes at most
-        os.chmod(short, 0o1777)
-        if taken:
-            (Path(short) / f"ray-{os.getuid()}").mkdir()
-            os.chmod(Path(short) / f"ray-{os.getuid()}", 0o777)
-        assert others_can_enter(Path(short))
-        run = [sys.executable, "-c", START + FOLDERS]
-        ended = subprocess.run(
-            run, capture_output=True, text=True, check=False, env=os.environ | {"RAY_TMPDIR": short}
-        )
-        assert ended.returncode == 0, ended.stderr[-2000:]
-        session = Path(json.loads(ended.stdout))
-        assert session.is_relative_to(short) and session.is_dir()
-        assert not others_can_enter(session)
+def test_no_other_user_can_enter_the_folders_of_a_local_ray(taken: bool, seen: Seen) -> None:
+    if not taken:
+        check_private(Path(seen.session), seen.short)
+        return
+    with short_folder() as short:
+        (short / f"ray-{os.getuid()}").mkdir()
+        os.chmod(short / f"ray-{os.getuid()}", 0o777)
+        check_private(Path(start(LOOK, short)), short)
 
 
-LEAVE = """
-import json, os, psutil, ray
-shutdown, running = ray.shutdown, []
-def watched():
-    running.extend(" ".join(one.cmdline()) for one in psutil.Process().children() if one.status() != "zombie")
-    shutdown()
-ray.shutdown = watched
-with around:
-    processes = psutil.Process().children(recursive=True)
-    ports = [end.laddr.port for one in processes for end in one.net_connections("inet") if end.status == "LISTEN"]
-gone, alive = psutil.wait_procs(processes, timeout=60)
-left = [end.laddr.port for end in psutil.net_connections("inet") if end.status == "LISTEN" and end.laddr.port in ports]
-print(json.dumps([running, len(processes), [one.name() for one in alive], left]))
-"""
-
-
-def test_a_local_ray_leaves_no_process_and_no_port() -> None:
-    ended = subprocess.run([sys.executable, "-c", START + LEAVE], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    running, num_processes, alive, ports = json.loads(ended.stdout)
-    assert any("/gcs_server" in command for command in running)
-    assert num_processes >= 4  # that one, the raylet and its two agents
-    assert (alive, ports) == ([], [])
+def test_a_local_ray_leaves_no_process_and_no_port(seen: Seen) -> None:
+    assert any("/gcs_server" in command for command in seen.running)
+    assert seen.num_processes >= 4  # that one, the raylet and its two agents
+    assert (seen.alive, seen.ports) == ([], [])
 
 
 WATCH_IMPORTS = """
@@ -149,13 +212,8 @@ def test_a_command_sets_rays_variables_before_anything_imports_ray(command: str,
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Ray brings jemalloc for Linux alone")
-def test_the_workers_of_a_local_ray_allocate_by_jemalloc() -> None:
-    look = (
-        "import ray\nwith around: print(ray.get(ray.remote(lambda: open('/proc/self/maps').read()).remote()))"
-    )
-    ended = subprocess.run([sys.executable, "-c", START + look], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr[-2000:]
-    assert "/libjemalloc.so" in ended.stdout
+def test_the_workers_of_a_local_ray_allocate_by_jemalloc(seen: Seen) -> None:
+    assert "/libjemalloc.so" in seen.maps
 
 
 @pytest.fixture
@@ -216,26 +274,6 @@ def test_a_training_recipe_that_is_wrong_is_refused_before_a_cluster_is_joined(
 def test_a_training_without_a_connected_ray_says_who_connects(training_recipe):
     with pytest.raises(AssertionError, match="the Ray that its caller has connected"):
         train_on_ray(load_recipe(training_recipe, TrainRecipe, []))
-
-
-JOINS = """
-import sys
-from pipeline.cluster.session import ray_session
-with ray_session(sys.argv[1]):
-    import ray
-    print(ray.get(ray.remote(lambda: 41 + 1).remote()))
-"""
-
-
-def test_another_process_can_join_a_ray_that_listens_on_loopback_alone(small_ray):
-    import ray
-
-    address = ray.get_runtime_context().gcs_address
-    assert address.startswith("127.0.0.1:")
-    ended = subprocess.run(
-        [sys.executable, "-c", JOINS, address], capture_output=True, text=True, check=False
-    )
-    assert (ended.returncode, ended.stdout) == (0, "42\n"), ended.stderr[-2000:]
 
 
 FAILS = """
@@ -313,8 +351,7 @@ def long_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_local_ray_starts_under_a_tmpdir_that_is_too_long_for_its_sockets(long_folder: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", START + LOOK], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr[-2000:]
+    start(LOOK)
 
 
 def test_sockets_lie_in_a_folder_that_nobody_else_can_open_and_that_goes_again(long_folder: str) -> None:

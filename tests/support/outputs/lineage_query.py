@@ -11,5 +11,5 @@ from lineage.store.sql import QueryResult, questions
 
 def query(out: Folder, sql: str, version: int | None = None) -> QueryResult:
     """As lineage.store.query.query answers."""
-    with questions(out, version) as ask:
+    with questions(out, version, asked=[sql]) as ask:
         return ask(sql)

@@ -15,10 +15,10 @@ _SLOW_IMPORTS = [
     "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor.parallel",
     "torch.utils.tensorboard", "trainer.loop", "pytest", "hypothesis",
     "deltalake.fs", "lineage.store.arrow_table", "pandas", "pyarrow.dataset",
-    "tests.support.processes.export_child", "tests.support.processes.purge_child",
+    "tests.support.processes.export_child", "tests.support.processes.purge_child", "pipeline.page.serve",
 ]  # fmt: skip
 """What a training imports, `deltalake` to `pyarrow` when it reads a table: a quarter of a short run; and
-children that purge and export."""
+children that purge and export, and servers of a page."""
 
 
 def fork_server() -> ForkServerContext:

@@ -6,27 +6,50 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import Connection
 
 import requests
+
+from tests.support.processes.fork_server import fork_server
 
 
 @contextmanager
 def served(*arguments: str, state: str | None = None) -> Iterator[str]:
     """The address, with its token, of a page of these outputs (and options). `state`: where it keeps its
-    notes."""
-    command = [sys.executable, "-m", "pipeline", "page", *arguments, "--json"]
+    notes. The process is forked: what a page imports takes longer than most tests of it."""
     environment = {**os.environ, **({} if state is None else {"XDG_STATE_HOME": state})}
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-    assert server.stdout is not None
+    context = fork_server()
+    said, told = context.Pipe(duplex=False)
+    server = context.Process(
+        target=_serve, args=(told, ["page", *arguments, "--json"], environment, os.getcwd())
+    )
+    server.start()
+    told.close()
     try:
-        yield json.loads(server.stdout.readline())["url"]
+        with said, os.fdopen(os.dup(said.fileno())) as lines:
+            yield json.loads(lines.readline())["url"]
     finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(60)
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGINT)
+        server.join(60)
+        assert server.exitcode is not None, "the page did not end"
+
+
+def _serve(told: Connection, call: list[str], environment: dict[str, str], folder: str) -> None:
+    """Carry a call out, as `python -m pipeline` would in this folder; what it prints goes to `told`."""
+    from pipeline.cli.main import console
+
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.dup2(told.fileno(), 1)
+    told.close()
+    sys.stdout = os.fdopen(1, "w", closefd=False)  # the server's own was a file
+    sys.argv = ["sluice", *call]
+    console()
 
 
 class Visitor:

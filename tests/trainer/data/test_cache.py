@@ -10,7 +10,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
@@ -21,7 +21,7 @@ import pytest
 from lineage.index.blocks import BLOCK_BYTES, BLOCK_TOKENS
 from lineage.storage.folder import StorageError
 from tests.support.outputs.synthetic import made_up_tokens, write_output
-from tests.support.processes.fork_server import Child, fork_server
+from tests.support.processes.fork_server import fork_server
 from tests.support.stores.failing_server import Faults, failing_server
 from tests.support.stores.peaks import peak_bytes
 from trainer.data.blocks import DamagedBlockError, LocalBlocks
@@ -37,7 +37,6 @@ from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, plan_order
 
 WHOLE = Slice()
-PAUSES = {"_FIRST_PAUSE": 0.002, "_LONGEST_PAUSE": 0.02}
 KEYS = [f"{number:032x}-00000-100" for number in range(10)]
 
 
@@ -52,13 +51,21 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def local(root: Path) -> Corpus:
+    return corpus_on_disk(root)
+
+
+def corpus_on_disk(root: Path) -> Corpus:
     return open_corpus([DataTable(out=str(root / "bucket" / "out"))])
 
 
 @pytest.fixture(autouse=True)
 def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in PAUSES.items():
-        monkeypatch.setattr(fetch, name, seconds)
+    retry_quickly(monkeypatch)
+
+
+def retry_quickly(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(fetch, "_FIRST_PAUSE", 0.002)
+    patched.setattr(fetch, "_LONGEST_PAUSE", 0.02)
 
 
 def order_of(corpus: Corpus, **changes: int) -> Order:
@@ -229,16 +236,16 @@ def test_blocks_that_the_index_does_not_name_are_dropped_at_the_start(local: Cor
 
 
 @pytest.mark.parametrize("trouble", ["no folder", "full disk"])
-def test_a_disk_that_does_not_serve_costs_speed_only(local: Corpus, tmp_path: Path, trouble: str) -> None:
-    run_all([partial(_read_with_trouble, local.outputs[0].url, tmp_path / "cache", trouble)])
+def test_a_disk_that_does_not_serve_costs_speed_only(root: Path, tmp_path: Path, trouble: str) -> None:
+    run_all([partial(read_on_a_bad_disk, root, tmp_path / "cache", trouble)])
 
 
-def _read_with_trouble(out: str, folder: Path, trouble: str) -> None:
+def read_on_a_bad_disk(root: Path, folder: Path, trouble: str) -> None:
     if trouble == "no folder":
         folder.write_bytes(b"a file where the folder should be")
     else:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-    local = open_corpus([DataTable(out=out)])
+    local = corpus_on_disk(root)
     reader = CachedBlocks(local, order_of(local), WHOLE, options_of(folder))
     assert_same_batches(local, local, reader, 6)
     assert reader.figures.disk_errors > 0
@@ -246,10 +253,24 @@ def _read_with_trouble(out: str, folder: Path, trouble: str) -> None:
     reader.close()
 
 
-def run_all(work: Sequence[Callable[[], object]]) -> None:
-    """Run each in a process of its own, forked from the server; a failed assertion there fails here."""
-    children = [Child(each) for each in work]
-    assert [child.end()[0] for child in children] == [0] * len(work)
+def run_all(children: list[Callable[[], None]]) -> None:
+    """Run each in a forked process; a failed assertion there fails here."""
+    context = fork_server()
+    processes = [
+        context.Process(target=with_quick_retries, args=(child, dict(os.environ))) for child in children
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=600)
+    assert [process.exitcode for process in processes] == [0] * len(children)
+
+
+def with_quick_retries(child: Callable[[], None], environment: dict[str, str]) -> None:
+    os.environ.update(environment)
+    with pytest.MonkeyPatch.context() as patched:
+        retry_quickly(patched)
+        child()
 
 
 HALVES = (Slice(rank=0, num_ranks=2), Slice(rank=1, num_ranks=2))
@@ -263,16 +284,17 @@ def test_processes_of_a_node_fetch_each_block_once_between_them(
 ) -> None:
     faults = Faults()
     with failing_server(root, faults) as url:
-        run_all([partial(_read_part, url, root, tmp_path, parts, part) for part in parts])
+        run_all([partial(read_over, url, root, tmp_path, parts, part) for part in parts])
     assert faults.counts["requests"] == 8
 
 
-def _read_part(url: str, root: Path, folder: Path, parts: tuple[Slice, Slice], part: Slice) -> None:
+def read_over(url: str, root: Path, folder: Path, parts: tuple[Slice, ...], part: Slice) -> None:
+    """As the rank of `part` does, of two on a node."""
     remote = open_corpus([DataTable(out=f"{url}/bucket/out")])
-    here = open_corpus([DataTable(out=str(root / "bucket" / "out"))])
-    options = dataclasses.replace(options_of(folder, 9, 4, tuple(dict.fromkeys(parts))), num_processes=2)
+    node = tuple(dict.fromkeys(parts))
+    options = dataclasses.replace(options_of(folder, 9, 4, node), num_processes=2)
     reader = CachedBlocks(remote, order_of(remote), part, options)
-    assert_same_batches(remote, here, reader, 49, part)
+    assert_same_batches(remote, corpus_on_disk(root), reader, 49, part)
     reader.close()
 
 
@@ -289,8 +311,9 @@ def test_what_another_process_fetches_is_not_waited_for_where_it_is_not_needed_y
 def test_a_fetcher_that_is_killed_leaves_its_block_to_others(tmp_path: Path) -> None:
     folder = CacheFolder(str(tmp_path), 1000)
     folder.prepare(())
-    holds = fork_server().Event()
-    process = fork_server().Process(target=_claim_and_hold, args=(folder, holds))
+    context = fork_server()
+    holds = context.Event()
+    process = context.Process(target=hold, args=(folder, holds))
     process.start()
     assert holds.wait(600)
     assert folder.used_bytes() == 100
@@ -304,7 +327,8 @@ def test_a_fetcher_that_is_killed_leaves_its_block_to_others(tmp_path: Path) -> 
     assert folder.keys() == {KEYS[0]}
 
 
-def _claim_and_hold(folder: CacheFolder, holds: Event) -> None:
+def hold(folder: CacheFolder, holds: Event) -> None:
+    """Claim a block, and never fetch it."""
     claim = folder.claim(KEYS[0], lambda: False)
     assert claim is not None
     assert folder.make_room(KEYS[0], claim, lambda key: NEVER, 0) == 0
@@ -402,33 +426,35 @@ def test_the_schedule_knows_the_next_use_of_every_block_in_sight(local: Corpus) 
 
 @pytest.mark.slow
 def test_two_ranks_and_a_throttled_failing_s3_with_a_cache_of_a_tenth_of_the_data(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, folder = tmp_path / "served", tmp_path / "cache"
     write_output(
         served / "bucket" / "out", {"a": [made_up_tokens(11 * BLOCK_TOKENS, seed) for seed in (1, 2)]}
     )
+    parts = HALVES
     bound = 2 * BLOCK_BYTES  # of 22 blocks, 184 MB
     barrier = fork_server().Barrier(2)
     faults = Faults(error=0.05, short=0.05, wrong=0.05, hang=0.02, hang_seconds=0.5, bytes_per_second=60e6)
-    with failing_server(served, faults) as url, peak_bytes(folder) as peak:
-        run_all([partial(_read_half, url, served, folder, barrier, part) for part in HALVES])
+    with failing_server(served, faults) as url:
+        for name, value in (("ENDPOINT_URL", url), ("ACCESS_KEY_ID", "x"), ("SECRET_ACCESS_KEY", "y")):
+            monkeypatch.setenv(f"AWS_{name}", value)
+
+        with peak_bytes(folder) as peak:
+            run_all([partial(read_in_step, served, folder, barrier, parts, part) for part in parts])
     assert 0 < peak.bytes <= bound
     assert min(faults.counts[kind] for kind in ("error", "short", "wrong")) > 0
 
 
-def _read_half(url: str, served: Path, folder: Path, barrier: Barrier, part: Slice) -> None:
-    keys = {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "y"}
-    os.environ.update(keys)
-    for name, seconds in PAUSES.items():
-        setattr(fetch, name, seconds)
+def read_in_step(served: Path, folder: Path, barrier: Barrier, parts: tuple[Slice, ...], part: Slice) -> None:
     remote = open_corpus([DataTable(out="s3://bucket/out")])
-    here = open_corpus([DataTable(out=str(served / "bucket" / "out"))])
-    reader = CachedBlocks(remote, order_of(remote), part, options_of(folder, 2, 1, HALVES))
+    here = corpus_on_disk(served)
+    reader = CachedBlocks(remote, order_of(remote), part, options_of(folder, 2, 1, parts))
     began = time.perf_counter()
     assert_same_batches(remote, here, reader, 176, part, in_step=barrier.wait)
     share = reader.figures.wait_seconds / (time.perf_counter() - began)
-    amplification = reader.figures.bytes_fetched / (176 * 16 * 16_384 * 4 / 2)
+    read = 176 * 16 * 16_384 * 4 / 2
+    amplification = reader.figures.bytes_fetched / read
     print(f"rank {part.rank}: wait share {share:.2f}, amplification {amplification:.2f}, {reader.figures}")
     reader.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -124,9 +125,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return out, output
 
 
-def told_of(out: Path, span: Span) -> list[Exposure]:
+def told_of(out: Path, *spans: Span) -> Iterator[list[Exposure]]:
+    """The exposures of each, by the facts that stand there now."""
     (run,) = fold(*facts_of(out))
-    return exposures(run, span, find_readings)
+    return (exposures(run, span, find_readings) for span in spans)
 
 
 def test_traced_rows_are_the_recorded_ones_for_every_document(trained: tuple[Path, Path]) -> None:
@@ -134,7 +136,8 @@ def test_traced_rows_are_the_recorded_ones_for_every_document(trained: tuple[Pat
     fed = recorded_rows(output)
     assert {row["attempt"] for row in fed} == {1, 2}
     missing = extra = compared = 0
-    for span in documents(500):
+    spans = documents(500)
+    for span, exposed in zip(spans, told_of(out, *spans), strict=True):
         expected = {
             (row["step"], row["row"], row["sequence"], row["epoch"])
             for row in fed
@@ -142,7 +145,7 @@ def test_traced_rows_are_the_recorded_ones_for_every_document(trained: tuple[Pat
             and row["start"] < span.start + span.num_tokens
             and span.start < row["start"] + row["num_tokens"]
         }
-        told = {(e.step, e.row, e.sequence, e.epoch) for e in told_of(out, span)}
+        told = {(e.step, e.row, e.sequence, e.epoch) for e in exposed}
         missing, extra, compared = (
             missing + len(expected - told),
             extra + len(told - expected),
@@ -172,7 +175,7 @@ def test_skipped_and_abandoned_steps_are_told_as_not_applied_and_each_row_once(
     trained: tuple[Path, Path],
 ) -> None:
     out, _ = trained
-    told = [exposure for span in documents(500) for exposure in told_of(out, span)]
+    told = [exposure for exposed in told_of(out, *documents(500)) for exposure in exposed]
     not_applied = {exposure.step for exposure in told if not exposure.applied}
     assert not_applied == {11, 45}
     assert {e.attempt for e in told if e.step < 40} == {1}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
 
@@ -225,8 +224,10 @@ def test_the_parts_of_a_run_with_three_failures_are_its_wall_time(
         row["seconds"] - row["data_wait_seconds"] - row["phases"]["checkpoint"] for row in applied.values()
     )
     assert found.seconds["steps"] == pytest.approx(useful)
-    # Three times 0.3 s lie between a death and the next start, which the kernel tells in ticks.
-    assert found.seconds["waiting for nodes"] >= 0.9 - 3 * 2 / os.sysconf("SC_CLK_TCK")
+    # Three times 0.3 s lie between a death and the next start, and a death is taken to have come half a step
+    # after the last report, on a busy machine later than it came.
+    steps = [[row["seconds"] for row in rows if row["attempt"] == number] for number in (1, 2, 3)]
+    assert found.seconds["waiting for nodes"] >= 0.9 - sum(sum(each) / len(each) / 2 for each in steps)
     assert found.seconds["evaluation"] > 0
     assert "goodput" in applied[10] and "goodput" in applied[11]
 

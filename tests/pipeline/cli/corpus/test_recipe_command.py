@@ -44,7 +44,7 @@ def test_a_new_recipe_has_nothing_wrong_and_all_its_defaults_are_true(
 
 
 def test_texts_become_shards_and_a_training_in_three_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], small_ray: None
 ) -> None:
     make_tiny_crawl(tmp_path)
     monkeypatch.chdir(tmp_path)
