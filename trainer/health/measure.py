@@ -27,7 +27,7 @@ from trainer.parallel.mesh import initialise, parallelise_model
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import finished_corpus, planned_model
 from trainer.planning.products import model_products
-from trainer.recipe_tables.parallelism import Mesh, PipelineTable
+from trainer.recipe_tables.parallelism import Mesh, OverlapTable, PipelineTable
 from trainer.recovery.faults import SpikeWindow
 from trainer.step import StepContext, train_step
 from trainer.telemetry.timing import PhaseClock, StepTiming
@@ -140,6 +140,7 @@ def _step_parts(
     """Median seconds of forward, of backward and of the rest of a step, of a model with so many layers."""
     table, plain = recipe.train, parallel_layout(recipe.train, device)
     plain = dataclasses.replace(plain, mesh=mesh, pipeline=PipelineTable(), recompute="none")
+    plain = dataclasses.replace(plain, overlap=OverlapTable())  # a plan reckons what of sending is hidden
     config = dataclasses.replace(layout.config, num_layers=num_layers)
     model = parallelise_model(config, plain, device, datetime.timedelta(seconds=60))
     initialise(model, 0)

@@ -263,8 +263,7 @@ def _notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> tuple[
         f" PyTorch's sharding has been seen to use all. If yours does: --set plan.rails={members}": (
             machine.plan.rails == 1 and over_nodes and members > 1
         ),
-        f"plan.measured = {machine.plan.measured!r}: its products, copies and collectives are read, but its"
-        " layers are not those of this model, mesh and micro-batch": (
+        "plan.measured: products and links are read, its layers are not those of this model, mesh and micro-batch": (
             bool(machine.measured and not machine.plan.efficiency and not measured_layers(layout, machine))
         ),
         f"train.recovery.neighbour_copy = true: each process keeps {4 * copy / 1e9:,.1f} GB in host memory"

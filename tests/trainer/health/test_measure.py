@@ -13,6 +13,7 @@ from lineage.recipe import RecipeError
 from pipeline.cli.main import main
 from tests.support.training.plans import plan_of, recipe_of, write_recipe
 from trainer.health import measure as measure_module
+from trainer.parallel.layout import ParallelLayout
 from trainer.planning.throughput import measured_layers
 
 SHAPE = {
@@ -148,6 +149,25 @@ def test_a_rank_of_every_layout_is_timed_by_one_process(
     plan = plan_of(tmp_path, *changes, f"plan.measured={file}")
     assert not [note for note in plan.notes if "plan.measured" in note]
     assert measured_layers(plan.layout, plan.machine) is plan.machine.measured
+
+
+def test_what_overlaps_sending_is_not_asked_of_a_process_that_sends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[ParallelLayout] = []
+
+    def stop(config: object, layout: ParallelLayout, *_: object) -> None:
+        given.append(layout)
+        raise InterruptedError
+
+    monkeypatch.setattr(measure_module, "parallelise_model", stop)
+    overlapping = (*TINY, "train.parallel.tp=2", "train.compile=true", "train.overlap.async_tp=true")
+    recipe = recipe_of(tmp_path, *overlapping)
+    with pytest.raises(InterruptedError):
+        measure_module._whole_layers(plan_of(tmp_path, *overlapping).layout, recipe, torch.device("cpu"))
+    (layout,) = given
+    assert recipe.train.overlap.async_tp and not layout.overlap.async_tp
+    assert layout.mesh.tp == 2 and layout.compile
 
 
 def test_a_layer_is_what_a_deeper_model_takes_more_and_the_rest_is_what_is_left(
