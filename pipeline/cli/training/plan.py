@@ -46,6 +46,7 @@ from pipeline.cli.printing import console, print_json, titled_table
 from pipeline.cli.training import bounds as bounds_page
 from pipeline.cli.training import fleet as fleet_page
 from pipeline.cli.training import layouts
+from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
@@ -118,7 +119,9 @@ def run(options: argparse.Namespace) -> int:
     if options.measure:
         from trainer.health.measure import measure
 
-        options.to.write_text(json.dumps(measure(recipe), indent=1) + "\n", encoding="utf-8")
+        with ProgressReporter().waiting("timing this device's products, layers and links"):
+            measured = measure(recipe)
+        options.to.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
         console().print(
             f"Measured: {options.to}; plans read it with --set plan.measured={options.to}", markup=False
         )
