@@ -21,4 +21,7 @@ def markup_bounds(
     The sixth is so where there is a `math`, `sup` or `sub` element, a script or an image that may be of TeX, a fraction
     slash or an entity for one.
 
+    To `head` is added where, in characters, the stretch begins and ends that follows the start tag of the page's head
+    and is in the head alone; nothing where there is none, or nothing follows it.
+
     Raises MemoryError where there is no room for the start tags (64 bytes each)."""

@@ -50,19 +50,20 @@ def do(out: str, piece: Piece) -> PieceResult:
     return publish_result(Folder(out), piece.marker, PieceResult(piece.name))
 
 
+def begin(folder: Path, ray_table: dict[str, Any], reporter: ProgressReporter) -> Run:
+    """A run of one small input into `out`; workers know this module from here on, as they do not by itself."""
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    (folder / "web.jsonl").write_text('{"text": "one"}\n')
+    plain = recipe(str(folder / "out"), {"web": (str(folder / "web.jsonl"),)}, ray=ray_table)
+    plan = plan_run(load(write_recipe(folder / "recipe.toml", plain)))
+    (folder / "out").mkdir(exist_ok=True)
+    return Run(plan=plan, reporter=reporter)
+
+
 @pytest.mark.usefixtures("small_ray")
 def test_large_items_are_begun_first_and_answers_come_in_the_order_of_the_items(tmp_path: Path) -> None:
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not know this module
-    (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
-    plain = recipe(
-        str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray=ON_RAY | {"max_in_flight": 1}
-    )
-    state = Run(
-        plan=plan_run(load(write_recipe(tmp_path / "recipe.toml", plain))),
-        reporter=ProgressReporter(quiet=True),
-    )
     out = tmp_path / "out"
-    out.mkdir(exist_ok=True)
+    state = begin(tmp_path, ON_RAY | {"max_in_flight": 1}, ProgressReporter(quiet=True))
     sizes = {"small": 1.0, "large": 9.0, "done": 20.0, "also small": 1.0, "medium": 5.0}
     pieces = [Piece(name, size) for name, size in sizes.items()]
     publish_result(Folder(str(out)), "work/pieces/done.json", PieceResult("done"))
@@ -111,12 +112,8 @@ def tell_until_it_is_shown(out: str, piece: Piece) -> PieceResult:
 def test_a_line_tells_how_far_a_unit_under_way_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ray_table: dict[str, Any]
 ) -> None:
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    (tmp_path / "web.jsonl").write_text('{"text": "one"}\n')
-    plain = recipe(str(tmp_path / "out"), {"web": (str(tmp_path / "web.jsonl"),)}, ray=ray_table)
-    plan = plan_run(load(write_recipe(tmp_path / "recipe.toml", plain)))
     out = tmp_path / "out"
-    out.mkdir(exist_ok=True)
+    state = begin(tmp_path, ray_table, ProgressReporter())
     publish_result(Folder(str(out)), "work/pieces/done.json", PieceResult("done"))
     monkeypatch.setattr(progress_module, "_LINE_EVERY_SECONDS", 0.05)
     stderr = Stderr("pieces: 75% after", out / "shown")
@@ -131,6 +128,6 @@ def test_a_line_tells_how_far_a_unit_under_way_is(
         units=[Piece("done", 10.0), Piece("large", 10.0)],
         size=lambda piece: piece.size,
     )
-    run_phase(Run(plan=plan, reporter=ProgressReporter()), phase)
+    run_phase(state, phase)
     told = [line for line in map(parse_line, stderr.getvalue().splitlines()) if line is not None]
     assert {line.share for line in told} <= {0.5, 0.75, 1.0}
