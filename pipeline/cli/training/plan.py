@@ -117,6 +117,10 @@ def run(options: argparse.Namespace) -> int:
     if options.measure != (options.to is not None):
         raise RecipeError("--measure and --to FILE: expected both, or neither")
     if options.measure:
+        if not options.to.parent.is_dir():
+            raise RecipeError(
+                f"--to {options.to}: there is no folder {options.to.parent}; expected one to write into"
+            )
         from trainer.health.measure import measure
 
         with ProgressReporter().waiting("timing this device's products, layers and links"):

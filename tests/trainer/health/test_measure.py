@@ -117,6 +117,8 @@ def test_what_is_measured_can_be_planned_with(
     changes = [word for change in TINY for word in ("--set", change)]
     assert main(["plan", path, "--measure", *changes]) == 2
     assert main(["plan", path, "--to", str(file), *changes]) == 2
+    assert main(["plan", path, "--measure", "--to", str(tmp_path / "none" / "x.json"), *changes]) == 2
+    assert "expected one to write into" in capsys.readouterr().err
     capsys.readouterr()
     assert main(["plan", path, "--measure", "--to", str(file), *changes]) == 0
     assert {product["name"] for product in json.loads(file.read_text())["products"]} >= {
