@@ -40,7 +40,7 @@ from pipeline.phases.shard import cut_phase, number_shards, write_phase
 from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
 from pipeline.phases.tokenize import check_tokenizer, tokenize_phase, tokenizer_of
-from pipeline.plan import RunPlan, check_same_run, places_with_credentials, plan_run
+from pipeline.plan import GAVE_UP, RunPlan, check_same_run, places_with_credentials, plan_run
 from pipeline.recipe import UNIT_KINDS, PipelineRecipe, keeps_facts, unread_keys
 from pipeline.refilter.earlier import (
     Refiltering,
@@ -57,7 +57,7 @@ from pipeline.results.dedup_result import DedupResult
 from pipeline.results.run_summary import RunSummary, read_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
 from pipeline.terminal import counted
-from pipeline.units.bad_records import BadRecordWatch, announcement, check_bad_records
+from pipeline.units.bad_records import BadRecordWatch, TooManyBadRecordsError, announcement, check_bad_records
 from pipeline.units.placed_tokens import PlacedTokens
 
 
@@ -92,7 +92,7 @@ def run(
         for line in lines:
             reporter.say(line)
         starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
-        reporter.say(f"{counted(len(plan.units), 'input file')}, {decimal(plan.num_bytes)}{starting}")
+        reporter.say(f"{counted(plan.num_files, 'input file')}, {decimal(plan.num_bytes)}{starting}")
         with units_session(recipe.ray):
             for kind in UNIT_KINDS:  # now, and not when the first unit of its kind comes
                 check_resources(TaskResources.of(recipe.ray, kind))
@@ -167,8 +167,12 @@ def read(state: Run, job: ReadJob, run_input: RunInput) -> list[ReadResult]:
     will be."""
     allowed = state.recipe.limits.max_bad_records
     watch = BadRecordWatch(allowed=allowed, num_bytes=state.plan.num_bytes, strict=job.strict)
-    read_results = run_input.read(state, job, watch)
-    check_bad_records(read_results, allowed)
+    try:
+        read_results = run_input.read(state, job, watch)
+        check_bad_records(read_results, allowed)
+    except TooManyBadRecordsError:
+        state.out.publish(GAVE_UP, b"")
+        raise
     for line in announcement(read_results):
         state.reporter.say(line)
     return read_results

@@ -14,7 +14,7 @@ from typing import Final
 
 from lineage.index.checksums import FileSum, seal, unseal_format
 from lineage.index.output_index import part_name
-from lineage.json_record import JsonRecord
+from lineage.json_record import JsonRecord, left_out_at
 from lineage.storage.folder import Folder
 
 FOLDER: Final = "texts"
@@ -24,7 +24,8 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedPart(JsonRecord):
-    """The parsed texts of one input file. `name` and `input_bytes` are those of the input; `hash` and
+    """The parsed texts of `num_files` input files, the next ones of the source by name. `name` is the first
+    one's and `input_bytes` are those of all; `hash` and
     `facts_hash` are the BLAKE3-128 (hex) of `file` and of `facts`, `bytes` and `facts_bytes` their
     lengths."""
 
@@ -39,6 +40,7 @@ class ParsedPart(JsonRecord):
     facts: str
     facts_hash: str
     facts_bytes: int
+    num_files: int = left_out_at(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

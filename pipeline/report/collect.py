@@ -171,6 +171,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
             for s in index.shards
         ),
         tokens=tokens_of_sources(out, index, summary.identity.get("versions", {})),
+        unread="" if summary.unread is None else summary.unread.sentence(),
         unreadable=tuple(ask('SELECT file, "offset", length, error FROM unreadable ORDER BY 1, 2 LIMIT 50')),
         truncated=tuple(
             ask(
@@ -234,6 +235,9 @@ def _place(steps: Sequence[str], name: str) -> int:
 _NOTES: Mapping[Note, str] = {
     "mended": "records whose Content-Length is wrong, read to the end of their compressed member",
     "other_members": "files of WACZ inputs beside their archives, which hold no records",
+    "empty": "input files that hold nothing",
+    "marker": "input files that a writer of tables left beside them (_SUCCESS and the like)",
+    "binary": "input files that are binary, and no document",
 }
 
 
