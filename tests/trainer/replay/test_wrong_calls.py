@@ -18,6 +18,7 @@ from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import Trained, copy_out
 from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import rollbacks
+from trainer.replay.certificate_file import FORMAT
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +135,7 @@ def test_where_nothing_is_left_to_go_back_from_it_is_said(
 
 
 CERTIFICATE: dict[str, Any] = {
-    "format": "sluice certificate 1",
+    "format": FORMAT,
     "run": "x",
     "checkpoint": {"name": "x"},
     "purges": [{"purge_id": "x", "out": "x"}],
