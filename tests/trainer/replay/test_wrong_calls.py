@@ -156,7 +156,6 @@ CERTIFICATE: dict[str, Any] = {
         (b"\xff{}", "it is no whole JSON"),
         (b"[" * 100_000, "it is no whole JSON"),
         (b"[]", "it has no format"),
-        (json.dumps(CERTIFICATE | {"format": "sluice certificate 0"}).encode(), "another release made it"),
         (json.dumps(CERTIFICATE | {"run": 7}).encode(), "run is 7, and no str"),
         (json.dumps(CERTIFICATE | {"checksum": None}).encode(), "checksum is None, and no str"),
         (json.dumps(CERTIFICATE | {"purges": [1]}).encode(), "purges: 1 is no object"),
