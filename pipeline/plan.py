@@ -140,8 +140,7 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
         probes = dict(zip(remote, pool.map(_probed, remote.values()), strict=True))
     probes |= {label: _probed(found) for label, found in by_label.items() if label not in remote}
     bundles = [
-        bundled(of_source, source.format)
-        for source, of_source in zip(recipe.source, inputs, strict=True)
+        bundled(of_source, source.format) for source, of_source in zip(recipe.source, inputs, strict=True)
     ]
     return make_plan(recipe, bundles, probes)
 

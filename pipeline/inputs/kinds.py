@@ -34,9 +34,7 @@ def check_kinds(inputs: Sequence[Input], source: SourceTable, limits: LimitsTabl
     records = [
         each for each in inputs if not (is_read_whole(each.name, source.format) or is_marker(each.name))
     ]
-    found = [
-        (each, why) for each in _looked_at(records) if (why := _why_not(each, limits.max_window_bytes))
-    ]
+    found = [(each, why) for each in _looked_at(records) if (why := _why_not(each, limits.max_window_bytes))]
     num_bytes = sum(_stands_for(each, inputs) for each, _ in found)
     if num_bytes <= max_bad_share * sum(each.size for each in inputs):
         return

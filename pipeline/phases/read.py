@@ -221,7 +221,11 @@ def outcomes_of(
     """What the unit's steps make of its documents, in order; with `stop` the steps before that position. What
     is read is counted in `tally`, and `parsed` sees what parse lets pass. InputChangedError behind the last
     one if a file is not what was planned."""
-    chain, reading, progress = chain_of(job, unit.source_index), _Reading(job, unit), UnitProgress(unit.marker)
+    chain, reading, progress = (
+        chain_of(job, unit.source_index),
+        _Reading(job, unit),
+        UnitProgress(unit.marker),
+    )
     with contextlib.closing(reading.items(tally)) as items, chain.isolation(job.isolation):
         batches = _batches(items, tally, lambda: progress.tell(reading.num_bytes / unit_size(unit)))
         yield from chain.run(batches, tally.seconds, parsed, stop)
@@ -261,9 +265,13 @@ class _Reading:
             counts = InputCounts()
             with _open_planned(job, unit, found) as stream:
                 self._stream = stream
-                yield from read_documents(
-                    stream, replace(options, file=found.name, size=found.size), counts
-                )
+                try:
+                    yield from read_documents(
+                        stream, replace(options, file=found.name, size=found.size), counts
+                    )
+                except OSError:
+                    check_unchanged(job.key, unit)  # that says more, where a file is another one now
+                    raise
                 self._stream = None
             self._num_before += found.size
             tally.count_file(found, counts)
@@ -284,9 +292,7 @@ def _open_planned(job: ReadJob, unit: Unit, found: Input) -> BinaryIO:
         return open_input(found)
     except FileNotFoundError as error:
         check_unchanged(job.key, unit)
-        raise InputChangedError(
-            f"{found.url} was gone for a moment: make the same call again"
-        ) from error
+        raise InputChangedError(f"{found.url} was gone for a moment: make the same call again") from error
 
 
 # The chain sees a few documents at a time: a model answers many at once, and a batch of long ones must fit in

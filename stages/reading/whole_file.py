@@ -22,9 +22,7 @@ _LOOKED_AT: Final = 8 << 10
 _WIDE: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
-def read_file(
-    stream: BinaryIO, options: ReadOptions, counts: InputCounts
-) -> Iterator[Document | Unreadable]:
+def read_file(stream: BinaryIO, options: ReadOptions, counts: InputCounts) -> Iterator[Document | Unreadable]:
     """The document of a file, compressed or not; nothing of a binary one, which is counted in the notes. A
     text above `max_document_bytes` is hashed and not held."""
     cursor = Cursor(stream, max_window_bytes=options.max_window_bytes)
