@@ -8,6 +8,7 @@ covers them."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -75,6 +76,17 @@ class ParsedTexts:
     def num_bytes(self) -> int:
         """What it costs to keep them, with their facts."""
         return sum(part.bytes + part.facts_bytes for part in self.parts)
+
+    def parts_of(self, inputs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], ParsedPart]:
+        """The part that holds the texts of each input file (source and name): parts lie in the order of the
+        files' names."""
+        of_source = {source: self.of_source(source) for source in {part.source for part in self.parts}}
+        first = {source: [part.name for part in parts] for source, parts in of_source.items()}
+        return {
+            (source, name): of_source[source][at - 1]
+            for source, name in inputs
+            if (at := bisect_right(first.get(source, []), name))
+        }
 
     def of_source(self, source: str) -> list[ParsedPart]:
         """The parts of one source, by number."""
