@@ -41,10 +41,9 @@ class RunSummary(JsonRecord):
     `parsed_texts` is what run.keep_text keeps, `from_output` the earlier output whose texts were the input;
     `nothing_kept` is the reason where no document was kept; `unlike_pages` are, by source, the documents that
     went for their URL alone though their text is not like that of the kept one; `num_without_page` are those
-    whose URL names no page (None: an output of an earlier release); `num_compared` are the documents that
-    came to be compared, `num_without_date` those of them without a time of capture; `notes` counts what was
-    read otherwise than it is written (`stages.reading.options.Note`), `odd_date` is an example of its odd
-    dates; `bucket_cuts` are where each [[bucket]]
+    whose URL names no page; `num_compared` are the documents that came to be compared, `num_without_date`
+    those of them without a time of capture; `notes` counts what was read otherwise than it is written
+    (`stages.reading.options.Note`), `odd_date` is an example of its odd dates; `bucket_cuts` are where each [[bucket]]
     cuts, `buckets` the parts of sources, `repeats` how often an epoch reads what; `identity` is what later
     calls compare (`RunPlan.identity`)."""
 
@@ -63,9 +62,9 @@ class RunSummary(JsonRecord):
     faults: tuple[FaultRow, ...] = ()
     dedup: Mapping[str, int]
     unlike_pages: Mapping[str, int] = field(default_factory=dict)
-    num_without_page: int | None = None
-    num_compared: int | None = None
-    num_without_date: int | None = None
+    num_without_page: int = 0
+    num_compared: int = 0
+    num_without_date: int = 0
     notes: Mapping[str, int] = field(default_factory=dict)
     odd_date: str | None = None
     order_fingerprint: str
