@@ -7,8 +7,9 @@ Both sides get equal texts: those of the pages of the WARC files in CRAWL, parse
 precision without its memory of earlier pages; of --texts, lines of JSON with `text` and, where it is known,
 `language`; and with --made so many for each language of FineWeb-2, made of its stop words, its script and
 what stands at the edges of rules; --part K/N makes them for every N-th language, from the K-th on; with
---near so many near the thresholds of rules, for each of twelve languages. FineWeb judges each text that lid.176 takes for English, and FineWeb-2 each in a language that it has a configuration
-for and whose words datatrove can split here.
+--near so many near the thresholds of rules, for each of twelve languages. FineWeb judges each text that
+lid.176 takes for English, and FineWeb-2 each in a language that it has a configuration for and whose words
+datatrove can split here.
 
 Rule and edited text must be the same on both sides: one that is not is printed, and the exit status is 1.
 Personal data is found by other patterns, which docs/recipes.md names: where the clean texts differ the pieces

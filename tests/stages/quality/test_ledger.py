@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -25,7 +26,7 @@ from tests.support.inputs.quality_texts import document
 FINEWEB2 = QualityTable(rules=RULES, variant="fineweb2", no_table="reject")
 EDITING = ("line_edits", "newlines", "length", "madlad", "c4", "fineweb", "ftfy", "symbol_lines")
 GOPHER = ("gopher_repetition", "gopher_quality")
-REMOVALS = {"c4_max_removed_words": 0.05, "line_edits_max_removed_words": 0.1, "min_chars": 1}
+REMOVALS: dict[str, Any] = {"c4_max_removed_words": 0.05, "line_edits_max_removed_words": 0.1, "min_chars": 1}
 TABLES = {
     "fineweb2": FINEWEB2,
     "fineweb": QualityTable(
