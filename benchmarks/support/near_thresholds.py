@@ -102,10 +102,8 @@ def _near(rng: random.Random, language: str, limits: Mapping[str, float]) -> str
     least_words = int(limits.get("min_words", 50))
     num_words = rng.choice((rng.randint(least_words // 2, 2 * least_words), rng.randint(60, 400)))
     words = _words(rng, language, num_words)
-    # A word of a script without spaces is a whole clause here, of about as many words as are counted.
-    weight = 8 if language in _WITHOUT_SPACES else 1
     newlines = limits.get("fineweb_max_newlines_per_word", 0.3) * rng.choice((0.1, rng.uniform(0.4, 1.6)))
-    lines = _cut(rng, words, max(1.0, 1 / max(newlines * weight, 0.001)))
+    lines = _cut(rng, words, max(1.0, 1 / max(newlines, 0.001)), "" if language in _WITHOUT_SPACES else " ")
     _set_ends(rng, lines, limits.get("fineweb_min_line_punctuation", 0.12))
     kinds = (_repeat_lines, _repeat_words, _mark_lines, _add_marks, _blank_lines)
     for kind in rng.sample(kinds, rng.choice((0, 1, 1, 2))):
@@ -117,17 +115,21 @@ def _words(rng: random.Random, language: str, num: int) -> list[str]:
     words: list[str] = []
     while len(words) < num:
         sentence = rng.choice(SENTENCES[language]).split()
+        if language in _WITHOUT_SPACES:
+            start = rng.randrange(len(clause := rng.choice(sentence)))
+            words.append(clause[start : start + rng.randint(1, 6)])
+            continue
         # A word changed here and there keeps n-grams from repeating in every text.
         change = rng.choice((0.0, 0.1, 0.4, 0.8))
         words += [word + rng.choice(word) if rng.random() < change else word for word in sentence]
     return words[:num]
 
 
-def _cut(rng: random.Random, words: list[str], mean: float) -> list[str]:
+def _cut(rng: random.Random, words: list[str], mean: float, join: str) -> list[str]:
     lines, start = [], 0
     while start < len(words):
         end = start + max(1, round(rng.uniform(0.5, 1.5) * mean))
-        lines.append(" ".join(words[start:end]))
+        lines.append(join.join(words[start:end]))
         start = end
     return lines
 
