@@ -39,7 +39,7 @@ from trainer.replay.options import add_replay, check_replay
 if TYPE_CHECKING:
     from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
-    from trainer.result import TrainingResult
+    from trainer.run.result import TrainingResult
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,8 +52,8 @@ def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
     from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
-    from trainer.preflight import check_recipe, finished
     from trainer.replay.call import prepare_replay
+    from trainer.run.preflight import check_recipe, finished
 
     reporter = ProgressReporter()
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)

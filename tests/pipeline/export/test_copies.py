@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -259,6 +260,33 @@ def test_an_export_of_a_copied_output_is_not_taken_over_unless_it_is_recorded(
         replace(corpus, out=tmp_path / "another").export(tmp_path / "copy", "jsonl")
 
 
+def test_a_purge_of_a_copied_output_leaves_the_exports_of_the_original(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = corpus.out / "recipe.toml"
+    table = tomllib.loads(recipe.read_text())
+    recipe.write_text(recipe.read_text().replace(table["run"]["output"], str(corpus.out)))
+    corpus.export(tmp_path / "copy", "jsonl")
+    another = replace(corpus, out=tmp_path / "another")
+    shutil.copytree(corpus.out, another.out)
+    exported = {path: path.read_bytes() for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    doc_id, _ = next(readers.read_jsonl(tmp_path / "copy"))
+    assert purge(another, "--doc", doc_id) == 1
+    shown = capsys.readouterr().out
+    assert "is out of reach" in shown and f"of which {another.out} is a copy: purge it there" in shown
+    assert {path: path.read_bytes() for path in exported} == exported
+    with pytest.raises(ValueError, match="of another output"):
+        another.export(tmp_path / "copy", "jsonl")
+    # Its own exports are cleaned by it, and after a move it has no original.
+    another.export(tmp_path / "own", "jsonl")
+    second, _ = next(readers.read_jsonl(tmp_path / "own"))
+    assert purge(another, "--doc", second, "--forget-export", "copy") == 0
+    assert second not in dict(readers.read_jsonl(tmp_path / "own"))
+    shutil.move(corpus.out, tmp_path / "moved")
+    assert purge(replace(corpus, out=tmp_path / "moved"), "--doc", doc_id) == 0
+    assert doc_id not in dict(readers.read_jsonl(tmp_path / "copy"))
+
+
 def test_a_copy_out_of_reach_is_named_until_it_is_back(
     corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -486,21 +514,6 @@ def test_sql_shows_each_export_once_and_checksums_cover_its_facts(corpus: Corpus
     assert answer == [("copy", "megatron", str(tmp_path / "copy"), 1, done.row.num_documents, "finished")]
     assert {entry.table: entry.num_rows for entry in read_checksums(out).tables}["exports"] == 2
     assert done.row.manifest_hash == hash_file(Folder(str(tmp_path / "copy")), MANIFEST)
-
-
-def test_an_output_of_an_earlier_release_gains_the_table_with_its_first_export(
-    corpus: Corpus, tmp_path: Path
-) -> None:
-    from lineage.store.checksum_update import cover_output
-
-    shutil.rmtree(corpus.out / "lineage" / "exports")
-    out = Folder(str(corpus.out))
-    out.remove("checksums.json")
-    cover_output(out, read_index(out))
-    assert query(out, "SELECT * FROM exports").rows == [] and problems(corpus) == []
-    assert purge(corpus, "--doc", sorted(corpus.texts())[0]) == 0
-    corpus.export(tmp_path / "copy", "jsonl")
-    assert states(corpus) == {"copy": FINISHED} and problems(corpus) == []
 
 
 def test_two_exports_into_one_folder_exclude_each_other(corpus: Corpus, tmp_path: Path) -> None:
