@@ -32,6 +32,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from lineage.storage.folder import Folder
+from trainer.telemetry.asked_stacks import stacks_to_stderr
 from trainer.telemetry.operations import Operations
 from trainer.telemetry.phases import PHASES, Phase
 from trainer.telemetry.recorder_files import (
@@ -130,7 +131,7 @@ class Recorder:
         self._closed.set()
         if self._watch is not None:
             self._watch.join(_PUBLISH_SECONDS)  # the storage may hang while it publishes
-        faulthandler.unregister(signal.SIGUSR2)
+        stacks_to_stderr()
         if self._in_time(self._publish):
             self._drop()
 
