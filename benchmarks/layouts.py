@@ -52,7 +52,7 @@ from trainer.planning.layout import PlannedLayout
 from trainer.planning.schedules import PassTimes, PipelinePlan, span
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ContextTable, PipelineTable, Schedule
-from trainer.step import train_step
+from trainer.run.step import train_step
 
 WARM_UP = 1
 BATCH = TwinBatch(seq_len=256, global_batch=8, micro_batch=1)

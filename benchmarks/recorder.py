@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from lineage.storage.folder import Folder
-from trainer.telemetry.recorder import Recorder, RecorderOptions
+from trainer.recorder.recorder import Recorder, RecorderOptions
 from trainer.telemetry.timing import PhaseClock
 
 _Way = Callable[[torch.Tensor], None]

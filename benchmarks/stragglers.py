@@ -24,9 +24,9 @@ from typing import Final
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import run_forked
 from tests.support.training.training_runs import Run
-from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
+from trainer.run.train import LaunchContext, train
 from trainer.telemetry.phases import Phase
 from trainer.telemetry.timing import PhaseClock, StepTiming
 

@@ -19,7 +19,7 @@ def json_name(name: str) -> Any:
 
 
 def left_out_at(default: Any) -> Any:
-    """A field that JSON has only where it is not `default`: files that earlier releases wrote have none."""
+    """A field that is left out of the JSON if it equals `default`."""
     return field(default=default, metadata={_LEFT_OUT: True})
 
 

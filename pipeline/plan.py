@@ -281,19 +281,6 @@ def _absolute(url: str) -> str:
     return url if is_remote(url) else local_path(url)
 
 
-def _with_absolute_places(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """What an earlier release recorded of a run, as it is recorded now. Relative places were relative to the
-    working folder, which is taken to be this one."""
-    recipe, outputs = identity["recipe"], identity["outputs"]
-    against = [_absolute(url) for url in recipe["dedup"]["against"]]
-    placed = {name if name.startswith("--from ") else _absolute(name): held for name, held in outputs.items()}
-    return {
-        **identity,
-        "recipe": recipe | {"dedup": recipe["dedup"] | {"against": against}},
-        "outputs": placed,
-    }
-
-
 def places_with_credentials(plan: RunPlan) -> list[str]:
     """The URLs of the recipe, and the inputs that its lists name, that hold credentials: without them,
     sorted."""
@@ -503,22 +490,22 @@ def _listed(found: Sequence[str]) -> str:
 
 
 def _differences(plan: RunPlan, recorded: Mapping[str, Any], *, compare_versions: bool) -> list[str]:
-    """In what a plan and a recorded one differ, a line each. Without `compare_versions` the recorded one may
-    be of an earlier release: keys and steps that this had not count as its defaults."""
+    """In what a plan and a recorded one differ, a line each. Without `compare_versions` the recorded one is
+    finished, and may be of a version with fewer keys and steps: they count as their defaults, so that a key that is
+    added later does not make every finished output another run."""
     ours = json.loads(json.dumps(plan.identity))
-    recorded = _with_absolute_places(recordable(recorded))  # an earlier release wrote credentials down
     recipes = ours["recipe"], recorded["recipe"]
     if not compare_versions:
-        with suppress(RecipeError):  # this release has not all of its keys: the comparison names them
-            recipes = _as_of_this_release(recipes[0]), _as_of_this_release(recipes[1])
+        with suppress(RecipeError):  # a key that this version does not have: the comparison names it
+            recipes = _with_every_key(recipes[0]), _with_every_key(recipes[1])
     found = differing_keys(*recipes)
     for what in ("inputs", "files", "outputs", *(["versions"] if compare_versions else [])):
         found += _differing_entries(what, ours[what], recorded[what])
     return found
 
 
-def _as_of_this_release(recipe: dict[str, Any]) -> dict[str, Any]:
-    """A recorded recipe with every key that this release has, and without steps that do nothing by it;
+def _with_every_key(recipe: dict[str, Any]) -> dict[str, Any]:
+    """A recorded recipe with every key that this version has, and without steps that do nothing by it;
     RecipeError where it has others."""
     parsed = parse_table(PipelineRecipe, recipe)
     tables = tables_of(parsed)

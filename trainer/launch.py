@@ -36,10 +36,9 @@ from lineage.store.delta import StoreError
 from trainer.checkpoint.store import complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
-from trainer.in_place import ParticipantJob, participate
-from trainer.loop import LaunchContext, train
+from trainer.in_place.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
+from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.model.sizes import model_config
-from trainer.observe import observe
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
@@ -51,8 +50,9 @@ from trainer.recovery.attempts import FencedOutError, attempts, failures, record
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.replay.hardware import hardware_of
 from trainer.replay.observed import Observed, ObserveRequest
-from trainer.result import TrainingResult
-from trainer.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
+from trainer.run.observe import observe
+from trainer.run.result import TrainingResult
+from trainer.run.train import LaunchContext, train
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
 
@@ -83,7 +83,7 @@ def train_on_ray(
     is started.
 
     `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for.
-    CheckpointError, FencedOutError, StoreError and TrainingStoppedError as `trainer.loop.train`; the last
+    CheckpointError, FencedOutError, StoreError and TrainingStoppedError as `trainer.run.train.train`; the last
     also where several starts in a row got nowhere."""
     assert ray.is_initialized(), "train_on_ray runs on the Ray that its caller has connected this process to"
     logging.getLogger("ray.train").setLevel(logging.WARNING)
@@ -230,7 +230,7 @@ def observe_on_ray(
     request: ObserveRequest,
     check_workers: Callable[[Workers], None] = lambda workers: None,
 ) -> tuple[Observed, Hardware]:
-    """Do steps of a run again on its layout (`trainer.observe`), on the Ray that this process is connected
+    """Do steps of a run again on its layout (`trainer.run.observe`), on the Ray that this process is connected
     to, and what computed them. Errors as of `train_on_ray` before its first step; RuntimeError where a worker
     was lost."""
     assert ray.is_initialized(), (

@@ -17,7 +17,7 @@ from lineage.index.checksums import CHECKSUMS_FILE
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.checksum_update import is_covered, update_table_checksums
-from lineage.store.delta import append, commit_tables, has_table, read_table
+from lineage.store.delta import append, read_table
 from lineage.store.rows import ExportRow
 from lineage.store.tables import SCHEMAS
 
@@ -39,10 +39,7 @@ def now() -> str:
 
 
 def read_exports(out: Folder) -> list[ExportRow]:
-    """What is known last of every export of the OUT, in order of name. None for an OUT of an earlier release,
-    which has no such table."""
-    if not has_table(out, TABLE):
-        return []
+    """What is known last of every export of the OUT, in order of name."""
     last: dict[str, ExportRow] = {}
     for plain in read_table(out, TABLE).to_pylist():
         row = ExportRow(**plain)
@@ -74,8 +71,6 @@ def cover_exports(out: Folder) -> None:
 def record_export(out: Folder, row: ExportRow) -> ExportRow:
     """Append `row` as the last fact on its export and bring checksums.json up to date; the row as it was
     written. The caller holds the OUT."""
-    if not has_table(out, TABLE):
-        commit_tables(out, {}, only=(TABLE,))
     known = [plain["fact"] for plain in read_table(out, TABLE).to_pylist() if plain["name"] == row.name]
     numbered = replace(row, fact=max(known, default=-1) + 1)
     append(

@@ -54,7 +54,8 @@ def unseal_format(data: bytes, where: str, version: int, *, key: str = "format")
     fields = unseal(data, where)
     if fields[key] != version:
         raise StorageError(
-            f"{where} has format {fields[key]}, this version reads {version}: use the one that wrote it"
+            f"{where} has format {fields[key]}, this version reads {version}: make it again from its inputs, or"
+            " use the version that wrote it"
         )
     return fields
 

@@ -19,7 +19,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, StorageError, kind_of, split
 
 INDEX_FILE: Final = "index.json"
-FORMAT: Final = 1
+FORMAT: Final = 2
 _SHARD_FILE: Final = re.compile(r"shards/(?P<source>[^/]+)/(?P<shard>\d{5,})(\.r\d+)?\.bin")
 
 

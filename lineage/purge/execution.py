@@ -171,10 +171,6 @@ def _read_intent(out: Folder) -> _Intent | None:
         fields: dict[str, Any] = json.loads(out.read(_INTENT))
     except FileNotFoundError:
         return None
-    fields = {
-        "version_after": fields["version_before"] + 1,
-        **fields,
-    }  # an intent of an earlier release has none
     return _Intent(**{**fields, "old_files": tuple(fields["old_files"])})
 
 

@@ -169,8 +169,7 @@ def _take_lease(
 
 def _named(lease: objects.Stored) -> str:
     about = json.loads(lease.data)
-    since = f", since {about['since']}" if "since" in about else ""  # a holder of an earlier release
-    return f"{about['what']} on {about['host']} (process {about['pid']}{since})"
+    return f"{about['what']} on {about['host']} (process {about['pid']}, since {about['since']})"
 
 
 class _Lease(Hold):

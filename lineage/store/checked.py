@@ -27,7 +27,6 @@ from blake3 import blake3
 from lineage.ids import ID_BYTES, content_hash
 from lineage.index.checksums import CHECKSUMS_FILE, DamagedFileError, hash_file, seal
 from lineage.storage.folder import Folder
-from lineage.store.log_files import is_staged
 
 GROUP_ROWS: Final = 16_384
 """Rows of a row group; a file of no more than these has no side file."""
@@ -229,8 +228,6 @@ class LogSums:
         commits: dict[tuple[int, str], str] = {}
         checkpoints: dict[tuple[int, str], str] = {}
         for file, digest in self._of_table(name):
-            if is_staged(file):  # an earlier release summed them too
-                continue
             number, _, kind = file.rpartition("/")[2].partition(".")
             if number.isdigit() and (version is None or int(number) <= version):
                 (commits if kind == "json" else checkpoints)[int(number), file] = digest

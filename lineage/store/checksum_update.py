@@ -23,7 +23,7 @@ from lineage.index.checksums import (
 )
 from lineage.index.output_index import INDEX_FILE, Index
 from lineage.storage.folder import Folder
-from lineage.store.delta import has_table, state
+from lineage.store.delta import state
 from lineage.store.log_files import drop_staged, is_staged
 from lineage.store.tables import TABLES
 from lineage.store.write import FOLDER
@@ -83,9 +83,7 @@ def is_covered(out: Folder, tables: Collection[str]) -> bool:
     if not out.exists(CHECKSUMS_FILE):
         return True
     known = {entry.table: entry.version for entry in read_checksums(out).tables}
-    newer = (
-        name for name in tables if has_table(out, name) and state(out, name).version > known.get(name, -1)
-    )
+    newer = (name for name in tables if state(out, name).version > known.get(name, -1))
     return not out.is_begun(CHECKSUMS_FILE) and next(newer, None) is None
 
 
@@ -107,8 +105,7 @@ def files_outside_index(out: Folder, index: Index) -> list[str]:
 def _table_sums(out: Folder) -> Iterator[tuple[str, TableSum]]:
     """Every lineage table as it stands, by name."""
     for name in TABLES:
-        if has_table(out, name):
-            yield name, _table_sum(out, name)
+        yield name, _table_sum(out, name)
 
 
 def _table_sum(out: Folder, name: str) -> TableSum:

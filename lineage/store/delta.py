@@ -129,13 +129,6 @@ def open_table(out: Folder, name: str, version: int | None = None, sums: LogSums
         ) from error
 
 
-def has_table(out: Folder, name: str) -> bool:
-    """Whether the store has table `name`: an OUT of an earlier release lacks those that came since."""
-    from lineage.store.tables import TABLES
-
-    return TABLES[name].since == 1 or out.exists(f"lineage/{name}/_delta_log/{0:020d}.json")
-
-
 def log_sums(out: Folder) -> LogSums:
     """What checksums.json holds of the tables' logs; StoreError if it is damaged."""
     try:
@@ -424,12 +417,12 @@ def read_table(out: Folder, name: str, version: int | None = None, sums: LogSums
     many reads `sums` once for all."""
     import pyarrow as pa
 
-    from lineage.store.tables import SCHEMAS, conform, stored
+    from lineage.store.tables import SCHEMAS, conform
 
     schema = SCHEMAS[name]
     dataset = arrow_dataset(out, name, version, sums)
     try:
-        return conform(dataset.to_table(columns=stored(name, dataset.schema.names)), schema)
+        return conform(dataset.to_table(columns=schema.names), schema)
     except DamagedFileError as error:
         raise StoreError(str(error)) from error
     except (pa.ArrowException, OSError) as error:

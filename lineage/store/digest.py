@@ -10,24 +10,20 @@ import pyarrow as pa
 from lineage.ids import add_digests, content_hash, length_prefixed, show_digest
 from lineage.storage.folder import Folder
 from lineage.store.column_names import added_columns
-from lineage.store.delta import ADVICE, StoreError, arrow_dataset, has_table, plain_reason, table_uri
-from lineage.store.tables import TABLES, WRITTEN_ONCE, stored
+from lineage.store.delta import ADVICE, StoreError, arrow_dataset, plain_reason, table_uri
+from lineage.store.tables import SCHEMAS, TABLES, WRITTEN_ONCE
 
 
 def logical_digest(out: Folder) -> dict[str, str]:
     """For each table that a run writes: the sum mod 2^128, as 32 hex digits, of the BLAKE3-128 of its rows.
 
     Two runs over the same inputs with the same recipe give equal digests. Memory: a batch of rows."""
-    return {
-        name: show_digest(add_digests(_row_hashes(out, name)))
-        for name in WRITTEN_ONCE
-        if has_table(out, name)
-    }
+    return {name: show_digest(add_digests(_row_hashes(out, name))) for name in WRITTEN_ONCE}
 
 
 def _row_hashes(out: Folder, name: str) -> Iterator[int]:
     dataset = arrow_dataset(out, name)
-    known = [*stored(name, dataset.schema.names), *added_columns(dataset.schema.names)]
+    known = [*SCHEMAS[name].names, *added_columns(dataset.schema.names)]
     columns = [column for column in known if column not in TABLES[name].places]
     try:
         for batch in dataset.to_batches(columns=columns):

@@ -12,8 +12,7 @@ import dataclasses
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import pyarrow.compute as pc
@@ -22,7 +21,7 @@ from deltalake import DeltaTable, QueryBuilder
 from lineage.ids import sort_key, text_hash
 from lineage.index.checksums import DamagedFileError
 from lineage.index.source_keys import sources_with_fragments
-from lineage.pages import normalise_url, page_of, url_key, with_parents
+from lineage.pages import normalise_url, url_key, with_parents
 from lineage.storage.folder import Folder
 from lineage.store.checked import Bound, DataFiles, Needs, may_hold
 from lineage.store.delta import (
@@ -49,7 +48,6 @@ from lineage.store.rows import (
     Span,
     StepRow,
 )
-from lineage.store.tables import TABLES
 
 Row = TypeVar("Row")
 
@@ -104,15 +102,7 @@ class Lookup:
 
     def of_urls(self, urls: Collection[str]) -> dict[str, list[DocumentRow]]:
         """`of_url` of each of these."""
-        wanted = {url: normalise_url(url) for url in urls}
-        if self._finds_pages:
-            return {url: self._with_url(url, self._indexed_by_url(url)) for url in urls}
-        forms: set[str] = {*wanted.values()}
-        rows = self.documents(self._ids_where(lambda known: normalise_url(known) in forms))
-        of_form: dict[str, list[DocumentRow]] = defaultdict(list)
-        for row in rows:
-            of_form[normalise_url(row.url or "")].append(row)
-        return {url: self._with_url(url, of_form[form]) for url, form in wanted.items()}
+        return {url: self._with_url(url, self._indexed_by_url(url)) for url in urls}
 
     def _indexed_by_url(self, url: str) -> list[DocumentRow]:
         """Documents whose normalised URL may be that of this one."""
@@ -135,17 +125,11 @@ class Lookup:
 
     def ids_of_host(self, host: str) -> list[bytes]:
         """The documents whose page has this host."""
-        if self._finds_pages:
-            return [row.doc_id for row in self.host(host)]
-        return self._ids_where(lambda known: (page := page_of(known)) is not None and page.host == host)
+        return [row.doc_id for row in self.host(host)]
 
     def ids_of_domain(self, domain: str) -> list[bytes]:
         """The documents whose page has this host, or one below it. It is a registered domain, or lies in
         one."""
-        if not self._finds_pages:
-            return self._ids_where(
-                lambda known: (page := page_of(known)) is not None and _is_in(page.host, domain)
-            )
         found: dict[bytes, None] = {}
         # The list of suffixes may have grown since these documents were read: what is a domain of its own now
         # may stand under the one above.
@@ -158,26 +142,7 @@ class Lookup:
     def num_without_page(self) -> int:
         """How many documents have a URL that names no page, or none."""
         dataset = arrow_dataset(self._out, "documents", sums=self._sums)
-        if self._finds_pages:
-            return int(dataset.count_rows(filter=pc.field("host").is_null()))
-        batches = dataset.to_batches(columns=["url"])
-        return sum(page_of(url) is None for batch in batches for url in batch["url"].to_pylist())
-
-    @cached_property
-    def _finds_pages(self) -> bool:
-        """Whether hosts, domains and the hashes of URLs are recorded as this release finds them; else every
-        document is looked at."""
-        columns = {field.name for field in self._open("documents").table.schema().fields}
-        return "domain" in columns
-
-    def _ids_where(self, holds: Callable[[str], bool]) -> list[bytes]:
-        """The documents for whose URL something holds, found by looking at each."""
-        dataset = arrow_dataset(self._out, "documents", sums=self._sums)
-        found: dict[bytes, None] = {}
-        for batch in dataset.to_batches(columns=["doc_id", "url"]):
-            pairs = zip(batch["doc_id"].to_pylist(), batch["url"].to_pylist(), strict=True)
-            found |= {doc_id: None for doc_id, url in pairs if url and holds(url)}
-        return list(found)
+        return int(dataset.count_rows(filter=pc.field("host").is_null()))
 
     def ids_beside(self, doc_id: bytes, num: int) -> list[bytes]:
         """Up to `num` ids of documents that begin as this one does, those that share most first."""
@@ -336,13 +301,8 @@ class Lookup:
 
     def _rows(self, table: str, shape: type[Row], where: str, needs: Needs | None = None) -> Iterator[Row]:
         names = [field.name for field in dataclasses.fields(shape)]  # type: ignore[arg-type]
-        present = {column.name for column in self._open(table).table.schema().fields}
-        lacking = {
-            name: None for name in names if name in TABLES[table].columns_since and name not in present
-        }
-        asked = [name for name in names if name not in lacking]
-        for values in self._select(table, asked, where, needs):
-            yield shape(**lacking, **dict(zip(asked, map(_plain, values), strict=True)))
+        for values in self._select(table, names, where, needs):
+            yield shape(**dict(zip(names, map(_plain, values), strict=True)))
 
     def _open(self, table: str) -> _Opened:
         if table not in self._tables:

@@ -33,7 +33,6 @@ from lineage.store.delta import (
     ADVICE,
     StoreError,
     arrow_dataset,
-    has_table,
     log_sums,
     plain_reason,
     read_purges,
@@ -51,7 +50,6 @@ from lineage.store.query import (
     too_large,
     too_slow,
 )
-from lineage.store.tables import SCHEMAS
 from lineage.store.views import COLUMNS, definition
 
 __all__ = ["Json", "Limits", "QueryError", "QueryResult", "WrongQueryError", "query", "questions", "to_json"]
@@ -205,8 +203,6 @@ def _define(connection: duckdb.DuckDBPyConnection, view: str, present: Sequence[
 def _dataset(out: Folder, name: str, version: int | None, sums: LogSums) -> Any:
     """Table `name` as an Arrow table or dataset. A version is one of `purges`; `purged` counts where its
     purge does."""
-    if not has_table(out, name):
-        return SCHEMAS[name].empty_table()
     if version is None or name not in ("purges", "purged"):
         return arrow_dataset(out, name, sums=sums)
     purges = read_purges(out, version)

@@ -9,8 +9,8 @@ of 16 bytes (Delta has no fixed-size binary)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, get_args, get_type_hints
 
 import pyarrow as pa
@@ -25,9 +25,6 @@ Kind = Literal["fact", "index", "appended"]
 """`fact` and `index`: a run writes it at its end, bucket by bucket, and it never changes after; an index is
 derived from `documents`, for lookups, and has no view. `appended`: later facts are appended to it."""
 
-LAYOUT: Final = 3
-"""The store's layout of the next release: one more after each that has new tables or columns."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
@@ -35,9 +32,7 @@ class TableSpec:
 
     `has_k`: its first column is `k`, `ids.sort_key` of what rows are looked up by, whose bounds in the Delta
     log prune files. `sorted_by`: the order of rows inside a file. `bounds`: further columns whose minimum and
-    maximum stand in the Delta log for each file; they are never null. `since`: the store's layout that has
-    the table first; an output of an earlier one lacks it (of appended facts: until the first).
-    `columns_since`: the same of single columns, which are null there. `hidden`: columns that no view shows.
+    maximum stand in the Delta log for each file; they are never null. `hidden`: columns that no view shows.
     `newest_of`: of rows with equal values in these columns the one with the highest `fact` counts.
     `is_gathered`: its facts come often, and their files are written again as one. `names_purge`: its view
     tells which purge took the row's document. `places`: columns that differ between equal runs, because they
@@ -48,8 +43,6 @@ class TableSpec:
     has_k: bool = False
     sorted_by: tuple[str, ...] = ()
     bounds: tuple[str, ...] = ()
-    since: int = 1
-    columns_since: Mapping[str, int] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
     newest_of: tuple[str, ...] = ()
     is_gathered: bool = False
@@ -83,12 +76,11 @@ def _arrow_type(hint: Any) -> pa.DataType:
 TABLES: Final[dict[str, TableSpec]] = {
     "documents": TableSpec(
         row=rows.DocumentRow, kind="fact", has_k=True, names_purge=True,
-        columns_since={"domain": 3, "truncated": 3, "matched": 3, "bucket": 3},
         sorted_by=("k", "doc_id", "source", "warc_file", "warc_offset"),
     ),
     "edits": TableSpec(row=rows.EditRow, kind="fact", has_k=True, sorted_by=("k", "doc_id", "stage", "kind", "count")),
     "findings": TableSpec(
-        row=rows.FindingRow, kind="fact", has_k=True, columns_since={"matched": 3},
+        row=rows.FindingRow, kind="fact", has_k=True,
         sorted_by=("k", "doc_id", "stage", "rule", "value", "threshold", "verdict"),
     ),
     "placements": TableSpec(
@@ -99,7 +91,6 @@ TABLES: Final[dict[str, TableSpec]] = {
     "step_rules": TableSpec(row=rows.StepRuleRow, kind="fact", sorted_by=("source", "stage", "rule")),
     "inputs": TableSpec(
         row=rows.InputRow, kind="fact", sorted_by=("source", "file"), places=frozenset({"file"}),
-        columns_since={"notes": 3},
     ),
     "unreadable": TableSpec(row=rows.UnreadableRow, kind="fact", sorted_by=("source", "file", "offset")),
     "url_index": TableSpec(
@@ -107,7 +98,7 @@ TABLES: Final[dict[str, TableSpec]] = {
         sorted_by=("k", "host", "url", "doc_id", "source", "warc_file", "warc_offset"),
     ),
     "domain_index": TableSpec(
-        row=rows.DomainIndexRow, kind="index", has_k=True, since=3, sorted_by=("k", "domain", "host", "doc_id"),
+        row=rows.DomainIndexRow, kind="index", has_k=True, sorted_by=("k", "domain", "host", "doc_id"),
     ),
     "warc_index": TableSpec(
         row=rows.WarcIndexRow, kind="index", has_k=True,
@@ -128,9 +119,9 @@ TABLES: Final[dict[str, TableSpec]] = {
     ),
     "cache_sweeps": TableSpec(row=rows.SweepRow, kind="appended", is_gathered=True),
     "exports": TableSpec(
-        row=rows.ExportRow, kind="appended", since=2, hidden=frozenset({"manifest_hash", "fact"}), newest_of=("name",),
+        row=rows.ExportRow, kind="appended", hidden=frozenset({"manifest_hash", "fact"}), newest_of=("name",),
     ),
-    "reused_steps": TableSpec(row=rows.ReusedStepRow, kind="appended", since=2),
+    "reused_steps": TableSpec(row=rows.ReusedStepRow, kind="appended"),
 }  # fmt: skip
 """Every table of the store. The order is that in which they are committed."""
 
@@ -170,9 +161,6 @@ PART: Final = pa.schema([
 `record_id` is the record's own id: WARC-Record-ID, or what a row's id_field holds.
 `rule_values` is a JSON object of what each rule measured, where the recipe says ledger = "all"."""
 
-PART_ADDED_LATER: Final = frozenset({"host", "source", "record_id", "rule_values"})
-"""Columns that the parts of an OUT of an earlier release lack."""
-
 PARSED_TEXTS: Final = pa.schema([
     ("doc_id", _HASH), ("text", _TEXT), ("url", _TEXT), ("captured_at", _TEXT), ("metadata", _TEXT),
     ("warc_file", _TEXT), ("warc_offset", _INT), ("warc_length", _INT), ("record_id", _TEXT), ("charset", _TEXT),
@@ -199,8 +187,7 @@ EXCERPTS: Final = pa.schema([
 ])  # fmt: skip
 """What the report shows. `choice` is why it is shown: of the documents that the rule turned down one of the
 `least` ids, the `near`est to its threshold or the `far`thest from it, or a near miss that `passed` every
-step; null for members of large clusters. `marks` are the lines of the excerpt, from 0, that count against it.
-An output of an earlier release has the first four columns."""
+step; null for members of large clusters. `marks` are the lines of the excerpt, from 0, that count against it."""
 
 SHARD_INDEX: Final = pa.schema(
     [("doc_id", _HASH), ("start", _INT), ("num_tokens", _INT), ("tokens_hash", _HASH)]
@@ -230,10 +217,3 @@ def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
         for column in schema
     ]
     return pa.table(columns, schema=schema)
-
-
-def stored(name: str, columns: Iterable[str]) -> list[str]:
-    """The columns of a table, in order, that one with these `columns` should have: an output of an earlier
-    release lacks those that came since."""
-    present, later = set(columns), TABLES[name].columns_since
-    return [column for column in SCHEMAS[name].names if column in present or column not in later]

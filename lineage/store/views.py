@@ -29,13 +29,9 @@ _PURGE_OF_DOCUMENT: Final = "SELECT doc_id, min(purge_id) AS purged FROM _purged
 
 def definition(view: str, present: Collection[str]) -> str:
     """The CREATE VIEW statement of `view`, one of COLUMNS, over a table with these columns; those that a
-    recipe added are shown as they are, and what a table of an earlier release lacks is null."""
-    lacking = TABLES[view].columns_since.keys() - set(present)
+    recipe added are shown as they are."""
     schema = SCHEMAS[view]
-    shown = [
-        f'NULL::VARCHAR AS "{column}"' if column in lacking else _show(column, schema)
-        for column in COLUMNS[view]
-    ]
+    shown = [_show(column, schema) for column in COLUMNS[view]]
     columns = ", ".join([*shown, *(f'"{column}"' for column in added_columns(present))])
     return f"CREATE VIEW {view} AS SELECT {columns} FROM {_rows_of(view)}"
 

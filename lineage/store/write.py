@@ -144,25 +144,24 @@ def table_file(name: str, path: str, data: bytes) -> TableFile:
 
 
 def index_rows(documents: pa.Table) -> dict[str, pa.Table]:
-    """The rows of the index tables that stand for these rows of `documents`. Of rows of an earlier release,
-    which have no domain, those that this release finds by URL and domain are left out.
+    """The rows of the index tables that stand for these rows of `documents`.
 
     The hash of the empty text is not indexed: it would name every page without text."""
     doc_k = documents["k"].combine_chunks()
     with_host = documents.filter(pc.is_valid(documents["host"]))
     with_place = documents.filter(pc.is_valid(documents["warc_file"]))
     clustered = documents.filter(pc.is_valid(documents["cluster_id"]))
-    hashes = [(documents[column].combine_chunks(), doc_k) for column in _INDEXED_HASHES]
-    by_domain = {}
-    if "domain" in documents.column_names:
-        url_keys = [None if url is None else url_key(url) for url in documents["url"].to_pylist()]
-        hashes.append((pa.array(url_keys, pa.binary()), doc_k))
-        with_domain = documents.filter(pc.is_valid(documents["domain"]))
-        by_domain["domain_index"] = conform(
+    with_domain = documents.filter(pc.is_valid(documents["domain"]))
+    url_keys = [None if url is None else url_key(url) for url in documents["url"].to_pylist()]
+    hashes = [
+        *((documents[column].combine_chunks(), doc_k) for column in _INDEXED_HASHES),
+        (pa.array(url_keys, pa.binary()), doc_k),
+    ]
+    return {
+        "domain_index": conform(
             with_domain.drop_columns("k").append_column("k", _name_keys(with_domain["domain"])),
             SCHEMAS["domain_index"],
-        )
-    return by_domain | {
+        ),
         "url_index": conform(
             with_host.drop_columns("k").append_column("k", _name_keys(with_host["host"])),
             SCHEMAS["url_index"],

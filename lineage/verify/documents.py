@@ -19,11 +19,11 @@ from lineage.ids import sort_keys, text_hash
 from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.column_names import added_columns
-from lineage.store.delta import has_table, open_table
+from lineage.store.delta import open_table
 from lineage.store.purged_spans import PurgedSpans
 from lineage.store.rows import shard_source
 from lineage.store.shuffle import Shuffle
-from lineage.store.tables import DEDUP, PART, PART_ADDED_LATER, SCHEMAS, TABLES, conform, stored
+from lineage.store.tables import DEDUP, PART, SCHEMAS, TABLES, conform
 from lineage.store.write import index_rows
 from lineage.verify.problems import Problem, guarded
 from lineage.verify.steps import Tally
@@ -56,7 +56,6 @@ class Facts:
     excerpts: set[bytes] = field(default_factory=set)
     purged_texts: set[bytes] = field(default_factory=set)
     notes: list[Problem] = field(default_factory=list)
-    of_earlier_release: bool = False
     num_tokens_purged: int = 0
 
 
@@ -64,10 +63,8 @@ def shuffle_documents(out: Folder, shuffle: Shuffle, facts: Facts, purged: Purge
     """Shuffle `documents`, the index rows that it should have, and its duplicates; a problem where it is
     damaged."""
     dataset = open_table(out, "documents").to_pyarrow_dataset()
-    columns = stored("documents", dataset.schema.names)
-    facts.of_earlier_release = "domain" not in columns
-    schema = pa.schema([SCHEMAS["documents"].field(name) for name in columns])
-    for batch in dataset.to_batches(columns, batch_size=_BATCH):
+    schema = SCHEMAS["documents"]
+    for batch in dataset.to_batches(schema.names, batch_size=_BATCH):
         rows = pa.Table.from_batches([batch]).cast(schema)
         wrong = rows.filter(pc.not_equal(rows["k"], pa.array(sort_keys(rows["doc_id"].to_pylist()))))
         for doc_id in wrong["doc_id"].to_pylist():
@@ -123,7 +120,7 @@ def _shuffle_part(out: Folder, source: str, part: int, name: str, shuffle: Shuff
         file = pq.ParquetFile(stream)
         columns = file.schema_arrow.names
         own = [column for column in columns if column not in added_columns(columns)]
-        if own not in (PART.names, [column for column in PART.names if column not in PART_ADDED_LATER]):
+        if own != PART.names:
             yield Problem(
                 "documents.schema", name, f"columns {columns}, expected {PART.names} and added ones"
             )
@@ -153,7 +150,7 @@ def shuffle_others(out: Folder, index: Index, shuffle: Shuffle) -> Iterator[Prob
         yield from guarded(
             "dedup.unreadable", entry.file, _shuffle_dedup(out, entry.file, entry.num_rows, shuffle)
         )
-    for name in ("placements", "edits", *(name for name in _INDEXES if has_table(out, name))):
+    for name in ("placements", "edits", *_INDEXES):
         yield from guarded("table.unreadable", f"lineage/{name}", _shuffle_table(out, name, shuffle))
 
 
@@ -175,9 +172,8 @@ def _shuffle_table(out: Folder, name: str, shuffle: Shuffle) -> Iterator[Problem
     yield from ()
 
 
-def check_indexes(shuffle: Shuffle, *, of_earlier_release: bool = False) -> Iterator[Problem]:
-    """The index tables hold exactly what follows from `documents`; of an output of an earlier release, whose
-    URLs were read otherwise, what hash_index has besides is not known."""
+def check_indexes(shuffle: Shuffle) -> Iterator[Problem]:
+    """The index tables hold exactly what follows from `documents`."""
     for name in _INDEXES:
         schema = SCHEMAS[name]
         for bucket in range(shuffle.num_buckets(name)):
@@ -191,8 +187,6 @@ def check_indexes(shuffle: Shuffle, *, of_earlier_release: bool = False) -> Iter
                 continue
             for row, number in _first(expected - written):
                 yield Problem(f"{name}.missing", f"lineage/{name}", f"{number} times {_shown(row)}")
-            if name == "hash_index" and of_earlier_release:
-                continue
             for row, number in _first(written - expected):
                 yield Problem(f"{name}.extra", f"lineage/{name}", f"{number} times {_shown(row)}")
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from itertools import chain, islice
 from typing import Final
 
@@ -33,7 +32,7 @@ from lineage.index.output_index import INDEX_FILE, Index, read_index
 from lineage.index.parsed_texts import TEXTS_FILE
 from lineage.purge.returned import find_returned, finished_purges, strays
 from lineage.storage.folder import Folder
-from lineage.store.delta import has_table, read_table, state
+from lineage.store.delta import read_table, state
 from lineage.store.purged_spans import PurgedSpans, read_purged
 from lineage.store.shuffle import Shuffle
 from lineage.store.tables import APPENDED
@@ -134,7 +133,7 @@ def _problems(out: Folder, index: Index, facts: Facts, hooks: VerifyHooks) -> It
     if not {INDEX_FILE, RECIPE_FILE, RUN_FILE} & damaged:
         yield from guarded("repeats.unreadable", INDEX_FILE, hooks.wrong_repeats(out, index))
     yield from guarded("purges.unreadable", "lineage/purges", _check_purges(out, index))
-    for table in filter(partial(has_table, out), APPENDED):
+    for table in APPENDED:
         yield from guarded("table.unreadable", f"lineage/{table}", _check_once(out, table))
 
 
@@ -147,7 +146,7 @@ def _check_documents(
         yield from shuffle_parts(out, index, shuffle)
         yield from shuffle_others(out, index, shuffle)
         yield from check_documents(shuffle, facts, purged, has_tokens=index.has_tokens)
-        yield from check_indexes(shuffle, of_earlier_release=facts.of_earlier_release)
+        yield from check_indexes(shuffle)
         yield from guarded(
             "duplicates.unreadable", documents, check_edges(out, shuffle, index, purged, hooks)
         )

@@ -124,10 +124,7 @@ def _shuffle(
     num = shuffle.num_buckets("kept")
     kept = pc.field("status") == "kept"
     documents = open_table(out, "documents").to_pyarrow_dataset()
-    present = [
-        name for name in _COLUMNS if name in documents.schema.names
-    ]  # an earlier release parted no source
-    for batch in documents.to_batches(present, filter=kept, batch_size=_BATCH):
+    for batch in documents.to_batches(_ROWS.names, filter=kept, batch_size=_BATCH):
         rows = conform(pa.Table.from_batches([batch]), _ROWS)
         ids, parts = (
             rows["doc_id"].to_pylist(),

@@ -43,7 +43,7 @@ from stages.dedup.shingles import jaccard, shingles
 _BAND_COLUMNS: Final = ("key", "text", "k", "order", "preference", "node")
 _ESTIMATED_AT_ONCE: Final = 1 << 16
 UNLIKE: Final = 0.2
-"""An estimated Jaccard below it is that of two texts and not of two states of one (docs/rules.md:
+"""An estimated Jaccard below it is that of two texts and not of two states of one (docs/url-duplicates.md:
 measured)."""
 _DIGITS: Final = 20
 """Of a time up to its microseconds. A step of one's own may write any text there."""

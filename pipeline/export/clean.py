@@ -47,8 +47,7 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
                 manifest, out, index
             ):
                 raise StorageError(f"{to.url} holds another export, {manifest.name!r}")
-            # By the manifest's own options: what an earlier release recorded of them has lost the order of
-            # the splits.
+            # By the manifest's own options, with which its files were written.
             request = ExportRequest.from_json(manifest.options)
             asked = CorpusExport(out=out, to=to, name=row.name, request=request, links=False)
             # A purge touches few units, so they are written in this process.

@@ -42,8 +42,8 @@ class ExportRequest:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> Self:
-        """What `to_json` gave; options that an earlier release did not have are as they were then."""
-        named = {**plain, "split": tuple(plain["split"].items()), "sources": tuple(plain.get("sources", ()))}
+        """The request that `to_json` gave."""
+        named = {**plain, "split": tuple(plain["split"].items()), "sources": tuple(plain["sources"])}
         return cls(**named)
 
     @property

@@ -120,7 +120,7 @@ def shard_units(index: Index, request: ExportRequest) -> list[ExportUnit]:
 
 
 def _inputs(request: ExportRequest, made_from: Sequence[tuple[str, str]], *, is_last: bool = False) -> str:
-    # The mark is on the last unit only, so that an export of an earlier release keeps all the others.
+    # Only the last unit has the mark, so that another last unit leaves the others up to date.
     plain = [RULES, request.to_json(), list(made_from), *(["last"] if is_last else [])]
     return content_hash(json.dumps(plain, sort_keys=True, ensure_ascii=True).encode()).hex()
 

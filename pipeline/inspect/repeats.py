@@ -99,7 +99,7 @@ def wrong_repeats(out: Folder, index: Index) -> Iterator[Problem]:
     what run.json says of them otherwise. Where a bucket's percentiles are shares of bytes, which lineage does not
     keep, its cuts are those of run.json."""
     given = {(shard.source, shard.shard): shard.repeats for shard in index.shards}
-    if not has_repeats(out):  # asked of the file itself: earlier releases' recipes may have keys of their own
+    if not has_repeats(out):
         for (source, number), once in given.items():
             if once != 1:
                 yield _wrong(source, number, once, "the recipe repeats nothing: 1 expected")

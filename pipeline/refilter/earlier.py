@@ -15,7 +15,7 @@ from lineage.purge.execution import unfinished_purge
 from lineage.recipe import RecipeError
 from lineage.secrets import recordable
 from lineage.storage.folder import Folder
-from lineage.store.delta import append, has_table, read_table, state
+from lineage.store.delta import append, read_table, state
 from lineage.store.tables import SCHEMAS
 from pipeline.inputs.files import Input
 from pipeline.phases.phase import Run
@@ -299,10 +299,9 @@ def record_reuse(run: Run, refiltering: Refiltering) -> None:
 def _reused_steps(plan: RunPlan, refiltering: Refiltering) -> pa.Table:
     """Rows of `reused_steps`: of a step that the earlier run had taken over itself, the run that ran it."""
     earlier = refiltering.earlier
-    known = (
-        read_table(earlier.out, "reused_steps").to_pylist() if has_table(earlier.out, "reused_steps") else []
-    )
-    there = {(row["source"], row["stage"]): row for row in known}
+    there = {
+        (row["source"], row["stage"]): row for row in read_table(earlier.out, "reused_steps").to_pylist()
+    }
     rows = []
     for source, start in zip(plan.recipe.source, refiltering.starts, strict=True):
         for position, stage in enumerate(start.stages[: start.first]):

@@ -434,13 +434,11 @@ def _purged(document: Document, stage: str) -> Rejection:
 @functools.lru_cache(maxsize=1)
 def _excerpts(earlier: str, _plan_key: str) -> dict[tuple[bytes, str, str], list[_Row]]:
     """What the earlier report showed of rejected documents, rows of tables.EXCERPTS: of an unchanged step it
-    is what this one shows. An output of an earlier release says not for what they were chosen: for their
-    ids."""
+    is what this one shows."""
     with Folder(earlier).open(EXCERPTS_FILE) as file:
         rows = pq.read_table(file).to_pylist()
     found: dict[tuple[bytes, str, str], list[_Row]] = {}
     for row in rows:
-        choice = row.get("choice", "least")
-        if row["stage"] is not None and choice not in (None, "passed"):
-            found.setdefault((row["doc_id"], row["stage"], row["rule"]), []).append({**row, "choice": choice})
+        if row["stage"] is not None and row["choice"] not in (None, "passed"):
+            found.setdefault((row["doc_id"], row["stage"], row["rule"]), []).append(row)
     return found

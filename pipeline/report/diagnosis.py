@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pipeline.report.render import escaping
 
 if TYPE_CHECKING:
-    from trainer.diagnosis.diagnose import Diagnosis
+    from trainer.recorder.diagnosis.diagnose import Diagnosis
 
 HEAT: Final = (0.8, 0.95, 1.05, 1.15, 1.25, 1.5, 2.0)
 """Bounds of the heat map's colours: own time over the median of all ranks."""
@@ -15,7 +15,7 @@ HEAT: Final = (0.8, 0.95, 1.05, 1.15, 1.25, 1.5, 2.0)
 
 def render_diagnosis(found: Diagnosis) -> str:
     """The page. What stands in it is escaped."""
-    from trainer.diagnosis import words
+    from trainer.recorder.diagnosis import words
 
     template = escaping("pipeline.report", ".").get_template("diagnosis.html")
     return template.render(found=found, words=words, heat=heat_class, bounds=HEAT)

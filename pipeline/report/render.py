@@ -83,12 +83,10 @@ def render_output(out: Folder, index: Index) -> bytes:
 
 def stale_report(out: Folder, index: Index) -> str | None:
     """What is wrong with the report of an output if it shows another state than its index and its purges;
-    else None.
-
-    One of an earlier release names no state; it is the run's own, so it is right where nothing was purged."""
+    else None."""
     purges = read_table(out, "purges")["purge_id"].to_pylist()
     found = _STATE.search(out.read(REPORT_FILE))
-    if (not purges) if found is None else found[1].decode() == state_of(index, purges):
+    if found is not None and found[1].decode() == state_of(index, purges):
         return None
     missing = f"version {index.version} with its {counted(len(purges), 'purge')}"
     return f"does not show {missing}; sluice report {shlex.quote(out.url)} renders it again"

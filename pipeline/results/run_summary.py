@@ -39,7 +39,7 @@ class RunSummary(JsonRecord):
     `parsed_texts` is what run.keep_text keeps, `from_output` the earlier output whose texts were the input;
     `nothing_kept` is the reason where no document was kept; `unlike_pages` are, by source, the documents that
     went for their URL alone though their text is not like that of the kept one; `num_without_page` are those
-    whose URL names no page (None: an output of an earlier release); `bucket_cuts` are where each [[bucket]]
+    whose URL names no page; `bucket_cuts` are where each [[bucket]]
     cuts, `buckets` the parts of sources, `repeats` how often an epoch reads what; `identity` is what later
     calls compare (`RunPlan.identity`)."""
 
@@ -58,7 +58,7 @@ class RunSummary(JsonRecord):
     faults: tuple[FaultRow, ...] = ()
     dedup: Mapping[str, int]
     unlike_pages: Mapping[str, int] = field(default_factory=dict)
-    num_without_page: int | None = None
+    num_without_page: int = 0
     order_fingerprint: str
     content_fingerprint: str
     seconds: Mapping[str, Mapping[str, float]]

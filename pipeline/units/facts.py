@@ -33,8 +33,8 @@ _NO_TIME: Final = (1980, 1, 1, 0, 0, 0)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitFacts:
     """`documents` are in reading order; `findings` and `edits` follow them. `measured` is what rules of the
-    step quality measured of a document, as tables.MEASURED has it: empty in an output of an earlier release,
-    or where the whole ledger is kept."""
+    step quality measured of a document, as tables.MEASURED has it: empty where the
+    whole ledger is kept."""
 
     result: ReadResult
     documents: pa.Table

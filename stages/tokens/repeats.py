@@ -98,7 +98,6 @@ class RepeatTable(_Rows):
         0.4, at_least=0, at_most=0.99, help="share of the tokens, from the lowest bucket on, that is not read"
     )
     most: float = key(7.0, above=0, at_most=MOST_TIMES, help="times of the highest bucket at most")
-    # None and not an empty table: a recipe without it is recorded as earlier releases did.
     language: dict[str, LanguageRepeatTable] | None = key(
         None, help="by cluster size: language = the table that its documents follow instead"
     )

@@ -16,7 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from pipeline.cluster.session import ray_session
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
-from trainer.in_place import ParticipantJob
+from trainer.in_place.survivor import ParticipantJob
 from trainer.launch import _ActorProcesses, train_on_ray
 from trainer.processes.placement import local_cpus, workers_of
 

@@ -28,8 +28,6 @@ from trainer.checkpoint.store import Position
 from trainer.data.dataset import IGNORED
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
-from trainer.first_weights import load_first_weights
-from trainer.joining import Joined, join
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import ANSWER, Answer, DoremiJob
 from trainer.mix.swarm import Floats
@@ -43,6 +41,8 @@ from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_signal
 from trainer.recovery.attempts import Attempt, Fence
 from trainer.recovery.repeats import TrainingStoppedError
+from trainer.run.first_weights import load_first_weights
+from trainer.run.joining import Joined, join
 
 _SHOWN: Final = 200
 """Steps whose weights the answer shows."""
@@ -77,7 +77,7 @@ class DoremiParts:
 
 def run_job(job: DoremiJob, stop_requested: Callable[[], bool]) -> bool:
     """Run or continue the job; whether it is finished and its answer published. Errors as
-    `trainer.loop.train`."""
+    `trainer.run.train.train`."""
     recipe = parse_table(TrainRecipe, tomllib.loads(job.recipe))
     process = join_process_group(1, recipe.train.faults.watchdog_seconds)
     began_at = time.time()

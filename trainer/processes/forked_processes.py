@@ -21,7 +21,7 @@ from trainer.processes.participant import Rendezvous
 PRELOADED: Final = (
     "torch", "torch.distributed.fsdp", "torch.distributed.checkpoint", "torch.distributed.tensor.parallel",
     "torch._dynamo", "torch.utils.tensorboard", "deltalake.fs", "pandas", "pyarrow.dataset",
-    "lineage.store.arrow_table", "trainer.in_place",
+    "lineage.store.arrow_table", "trainer.in_place.survivor",
 )  # fmt: skip
 """What a process of a run imports, the last of it when it first reads a table or makes an optimizer."""
 

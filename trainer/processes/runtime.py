@@ -74,7 +74,7 @@ def _members(timeout: datetime.timedelta) -> dict[str, Any]:
 
     TimeoutError where torchrun's processes do not find each other."""
     if "WORLD_SIZE" not in os.environ:
-        return {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+        return {"store": cast(Any, dist).HashStore(), "rank": 0, "world_size": 1}
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return {}
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -84,13 +84,13 @@ def _members(timeout: datetime.timedelta) -> dict[str, Any]:
     if rank == 0 and restarts:
         _say(f"torchrun's restart {restarts}: its processes meet at {host}:{port}, within {seconds:.0f} s")
     try:
-        store = dist.TCPStore(host, port, None, False, timeout)
+        store = cast(Any, dist).TCPStore(host, port, None, False, timeout)
         prefix = meet(store, rank, world_size, seconds=seconds, say=_say)
     except dist.DistError as error:
         raise TimeoutError(
             f"rank {rank}: torchrun's store at {host}:{port} (MASTER_ADDR, MASTER_PORT) did not answer: {error}"
         ) from error
-    return {"store": dist.PrefixStore(prefix, store), "rank": rank, "world_size": world_size}
+    return {"store": cast(Any, dist).PrefixStore(prefix, store), "rank": rank, "world_size": world_size}
 
 
 def _say(line: str) -> None:

@@ -25,9 +25,9 @@ from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from trainer.diagnosis.collectives import Absence, Mismatch
-    from trainer.diagnosis.diagnose import Diagnosis
-    from trainer.telemetry.ring import Operation
+    from trainer.recorder.diagnosis.collectives import Absence, Mismatch
+    from trainer.recorder.diagnosis.diagnose import Diagnosis
+    from trainer.recorder.ring import Operation
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,10 +39,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from trainer.diagnosis.diagnose import diagnose
-    from trainer.diagnosis.reading import NoRecorderError
-    from trainer.diagnosis.timeline import timeline
     from trainer.provenance.setup import read_recipe
+    from trainer.recorder.diagnosis.diagnose import diagnose
+    from trainer.recorder.diagnosis.reading import NoRecorderError
+    from trainer.recorder.diagnosis.timeline import timeline
     from trainer.recovery.attempts import attempts
 
     for name, value, ending in (("--to", options.to, ".html"), ("--timeline", options.timeline, ".json.gz")):
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(diagnosis_json(found) | {"page": options.to, "timeline": options.timeline})
     else:
-        from trainer.diagnosis.words import diagnosis_lines
+        from trainer.recorder.diagnosis.words import diagnosis_lines
 
         for line in diagnosis_lines(found):
             print(visible(line))

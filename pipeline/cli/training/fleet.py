@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from pipeline.cli.printing import console, titled_table
 
 if TYPE_CHECKING:
-    from trainer.fleet.simulation import FleetSimulation
+    from trainer.planning.fleet.simulation import FleetSimulation
 
 
 def as_json(found: FleetSimulation) -> dict[str, Any]:
     """The figures as one object: seconds, and shares of 1."""
-    from trainer.fleet.storage import TIERS, seconds_of_names, share_of_opens
+    from trainer.planning.fleet.storage import TIERS, seconds_of_names, share_of_opens
 
     plain = dataclasses.asdict(found)
     plain["storage"]["reading_share_of_burst"] = found.storage.reading_share_of_burst
@@ -88,7 +88,7 @@ def _storage(found: FleetSimulation) -> Any:
 
 
 def _tiers(found: FleetSimulation) -> Any:
-    from trainer.fleet.storage import TIERS, seconds_of_names, share_of_opens
+    from trainer.planning.fleet.storage import TIERS, seconds_of_names, share_of_opens
 
     table = titled_table("By tier", "tier", "a checkpoint's names, s", "opens, of what it bears", "source")
     for tier in TIERS:

@@ -121,7 +121,7 @@ def run(options: argparse.Namespace) -> int:
             raise RecipeError(
                 f"--to {options.to}: there is no folder {options.to.parent}; expected one to write into"
             )
-        from trainer.health.measure import measure
+        from trainer.run.measure import measure
 
         with ProgressReporter().waiting("timing this device's products, layers and links"):
             measured = measure(recipe)
@@ -140,7 +140,7 @@ def run(options: argparse.Namespace) -> int:
             bounds_page.show(bounds)
         return 0
     if options.simulate:
-        from trainer.fleet.simulation import simulate_fleet
+        from trainer.planning.fleet.simulation import simulate_fleet
 
         fleet = simulate_fleet(recipe)
         if options.json:

@@ -39,7 +39,7 @@ from trainer.replay.options import add_replay, check_replay
 if TYPE_CHECKING:
     from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
-    from trainer.result import TrainingResult
+    from trainer.run.result import TrainingResult
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,8 +55,8 @@ def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
     from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
-    from trainer.preflight import check_recipe, finished
     from trainer.replay.call import prepare_replay
+    from trainer.run.preflight import check_recipe, finished
 
     reporter = ProgressReporter()
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
@@ -99,8 +99,8 @@ def run(options: argparse.Namespace) -> int:
 def _trained_here(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
     """Train without Ray: in this process, or with those that a run which recovers in place starts."""
     reporter.say("Training without Ray; torch is imported, which takes seconds …")
+    from trainer.in_place.supervise import train_on_this_machine
     from trainer.processes.runtime import stopped_by_signals
-    from trainer.supervise import train_on_this_machine
 
     with stopped_by_signals() as stop_requested:
         return train_on_this_machine(recipe, stop_requested)

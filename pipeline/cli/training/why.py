@@ -106,10 +106,10 @@ def _explained_on_ray(asked: ReplayedStep, address: str) -> WhyStep:
 
 
 def _explained_here(asked: ReplayedStep) -> WhyStep:
-    from trainer.observe import observe
     from trainer.processes.runtime import join_process_group
     from trainer.replay.hardware import hardware_of
     from trainer.replay.why import explain_step
+    from trainer.run.observe import observe
 
     process = join_process_group(1, asked.recipe.train.faults.watchdog_seconds)
 

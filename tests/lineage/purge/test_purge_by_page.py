@@ -1,5 +1,5 @@
-"""Purges by URL, host and domain reach every document of a page, in whatever its URL is wrapped, also in an
-output of an earlier release, and leave nothing of it behind."""
+"""Purges by URL, host and domain reach every document of a page, in whatever its URL is wrapped,
+and leave nothing of it behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from lineage.pages import page_of
 from lineage.purge.plan import PurgeError, PurgeMatch, plan_purge
 from lineage.purge.purge_filter import read_purged_sets
 from lineage.storage.folder import Folder
-from lineage.store import tables, write
 from lineage.store.lookup import Lookup
 from lineage.trace.tracer import Functions, Tracer
 from stages.document import Document, Place
@@ -56,32 +55,9 @@ def with_urls(table: str, rows: pa.Table) -> pa.Table:
     return pa.Table.from_pylist(changed, schema=rows.schema)
 
 
-def as_earlier(table: str, rows: pa.Table) -> pa.Table:
-    """The same as an earlier release recorded it, for which only what has a scheme and `//` had a host."""
-    if table != "documents":
-        return rows
-    changed = with_urls(table, rows.append_column("domain", pa.nulls(rows.num_rows, pa.string()))).to_pylist()
-    for row in changed:
-        row["host"] = (
-            row["host"] if row["url"] and row["url"].startswith("http") and "://" in row["url"] else None
-        )
-    return pa.Table.from_pylist(changed, schema=rows.schema)
-
-
-@pytest.fixture(params=["this release", "an earlier one"])
-def small(request: pytest.FixtureRequest, tmp_path: Path) -> SmallOut:
-    if request.param == "this release":
-        return make_small_out(str(tmp_path / "out"), tamper=with_urls)
-    with pytest.MonkeyPatch.context() as patch:
-        lacking = pa.schema([field for field in tables.SCHEMAS["documents"] if field.name != "domain"])
-        patch.setitem(tables.SCHEMAS, "documents", lacking)
-        patch.delitem(tables.SCHEMAS, "domain_index")
-        patch.setattr(
-            write, "WRITTEN_ONCE", tuple(name for name in tables.WRITTEN_ONCE if name != "domain_index")
-        )
-        made = make_small_out(str(tmp_path / "out"), tamper=as_earlier)
-    assert not made.folder.exists("lineage/domain_index")
-    return made
+@pytest.fixture
+def small(tmp_path: Path) -> SmallOut:
+    return make_small_out(str(tmp_path / "out"), tamper=with_urls)
 
 
 def taken(small: SmallOut, kind: str, *values: str) -> set[str]:
@@ -97,7 +73,7 @@ def test_an_output_is_whole_and_shows_the_column(small: SmallOut) -> None:
     rows = query(
         small.folder, "SELECT DISTINCT domain FROM documents WHERE url = 'https://notgone.example.org/6'"
     ).rows
-    assert rows in ([("example.org",)], [(None,)])
+    assert rows == [("example.org",)]
 
 
 @pytest.mark.parametrize(

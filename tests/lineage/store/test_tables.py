@@ -254,7 +254,7 @@ def test_all_tables_exist_from_the_first_commit_and_committing_again_changes_not
 
 
 def test_facts_are_appended_to_a_table_whose_columns_stand_in_another_order(tmp_path: Path) -> None:
-    """As in an output of an earlier release, whose `purged` has `k` behind purge_id."""
+    """Delta keeps columns by name."""
     out = Folder(str(tmp_path))
     columns = list(SCHEMAS["purged"])
     earlier = pa.schema([columns[1], columns[0], *columns[2:]])

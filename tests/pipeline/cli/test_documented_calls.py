@@ -37,7 +37,7 @@ from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
 from tests.support.training.plans import DEEPSEEK_V3
-from trainer.health import measure
+from trainer.run import measure
 
 DOCUMENTS = (
     "README.md",

@@ -33,9 +33,9 @@ from trainer.data.corpus import open_corpus
 from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.model.sizes import model_config
 from trainer.options import DataTable, TrainRecipe
-from trainer.preflight import check_recipe
 from trainer.provenance.facts import FactLog, RunFact, claim_output, commit, run_fact
 from trainer.recovery.attempts import Attempt, begin, claim
+from trainer.run.preflight import check_recipe
 
 # Run in a process of its own, which says at its end whether Ray or torch was loaded.
 CALL = """
@@ -306,7 +306,7 @@ def test_a_training_on_a_missing_shard_fails_at_once_and_names_verify(tmp_path: 
 
 
 def test_a_finished_training_says_what_it_came_to_and_what_to_try(tmp_path: Path, corpus: str) -> None:
-    from trainer.result import TrainingResult
+    from trainer.run.result import TrainingResult
 
     recipe = load_recipe(train_recipe(tmp_path, corpus), TrainRecipe)
     result = TrainingResult(step=1200, attempt=0, loss=3.14159265, finished=True, checkpoint="step-1200")

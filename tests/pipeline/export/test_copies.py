@@ -488,21 +488,6 @@ def test_sql_shows_each_export_once_and_checksums_cover_its_facts(corpus: Corpus
     assert done.row.manifest_hash == hash_file(Folder(str(tmp_path / "copy")), MANIFEST)
 
 
-def test_an_output_of_an_earlier_release_gains_the_table_with_its_first_export(
-    corpus: Corpus, tmp_path: Path
-) -> None:
-    from lineage.store.checksum_update import cover_output
-
-    shutil.rmtree(corpus.out / "lineage" / "exports")
-    out = Folder(str(corpus.out))
-    out.remove("checksums.json")
-    cover_output(out, read_index(out))
-    assert query(out, "SELECT * FROM exports").rows == [] and problems(corpus) == []
-    assert purge(corpus, "--doc", sorted(corpus.texts())[0]) == 0
-    corpus.export(tmp_path / "copy", "jsonl")
-    assert states(corpus) == {"copy": FINISHED} and problems(corpus) == []
-
-
 def test_two_exports_into_one_folder_exclude_each_other(corpus: Corpus, tmp_path: Path) -> None:
     with hold(Folder(str(tmp_path / "copy")), "another"), pytest.raises(OSError, match="held by another"):
         corpus.export(tmp_path / "copy", "jsonl")

@@ -354,9 +354,3 @@ def test_names_of_units_are_told_from_other_files() -> None:
     ):
         assert is_of_units(name, {"web", "books"}) and not is_of_units(name, {"books"})
     assert not is_of_units("README.md", {"web"}) and not is_of_units("web/notes.txt", {"web"})
-
-
-def test_options_that_were_recorded_before_there_were_sources_are_understood() -> None:
-    plain = ExportRequest(format="jsonl").to_json()
-    del plain["sources"]
-    assert ExportRequest.from_json(plain) == ExportRequest(format="jsonl")

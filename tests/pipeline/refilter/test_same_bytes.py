@@ -205,7 +205,6 @@ def test_tokens_that_are_not_those_of_the_index_are_not_copied(
 def test_without_what_was_measured_texts_are_measured_again(
     crawl: Path, earlier: dict[str, str], tmp_path: Path
 ) -> None:
-    """As with an output of an earlier release."""
     older, here, there = (tmp_path / name for name in ("older", "here", "there"))
     shutil.copytree(earlier["plain"], older)
     found = read_parsed_texts(Folder(str(older)))

@@ -15,14 +15,14 @@ from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from pipeline.report.diagnosis import heat_class, render_diagnosis
 from tests.support.training.rings import WORLD, Asked, ring, times
-from trainer.diagnosis.collectives import absences, mismatches
-from trainer.diagnosis.diagnose import Diagnosis
-from trainer.diagnosis.own_times import heat_map, rank_times, stragglers
-from trainer.diagnosis.reading import Recorders
-from trainer.diagnosis.stacks import last_stack
 from trainer.options import StragglersTable
-from trainer.telemetry.recorder_files import attempt_folder
-from trainer.telemetry.ring import RingBuffer, RingContent
+from trainer.recorder.diagnosis.collectives import absences, mismatches
+from trainer.recorder.diagnosis.diagnose import Diagnosis
+from trainer.recorder.diagnosis.own_times import heat_map, rank_times, stragglers
+from trainer.recorder.diagnosis.reading import Recorders
+from trainer.recorder.diagnosis.stacks import last_stack
+from trainer.recorder.files import attempt_folder
+from trainer.recorder.ring import RingBuffer, RingContent
 
 STACKS = """
 == no progress
@@ -73,7 +73,7 @@ def test_the_page_names_who_is_missing_where_it_is_and_who_is_slow_and_escapes_e
         "Rank 2 never came to all_gather_single of 4,096 bytes (number 4 of group 0-1-2-3, step 1, forward)"
         in page
     )
-    assert "at trainer/step.py:20 in train_step" in page and "ranks 0, 1, 3 wait there" in page
+    assert "at trainer/run/step.py:20 in train_step" in page and "ranks 0, 1, 3 wait there" in page
     assert (
         "rank 2 on node-1 is at trainer/feed/feed.py:301 in &lt;script&gt;" in page and "<script>" not in page
     )

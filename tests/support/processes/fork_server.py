@@ -13,7 +13,7 @@ from typing import Any
 
 _SLOW_IMPORTS = [
     "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor.parallel",
-    "torch.utils.tensorboard", "trainer.loop", "pytest", "hypothesis",
+    "torch.utils.tensorboard", "trainer.run.train", "pytest", "hypothesis",
     "deltalake.fs", "lineage.store.arrow_table", "pandas", "pyarrow.dataset",
     "tests.support.processes.export_child", "tests.support.processes.purge_child", "pipeline.page.serve",
 ]  # fmt: skip

@@ -30,7 +30,7 @@ from trainer.planning import memory as memory_module
 from trainer.planning.layout import PlannedLayout, micro_batches
 from trainer.planning.memory import Memory, layer_activations
 from trainer.processes.runtime import Process
-from trainer.step import train_step
+from trainer.run.step import train_step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

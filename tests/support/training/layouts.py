@@ -38,7 +38,7 @@ from trainer.parallel.recompute import Recompute
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, Schedule
 from trainer.recovery.faults import SpikeWindow
-from trainer.step import StepContext, train_step
+from trainer.run.step import StepContext, train_step
 from trainer.telemetry.timing import PhaseClock
 
 STEPS = 5

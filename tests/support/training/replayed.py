@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 import torch
 
 from tests.support.processes.forked import run_forked
-from trainer import loop, observe
-from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import local_part
 from trainer.processes.runtime import Process
@@ -18,8 +16,11 @@ from trainer.provenance.setup import Hardware
 from trainer.replay.hardware import hardware_of
 from trainer.replay.observed import Observed
 from trainer.replay.why import Replay, ReplayedStep
-from trainer.result import TrainingResult
-from trainer.step import StepContext
+from trainer.run import observe
+from trainer.run import train as train_module
+from trainer.run.result import TrainingResult
+from trainer.run.step import StepContext
+from trainer.run.train import LaunchContext, train
 
 
 class Flip(NamedTuple):
@@ -53,7 +54,7 @@ def _observed(asked: ReplayedStep, bit: int, process: Process) -> tuple[Observed
 def train_with_a_flipped_bit(recipe: TrainRecipe, flip: Flip, process: Process) -> TrainingResult:
     """Train, and let that happen."""
     if process.rank == flip.rank:
-        loop.train_step = partial(_flipped, flip, loop.train_step)
+        train_module.train_step = partial(_flipped, flip, train_module.train_step)
     return train(recipe, LaunchContext(process=process))
 
 

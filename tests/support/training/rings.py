@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer.telemetry.ring import CallSite, Operation, RecordedStep, RingContent, RingHeader, runs_of
+from trainer.recorder.ring import CallSite, Operation, RecordedStep, RingContent, RingHeader, runs_of
 
 WORLD = 4
 
@@ -45,7 +45,7 @@ def ring(
                         group=f"group {'-'.join(map(str, each.group))}",
                         ranks=runs_of(each.group),
                         phase="forward",
-                        file="trainer/step.py",
+                        file="trainer/run/step.py",
                         line=each.line,
                         function="train_step",
                     ),

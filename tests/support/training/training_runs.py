@@ -16,10 +16,10 @@ import pyarrow.parquet as pq
 
 from lineage.recipe import parse_table
 from tests.support.processes.forked import killed, run_forked, start_forked, wait
-from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
-from trainer.result import TrainingResult
+from trainer.run.result import TrainingResult
+from trainer.run.train import LaunchContext, train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,11 +42,11 @@ from trainer.checkpoint.store import (
     record_sums,
     superseded,
 )
-from trainer.loop import LaunchContext, train
 from trainer.options import CheckpointTable, TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim, counts
-from trainer.result import TrainingResult
+from trainer.run.result import TrainingResult
+from trainer.run.train import LaunchContext, train
 
 
 def position(step: int, attempt: int = 1) -> Position:

@@ -19,12 +19,12 @@ from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, w
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError, run_forked
 from tests.support.training.training_runs import Run
-from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
-from trainer.preflight import check_recipe
 from trainer.processes.runtime import Process
 from trainer.provenance.reached import read_facts
-from trainer.result import TrainingResult
+from trainer.run.preflight import check_recipe
+from trainer.run.result import TrainingResult
+from trainer.run.train import LaunchContext, train
 
 STEPS = 12
 FSDP_2 = {"workers": 2}

@@ -16,10 +16,10 @@ from tests.support.processes.forked import run_forked
 from tests.support.stores.failing_server import Faults, failing_server
 from tests.support.stores.peaks import peak_bytes
 from tests.support.training.training_runs import Run
-from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
-from trainer.result import TrainingResult
+from trainer.run.result import TrainingResult
+from trainer.run.train import LaunchContext, train
 
 NUM_BLOCKS = 22  # 184 MB, each block a source of its own, read in a stretch of its own
 STEPS_A_BLOCK = 4

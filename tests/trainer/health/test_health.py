@@ -23,9 +23,9 @@ from tests.support.training.training_runs import Run
 from trainer.health.probe import Probe, judge, known_product, probe, wrong_elements
 from trainer.health.replicas import checksum
 from trainer.health.signs import Sign, SignReader, read_gpus, read_kernel, signs
-from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
+from trainer.run.train import LaunchContext, train
 
 SOUND = Probe(
     rank=0,

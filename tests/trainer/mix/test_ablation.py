@@ -28,7 +28,7 @@ from trainer.mix.proxies import (
 )
 from trainer.model.sizes import model_config, to_hugging_face
 from trainer.options import TrainRecipe
-from trainer.preflight import check_recipe
+from trainer.run.preflight import check_recipe
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.mix_world import TARGET, World
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import complete_checkpoints
-from trainer.loop import LaunchContext, train
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import DoremiJob, read_answer
 from trainer.mix.doremi_run import run_job
@@ -31,6 +30,7 @@ from trainer.mix.swarm import Floats
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group
 from trainer.recovery.attempts import attempts
+from trainer.run.train import LaunchContext, train
 
 UNIFORM = np.full(5, 0.2)
 

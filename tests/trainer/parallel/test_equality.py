@@ -54,7 +54,7 @@ from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
 from trainer.parallel.pipeline import TiedEnds
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ContextTable, OverlapTable, PipelineTable, Schedule
-from trainer.step import evaluate, train_step
+from trainer.run.step import evaluate, train_step
 
 DEEP = dataclasses.replace(CONFIG, num_layers=8)
 UNTIED = dataclasses.replace(DEEP, tied=False)

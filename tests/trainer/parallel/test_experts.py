@@ -48,7 +48,7 @@ from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ExpertsTable
-from trainer.step import train_step
+from trainer.run.step import train_step
 
 CONFIG = dataclasses.replace(model_config("moe-debug", VOCAB), num_layers=4)
 SHARED = dataclasses.replace(

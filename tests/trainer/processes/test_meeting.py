@@ -6,14 +6,19 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch.distributed as dist
 
-from trainer.processes.meeting import meet
+from trainer.processes.meeting import MeetingStore, meet
 
 
-def start(store: dist.Store, ranks: range, world_size: int, said: list[str] | None = None) -> list[str]:
+def new_store() -> MeetingStore:
+    return cast(MeetingStore, cast(Any, dist).HashStore())
+
+
+def start(store: MeetingStore, ranks: range, world_size: int, said: list[str] | None = None) -> list[str]:
     """The prefixes that the ranks of a start come to."""
     said = [] if said is None else said
     with ThreadPoolExecutor(len(ranks)) as pool:
@@ -22,7 +27,7 @@ def start(store: dist.Store, ranks: range, world_size: int, said: list[str] | No
 
 
 def test_each_start_has_a_prefix_of_its_own_on_one_store() -> None:
-    store = dist.HashStore()
+    store = new_store()
     prefixes = [start(store, range(3), 3) for _ in range(5)]
     assert all(len(set(each)) == 1 for each in prefixes)
     assert len({each[0] for each in prefixes}) == 5
@@ -30,7 +35,7 @@ def test_each_start_has_a_prefix_of_its_own_on_one_store() -> None:
 
 @pytest.mark.parametrize("came", [range(1), range(2), range(1, 3), range(2, 3)])
 def test_a_start_of_which_some_died_before_they_met_leaves_nothing_behind(came: range) -> None:
-    store = dist.HashStore()
+    store = new_store()
     before = start(store, range(3), 3)
     for rank in came:
         with pytest.raises(TimeoutError):
@@ -40,7 +45,7 @@ def test_a_start_of_which_some_died_before_they_met_leaves_nothing_behind(came: 
 
 
 def test_a_rank_that_came_too_early_takes_no_earlier_start_for_its_own() -> None:
-    store = dist.HashStore()
+    store = new_store()
     (before, _) = start(store, range(2), 2)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(meet, store, 1, 2, seconds=30, say=lambda line: None)
@@ -56,11 +61,11 @@ def test_who_waits_says_for_whom_and_how_long(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(
         TimeoutError, match=r"rank 0 of 12 waited 0 s .* 11 have not come \(rank 1, 2, .* 3 more"
     ):
-        meet(dist.HashStore(), 0, 12, seconds=0.2, say=said.append)
+        meet(new_store(), 0, 12, seconds=0.2, say=said.append)
     (line,) = said
     assert "11 have not come" in line and "at most" in line
     with pytest.raises(TimeoutError, match="rank 0 has not found all of them"):
-        meet(dist.HashStore(), 1, 2, seconds=0, say=said.append)
+        meet(new_store(), 1, 2, seconds=0, say=said.append)
 
 
 SCRIPT = """

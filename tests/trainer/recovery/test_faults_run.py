@@ -15,19 +15,19 @@ from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError, run_forked, said, start_forked, wait
 from tests.support.training.training_runs import Run
-from trainer import loop
 from trainer.checkpoint import state
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import Position, read_position
-from trainer.diagnosis.diagnose import diagnose as diagnose_run
-from trainer.loop import LaunchContext, train
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.provenance.reached import read_facts
+from trainer.recorder.diagnosis.diagnose import diagnose as diagnose_run
 from trainer.recovery import watchdog
 from trainer.recovery.attempts import claim
 from trainer.recovery.watchdog import EXIT_HUNG, Watchdog
-from trainer.result import TrainingResult
+from trainer.run import train as train_module
+from trainer.run.result import TrainingResult
+from trainer.run.train import LaunchContext, train
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def train_until_stopped(recipe: TrainRecipe, process: Process) -> TrainingResult
 def train_with_figures_behind(recipe: TrainRecipe, process: Process) -> TrainingResult:
     """As on a GPU: a step's figures are read while the next one runs."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(loop, "_computes_behind", lambda device: True)
+        patched.setattr(train_module, "_computes_behind", lambda device: True)
         return train(recipe, LaunchContext(process=process))
 
 
@@ -232,7 +232,7 @@ def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> 
     assert (absence.absent, absence.waiting, absence.operation.step) == ((1,), (0,), 2)
     assert (absence.operation.site.name, absence.operation.site.function) == ("all_reduce", "_count_labels")
     where = found.stacks[1].in_trainer
-    assert where is not None and (where.file, where.function) == ("trainer/step.py", "_count_labels")
+    assert where is not None and (where.file, where.function) == ("trainer/run/step.py", "_count_labels")
     assert where.line < absence.operation.site.line  # it never came to that line
     assert found.recorders.stacks[0] and found.stacks[0].why.startswith(
         "no progress for 1800 s in all-reduce of label"

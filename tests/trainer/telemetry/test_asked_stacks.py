@@ -24,7 +24,7 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 @pytest.mark.parametrize(
     ("before", "module", "arguments"),
-    [("torch", "trainer", []), ("trainer.preflight", "pipeline", ["train"])],
+    [("torch", "trainer", []), ("trainer.run.preflight", "pipeline", ["train"])],
 )
 def test_a_start_goes_on_while_it_imports(
     tmp_path: Path, before: str, module: str, arguments: list[str]

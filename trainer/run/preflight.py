@@ -1,0 +1,219 @@
+"""What is wrong with a training recipe, found before Ray or a process starts: model, data, name, order,
+processors.
+
+No torch here: importing it takes seconds, and a wrong name should not wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+from lineage.index.output_index import check_outside
+from lineage.recipe import IN_PROCESS, RecipeError
+from lineage.storage.folder import Folder
+from lineage.store.delta import StoreError
+from trainer.checkpoint.room import check_room
+from trainer.checkpoint.same_model import check_resumed
+from trainer.checkpoint.store import Position, check_owner, complete_checkpoints, is_checkpoint, read_position
+from trainer.data.asked_order import make_order
+from trainer.data.corpus import Corpus, open_corpus
+from trainer.model.sizes import ModelConfig, check_model_name, model_config
+from trainer.options import TrainRecipe, TrainTable
+from trainer.order import Order
+from trainer.parallel.checks import check_layout
+from trainer.processes.placement import local_cpus
+from trainer.provenance.facts import FactLog, check_name, check_output, commit
+from trainer.provenance.same_plan import check_same_plan
+from trainer.recovery.attempts import attempts
+from trainer.recovery.rollbacks import pending_rollback
+from trainer.run.result import TrainingResult
+from trainer.telemetry.metrics_file import last_reports
+
+_USEFUL_EPOCHS: Final = 16
+"""Passes beyond which repeated data adds almost nothing: Muennighoff et al. 2023 (2305.16264), section 6: the
+fit has a half-life of about 15 repetitions."""
+_CHECKPOINT_BYTES: Final = 12
+"""Of a parameter: its weight and AdamW's two moments, in float32."""
+_MOST_SHARING: Final = 8
+"""Workers that may share a processor of this machine before a start is refused."""
+
+
+class MissingShardError(FileNotFoundError):
+    """A file of an output that is to be trained on is not there."""
+
+
+def check_recipe(recipe: TrainRecipe) -> list[str]:
+    """`check_run` of a run that `sluice train` starts. RecipeError also for far more workers than this machine
+    has processors, and for workers that nothing would start."""
+    _check_starter(recipe)
+    sharing = list(_sharing(recipe))
+    return [*check_run(recipe), *sharing]
+
+
+def check_run(recipe: TrainRecipe) -> list[str]:
+    """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
+
+    RecipeError for a model that is none, a place to write within the output of a data run, a layout that does
+    not fit the model, a checkpoint of another model or order, a run.name that belongs to another output, an
+    output or checkpoints of another run, and sizes or a mixture that do not fit the data; NotFinishedError
+    where train.data is no output, MissingShardError where a shard of it is gone."""
+    check_model_name(recipe.train.model)
+    for name, place in _written(recipe.train).items():
+        if place is not None:
+            check_outside(name, place, is_folder=True)
+    corpus = open_corpus(recipe.train.outs)
+    _check_shards(corpus)
+    _check_name(recipe, corpus)
+    config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
+    check_layout(recipe.train, config)
+    _check_init_from(recipe)
+    if recipe.train.checkpoint.path is not None:
+        check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
+    order = make_order(recipe, corpus)
+    _check_newest(recipe, config, order)
+    _check_room(recipe, config)
+    return list(_epochs(order, recipe.train.steps))
+
+
+def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
+    """The run's newest complete checkpoint and what it records, where there is one."""
+    output = Folder(recipe.train.output)
+    folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    complete = complete_checkpoints(folder, attempts(output))
+    if not complete:
+        return None
+    newest = folder.folder(complete[-1].name)
+    return newest, read_position(newest)
+
+
+def _check_newest(recipe: TrainRecipe, config: ModelConfig, order: Order) -> None:
+    """RecipeError where the run cannot go on from its newest checkpoint: another model, another order."""
+    found = _newest(recipe)
+    if found is None:
+        return
+    output, position = Folder(recipe.train.output), found[1]
+    check_resumed(position, output, config)
+    check_same_plan(
+        output,
+        order.plan,
+        step=position.step,
+        order_version=position.order_version,
+        fingerprint=position.plan_fingerprint,
+    )
+
+
+def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
+    """DiskFullError where the disk of the checkpoints cannot take one more. A run that is finished saves
+    none."""
+    found = _newest(recipe)
+    if found is not None and found[1].step >= recipe.train.steps:
+        return
+    output = Folder(recipe.train.output)
+    checkpoints = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    check_room(checkpoints, config.num_parameters * _CHECKPOINT_BYTES)
+
+
+def finished(recipe: TrainRecipe) -> TrainingResult | None:
+    """What a run came to that has done all its steps: nothing has to be started for it. None where steps are
+    left. Facts that a store of the data has not taken yet are committed, as each start does."""
+    found, output = _newest(recipe), Folder(recipe.train.output)
+    if found is None or found[1].step < recipe.train.steps:
+        return None
+    if pending_rollback(output, attempts(output)) is not None:
+        return None  # the run is to go back, and has steps to do again
+    folder, position = found
+    commit(FactLog(output), open_corpus(recipe.train.outs).outputs)
+    counted = [report.loss for report in last_reports(output, lambda report: report.step < position.step)]
+    return TrainingResult(
+        step=position.step,
+        attempt=position.attempt,
+        loss=next((loss for loss in reversed(counted) if loss is not None), None),
+        finished=True,
+        checkpoint=folder.url,
+    )
+
+
+def _written(table: TrainTable) -> dict[str, str | None]:
+    """The places that a training writes to, by the key that names each."""
+    return {
+        "train.output": table.output,
+        "train.checkpoint.path": table.checkpoint.path,
+        "train.cache.dir": table.cache.dir,
+    }
+
+
+def _check_shards(corpus: Corpus) -> None:
+    """MissingShardError where a file that the indexes name is not there: by one listing of each output, so
+    that a run does not begin that must fail at the step which reads it."""
+    for output in corpus.outputs:
+        there = set(Folder(output.url).names("shards"))
+        named = [
+            shard for shards in corpus.sources.values() for shard in shards if shard.folder == output.url
+        ]
+        gone = sorted(
+            file for shard in named for file in (shard.file, shard.blocks_file) if file not in there
+        )
+        if gone:
+            more = f" and {len(gone) - 1:,} more files" if len(gone) > 1 else ""
+            raise MissingShardError(
+                f"{output.url} lacks {gone[0]}{more}: sluice verify {shlex.quote(output.url)} lists what does"
+                " not hold; restore it, or run the pipeline again into a new output"
+            )
+
+
+def _check_name(recipe: TrainRecipe, corpus: Corpus) -> None:
+    check_output(recipe.run.name, Folder(recipe.train.output))
+    try:
+        check_name(recipe.run.name, Folder(recipe.train.output), corpus.outputs)
+    except StoreError as error:
+        raise RecipeError(f"run.name: {error}", "run.name") from error
+
+
+def _check_init_from(recipe: TrainRecipe) -> None:
+    """A run that has begun goes on from its own checkpoint, and needs that folder no more."""
+    if recipe.train.init_from is not None and not attempts(Folder(recipe.train.output)):
+        is_checkpoint(Folder(recipe.train.init_from))
+
+
+def _epochs(order: Order, steps: int) -> Iterator[str]:
+    for source, epochs in order.epochs(steps * order.plan.global_batch).items():
+        yield f"source {source}: {epochs:.2f} epochs in {steps} steps"
+        if epochs > _USEFUL_EPOCHS:
+            yield (
+                f"warning: source {source} is read {epochs:,.0f} times; past {_USEFUL_EPOCHS} epochs further ones add"
+                " almost nothing (2305.16264): take fewer train.steps, another mixture, or more data"
+            )
+
+
+def _check_starter(recipe: TrainRecipe) -> None:
+    """Without Ray one process trains, or as many as a run that recovers in place starts itself."""
+    table = recipe.train
+    if recipe.ray.in_process and table.num_workers > 1 and table.recovery.mode != "in_place":
+        raise RecipeError(
+            f'ray.address = "{IN_PROCESS}": the run is one process, and train.workers = {table.num_workers}: start'
+            f" them with `torchrun --nproc-per-node={table.num_workers} -m trainer RECIPE`, let the run start them"
+            ' itself with train.recovery.mode = "in_place", or name a Ray in ray.address',
+            "ray.address",
+        )
+
+
+def _sharing(recipe: TrainRecipe) -> Iterator[str]:
+    """What a local Ray would make of more workers than processors: it is told that it has as many as they
+    reserve."""
+    wanted, there = local_cpus(recipe.train), os.cpu_count() or 1
+    if recipe.ray.address != "local" or recipe.ray.num_cpus is not None or wanted <= there:
+        return
+    if wanted > _MOST_SHARING * there:
+        raise RecipeError(
+            f"train.workers = {recipe.train.num_workers}: they reserve {wanted} processors and this machine"
+            f" has {there}: ask for {there} workers, name a cluster in ray.address, or insist with"
+            f" ray.num_cpus = {wanted}",
+            "train.workers",
+        )
+    yield (
+        f"warning: {recipe.train.num_workers} workers reserve {wanted} processors and this machine has"
+        f" {there}: they take turns, so fewer workers are faster"
+    )
