@@ -29,7 +29,7 @@ from lineage.store.checksum_update import WORK
 from lineage.store.mend import mend_tables
 from pipeline.inputs.bundles import bundled
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
-from pipeline.inputs.kinds import check_fields, check_kinds
+from pipeline.inputs.kinds import check_fields, check_kinds, of_records
 from pipeline.recipe import (
     MAX_FILES,
     PipelineRecipe,
@@ -52,7 +52,7 @@ _ENCODERS = "pipeline.models.encoder"
 
 PLAN = "work/plan.json"
 GAVE_UP = "work/gave-up"
-"""There where the run ended at limits.max_bad_records: with these inputs and settings it would do so again."""
+"""There where the run ended behind its reading: with these inputs and settings it would do so again."""
 _OF_UNITS = ("documents", "texts")
 """Where the reading of an input file publishes besides its unit's folder: whole files without a row, if no
 document was read."""
@@ -131,7 +131,7 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     inputs = [list_inputs(source) for source in recipe.source]
     for source, of_source in zip(recipe.source, inputs, strict=True):
         check_kinds(of_source, source, recipe.limits)
-        check_fields(of_source, source, recipe.limits)
+        check_fields(of_records(of_source, source), source, recipe.limits)
     by_label = {_label(found): found for of_source in inputs for found in of_source}
     remote = {label: found for label, found in by_label.items() if is_remote(found.url)}
     # Servers are asked of many files at once: one after the other, 90,000 of a crawl would take an hour at
@@ -414,7 +414,8 @@ def check_same_run(
     """Compare `plan` with what its output folder holds, and record it there if the folder is new. True if the
     run is finished already. RecipeError names every difference; where the run that is there has read no
     document yet, nothing can be lost: `plan` takes its place, which `say` is told. It does so too where that
-    run ended at limits.max_bad_records, and keeps what was read of inputs that are as they were. A `trial`
+    run ended at limits.max_bad_records or the like, and keeps what was read of inputs as this one reads it. A
+    `trial`
     takes the place of an earlier one that differs."""
     out = plan.out
     if trial:
@@ -444,7 +445,7 @@ def check_same_run(
             out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
             out.remove(GAVE_UP)
             say(
-                f"{out.url}: the run there ended at limits.max_bad_records; it goes on with what was read of"
+                f"{out.url}: the run there ended behind its reading; it goes on with what was read of"
                 f" {num_kept:,} of {counted(plan.num_files, 'input file')}, and with other inputs or settings:"
                 f"{_listed(found)}"
             )

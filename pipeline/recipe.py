@@ -9,7 +9,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
-from lineage.recipe import RecipeError, differing, key, load_recipe, parse_table, shown_value, with_overrides
+from lineage.recipe import (
+    IN_PROCESS,
+    RecipeError,
+    differing,
+    key,
+    load_recipe,
+    parse_table,
+    shown_value,
+    with_overrides,
+)
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, not_for_tables
 from lineage.store.column_names import LABEL, LICENSE, SCORE
@@ -109,11 +118,13 @@ class SourceTable:
         " a list, each a document of its own (files[].content)",
     )
     id_field: str | None = key(
-        None, help="what names a row: a text or a whole number (id, or else the row's number)"
+        None, help="what names a row: a text or a number, 1.0 as 1 (id, or else the row's number)"
     )
     url_field: str | None = key(None, help="the page's address (url)")
     date_field: str | None = key(
-        None, help="when it was captured: an ISO date or a timestamp (captured_at, date)"
+        None,
+        help="when it was captured: a date in ISO 8601 or RFC 2822, 20260131120000, a Unix time or a"
+        " timestamp (captured_at, date)",
     )
     fragments: bool = key(
         False,
@@ -224,8 +235,6 @@ UNIT_KINDS: Final = ("read", "compare", "tokenize", "cut", "write", "join")
 
 TRIAL: Final = "-try"
 """How the output of a trial is called, behind the name of the recipe's own."""
-IN_PROCESS: Final = "none"
-"""As `ray.address`: no Ray at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

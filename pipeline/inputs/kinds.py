@@ -31,9 +31,7 @@ def check_kinds(inputs: Sequence[Input], source: SourceTable, limits: LimitsTabl
     All files on disk are looked at, and of remote ones the first of each ending, which stands for the
     others; none that is read as it is, and none that is passed over by its name."""
     max_bad_share = limits.max_bad_records
-    records = [
-        each for each in inputs if not (is_read_whole(each.name, source.format) or is_marker(each.name))
-    ]
+    records = of_records(inputs, source)
     found = [(each, why) for each in _looked_at(records) if (why := _why_not(each, limits.max_window_bytes))]
     num_bytes = sum(_stands_for(each, inputs) for each, _ in found)
     if num_bytes <= max_bad_share * sum(each.size for each in inputs):
@@ -41,6 +39,11 @@ def check_kinds(inputs: Sequence[Input], source: SourceTable, limits: LimitsTabl
     first, why = found[0]
     more = f"; {len(found) - 1:,} more files cannot be read either" if len(found) > 1 else ""
     raise RecipeError(f"source.inputs of {first.source!r}: {first.url} cannot be read: {why}{more}")
+
+
+def of_records(inputs: Sequence[Input], source: SourceTable) -> list[Input]:
+    """The inputs that hold records or rows: neither documents by themselves nor markers of writers."""
+    return [each for each in inputs if not (is_read_whole(each.name, source.format) or is_marker(each.name))]
 
 
 def _stands_for(looked_at: Input, inputs: Sequence[Input]) -> int:

@@ -80,7 +80,8 @@ class ReadResult(JsonRecord):
     its place, of several the first one's; `files` are then all of them. `digest` is that of all its
     documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds by stage;
     `texts` and `facts` are what run.keep_text keeps. `num_without_page` are documents whose URL names no
-    page."""
+    page, `num_without_date` survivors without a time of capture; `odd_date` is the first that is no date of
+    those that `notes` counts."""
 
     key: str
     source: str
@@ -104,7 +105,9 @@ class ReadResult(JsonRecord):
     texts: UnitFile | None = None
     facts: UnitFile | None = None
     num_without_page: int = 0
+    num_without_date: int = 0
     notes: Mapping[str, int] = field(default_factory=dict)
+    odd_date: str | None = None
     files: tuple[InputFile, ...] = left_out_at(())
 
     @property

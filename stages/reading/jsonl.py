@@ -128,7 +128,7 @@ def read_jsonl(
         if line.error is None and line.raw_hash is None and not line.data.strip():
             continue
         place = Place(file=options.file, offset=line.offset, length=line.length)
-        items = items_of_row(partial(_read_line, line, place, options), place, counts, 1)
+        items = items_of_row(partial(_read_line, line, place, options, counts), place, counts, 1)
         if line.is_torn:
             items = [
                 replace(each, num_bytes=options.size, breaks_off=True)
@@ -235,12 +235,14 @@ class _Held:
         self._pieces.clear()
 
 
-def _read_line(line: _Line, place: Place, options: ReadOptions) -> Iterable[Document | UnreadableError]:
+def _read_line(
+    line: _Line, place: Place, options: ReadOptions, counts: InputCounts
+) -> Iterable[Document | UnreadableError]:
     if line.error is not None:
         raise BadRowError(line.error)
     if line.raw_hash is not None:
         return (document_of_long_row(line.number, line.raw_hash, place, options),)
-    return documents_from_row(_parse(line.data), line.number, place, options)
+    return documents_from_row(_parse(line.data), line.number, place, options, counts)
 
 
 def _parse(data: bytes) -> dict[str, Any]:
