@@ -517,6 +517,11 @@ def test_rows_of_an_attempt_are_told_by_its_own_prefix(tmp_path: Path) -> None:
 
 def test_an_output_that_is_named_twice_is_refused(tmp_path: Path) -> None:
     write_output(tmp_path / "out", SHARDS)
-    tables = [DataTable(out=str(tmp_path / "out"), prefix=prefix) for prefix in ("a-", "b-")]
-    with pytest.raises(ValueError, match=r"train.data names .*out twice: .*\[\[train.mixture\]\]"):
-        open_corpus(tables)
+    (tmp_path / "link").symlink_to("out")
+    for name in ("out", "link"):
+        tables = [
+            DataTable(out=str(tmp_path / "out"), prefix="a-"),
+            DataTable(out=str(tmp_path / name), prefix="b-"),
+        ]
+        with pytest.raises(ValueError, match=rf"train.data names .*{name} twice: .*\[\[train.mixture\]\]"):
+            open_corpus(tables)
