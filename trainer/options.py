@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from lineage.recipe import RecipeError, key
+from lineage.recipe import IN_PROCESS, RecipeError, key
 from trainer.recipe_tables.mixing import MixTable
 from trainer.recipe_tables.parallelism import (
     ContextTable,
@@ -553,11 +553,20 @@ class PlanTable:
 class TrainRayTable:
     """`[ray]`: where the processes run."""
 
-    address: str = key("local", help='"local", "auto" or "ray://…"')
+    address: str = key(
+        "local",
+        help='"local", "auto" or "ray://…"; "none": one worker in this process, or those that a run which'
+        " recovers in place starts itself, without Ray",
+    )
     num_cpus: int | None = key(None, at_least=1, help="not given: all")
     grows: bool = key(
         False, help="nodes come when they are asked for: what none has yet is waited for, not refused"
     )
+
+    @property
+    def in_process(self) -> bool:
+        """Whether Ray is neither started nor imported."""
+        return self.address == IN_PROCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
