@@ -12,10 +12,10 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import COMPLETE, CheckpointError, check_files
+from trainer.evidence.certificate import Certified, contradictions, open_certified, records
+from trainer.evidence.certificate_file import Json, parse_certificate
 from trainer.provenance.facts import owner_of, refuse_no_run
-from trainer.replay.certificate import Certified, contradictions, open_certified, records
-from trainer.replay.certificate_file import Json, parse_certificate
-from trainer.replay.readings import readings
+from trainer.recovery.readings import readings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

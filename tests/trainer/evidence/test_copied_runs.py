@@ -17,10 +17,10 @@ from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import Trained, copy_out
 from tests.support.training.replayed import replays
 from trainer.checkpoint.store import CheckpointError, check_owner, claim_folder
+from trainer.evidence.why import ask_why, explain_step
 from trainer.huggingface.export import export_run
 from trainer.huggingface.model_card import checkpoints_of, read_card
-from trainer.replay.forget import forget
-from trainer.replay.why import ask_why, explain_step
+from trainer.recovery.forget import forget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

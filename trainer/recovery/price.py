@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
 from lineage.trace.exposure import TrainingRun
+from trainer.attempts import attempts, counts
 from trainer.provenance.setup import read_setup
-from trainer.recovery.attempts import attempts, counts
-from trainer.replay.readings import PurgedOutput, readings
+from trainer.recovery.readings import PurgedOutput, readings
 from trainer.telemetry.metrics_file import recent_reports
 
 

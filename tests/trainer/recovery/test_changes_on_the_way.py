@@ -13,7 +13,7 @@ from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
 from trainer.recovery.rollbacks import Rollback, record_rollback
-from trainer.replay.same_recipe import changes_on_the_way
+from trainer.recovery.same_recipe import changes_on_the_way
 
 OPTIMIZER = {"lr": 1e-3, "warmup_steps": 2}
 MIXTURE = [{"first_step": 0, "weights": {"web": 1.0}}]

@@ -19,11 +19,11 @@ from tests.support.outputs.small_out.output import SmallOut
 from tests.support.outputs.small_out.records import Record
 from tests.support.training.forgotten import Trained, copy_out
 from trainer.checkpoint.store import publish_complete, read_position
+from trainer.evidence.certificate import certify_replay, make_certificate, open_certified, records
+from trainer.evidence.certificate_file import CertificateError, as_bytes
+from trainer.evidence.check import check_certificate
 from trainer.huggingface.export import export_run
-from trainer.replay.certificate import certify_replay, make_certificate, open_certified, records
-from trainer.replay.certificate_file import CertificateError, as_bytes
-from trainer.replay.check import check_certificate
-from trainer.replay.forget import forget
+from trainer.recovery.forget import forget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -444,7 +444,7 @@ def test_weights_in_the_middle_that_were_hidden_are_named(world: World) -> None:
 
 
 def test_other_weights_are_told_from_equal_ones(world: World) -> None:
-    from trainer.replay.compare import compare_runs
+    from trainer.evidence.compare import compare_runs
 
     ours, theirs = Folder(str(world.output)), Folder(str(world.fresh.run.output))
     assert compare_runs(ours, theirs).equal

@@ -9,8 +9,8 @@ from lineage.storage.folder import Folder
 from lineage.storage.places import same_place, shared_files, shown_place
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import Checkpoint, check_files
+from trainer.evidence.certificate import chain_of, inexact
 from trainer.huggingface.model_card import checkpoints_of, read_card
-from trainer.replay.certificate import chain_of, inexact
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
-from trainer.recovery.cadence import FIRST_STEPS, AutoCadence, daly_interval, expected_mtbf
+from trainer.checkpoint.cadence import FIRST_STEPS, AutoCadence, daly_interval, expected_mtbf
 
 
 @pytest.mark.parametrize(

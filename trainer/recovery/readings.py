@@ -21,10 +21,10 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import PurgeRow, Span
 from lineage.trace.exposure import Exposure, TrainingRun, erased_from, exposures
 from lineage.trace.tracer import all_runs
+from trainer.attempts import Attempt
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.facts import FACTS_FILE
 from trainer.provenance.reached import read_facts
-from trainer.recovery.attempts import Attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

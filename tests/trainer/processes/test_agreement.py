@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from trainer.processes.agreement import Agreement, CannotRecoverError, RankReport, agree, keeps_copy_of
 from trainer.recipe_tables.parallelism import Mesh
-from trainer.recovery.agreement import Agreement, CannotRecoverError, RankReport, agree, keeps_copy_of
 
 
 def mesh(**sizes: int) -> Mesh:

@@ -23,12 +23,12 @@ from tests.support.training.forgotten import (
     copy_out,
     never_read,
 )
+from trainer.attempts import attempts
 from trainer.checkpoint.store import CheckpointError
 from trainer.options import TrainRecipe
-from trainer.recovery.attempts import attempts
+from trainer.recovery.back import go_back_to
+from trainer.recovery.forget import Forgetting, forget
 from trainer.recovery.rollbacks import rollbacks
-from trainer.replay.back import go_back_to
-from trainer.replay.forget import Forgetting, forget
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.support.outputs.small_out.records import make_records
 from tests.support.processes.forked import run_forked
 from tests.support.training.forgotten import Trained, copy_out
 from tests.support.training.replayed import Flip, replays, train_with_a_flipped_bit
-from trainer.replay.why import WhyStep, ask_why, explain_step
+from trainer.evidence.why import WhyStep, ask_why, explain_step
 
 STEPS: Mapping[str, Any] = {"record_losses": True, "checkpoint": {"every": 4, "keep": 10}}
 

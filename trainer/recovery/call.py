@@ -8,9 +8,9 @@ import dataclasses
 from dataclasses import dataclass
 
 from trainer.options import TrainRecipe
-from trainer.replay.back import go_back_to
-from trainer.replay.forget import forget
-from trainer.replay.same_recipe import changes_on_the_way
+from trainer.recovery.back import go_back_to
+from trainer.recovery.forget import forget
+from trainer.recovery.same_recipe import changes_on_the_way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

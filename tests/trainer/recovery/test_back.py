@@ -16,13 +16,13 @@ from pipeline.cli.main import main
 from tests.support.outputs.synthetic import made_up_tokens, write_output
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
+from trainer.attempts import Attempt, attempts, begin, claim
 from trainer.checkpoint.store import checkpoints_set_aside
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.reached import read_facts
-from trainer.recovery.attempts import Attempt, attempts, begin, claim
+from trainer.recovery.back import go_back_to
+from trainer.recovery.options import check_replay
 from trainer.recovery.rollbacks import rollbacks
-from trainer.replay.back import go_back_to
-from trainer.replay.options import check_replay
 
 
 @pytest.fixture(scope="module")

@@ -26,13 +26,13 @@ from trainer.checkpoint.store import Checkpoint
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.row_loss import RowLoss
+from trainer.evidence.observed import Observed, ObservedStep, ObserveRequest
+from trainer.evidence.origin import origin_of
 from trainer.huggingface.model_card import checkpoints_of, read_card
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import FactLog, SegmentFact, owner_of
 from trainer.provenance.setup import Hardware, Setup, located_at, make_setup, read_recipe, read_setup
-from trainer.replay.back import newest_whole_of
-from trainer.replay.observed import Observed, ObservedStep, ObserveRequest
-from trainer.replay.origin import origin_of
+from trainer.recovery.back import newest_whole_of
 from trainer.telemetry.metrics_file import read_reports
 from trainer.telemetry.step_report import StepReport
 

@@ -16,9 +16,9 @@ from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import Trained, copy_out
-from trainer.recovery.attempts import attempts
+from trainer.attempts import attempts
+from trainer.evidence.certificate_file import FORMAT
 from trainer.recovery.rollbacks import rollbacks
-from trainer.replay.certificate_file import FORMAT
 
 
 @pytest.fixture(scope="module")

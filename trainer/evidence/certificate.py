@@ -26,6 +26,7 @@ from lineage.storage.folder import Folder
 from lineage.storage.places import shown_place
 from lineage.store.lookup import Lookup
 from lineage.trace.exposure import TrainingRun
+from trainer.attempts import Attempt, attempts
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import (
     COMPLETE,
@@ -35,6 +36,7 @@ from trainer.checkpoint.store import (
     checkpoints_set_aside,
     read_position,
 )
+from trainer.evidence.certificate_file import FORMAT, CertificateError, Json, as_bytes
 from trainer.huggingface.exported import exported_checkpoints
 from trainer.huggingface.model_card import checkpoints_of, read_card
 from trainer.order import OrderPlan
@@ -49,11 +51,9 @@ from trainer.provenance.facts import (
     segment_row,
 )
 from trainer.provenance.setup import Origin, Setup, read_setup
-from trainer.recovery.attempts import Attempt, attempts
+from trainer.recovery.readings import PurgedOutput, as_of, find_purges, readings
 from trainer.recovery.rollbacks import rollbacks
-from trainer.replay.certificate_file import FORMAT, CertificateError, Json, as_bytes
-from trainer.replay.readings import PurgedOutput, as_of, find_purges, readings
-from trainer.replay.same_recipe import changed_since
+from trainer.recovery.same_recipe import changed_since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

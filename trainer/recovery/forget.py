@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.attempts import attempts, counts
 from trainer.checkpoint.store import CheckpointError
 from trainer.options import TrainRecipe
 from trainer.provenance.setup import read_recipe
-from trainer.recovery.attempts import attempts, counts
+from trainer.recovery.back import Asked, newest_whole, open_run, record
+from trainer.recovery.readings import PurgedOutput, find_purges, readings
 from trainer.recovery.rollbacks import has_ended, newest_rollback, pending_rollback
-from trainer.replay.back import Asked, newest_whole, open_run, record
-from trainer.replay.readings import PurgedOutput, find_purges, readings
-from trainer.replay.same_recipe import changed_steps
+from trainer.recovery.same_recipe import changed_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from lineage.recipe import RecipeError, as_plain, differing, shown_value
 from lineage.storage.folder import Folder
+from trainer.attempts import attempts
 from trainer.checkpoint.store import Position, complete_checkpoints, read_position
 from trainer.model.learning_rate import learning_rate
 from trainer.options import TrainRecipe
 from trainer.provenance.setup import absolute_places, read_recipe
-from trainer.recovery.attempts import attempts
 from trainer.recovery.repeats import OnRepeat, SkipCounter
 from trainer.recovery.rollbacks import pending_rollback
 

@@ -15,14 +15,14 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
+from trainer.attempts import attempts
 from trainer.checkpoint.store import Position, complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
 from trainer.options import FaultsTable, TrainRecipe
-from trainer.recovery.attempts import attempts
+from trainer.recovery.back import newest_whole_of
 from trainer.recovery.repeats import MOST_IN_A_ROW, OnRepeat, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import Rollback, record_rollback, rollbacks
-from trainer.replay.back import newest_whole_of
 
 Ranges = tuple[tuple[int, int], ...]
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from lineage.ids import content_hash
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
+from trainer.attempts import attempts
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
     Checkpoint,
@@ -28,7 +29,6 @@ from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import check_output
 from trainer.provenance.same_plan import check_same_plan
-from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import Rollback, has_ended, is_carried_out, newest_rollback, record_rollback
 
 
