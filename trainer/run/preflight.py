@@ -18,9 +18,10 @@ from lineage.store.delta import StoreError
 from trainer.attempts import attempts
 from trainer.checkpoint.room import check_room
 from trainer.checkpoint.same_model import check_resumed
-from trainer.checkpoint.store import Position, check_owner, complete_checkpoints, is_checkpoint, read_position
+from trainer.checkpoint.store import Position, check_owner, complete_checkpoints, read_position
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.huggingface.begun_from import check_first_weights
 from trainer.model.sizes import ModelConfig, check_model_name, model_config
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
@@ -69,7 +70,7 @@ def check_run(recipe: TrainRecipe) -> list[str]:
     _check_name(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(recipe.train, config)
-    _check_init_from(recipe)
+    _check_init_from(recipe, config)
     if recipe.train.checkpoint.path is not None:
         check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
     order = make_order(recipe, corpus)
@@ -172,10 +173,10 @@ def _check_name(recipe: TrainRecipe, corpus: Corpus) -> None:
         raise RecipeError(f"run.name: {error}", "run.name") from error
 
 
-def _check_init_from(recipe: TrainRecipe) -> None:
+def _check_init_from(recipe: TrainRecipe, config: ModelConfig) -> None:
     """A run that has begun goes on from its own checkpoint, and needs that folder no more."""
-    if recipe.train.init_from is not None and not attempts(Folder(recipe.train.output)):
-        is_checkpoint(Folder(recipe.train.init_from))
+    if not attempts(Folder(recipe.train.output)):
+        check_first_weights(recipe.train, config)
 
 
 def _epochs(order: Order, steps: int) -> Iterator[str]:
