@@ -16,7 +16,7 @@ from lineage.store.column_names import LABEL, LICENSE, SCORE
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable, check_phone_region
-from stages.quality.code.extensions import LANGUAGES
+from stages.quality.code.language import languages
 from stages.quality.languages import label_hint, language_code
 from stages.quality.options import (
     QualityTable,
@@ -450,7 +450,7 @@ def _check_names(
     """RecipeError for a name among those of the tables [`where`.NAME] that is no language's, or that of one in
     which no text of the sources comes."""
     for name in names:
-        if not _LANGUAGE.fullmatch(name) and name not in LANGUAGES:
+        if not _LANGUAGE.fullmatch(name) and name not in languages():
             raise RecipeError(
                 f"{where}.{name}: expected the label of a language, such as de or deu_Latn{label_hint(name)}",
                 f"{where}.{name}",
@@ -714,7 +714,7 @@ def tables_of(recipe: PipelineRecipe) -> StepTables:
 
 def _check_fields(source: SourceTable) -> None:
     language = source.language
-    if language is not None and not _LANGUAGE.fullmatch(language) and language not in LANGUAGES:
+    if language is not None and not _LANGUAGE.fullmatch(language) and language not in languages():
         raise RecipeError(
             f"source.language of {source.name!r} = {source.language!r}: expected the label of a language,"
             f" such as de{label_hint(language)}",

@@ -22,11 +22,11 @@ from stages.quality.splitters import WHITE_SPACE, is_known, lacking_packages
 from stages.quality.words import MAX_STOP_WORDS
 
 RULE_SETS: Final = (
-    "gopher_quality", "gopher_repetition", "c4", "fineweb", "length", "newlines", "line_edits", "madlad", "ftfy",
-    "symbol_lines", "notebooks", "code",
+    "gopher_quality", "gopher_repetition", "c4", "fineweb", "length", "url_removal", "newlines", "line_edits", "madlad",
+    "ftfy", "symbol_lines", "notebooks", "code",
 )  # fmt: skip
 OF_ANY_LANGUAGE: Final = frozenset({
-    "length", "newlines", "line_edits", "madlad", "ftfy", "symbol_lines", "notebooks", "code",
+    "length", "url_removal", "newlines", "line_edits", "madlad", "ftfy", "symbol_lines", "notebooks", "code",
 })  # fmt: skip
 """Rule sets that ask for no words in a language, and are the same in every variant."""
 _DEFAULT_RULES: Final = ("gopher_quality", "gopher_repetition")

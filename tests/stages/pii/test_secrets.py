@@ -9,7 +9,7 @@ import string
 import pytest
 
 from stages.pii import secrets
-from stages.pii.linear import linear
+from stages.linear import linear
 from stages.pii.scrub import GATES, scrub
 
 LETTERS_DIGITS = string.ascii_letters + string.digits
