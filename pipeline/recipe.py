@@ -107,11 +107,13 @@ class SourceTable:
         " a list, each a document of its own (files[].content)",
     )
     id_field: str | None = key(
-        None, help="what names a row: a text or a whole number (id, or else the row's number)"
+        None, help="what names a row: a text or a number, 1.0 as 1 (id, or else the row's number)"
     )
     url_field: str | None = key(None, help="the page's address (url)")
     date_field: str | None = key(
-        None, help="when it was captured: an ISO date or a timestamp (captured_at, date)"
+        None,
+        help="when it was captured: a date in ISO 8601 or RFC 2822, 20260131120000, a Unix time or a"
+        " timestamp (captured_at, date)",
     )
     fragments: bool = key(
         False,

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lineage.storage.folder import Folder
+from lineage.storage.places import shown_place
 from pipeline.inspect.tracing import make_tracer
 
 
@@ -68,7 +69,7 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
 def run_lines(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The same for the terminal."""
     for run in runs:
-        yield f"run {run['run']!r} in {run['output']}"
+        yield f"run {run['run']!r} in {shown_place(Folder(run['output']))}"
         for row in run["attempts"]:
             parent = (
                 "the first weights" if row["parent_attempt"] is None else f"attempt {row['parent_attempt']}"

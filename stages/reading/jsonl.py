@@ -82,7 +82,7 @@ def read_jsonl(
             continue
         place = Place(file=options.file, offset=line.offset, length=line.length)
         num_lost = 1 if line.error is None else _num_lost(line, options, counts)
-        yield from items_of_row(partial(_read_line, line, place, options), place, counts, num_lost)
+        yield from items_of_row(partial(_read_line, line, place, options, counts), place, counts, num_lost)
 
 
 def _num_lost(line: _Line, options: ReadOptions, counts: InputCounts) -> int:
@@ -194,12 +194,14 @@ class _Held:
         self._pieces.clear()
 
 
-def _read_line(line: _Line, place: Place, options: ReadOptions) -> Iterable[Document | UnreadableError]:
+def _read_line(
+    line: _Line, place: Place, options: ReadOptions, counts: InputCounts
+) -> Iterable[Document | UnreadableError]:
     if line.error is not None:
         raise BadRowError(line.error)
     if line.raw_hash is not None:
         return (document_of_long_row(line.number, line.raw_hash, place, options),)
-    return documents_from_row(_parse(line.data), line.number, place, options)
+    return documents_from_row(_parse(line.data), line.number, place, options, counts)
 
 
 def _parse(data: bytes) -> dict[str, Any]:

@@ -412,7 +412,7 @@ class _Rows:
             _put(row, path.keys, _value_at(batch.texts, index, path.num_lists, path.further, longest))
         except _BAD_DATA as error:
             raise BadRowError(f"a value that cannot be read: {type(error).__name__}") from error
-        return documents_from_row(row, number, place, self._options)
+        return documents_from_row(row, number, place, self._options, self._counts)
 
 
 def _stretches(pages: Sequence[DamagedPage]) -> Iterator[tuple[range, str]]:

@@ -23,6 +23,7 @@ from blake3 import blake3
 from lineage.ids import ID_BYTES, content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.storage.places import name_in, same_place
 from trainer.model.sizes import Experts, ModelConfig, RopeScaling
 from trainer.options import CheckpointTable
 from trainer.recovery.attempts import Attempt, counts
@@ -128,10 +129,7 @@ def claim_folder(checkpoints: Folder, output: Folder) -> None:
 def check_owner(checkpoints: Folder, output: Folder) -> None:
     """RecipeError where the checkpoints are those of another run: each would go on from the other's, and
     delete them."""
-    if _lies_in(checkpoints, output) or not checkpoints.exists(OWNER):
-        return
-    owner = json.loads(checkpoints.read(OWNER))["output"]
-    if owner != output.url:
+    if (owner := other_owner(checkpoints, output)) is not None:
         raise RecipeError(
             f"train.checkpoint.path = {checkpoints.url!r} holds the checkpoints of the run with the output"
             f" {owner!r}, not {output.url!r}: give this run a folder of its own; where that output was moved"
@@ -140,8 +138,16 @@ def check_owner(checkpoints: Folder, output: Folder) -> None:
         )
 
 
+def other_owner(checkpoints: Folder, output: Folder) -> str | None:
+    """The output whose checkpoints a folder apart holds, if it is another than this one."""
+    if _lies_in(checkpoints, output) or not checkpoints.exists(OWNER):
+        return None
+    owner = str(json.loads(checkpoints.read(OWNER))["output"])
+    return None if same_place(Folder(owner), output) else owner
+
+
 def _lies_in(checkpoints: Folder, output: Folder) -> bool:
-    return checkpoints.url.startswith(f"{output.url}/")
+    return name_in(output, checkpoints.url) is not None
 
 
 def is_checkpoint(folder: Folder) -> bool:

@@ -15,14 +15,15 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from lineage.ids import content_hash, id_digest, show_digest
+from lineage.ids import SET_CONTEXT, content_hash, set_digest
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.storage.places import shown_place
 from lineage.store.lookup import Lookup
 from lineage.trace.exposure import TrainingRun
 from trainer.checkpoint.digest import weights_digest
@@ -37,7 +38,16 @@ from trainer.checkpoint.store import (
 from trainer.huggingface.exported import exported_checkpoints
 from trainer.huggingface.model_card import checkpoints_of, read_card
 from trainer.order import OrderPlan
-from trainer.provenance.facts import FACTS_FILE, FactLog, SegmentFact, StartFact, owner_of, segment_row
+from trainer.provenance.facts import (
+    FACTS_FILE,
+    Fact,
+    FactLog,
+    SegmentFact,
+    StartFact,
+    owner_of,
+    recorded_places,
+    segment_row,
+)
 from trainer.provenance.setup import Origin, Setup, read_setup
 from trainer.recovery.attempts import Attempt, attempts
 from trainer.recovery.rollbacks import rollbacks
@@ -55,6 +65,17 @@ class Certified:
     checkpoints: Folder
     checkpoint: Checkpoint
     purged: tuple[PurgedOutput, ...]
+
+    @property
+    def folder(self) -> Folder:
+        """The checkpoint's folder."""
+        return self.checkpoints.folder(self.checkpoint.name)
+
+    @property
+    def read(self) -> str:
+        """What is read of it, for people: folders, and where links lead."""
+        outs = " and ".join(shown_place(each.out) for each in self.purged)
+        return f"{shown_place(self.folder)}, and the purges of {outs}"
 
     @property
     def begun(self) -> tuple[Attempt, ...]:
@@ -97,7 +118,7 @@ def outs_read(output: Folder) -> list[str]:
 def make_certificate(certified: Certified) -> Json:
     """What is found, without its date. CheckpointError where a file of the checkpoint is damaged,
     CertificateError where what is recorded of the run contradicts itself, or readings are applied."""
-    folder = certified.checkpoints.folder(certified.checkpoint.name)
+    folder = certified.folder
     if problems := contradictions(certified):
         raise CertificateError(f"{certified.output.url} cannot be certified: {problems[0]}")
     row = records(certified)
@@ -114,7 +135,7 @@ def make_certificate(certified: Certified) -> Json:
 
 def records(certified: Certified) -> Json:
     """The certificate but for the weights: what records say, as they are now."""
-    folder = certified.checkpoints.folder(certified.checkpoint.name)
+    folder = certified.folder
     position = read_position(folder)
     chain = chain_of(certified.output, certified.checkpoint)
     row: Json = {
@@ -129,6 +150,7 @@ def records(certified: Certified) -> Json:
             "plan_fingerprint": position.plan_fingerprint,
             "files_digest": content_hash(folder.read(COMPLETE)).hex(),
         },
+        "documents_digest_method": f"BLAKE3 over the sorted 16-byte ids, key derived from {SET_CONTEXT!r}",
         "purges": list(_purges(certified)),
         "chain": chain,
         "init_from": _init_from(certified),
@@ -179,7 +201,7 @@ def contradictions(certified: Certified) -> list[str]:
     that does not begin at step 0, a parent that is another one by the facts, weights to begin with that are
     others by the facts."""
     problems = _contradictions(certified.output, certified.run, certified.checkpoint, certified.purged)
-    position = read_position(certified.checkpoints.folder(certified.checkpoint.name))
+    position = read_position(certified.folder)
     for purged in certified.purged:
         for plan in [
             OrderPlan.from_json(run.plan) for run in _runs(purged, certified) if run.run == certified.run
@@ -208,7 +230,10 @@ def _contradictions(
     told = _told_of(output, run, purged)
     starts = _starts(output)
     asked = {rollback.number: (rollback.step, rollback.parent) for rollback in rollbacks(output)}
-    problems += [problem for each in purged if (problem := _told_otherwise(output, run, each)) is not None]
+    ends = {attempt.number: end for attempt, end in line}
+    problems += [
+        problem for each in purged if (problem := _told_otherwise(output, run, each, ends)) is not None
+    ]
     for attempt, end in line:
         if attempt.rollback is not None and asked.get(attempt.rollback) != (
             attempt.first_step,
@@ -238,11 +263,17 @@ def _contradictions(
     return problems
 
 
-def _told_otherwise(output: Folder, run: str, purged: PurgedOutput) -> str | None:
-    """A fact that the store of the data took from the run's output, and that stands otherwise there now."""
+def _told_otherwise(output: Folder, run: str, purged: PurgedOutput, ends: Mapping[int, int]) -> str | None:
+    """A fact that the store of the data took from the run's output, and that stands otherwise there now.
+
+    The original of a copy may have added facts since; then the copy's own must reach its checkpoint."""
     facts = dict(FactLog(output).facts())
+    is_elsewhere = output.url not in recorded_places(output)
     for row in Lookup(purged.out).segments():
         if row.run == run and row.fact is not None:
+            reached = _reached(facts.values(), row.attempt)
+            if is_elsewhere and row.fact >= len(facts) and reached >= ends.get(row.attempt, 0):
+                continue
             fact = facts.get(row.fact)
             ours = segment_row(row.fact, fact) if isinstance(fact, SegmentFact) else {}
             differing = [name for name in _COMPARED if ours.get(name) != getattr(row, name)]
@@ -255,6 +286,12 @@ def _told_otherwise(output: Folder, run: str, purged: PurgedOutput) -> str | Non
                     f" otherwise now: of attempt {row.attempt} from step {row.first_step} on {found}"
                 )
     return None
+
+
+def _reached(facts: Iterable[Fact], attempt: int) -> int:
+    """The steps that an attempt had done by its facts."""
+    of_it = (fact for fact in facts if isinstance(fact, SegmentFact) and fact.attempt == attempt)
+    return max((fact.last_step + 1 for fact in of_it), default=0)
 
 
 _COMPARED: Final = ("attempt", "first_step", "last_step", "content_fingerprint", "weights", "skipped_steps")
@@ -355,7 +392,7 @@ def _purges(certified: Certified) -> Iterator[Json]:
                 "purge_id": purge.purge_id,
                 "at": purge.at,
                 "num_documents": len(one.doc_ids),
-                "documents_digest": show_digest(id_digest(one.doc_ids)),
+                "documents_digest": set_digest(one.doc_ids),
                 "content_fingerprint_after": purge.content_fingerprint_after,
                 "readings": num,
                 "first_step": first,
@@ -399,8 +436,8 @@ def _links(certified: Certified) -> Iterator[_Link]:
         seen.add(key)
         theirs = Folder(origin.output)
         begun = attempts(theirs)
-        if origin.run is None or not begun:
-            why = f"{origin.output} is there no more, or says nothing of its run"
+        if origin.run is None or not begun or owner_of(theirs) != origin.run:
+            why = f"{origin.output} is there no more, or holds another run"
             yield _Link(origin=origin, why_unknown=why)
             return
         setup, _ = _first_setup(theirs, begun, origin.attempt)
@@ -512,10 +549,8 @@ def _begun_from_it(run: TrainingRun, purged: PurgedOutput, certified: Certified)
 
 def _set_aside(certified: Certified) -> Iterator[Json]:
     for entry in checkpoints_set_aside(certified.checkpoints):
-        where = certified.checkpoints.at(f"{SET_ASIDE}/{entry.name}")
-        yield _gap(
-            "set aside", where, "a checkpoint of steps that were undone, and that the run has not done again"
-        )
+        why = "a checkpoint of steps that were undone, and that the run has not done again"
+        yield _gap("set aside", f"{SET_ASIDE}/{entry.name}", why)
 
 
 def _gap(kind: str, what: str, why: str) -> Json:

@@ -10,7 +10,8 @@ from typing import Any, Final
 from lineage.ids import content_hash
 
 _OF_ANY_RELEASE: Final = "sluice certificate "
-FORMAT: Final = f"{_OF_ANY_RELEASE}1"
+FORMAT: Final = f"{_OF_ANY_RELEASE}2"
+"""2: `documents_digest` is a keyed hash; in 1 it was a sum, which other documents can meet."""
 Json = dict[str, Any]
 
 
@@ -22,6 +23,10 @@ def as_bytes(row: Json) -> bytes:
     """The file of a certificate: JSON whose last field is the checksum of all bytes before it."""
     body = json.dumps(row, indent=1, ensure_ascii=False).encode().removesuffix(b"\n}")
     return body + b',\n "checksum": "' + content_hash(body).hex().encode() + b'"\n}\n'
+
+
+class _OtherReleaseError(Exception):
+    """Of the format that a certificate names."""
 
 
 _TOP: Final = {"run": str, "inexact": list, "checksum": str}
@@ -41,6 +46,11 @@ def parse_certificate(data: bytes, where: str) -> tuple[Json, bool]:
     """What stands in a certificate, and whether its checksum holds. CertificateError for what is none."""
     try:
         row = _parsed(data)
+    except _OtherReleaseError as error:
+        raise CertificateError(
+            f"{where}: another release made it, in the format {str(error)!r:.60}; this one reads {FORMAT!r}: certify"
+            " the run again"
+        ) from error
     except ValueError as error:
         raise CertificateError(
             f"{where} is no certificate, or a damaged one: {error}; expected a file that sluice certify made"
@@ -59,7 +69,7 @@ def _parsed(data: bytes) -> Json:
     if not isinstance(row, dict) or row.get("format") != FORMAT:
         named = row.get("format") if isinstance(row, dict) else None
         if isinstance(named, str) and named.startswith(_OF_ANY_RELEASE):
-            raise ValueError(f"another release made it: its format is {named!r:.60}, and not {FORMAT!r}")
+            raise _OtherReleaseError(named)
         raise ValueError(f"it has no format {FORMAT!r}")
     _check_types("", row, _TOP)
     for part, names in _FIELDS.items():
@@ -68,6 +78,8 @@ def _parsed(data: bytes) -> Json:
             raise ValueError(f"{part} is no list")
         for entry in entries:
             _check_types(f"{part}: ", entry, names)
+    if not row["purges"]:
+        raise ValueError("purges is empty, and a certificate is of at least one purge")
     if any(purge["purge_id"] == "all" for purge in row["purges"]):
         raise ValueError("purges: all is no purge's id")
     return row

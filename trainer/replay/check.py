@@ -50,6 +50,7 @@ def check_certificate(data: bytes, where: str, output: Folder, outs: Sequence[st
         certified = open_certified(output, purges, outs, row["checkpoint"]["name"])
     except RecipeError as error:
         return [*lines, Line(what="checkpoint and purges", holds=False, why=str(error))]
+    lines.append(Line(what=f"read {certified.read}", holds=True))
     return [*lines, *_lines(row, certified)]
 
 
@@ -80,7 +81,7 @@ def _lines(row: Json, certified: Certified) -> Iterator[Line]:
 def _ended(gap: Json, certified: Certified) -> str | None:
     """How what a certificate does not cover came to its end since; None where that is not seen."""
     if gap["kind"] == "set aside":
-        return None if Folder(gap["what"]).exists(COMPLETE) else "it is there no more"
+        return None if certified.checkpoints.folder(gap["what"]).exists(COMPLETE) else "it is there no more"
     if gap["kind"] in ("ablation", "other run"):
         theirs = [
             exposure.applied
@@ -132,7 +133,7 @@ def _chain(row: Json, now: Json) -> Iterator[Line]:
 
 
 def _weights(row: Json, now: Json, certified: Certified) -> Iterator[Line]:
-    folder = certified.checkpoints.folder(certified.checkpoint.name)
+    folder = certified.folder
     yield _compared("checkpoint", row["checkpoint"], now["checkpoint"])
     try:
         check_files(folder)

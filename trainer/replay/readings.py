@@ -19,7 +19,8 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
 from lineage.store.rows import PurgeRow, Span
-from lineage.trace.exposure import Exposure, TrainingRun, erased_from, exposures, fold
+from lineage.trace.exposure import Exposure, TrainingRun, erased_from, exposures
+from lineage.trace.tracer import all_runs
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.facts import FACTS_FILE
 from trainer.provenance.reached import read_facts
@@ -71,13 +72,8 @@ class PurgedOutput:
     def runs(self, outputs: Sequence[str] = ()) -> list[TrainingRun]:
         """The runs that read this output, by its store; of those at `outputs` their own facts too, which tell
         of the steps since their last checkpoint."""
-        lookup = Lookup(self.out)
-        runs, segments = lookup.runs(), lookup.segments()
-        for output in outputs:
-            if Folder(output).exists(FACTS_FILE):
-                more = read_facts([output], self.out.url)
-                runs, segments = [*runs, *more.runs], [*segments, *more.segments]
-        return fold(runs, segments)
+        known = [output for output in outputs if Folder(output).exists(FACTS_FILE)]
+        return all_runs(Lookup(self.out), read_facts(known, self.out.url))
 
     def brought_back(self) -> str | None:
         """A purge whose documents the output holds again, as out of a backup; None where none is."""

@@ -19,18 +19,20 @@ import pyarrow.parquet as pq
 from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.storage.places import shown_place
 from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
 from trainer.checkpoint.store import Checkpoint
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.row_loss import RowLoss
-from trainer.huggingface.model_card import checkpoints_of
+from trainer.huggingface.model_card import checkpoints_of, read_card
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import FactLog, SegmentFact, owner_of
-from trainer.provenance.setup import Hardware, Setup, make_setup, read_recipe, read_setup
+from trainer.provenance.setup import Hardware, Setup, located_at, make_setup, read_recipe, read_setup
 from trainer.replay.back import newest_whole_of
 from trainer.replay.observed import Observed, ObservedStep, ObserveRequest
+from trainer.replay.origin import origin_of
 from trainer.telemetry.metrics_file import read_reports
 from trainer.telemetry.step_report import StepReport
 
@@ -57,6 +59,15 @@ class ReplayedStep:
     recorded: Mapping[int, StepReport]
     before: Sequence[StepReport]
     changed: tuple[str, ...]
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The folders that a replay reads: the weights that it begins with, and the data."""
+        table = self.recipe.train
+        begins = table.init_from
+        if self.checkpoint is not None:
+            begins = Folder(table.checkpoint.path or self.output.at("checkpoints")).at(self.checkpoint.name)
+        return tuple(shown_place(Folder(url)) for url in (begins, *(data.out for data in table.outs)) if url)
 
     @property
     def request(self) -> ObserveRequest:
@@ -119,11 +130,13 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyStep:
-    """All that is known of a step. `recorded_loss`: None where it was not finite, or no attempt has recorded
-    it. Documents come by what they add, the most first; rows by their loss."""
+    """All that is known of a step. `read`: the folders that the replay read; `recorded_loss`: None where it
+    was not finite, or no attempt has recorded it. Documents come by what they add, the most first; rows by
+    their loss."""
 
     run: str
     output: str
+    read: tuple[str, ...]
     step: int
     attempt: int
     replayed_from: str | None
@@ -166,7 +179,8 @@ def ask_why(output: Folder, step: int, recipe: TrainRecipe | None = None) -> Rep
         raise RecipeError(
             f"--recipe is of the run {known.run.name!r}, and {output.url} holds the run {run!r}"
         )
-    folder = Folder(known.train.checkpoint.path or output.at("checkpoints"))
+    folder = Folder(read_card(output).checkpoints)
+    known = located_at(known, output, folder)
     chosen = newest_whole_of(folder, checkpoints_of(output), step)
     first = 0 if chosen is None else chosen.step
     setup = read_setup(output, attempt)
@@ -180,14 +194,20 @@ def ask_why(output: Folder, step: int, recipe: TrainRecipe | None = None) -> Rep
         checkpoint=chosen,
         recorded=recorded,
         before=[done[number] for number in sorted(done) if step - _USUAL_STEPS <= number < step],
-        changed=tuple(_changed(output, known, setup, recorded)),
+        changed=tuple(_changed(output, known, setup, recorded, from_first=chosen is None)),
     )
 
 
 def _changed(
-    output: Folder, recipe: TrainRecipe, setup: Setup | None, recorded: Mapping[int, StepReport]
+    output: Folder,
+    recipe: TrainRecipe,
+    setup: Setup | None,
+    recorded: Mapping[int, StepReport],
+    *,
+    from_first: bool,
 ) -> Iterator[str]:
-    """What is not as it was when these steps were done: contents, versions, layout."""
+    """What is not as it was when these steps were done: contents, versions, layout, the weights to begin
+    with."""
     now = {
         Folder(table.out).url: read_index(Folder(table.out)).content_fingerprint
         for table in recipe.train.outs
@@ -207,6 +227,8 @@ def _changed(
     if setup is None:
         yield "with which versions and in which layout the step was done is not recorded"
         return
+    if from_first and setup.origin is not None and origin_of(setup.origin.url).digest != setup.origin.digest:
+        yield f"{setup.origin.url} holds other weights than the run began with"
     ours = make_setup(recipe, setup.device, None)
     for name, was in setup.versions.items():
         if ours.versions.get(name) != was:
@@ -229,6 +251,7 @@ def explain_step(asked: ReplayedStep, replay: Replay) -> WhyStep:
     return WhyStep(
         run=asked.recipe.run.name,
         output=asked.output.url,
+        read=asked.read,
         step=asked.step,
         attempt=asked.attempt,
         replayed_from=None if asked.checkpoint is None else asked.checkpoint.name,

@@ -115,7 +115,8 @@ def why_lines(found: WhyStep) -> Iterator[str]:
     """The same for the terminal, the first documents and rows of it."""
     verdict = found.verdict
     skipped = "" if found.skipped is None else f", skipped ({found.skipped})"
-    yield f"Step {found.step} of run {found.run!r}, attempt {found.attempt}{skipped}"
+    yield f"Step {found.step} of run {found.run!r} in {found.output}, attempt {found.attempt}{skipped}"
+    yield f"  read {', '.join(found.read)}"
     yield f"  loss {_number(found.loss)}, recorded {_number(found.recorded_loss)}"
     cause = verdict.cause if verdict.duration is None else f"{verdict.cause}, {verdict.duration}"
     yield f"Verdict: {cause}: {verdict.why}"

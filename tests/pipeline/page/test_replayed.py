@@ -190,7 +190,7 @@ def test_going_back_without_a_purge_and_dying_undo_readings_too(replayed: Replay
     [
         (lambda _: b"{", "is no certificate, or a damaged one"),
         (lambda _: b"", "is no certificate, or a damaged one"),
-        (lambda data: data.replace(b"certificate 1", b"certificate 2"), "another release made it"),
+        (lambda data: data.replace(FORMAT.encode(), b"sluice certificate 1"), "another release made it"),
         (lambda data: data.replace(b": 7", b": 6"), "was changed since it was written"),
         (lambda data: data.replace(b'"purges"', b'"purged"'), "purges is no list"),
     ],

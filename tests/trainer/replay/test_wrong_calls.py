@@ -18,6 +18,7 @@ from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import Trained, copy_out
 from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import rollbacks
+from trainer.replay.certificate_file import FORMAT
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +135,7 @@ def test_where_nothing_is_left_to_go_back_from_it_is_said(
 
 
 CERTIFICATE: dict[str, Any] = {
-    "format": "sluice certificate 1",
+    "format": FORMAT,
     "run": "x",
     "checkpoint": {"name": "x"},
     "purges": [{"purge_id": "x", "out": "x"}],
@@ -155,7 +156,6 @@ CERTIFICATE: dict[str, Any] = {
         (b"\xff{}", "it is no whole JSON"),
         (b"[" * 100_000, "it is no whole JSON"),
         (b"[]", "it has no format"),
-        (json.dumps(CERTIFICATE | {"format": "sluice certificate 0"}).encode(), "another release made it"),
         (json.dumps(CERTIFICATE | {"run": 7}).encode(), "run is 7, and no str"),
         (json.dumps(CERTIFICATE | {"checksum": None}).encode(), "checksum is None, and no str"),
         (json.dumps(CERTIFICATE | {"purges": [1]}).encode(), "purges: 1 is no object"),
