@@ -300,7 +300,7 @@ OF_CODE: Final[Mapping[str, Mapping[str, float | None]]] = {
     "yaml": _DATA,
     "owl": _DATA,
     "dot": _DATA,
-    **dict.fromkeys(("markdown", "roff", "smt", "tex", "xml"), _MARKUP),
+    **dict.fromkeys(("markdown", "roff", "roff-manpage", "smt", "tex", "xml"), _MARKUP),
     **dict.fromkeys(("motorola-68k", "webassembly"), _NO_LETTERS),
 }
 """Thresholds of the rule set "code" by programming language, where they are others (None: the rule is off):
