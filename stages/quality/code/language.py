@@ -212,4 +212,6 @@ def _modeline(text: str) -> str:
     tail = "\n".join(text[-_HEAD_CHARS:].rsplit("\n", _LINES)[-_LINES:])
     both = f"{head}\n{tail}".encode(errors="replace")
     found = next((found for mode in (_EMACS, _VIM) if (found := mode.search(both)) is not None), None)
-    return "" if found is None else (found[1] or found[found.re.groups] or b"").decode(errors="replace").lower()
+    return (
+        "" if found is None else (found[1] or found[found.re.groups] or b"").decode(errors="replace").lower()
+    )

@@ -80,7 +80,9 @@ class _Reader:
         self._kept: list[str] = []
         self._open: list[str] = []
         self._num_open: Counter[str] = Counter()
-        self._num_void: Counter[str] = Counter()  # void elements so far, each of which has one end tag ignored
+        self._num_void: Counter[str] = (
+            Counter()
+        )  # void elements so far, each of which has one end tag ignored
 
     def text(self) -> str:
         if self._at < len(self._html) and not self._raw_in:

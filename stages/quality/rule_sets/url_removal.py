@@ -60,13 +60,12 @@ def _urls(text: str) -> Iterator[re.Match[str]]:
 
 def _without_urls(view: TextView) -> tuple[str, int]:
     """The text, and how many went."""
-    text, kept, at, num = view.text, [], 0, 0
-    if _expressions()[0].match(text):
-        for num, found in enumerate(_urls(text), start=1):
-            kept.append(text[at : found.start()])
-            at = found.end()
-    text, num_addresses = _IPV4.subn("", "".join(kept) + text[at:])
-    return text, num + num_addresses
+    text = view.text
+    urls = tuple(_urls(text)) if _expressions()[0].match(text) else ()
+    starts, ends = [found.start() for found in urls], [found.end() for found in urls]
+    kept = (text[end:start] for end, start in zip([0, *ends], [*starts, len(text)], strict=True))
+    text, num_addresses = _IPV4.subn("", "".join(kept))
+    return text, len(urls) + num_addresses
 
 
 def _is_empty(view: TextView) -> float:

@@ -45,8 +45,14 @@ CASES = [
     ("See blog.example.org, please", "See, please"),  # .see is a domain: the text begins as one
     ("We see blog.example.org", "We see blog.example.org"),  # and here it does not
     ("We ask 192.168.1.1:80 or 1.1.1.1 now", "We ask or now"),  # addresses go from every text
-    ("This 1.123.456.7899 and v3.12.7.4 stay, e.g. U.S.A.", "This 1.123.456.7899 and v3.12.7.4 stay, e.g. U.S.A."),
-    ("The site xn--p1ai.xn--p1ai stays", "The site xn--p1ai.xn--p1ai stays"),  # its trie escapes hyphens twice
+    (
+        "This 1.123.456.7899 and v3.12.7.4 stay, e.g. U.S.A.",
+        "This 1.123.456.7899 and v3.12.7.4 stay, e.g. U.S.A.",
+    ),
+    (
+        "The site xn--p1ai.xn--p1ai stays",
+        "The site xn--p1ai.xn--p1ai stays",
+    ),  # its trie escapes hyphens twice
     ("The file a.com_b stays, a.comb too", "The file a.com_b stays, a.comb too"),
     ("The" + " " * 12 + "a.com end", "The" + " " * 2 + " end"),
 ]
@@ -74,8 +80,8 @@ def test_a_text_of_urls_alone_is_turned_down(text: str) -> None:
 
 PIECES = (
     "The ", "a.com", "www.example.org/x?y=1", " ", "\n", "            ", "https://", "http://", ".com", ".co", ".uk",
-    ".xn\\-\\-p1ai", ".\u0440\u0444", "\u00e9", "_", "1.2.3.4", "256.1.1.1", "1.123.456.7899", "a" * 250, "b" * 300, ".",
-    "-", "/", "com", "word", "@", "(", ",", "\u2003", "\u0663", "99",
+    ".xn\\-\\-p1ai", ".\u0440\u0444", "\u00e9", "_", "1.2.3.4", "256.1.1.1", "1.123.456.7899", "a" * 250, "b" * 300,
+    ".", "-", "/", "com", "word", "@", "(", ",", "\u2003", "\u0663", "99",
 )  # fmt: skip
 
 
