@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -34,7 +34,7 @@ from stages.reading.options import (
     MAX_WINDOW_BYTES,
     RowFields,
 )
-from stages.steps.catalogue import CATALOGUE, StepTables
+from stages.steps.catalogue import CATALOGUE, StepTables, given_keys
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.fasttext_model import BUNDLED
@@ -510,7 +510,25 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
         if is_given(tables)
     ]
     dedup = recipe.dedup
-    if dedup.near and not dedup.verify and dedup.threshold != DedupTable().threshold:
+    told += _unread_of_dedup(recipe)
+    if "decontaminate" in named and not recipe.decontaminate.against:
+        told += [
+            f"{name} is given, and decontaminate.against names no file: it decides nothing."
+            for name in given_keys("decontaminate", recipe.decontaminate)
+        ]
+    if recipe.tokenize.off:
+        read = ("off",) if recipe.decontaminate.ngram.endswith("w") else ("off", "encoding", "end_of_text")
+        told += [
+            f"{name} is given, and with tokenize.off nothing is tokenized: it decides nothing."
+            for name in given_keys("tokenize", recipe.tokenize, but=read)
+        ]
+    told += [
+        f"source.fragments of {source.name!r} is given, and no source.steps names 'dedup.url', which reads it: it"
+        " decides nothing."
+        for source in recipe.source
+        if source.fragments and not comparing(recipe).url
+    ]
+    if comparing(recipe).near and not dedup.verify and dedup.threshold != DedupTable().threshold:
         told.append(
             f"dedup.threshold = {dedup.threshold:g} decides nothing: with dedup.verify = false documents that"
             " share a band are near-duplicates."
@@ -520,6 +538,18 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
             f"url.min_soft_words = {recipe.url.min_soft_words} decides nothing: url.block_soft_words names no list."
         )
     return told
+
+
+def _unread_of_dedup(recipe: PipelineRecipe) -> Iterator[str]:
+    """A sentence for each key of [dedup] that says how documents are compared that nothing compares."""
+    compared, any_of = comparing(recipe), ("dedup.url", "dedup.exact", "dedup.near")
+    for name in given_keys("dedup", recipe.dedup, but=("url", "exact", "near")):
+        steps = any_of if name in ("dedup.keep", "dedup.engine", "dedup.against") else ("dedup.near",)
+        if not any(getattr(compared, step.removeprefix("dedup.")) for step in steps):
+            yield (
+                f"{name} is given, and no source runs {' or '.join(steps)} (source.steps, and the switches of"
+                " [dedup]): it decides nothing."
+            )
 
 
 def _check_contradictions(recipe: PipelineRecipe) -> None:
