@@ -541,15 +541,17 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
 
 
 def _unread_of_dedup(recipe: PipelineRecipe) -> Iterator[str]:
-    """A sentence for each key of [dedup] that says how documents are compared that nothing compares."""
-    compared, any_of = comparing(recipe), ("dedup.url", "dedup.exact", "dedup.near")
-    for name in given_keys("dedup", recipe.dedup, but=("url", "exact", "near")):
-        steps = any_of if name in ("dedup.keep", "dedup.engine", "dedup.against") else ("dedup.near",)
-        if not any(getattr(compared, step.removeprefix("dedup.")) for step in steps):
-            yield (
-                f"{name} is given, and no source runs {' or '.join(steps)} (source.steps, and the switches of"
-                " [dedup]): it decides nothing."
-            )
+    """A sentence for each key of [dedup] whose comparison no source names. One that the table itself switches off
+    is not missed."""
+    compared, table = comparing(recipe), recipe.dedup
+    for name in given_keys("dedup", table, but=("url", "exact", "near")):
+        whole = name in ("dedup.keep", "dedup.engine", "dedup.against")
+        readers = [
+            each for each in (("url", "exact", "near") if whole else ("near",)) if getattr(table, each)
+        ]
+        if readers and not any(getattr(compared, each) for each in readers):
+            steps = " or ".join(f"'dedup.{each}'" for each in readers)
+            yield f"{name} is given, and no source.steps names {steps}, which reads it: it decides nothing."
 
 
 def _check_contradictions(recipe: PipelineRecipe) -> None:

@@ -99,9 +99,8 @@ def jsonl_lacks(stream: BinaryIO, options: ReadOptions, num_rows: int) -> str | 
         with suppress(BadRowError):
             if line.error is None and line.raw_hash is None:
                 rows.append(_parse(line.data))
-    if not rows:
-        return None
-    lacked = set.intersection(*(fields_lacked(row, options.fields) for row in rows))
+    of_rows = [lacked for row in rows if (lacked := fields_lacked(row, options.fields)) is not None]
+    lacked = set.intersection(*of_rows) if of_rows else set()
     for key, name in keys_of(options.fields).items():
         if name is not None and key in lacked:
             return no_such_field("field", name, key, dict.fromkeys(chain.from_iterable(rows)))

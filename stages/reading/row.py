@@ -239,18 +239,18 @@ def no_such_field(what: str, name: str, key: str, names: Iterable[str]) -> str:
     return f"there is no {what} {name!r}, only {names_shown(names)}: name the right one as {key}"
 
 
-def fields_lacked(row: Mapping[str, Any], fields: RowFields) -> set[str]:
-    """The keys of the recipe that name a field which this row has not got. One that lies in a null, or in the
-    elements of an empty list, is there."""
+def fields_lacked(row: Mapping[str, Any], fields: RowFields) -> set[str] | None:
+    """The keys of the recipe that name a field which this row has not got; one that lies in a null is there.
+    None for a row that cannot tell, as one whose text lies in an empty list."""
     named = {key: name for key, name in keys_of(fields).items() if name is not None}
     try:
         elements = list(islice(_elements(_Element(row), fields, _Budget()), _LOOKED_AT_ELEMENTS))
     except BadRowError:
-        return set()  # its reading says so
+        return None  # its reading says so
+    if not elements:
+        return None
     return {
-        key
-        for key, name in named.items()
-        if elements and all(_find(element, name)[0] is _ABSENT for element in elements)
+        key for key, name in named.items() if all(_find(element, name)[0] is _ABSENT for element in elements)
     }
 
 

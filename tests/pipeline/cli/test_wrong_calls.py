@@ -310,20 +310,20 @@ def test_a_design_with_other_keys_takes_the_place_of_one_that_no_run_has_begun(
             ('source.0.steps=["parse", "dedup.near"]', "dedup.verify=false", "dedup.threshold=0.7"),
             "dedup.threshold = 0.7 decides nothing",
         ),
-        (("dedup.threshold=0.7",), "dedup.threshold is given, and no source runs dedup.near"),
+        (("dedup.threshold=0.7",), "dedup.threshold is given, and no source.steps names 'dedup.near'"),
         (
-            ("dedup.keep=newest",),
-            "dedup.keep is given, and no source runs dedup.url or dedup.exact or dedup.near",
+            ("dedup.keep=newest", "dedup.url=false"),
+            "dedup.keep is given, and no source.steps names 'dedup.exact' or 'dedup.near', which reads it",
         ),
         (
-            ('source.0.steps=["parse", "dedup.near"]', "dedup.near=false", "dedup.bands=4"),
-            "dedup.bands is given, and no source runs dedup.near",
+            ('source.0.steps=["parse", "dedup.exact"]', "dedup.bands=4"),
+            "dedup.bands is given, and no source.steps names 'dedup.near'",
         ),
         (("quality.rules=[]",), "quality.rules is given, and no source.steps names 'quality'"),
         (("quality.no_table=pass",), "quality.no_table is given, and no source.steps names 'quality'"),
         (("pii.action=drop",), "pii.action is given, and no source.steps names 'pii'"),
         (
-            ("decontaminate.ratio=0.5",),
+            ("decontaminate.ratio=0.7",),
             "decontaminate.ratio is given, and no source.steps names 'decontaminate'",
         ),
         (

@@ -253,7 +253,8 @@ def test_a_password_in_a_url_is_a_secret_whatever_its_scheme_and_host(text, scru
     [
         "https://${USER}:${PASSWORD}@host/", "https://{user}:{password}@{host}", "https://user:****@host",
         "https://user:%s@host", "https://$USER:$PASS@host", "http://example.org:8080/path/@me",
-        "https://example.org/?a=b:c@d", "http://example.org:80，联系@某人", "ssh://git@host:22/x", "see https://h:1 @me",
+        "https://example.org/?a=b:c@d", "http://example.org:80，联系@某人", "ssh://git@host:22/x",
+        "see https://h:1 @me",
         "https://user:YOUR_PASSWORD@host", "https://anna@host/", "https://medium.com/@me:hi@x",
     ],
 )  # fmt: skip
