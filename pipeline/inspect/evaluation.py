@@ -93,7 +93,7 @@ def read_labelled(file: str, label: str, fields: Mapping[str, str]) -> list[Labe
     named: set[str] = set()
     for number, row in json_lines(utf8_text(read_named_file(file), repr(shown)), shown):
         found.append(_labelled(row, label, fields, f"{shown} line {number}"))
-        named.update(row)
+        named.update(row if isinstance(row, dict) else ())
     if (language := fields["language"]) not in named and language != LANGUAGE_KEY:
         raise RecipeError(
             f"{shown} has no key {language!r} (--language-field), only {names_shown(sorted(named))}"

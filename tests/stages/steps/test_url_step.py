@@ -125,7 +125,7 @@ def test_lists_may_be_compressed(make_document, tmp_path):
 @pytest.mark.parametrize("name", ["list.jsonl", "list.csv", "list.parquet", "list.json.gz"])
 def test_a_table_is_no_list_of_hosts_urls_or_words(tmp_path, key, name):
     with pytest.raises(RecipeError, match=r"list.* is a table by its ending: expected a text file"):
-        UrlStep(UrlTable(**{key: (a_list(tmp_path, '{"word": "casino"}', name=name),)}), 10**6)
+        UrlStep(UrlTable(**{key: (a_list(tmp_path, '{"word": "casino"}', name=name),)}), 10**6).prepare()
 
 
 def test_lists_may_be_packed_by_zstd(make_document, tmp_path):
