@@ -9,7 +9,16 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
-from lineage.recipe import RecipeError, differing, key, load_recipe, parse_table, shown_value, with_overrides
+from lineage.recipe import (
+    IN_PROCESS,
+    RecipeError,
+    differing,
+    key,
+    load_recipe,
+    parse_table,
+    shown_value,
+    with_overrides,
+)
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, not_for_tables
 from lineage.store.column_names import LABEL, LICENSE, SCORE
@@ -223,8 +232,6 @@ UNIT_KINDS: Final = ("read", "compare", "tokenize", "cut", "write", "join")
 
 TRIAL: Final = "-try"
 """How the output of a trial is called, behind the name of the recipe's own."""
-IN_PROCESS: Final = "none"
-"""As `ray.address`: no Ray at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,6 +74,9 @@ class SpacyTokens:
         self._first_sets: dict[frozenset[str], int] = {frozenset(): 0}
         self._last_sets: dict[frozenset[str], int] = {frozenset(): 0}
         self.neighbours = np.zeros((1, 1), np.uint8)
+        parts = (part[ORTH] for parts in self._tokenizer.rules.values() for part in parts)
+        # Only a special case, as Spanish "EE. UU.", makes one token of what white space parts.
+        self.runs_per_token = max((len(part.split()) for part in parts), default=1)
         self._loop = self._affix_loop()
 
     def _affix_loop(self) -> AffixLoop:
