@@ -80,6 +80,7 @@ from trainer.run.train import (
     saving_group,
     state_tensors,
 )
+from trainer.telemetry.asked_stacks import stacks_to_stderr
 from trainer.telemetry.metrics_file import last_reports
 from trainer.telemetry.sinks import describe_straggler
 from trainer.telemetry.step_report import Sink, StepReport
@@ -109,6 +110,7 @@ def participate(
     job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[], Sequence[Sink]] = tuple
 ) -> int:
     """What each process does, the spares too: returns 0 once it said how the run ended, or was not needed."""
+    stacks_to_stderr()
     recipe = parse_table(TrainRecipe, job.recipe)
     participant = Participant(place, recipe.train.faults.watchdog_seconds)
     try:

@@ -31,7 +31,8 @@ from trainer.feed.loading import open_feed
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import ANSWER, Answer, DoremiJob
 from trainer.mix.swarm import Floats
-from trainer.model.optimizer import build_optimizer, learning_rate
+from trainer.model.learning_rate import learning_rate
+from trainer.model.optimizer import build_optimizer
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe, TrainTable

@@ -64,7 +64,7 @@ from trainer.run.result import TrainingResult
 from trainer.run.step import StepContext, StepOutcome, evaluate, train_step
 from trainer.telemetry.goodput import LiveGoodput, describe_goodput
 from trainer.telemetry.profiling import Profiler
-from trainer.telemetry.sinks import print_epochs, standard_sinks
+from trainer.telemetry.sinks import standard_sinks
 from trainer.telemetry.step_report import Sink, StepReport
 from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import PhaseClock, StepTiming
@@ -419,7 +419,6 @@ def load_state(run: RunParts) -> None:
     )
     run.feed.start(joined.attempt)
     if run.rank == 0:
-        print_epochs(run.feed.dataset.order, run.recipe.train.steps)
         if (float8 := run.model.layout.float8) is not None:
             sys.stderr.write("\n".join(float8_products(run.config, float8, run.model.layout.mesh.tp)) + "\n")
         publish_card(run.output, _model_card(run))

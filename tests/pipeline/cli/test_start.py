@@ -103,6 +103,26 @@ def test_a_taken_run_name_is_found_before_torch_and_ray_are_loaded(tmp_path: Pat
     assert "another run.name" in told
 
 
+def test_without_ray_one_worker_trains_in_the_process_of_the_call(tmp_path: Path) -> None:
+    data = make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url
+    call = ["train", str(train_recipe(tmp_path, data)), "--set", "ray.address=none"]
+    code, told, loaded = answer(*call)
+    assert (code, loaded) == (0, "loaded: torch"), told
+    assert "step 3" in told and "Traceback" not in told
+    assert (tmp_path / "run" / "attempts" / "00001.ended").exists()
+
+
+def test_without_ray_several_workers_are_refused_with_the_calls_that_start_them(
+    corpus: str, tmp_path: Path
+) -> None:
+    code, told, loaded = answer(
+        "train", str(train_recipe(tmp_path, corpus, workers=2)), "--set", "ray.address=none"
+    )
+    assert (code, loaded) == (2, "loaded:")
+    assert "torchrun --nproc-per-node=2 -m trainer" in told and "in_place" in told
+    assert not (tmp_path / "run").exists()
+
+
 def test_an_output_of_another_run_is_found_before_torch_and_ray_are_loaded(
     corpus: str, tmp_path: Path
 ) -> None:
@@ -332,7 +352,7 @@ def test_a_recipe_of_the_other_kind_is_named_in_one_sentence(
 
 
 def test_the_trainer_by_itself_names_a_data_recipe_too() -> None:
-    from trainer.__main__ import main as train
+    from trainer.command import main as train
 
     assert train([str(ROOT / "recipes" / "crawl.toml")]) == 2
 

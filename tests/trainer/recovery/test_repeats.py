@@ -16,7 +16,7 @@ from tests.support.processes.forked import ChildFailedError, said
 from tests.support.training.training_runs import Run
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import read_position
-from trainer.model.optimizer import learning_rate
+from trainer.model.learning_rate import learning_rate
 from trainer.options import OptimizerTable
 from trainer.recovery.attempts import attempts
 from trainer.recovery.repeats import (

@@ -15,7 +15,7 @@ import torch
 
 from lineage.storage.folder import Folder, StorageError
 from trainer.data.figures import ReadFigures, load_figures
-from trainer.model.optimizer import learning_rate
+from trainer.model.learning_rate import learning_rate
 from trainer.model.sizes import model_config
 from trainer.options import OptimizerTable
 from trainer.planning.gpus import GPUS, mfu, peak_of_device

@@ -69,8 +69,8 @@ def _reads_damage_otherwise() -> bool:
 
 SOUND = (
     "<p>", "</p>", "<br>", "<br/>", "<pre>", "</pre>", "<script>x<y</script>", "<style> </style>", "<!-- a -->",
-    "<div>", "</div>", "<!DOCTYPE html>", "<a href='x>y'>", "</a>", "<img src=a>", "&amp;", "&#65;", "&eacute;", " ", "\n",
-    "\n   ", "text", "a b", "\u00e9", "<textarea>", "</textarea>", "<template>", "</template>", "<rt>", "</rt>",
+    "<div>", "</div>", "<!DOCTYPE html>", "<a href='x>y'>", "</a>", "<img src=a>", "&amp;", "&#65;", "&eacute;", " ",
+    "\n", "\n   ", "text", "a b", "\u00e9", "<textarea>", "</textarea>", "<template>", "</template>", "<rt>", "</rt>",
 )  # fmt: skip
 DAMAGED = (
     "<", "</", ">", "<a ", "<a href=", "<!--", "-->", "--", "<!", "<?", "?>", "<![CDATA[", "]]>", "<![if x]>", "<![",
