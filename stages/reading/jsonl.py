@@ -7,9 +7,10 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
 from blake3 import blake3
@@ -24,8 +25,11 @@ from stages.reading.row import (
     BadRowError,
     document_of_long_row,
     documents_from_row,
+    fields_lacked,
     item_at,
     items_of_row,
+    keys_of,
+    no_such_field,
 )
 
 _BYTES_FOR_ONE: Final = 6
@@ -137,6 +141,27 @@ def read_jsonl(
                 for each in items
             ]
         yield from items
+
+
+def jsonl_lacks(stream: BinaryIO, options: ReadOptions, num_rows: int) -> str | None:
+    """Which field that the recipe names none of the file's first rows has; rows that cannot be read do not
+    count."""
+    cursor = Cursor(stream, max_window_bytes=options.max_window_bytes)
+    found = _lines(cursor, options, InputCounts())
+    lines = (
+        line for line in found if isinstance(line, _Line) and (line.error is not None or line.data.strip())
+    )
+    rows = []
+    for line in islice(lines, num_rows):
+        with suppress(BadRowError):
+            if line.error is None and line.raw_hash is None:
+                rows.append(_parse(line.data))
+    of_rows = [lacked for row in rows if (lacked := fields_lacked(row, options.fields)) is not None]
+    lacked = set.intersection(*of_rows) if of_rows else set()
+    for key, name in keys_of(options.fields).items():
+        if name is not None and key in lacked:
+            return no_such_field("field", name, key, dict.fromkeys(chain.from_iterable(rows)))
+    return None
 
 
 def read_jsonl_at(
