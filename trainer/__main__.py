@@ -20,6 +20,7 @@ from lineage.store.delta import StoreError
 from trainer.checkpoint.store import CheckpointError
 from trainer.in_place.supervise import train_on_this_machine
 from trainer.options import TrainRecipe
+from trainer.processes.heard import by_first_rank
 from trainer.processes.runtime import join_process_group, process_began, stop_on_signal
 from trainer.recovery.attempts import FencedOutError
 from trainer.recovery.repeats import TrainingStoppedError
@@ -27,8 +28,9 @@ from trainer.replay.call import Replay, prepare_replay
 from trainer.replay.certificate import certify_replay
 from trainer.replay.certificate_file import CertificateError
 from trainer.replay.options import add_replay, check_replay
+from trainer.run.parts import LaunchContext
 from trainer.run.result import TrainingResult
-from trainer.run.train import LaunchContext, train
+from trainer.run.train import train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,20 +97,13 @@ def _certify(recipe: TrainRecipe, replay: Replay, result: TrainingResult | None)
 
 
 def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
-    """`prepare_replay` by rank 0 for all; its error is raised on each."""
-    shared: list[Replay | Exception | None] = [None]
-    if dist.get_rank() == 0:
-        try:
-            check_replay(options)
-            shared = [prepare_replay(recipe, options)]
-        except (RecipeError, CheckpointError, StoreError, OSError, ValueError) as error:
-            shared = [error]
-    dist.broadcast_object_list(shared, src=0)
-    (found,) = shared
-    if isinstance(found, Exception):
-        raise found
-    assert found is not None
-    return found
+    """`prepare_replay` by rank 0 for all."""
+
+    def prepared() -> Replay:
+        check_replay(options)
+        return prepare_replay(recipe, options)
+
+    return by_first_rank(prepared, None, CheckpointError)
 
 
 def _fail(message: str, code: int) -> int:

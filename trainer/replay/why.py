@@ -21,7 +21,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
-from trainer.checkpoint.store import Checkpoint
+from trainer.checkpoint.store import Checkpoint, checkpoint_folder
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.row_loss import RowLoss
@@ -166,7 +166,7 @@ def ask_why(output: Folder, step: int, recipe: TrainRecipe | None = None) -> Rep
         raise RecipeError(
             f"--recipe is of the run {known.run.name!r}, and {output.url} holds the run {run!r}"
         )
-    folder = Folder(known.train.checkpoint.path or output.at("checkpoints"))
+    folder = checkpoint_folder(known)
     chosen = newest_whole_of(folder, checkpoints_of(output), step)
     first = 0 if chosen is None else chosen.step
     setup = read_setup(output, attempt)

@@ -30,7 +30,8 @@ from trainer.mix.swarm import Floats
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group
 from trainer.recovery.attempts import attempts
-from trainer.run.train import LaunchContext, train
+from trainer.run.parts import LaunchContext
+from trainer.run.train import train
 
 UNIFORM = np.full(5, 0.2)
 
