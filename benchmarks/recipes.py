@@ -1,14 +1,15 @@
 """FineWeb and FineWeb-2 by their names beside datatrove's own blocks, text by text: verdict, reason, clean
 text.
 
-    python -m benchmarks.recipes CRAWL [--texts FILE.jsonl] [--made 3] [--part 1/8] [--show]
+    python -m benchmarks.recipes CRAWL [--texts FILE.jsonl] [--made 3] [--part 1/8] [--near 2000] [--show]
 
 Both sides get equal texts: those of the pages of the WARC files in CRAWL, parsed once by trafilatura for
 precision without its memory of earlier pages; of --texts, lines of JSON with `text` and, where it is known,
 `language`; and with --made so many for each language of FineWeb-2, made of its stop words, its script and
-what stands at the edges of rules; --part K/N makes them for every N-th language, from the K-th on. FineWeb
-judges each text that lid.176 takes for English, and FineWeb-2 each in a language that it has a configuration
-for and whose words datatrove can split here.
+what stands at the edges of rules; --part K/N makes them for every N-th language, from the K-th on; with
+--near so many near the thresholds of rules, for each of twelve languages. FineWeb judges each text that
+lid.176 takes for English, and FineWeb-2 each in a language that it has a configuration for and whose words
+datatrove can split here.
 
 Rule and edited text must be the same on both sides: one that is not is printed, and the exit status is 1.
 Personal data is found by other patterns, which docs/recipes.md names: where the clean texts differ the pieces
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.peers.recipes import Judged, RecipeName, judged_by_datatrove, splits_words
+from benchmarks.support.near_thresholds import SENTENCES, near_thresholds
 from benchmarks.support.texts import extracted, predicted
 from lineage.recipe import parse_table
 from pipeline.recipe import PipelineRecipe
@@ -38,7 +40,7 @@ from stages.document import Document, Place, Rejection
 from stages.pii.step import PiiStep
 from stages.quality.fineweb2.configurations import Configuration, configuration_of, configurations
 from stages.quality.languages import has_white_space, language_code
-from stages.quality.options import table_of
+from stages.quality.options import limits, table_of
 from stages.quality.step import QualityStep, quality_step
 
 RECIPES: Final[tuple[RecipeName, ...]] = ("fineweb", "fineweb2")
@@ -259,6 +261,9 @@ def main() -> None:
         metavar="K/N",
         help="of --made: every N-th language from the K-th",
     )
+    parser.add_argument(
+        "--near", type=int, default=0, help="texts near the thresholds for each of 12 languages"
+    )
     parser.add_argument("--recipes", nargs="+", choices=RECIPES, default=RECIPES)
     parser.add_argument(
         "--show", action="store_true", help="print what one side alone took for personal data"
@@ -273,6 +278,10 @@ def main() -> None:
     first, step = options.part
     for configuration in list(configurations().values())[first - 1 :: step] if options.made else ():
         texts += made_texts(configuration, options.made)
+    for label in SENTENCES if options.near else ():
+        recipe: RecipeName = "fineweb" if label == "eng_Latn" else "fineweb2"
+        bounds = limits(parse_table(PipelineRecipe, TEMPLATES[recipe].tables).quality, label)
+        texts += (Text(text=text, language=label) for text in near_thresholds(label, bounds, options.near))
     texts = [Text(text=clean_text(each.text)[0], language=each.language) for each in texts]
     num_faults = 0
     for recipe in options.recipes:

@@ -15,6 +15,8 @@ from blake3 import blake3
 
 ID_BYTES: Final = 16
 _MODULUS: Final = 1 << 128
+SET_CONTEXT: Final = "sluice 2026-11-28 ids of the documents of a purge"
+"""BLAKE3's context string for `set_digest`: part of the construction, so it never changes."""
 
 
 def content_hash(data: bytes | memoryview) -> bytes:
@@ -63,6 +65,18 @@ def row_doc_id(source: str, file: str, row: str, text: str | memoryview) -> byte
 def id_digest(doc_ids: Iterable[bytes]) -> int:
     """The digest of a multiset of ids: their sum (big-endian integers) mod 2^128, independent of order."""
     return sum(int.from_bytes(doc_id, "big") for doc_id in doc_ids) % _MODULUS
+
+
+def set_digest(doc_ids: Iterable[bytes]) -> str:
+    """The digest of a set of ids, 64 hex digits: BLAKE3 over the sorted ids, under a key derived from
+    `SET_CONTEXT`.
+
+    For proofs: unlike `id_digest`, which adds up over parts, no other set can be made to meet it, and that of
+    one document is not its id."""
+    hasher = blake3(derive_key_context=SET_CONTEXT)
+    for doc_id in sorted(set(doc_ids)):
+        hasher.update(doc_id)
+    return hasher.hexdigest()
 
 
 def add_digests(digests: Iterable[int]) -> int:

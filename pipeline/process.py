@@ -26,6 +26,7 @@ from pipeline.cluster.session import units_session, what_starts
 from pipeline.cluster.tasks import TaskResources, check_resources
 from pipeline.dedup.compare import NUM_STEPS, dedup_job, engine_of, note_of
 from pipeline.dedup.corpus import deduplicate
+from pipeline.dedup.dates import check_dates
 from pipeline.model_steps.actors import check_can_work, models_of, plan_actors
 from pipeline.model_steps.phase import read_inputs
 from pipeline.phases.buckets import PartedGroups, part_groups
@@ -164,11 +165,12 @@ def read(state: Run, job: ReadJob, run_input: RunInput) -> list[ReadResult]:
     """2. What came of every input file, in plan order.
 
     TooManyBadRecordsError past the recipe's share, or as soon as a step raises on so many documents that it
-    will be."""
+    will be; RecipeError where the copy that stays hangs on dates, and no document has one."""
     allowed = state.recipe.limits.max_bad_records
     watch = BadRecordWatch(allowed=allowed, num_bytes=state.plan.num_bytes, strict=job.strict)
     read_results = run_input.read(state, job, watch)
     check_bad_records(read_results, allowed)
+    check_dates(state.recipe, read_results)
     for line in announcement(read_results):
         state.reporter.say(line)
     return read_results

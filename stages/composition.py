@@ -9,6 +9,7 @@ equivalent."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain, groupby
@@ -20,6 +21,7 @@ import regex
 _LONG: Final = 33
 """Marks in a row that are put in order first; of fewer the square is small."""
 _MARK: Final = regex.compile(r"\p{M}")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LONG_RUN: Final = regex.compile(rf"\p{{M}}{{{_LONG},}}+")
 _MOST_BY_LETTER: Final = 3
 """Marks that a single letter is composed with (U+1FAF and others)."""
@@ -35,7 +37,8 @@ def normalised_in(form: Literal["NFC", "NFD"], text: str) -> str:
 
 
 def clean_text(text: str) -> tuple[str, bytes]:
-    """A text as it is kept (NFC, lines end in "\\n", no NUL, no lone surrogate, no outer white space), and in UTF-8."""
+    """A text as it is kept (NFC, lines end in "\\n", no NUL, U+FFFD for a lone surrogate, no outer white space), and in
+    UTF-8."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     cleaned, encoded = _normalised(text)
@@ -52,8 +55,13 @@ def _normalised(text: str) -> tuple[str, bytes]:
     try:
         return text, text.encode("utf-8")
     except UnicodeEncodeError:
-        encoded = text.encode("utf-8", "replace")
-        return encoded.decode("utf-8"), encoded
+        text = without_surrogates(text)
+        return text, text.encode("utf-8")
+
+
+def without_surrogates(text: str) -> str:
+    """A text with U+FFFD for each lone surrogate, which UTF-8 does not have."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def most_marks(text: str, at_least: int = 1) -> int:

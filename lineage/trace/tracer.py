@@ -71,10 +71,25 @@ class DocumentPart:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoreRuns:
     """Facts of training runs that the store has not got (a run whose store was down): read from their own
-    outputs."""
+    outputs. `placed`: (run, output) of those that lie elsewhere than their facts say: copied, moved or behind
+    a link."""
 
     runs: Sequence[RunRow] = field(default=())
     segments: Sequence[SegmentRow] = field(default=())
+    placed: frozenset[tuple[str, str]] = frozenset()
+
+
+def all_runs(lookup: Lookup, more: MoreRuns) -> list[TrainingRun]:
+    """The runs that a store tells of, with what their own outputs add.
+
+    Of a run that is read elsewhere than the store has it, only its own facts count: the original may have
+    gone on since, which is no history of a copy."""
+    runs, segments = lookup.runs(), lookup.segments()
+    elsewhere = {row.run for row in runs if (row.run, row.output) in more.placed}
+    return fold(
+        [*(row for row in runs if row.run not in elsewhere), *more.runs],
+        [*(row for row in segments if row.run not in elsewhere), *more.segments],
+    )
 
 
 class Tracer:
@@ -257,9 +272,7 @@ class Tracer:
     def runs(self) -> list[TrainingRun]:
         """The training runs that read this output, by their latest facts."""
         if self._runs is None:
-            runs = [*self._lookup.runs(), *self._more.runs]
-            segments = [*self._lookup.segments(), *self._more.segments]
-            self._runs = fold(runs, segments)
+            self._runs = all_runs(self._lookup, self._more)
         return self._runs
 
     def exposures_of(self, parts: Sequence[DocumentPart]) -> list[tuple[Exposure, ...]]:

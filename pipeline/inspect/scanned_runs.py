@@ -113,7 +113,7 @@ class ReadingRuns:
 def _scanned(
     run: TrainingRun, benchmarks: Sequence[Benchmark], found: dict[int, dict[tuple[int, int], bool]]
 ) -> ScannedRun:
-    checkpoints, unknown = known_checkpoints(run.output)
+    checkpoints, unknown = known_checkpoints(run)
     kept = None if unknown else checkpoints
     items = tuple(_item(item, found[item], kept) for item in sorted(found))
     return ScannedRun(

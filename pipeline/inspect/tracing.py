@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.storage.places import name_in
 from lineage.store.rows import DocumentRow
 from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Functions, MoreRuns, Tracer
@@ -58,7 +59,7 @@ class TrainingAccount:
 
 def training_account(out: str, doc_ids: Sequence[bytes], purge_id: str | None = None) -> TrainingAccount:
     """Each run that read any of these placed documents. What counts in its weights: first and last step, how
-    often, the checkpoint to go back to, and what a replay from there costs (`trainer/replay/price.py`), by
+    often, the checkpoint to go back to, and what a replay from there costs (`trainer/recovery/price.py`), by
     which call. `undone`: the readings that count no more, by attempt, and how they came to be undone.
     `purge_id`: the purge that has taken them, which is none that waits beside it. Steps since a run's last
     checkpoint, which the store does not have yet, are counted where its output can be read.
@@ -95,7 +96,7 @@ def _account(out: str, run: TrainingRun, seen: Sequence[Exposure], purge_id: str
         "undone": undone_readings(run, seen),
     }
     if applied:
-        row |= _last_checkpoint(run.output, min(applied)) | _replay(out, run, min(applied), purge_id)
+        row |= _last_checkpoint(run, min(applied)) | _replay(out, run, min(applied), purge_id)
     return row
 
 
@@ -129,7 +130,7 @@ def undone_readings(run: TrainingRun, seen: Iterable[Exposure]) -> list[dict[str
 def _how_undone(
     run: TrainingRun, attempt: int, steps: Sequence[int], by: int | None, begun: Mapping[int, int]
 ) -> str:
-    from trainer.recovery.attempts import attempts
+    from trainer.attempts import attempts
     from trainer.recovery.rollbacks import rollbacks
 
     if by is None:
@@ -160,29 +161,31 @@ def _facts_of(out: str, runs: Sequence[TrainingRun]) -> tuple[MoreRuns, dict[str
     unread: dict[str, str] = {}
     for run in runs:
         try:
+            _check_holds(run)
             found.append(read_facts([run.output], out))
         except UNREADABLE as error:
             unread[run.run] = _unreadable(run.output, error)
     more = MoreRuns(
         runs=[run for facts in found for run in facts.runs],
         segments=[segment for facts in found for segment in facts.segments],
+        placed=frozenset().union(*(facts.placed for facts in found)),
     )
     return more, unread
 
 
-def _last_checkpoint(output: str, step: int) -> dict[str, Any]:
+def _last_checkpoint(run: TrainingRun, step: int) -> dict[str, Any]:
     """The newest checkpoint of a run with at most `step` steps done, or why it is unknown."""
-    kept, unknown = known_checkpoints(output)
+    kept, unknown = known_checkpoints(run)
     before = max((done for done in kept if done <= step), default=None)
     return {"last_checkpoint_before": before, "last_checkpoint_unknown": unknown}
 
 
-def known_checkpoints(output: str) -> tuple[list[int], str | None]:
+def known_checkpoints(run: TrainingRun) -> tuple[list[int], str | None]:
     """The steps done at each checkpoint of a run that is there, or none and why that is unknown."""
     try:
-        return _kept_checkpoints(Folder(output)), None
+        return _kept_checkpoints(run), None
     except UNREADABLE as error:
-        return [], _unreadable(output, error)
+        return [], _unreadable(run.output, error)
 
 
 def _unreadable(output: str, error: Exception) -> str:
@@ -195,11 +198,11 @@ def _unreadable(output: str, error: Exception) -> str:
 
 def _replay(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -> dict[str, Any]:
     """What it costs `run` to leave the documents out again and by which call, or why that is unknown."""
-    from trainer.replay.price import price_of
-    from trainer.replay.readings import find_purges
+    from trainer.recovery.price import price_of
+    from trainer.recovery.readings import find_purges
 
     try:
-        kept = _kept_checkpoints(Folder(run.output))
+        kept = _kept_checkpoints(run)
         before = [
             replace(purged, purges=tuple(purge for purge in purged.purges if purge.purge_id != purge_id))
             for purged in find_purges([out], ["all"])
@@ -217,8 +220,8 @@ def _replay(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -
 
 def _recorded_call(output: str) -> tuple[str, str | None]:
     """The recipe of a run as a call names it, or RECIPE and why it is not known."""
+    from trainer.attempts import attempts
     from trainer.provenance.setup import recipe_place, recorded_recipe
-    from trainer.recovery.attempts import attempts
 
     folder = Folder(output)
     try:
@@ -240,13 +243,23 @@ def _recorded_call(output: str) -> tuple[str, str | None]:
     return place, None
 
 
-def _kept_checkpoints(output: Folder) -> list[int]:
+def _check_holds(run: TrainingRun) -> None:
+    """RecipeError where another run lies at the place that was recorded of this one."""
+    from trainer.provenance.facts import owner_of
+
+    if (found := owner_of(Folder(run.output))) not in (None, run.run):
+        raise RecipeError(f"it holds the run {found!r}, and not {run.run!r}, which was moved or deleted")
+
+
+def _kept_checkpoints(run: TrainingRun) -> list[int]:
     """The steps done at each checkpoint that is there; one of `UNREADABLE` where that cannot be known."""
     from trainer.huggingface.model_card import checkpoints_of, read_card
 
+    _check_holds(run)
+    output = Folder(run.output)
     # A run that has fed a step has a model.json, and a folder of checkpoints apart from its output has a file
     # that names the run. Without them the files are gone, or lie on another host.
     checkpoints = Folder(read_card(output).checkpoints)
-    if not checkpoints.url.startswith(f"{output.url}/") and not checkpoints.names():
+    if name_in(output, checkpoints.url) is None and not checkpoints.names():
         raise FileNotFoundError(f"nothing lies in its folder of checkpoints, {checkpoints.url}")
     return [checkpoint.step for checkpoint in checkpoints_of(output)]

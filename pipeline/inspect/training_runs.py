@@ -7,17 +7,18 @@ from dataclasses import asdict
 from typing import Any
 
 from lineage.storage.folder import Folder
+from lineage.storage.places import shown_place
 from pipeline.inspect.tracing import make_tracer
 
 
 def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
     """The runs at these training outputs that read `out`. StorageError where a folder has no facts of a
     run."""
+    from trainer.attempts import attempts
     from trainer.checkpoint.store import SET_ASIDE, checkpoints_set_aside
     from trainer.huggingface.model_card import checkpoints_of, read_card
     from trainer.provenance.facts import owner_of
     from trainer.provenance.setup import read_setup
-    from trainer.recovery.attempts import attempts
     from trainer.recovery.rollbacks import has_ended, rollbacks
 
     known = {run.run: run for run in make_tracer(out, None, outputs).runs()}
@@ -68,7 +69,7 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
 def run_lines(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The same for the terminal."""
     for run in runs:
-        yield f"run {run['run']!r} in {run['output']}"
+        yield f"run {run['run']!r} in {shown_place(Folder(run['output']))}"
         for row in run["attempts"]:
             parent = (
                 "the first weights" if row["parent_attempt"] is None else f"attempt {row['parent_attempt']}"

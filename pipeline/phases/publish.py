@@ -26,7 +26,7 @@ from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, Unit, clear_work
 from pipeline.results.dedup_result import DedupResult
 from pipeline.results.faults import as_kept
-from pipeline.results.run_summary import ParsedTextsSize, RunSummary, encode_summary
+from pipeline.results.run_summary import ParsedTextsSize, RunSummary, encode_summary, first_odd_date
 from pipeline.results.unit_results import JoinResult, ReadResult, UnitFile
 from pipeline.units.bad_records import faults_of, why_nothing_was_kept
 
@@ -80,6 +80,10 @@ def summarise(
             state.recipe.source[int(number)].name: num for number, num in compared.counts.unlike_pages.items()
         },
         num_without_page=sum(unit.num_without_page for unit in read_results),
+        num_compared=sum(unit.num_survivors for unit in read_results),
+        num_without_date=sum(unit.num_without_date for unit in read_results),
+        notes=sum((Counter(unit.notes) for unit in read_results), Counter()),
+        odd_date=first_odd_date(read_results),
         order_fingerprint=index.order_fingerprint,
         content_fingerprint=index.content_fingerprint,
         seconds={

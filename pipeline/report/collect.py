@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,13 +46,13 @@ from pipeline.results.run_summary import (
     RunSummary,
     empty_parts,
     limited,
+    notes_of,
     read_summary,
     unlike_warnings,
     unread_sources,
 )
 from pipeline.terminal import counted
 from stages.quality.options import table_of
-from stages.reading.options import Note
 
 ALL_SOURCES = "all sources"
 _BINS = 20
@@ -231,19 +231,13 @@ def _place(steps: Sequence[str], name: str) -> int:
     return steps.index(name) if name in steps else len(steps)
 
 
-_NOTES: Mapping[Note, str] = {
-    "mended": "records whose Content-Length is wrong, read to the end of their compressed member",
-    "other_members": "files of WACZ inputs beside their archives, which hold no records",
-}
-
-
-def _notes(ask: _Ask) -> Iterator[str]:
+def _notes(ask: _Ask) -> list[str]:
     """What was read in another way than it says of itself, or passed over."""
     total = Counter[str]()
     rows = ask("SELECT notes, count(*) FROM inputs WHERE notes IS NOT NULL GROUP BY 1")
     for notes, num_files in rows:
         total.update({name: num * num_files for name, num in json.loads(notes).items()})
-    return (f"{total[name]:,} {text}." for name, text in _NOTES.items() if total[name])
+    return notes_of(total)
 
 
 def _parsed_texts(out: Folder) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from lineage.index.names import RUN_FILE
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from pipeline.cluster.dataset import DatasetStats
 from pipeline.results.faults import FaultRow
-from pipeline.results.unit_results import BucketCuts, BucketSize, RepeatSize
+from pipeline.results.unit_results import BucketCuts, BucketSize, ReadResult, RepeatSize
+from stages.dedup.options import BY_DATE
+from stages.reading.options import Note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,9 @@ class RunSummary(JsonRecord):
     `parsed_texts` is what run.keep_text keeps, `from_output` the earlier output whose texts were the input;
     `nothing_kept` is the reason where no document was kept; `unlike_pages` are, by source, the documents that
     went for their URL alone though their text is not like that of the kept one; `num_without_page` are those
-    whose URL names no page; `bucket_cuts` are where each [[bucket]]
+    whose URL names no page; `num_compared` are the documents that came to be compared, `num_without_date`
+    those of them without a time of capture; `notes` counts what was read otherwise than it is written
+    (`stages.reading.options.Note`), `odd_date` is an example of its odd dates; `bucket_cuts` are where each [[bucket]]
     cuts, `buckets` the parts of sources, `repeats` how often an epoch reads what; `identity` is what later
     calls compare (`RunPlan.identity`)."""
 
@@ -59,6 +63,10 @@ class RunSummary(JsonRecord):
     dedup: Mapping[str, int]
     unlike_pages: Mapping[str, int] = field(default_factory=dict)
     num_without_page: int = 0
+    num_compared: int = 0
+    num_without_date: int = 0
+    notes: Mapping[str, int] = field(default_factory=dict)
+    odd_date: str | None = None
     order_fingerprint: str
     content_fingerprint: str
     seconds: Mapping[str, Mapping[str, float]]
@@ -71,6 +79,43 @@ class RunSummary(JsonRecord):
     buckets: tuple[BucketSize, ...] = ()
     repeats: tuple[RepeatSize, ...] = ()
     identity: Mapping[str, Any]
+
+
+NOTES: Final[Mapping[Note, str]] = {
+    "mended": "records whose Content-Length is wrong, read to the end of their compressed member",
+    "other_members": "files of WACZ inputs beside their archives, which hold no records",
+    "surrogates": "rows with a lone surrogate in text, id or URL, which became U+FFFD",
+    "odd_dates": "rows whose captured_at or date is no date that is known, so that they have none",
+}
+"""What was read otherwise than it is written, or passed over; how many of them is said before."""
+
+
+def notes_of(notes: Mapping[str, int], odd_date: str | None = None) -> list[str]:
+    """A sentence for each of NOTES that was counted."""
+    example = {"odd_dates": f", as {odd_date}" if odd_date else ""}
+    return [
+        f"{notes[name]:,} {text}{example.get(name, '')}." for name, text in NOTES.items() if notes.get(name)
+    ]
+
+
+def first_odd_date(read_results: Iterable[ReadResult]) -> str | None:
+    """The first of the dates that are none, with the file that it is in."""
+    return next(
+        (f"{unit.odd_date} in {unit.file}" for unit in read_results if unit.odd_date is not None), None
+    )
+
+
+def undated(summary: RunSummary) -> list[str]:
+    """A sentence where the copy that stays hangs on dates, and some documents have none."""
+    recipe = summary.identity["recipe"]
+    dedup, steps = recipe["dedup"], {step for source in recipe["source"] for step in source["steps"]}
+    compares = any(dedup.get(name) and f"dedup.{name}" in steps for name in ("url", "exact", "near"))
+    if dedup.get("keep") not in BY_DATE or not compares or not summary.num_without_date:
+        return []
+    return [
+        f"{summary.num_without_date:,} of {summary.num_compared:,} documents that were compared have no date:"
+        f' dedup.keep = "{dedup["keep"]}" takes one with a date before them (source.date_field names the field).'
+    ]
 
 
 def unlike_warnings(unlike_pages: Mapping[str, int]) -> list[str]:

@@ -58,7 +58,8 @@ class ReadResult(JsonRecord):
     """unit.json: what came of an input file. `file` is its relative name and `url` its place; `digest` is
     that of all its documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds
     by stage; `texts` and `facts` are what run.keep_text keeps. `num_without_page` are documents whose URL
-    names no page."""
+    names no page, `num_without_date` survivors without a time of capture; `odd_date` is the first that is no
+    date of those that `notes` counts."""
 
     key: str
     source: str
@@ -82,7 +83,9 @@ class ReadResult(JsonRecord):
     texts: UnitFile | None = None
     facts: UnitFile | None = None
     num_without_page: int = 0
+    num_without_date: int = 0
     notes: Mapping[str, int] = field(default_factory=dict)
+    odd_date: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

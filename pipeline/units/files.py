@@ -83,6 +83,7 @@ class UnitTally:
     rejected: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     num_survivors: int = 0
     num_without_page: int = 0
+    num_without_date: int = 0
     num_chars: int = 0
     html_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -105,6 +106,7 @@ class UnitTally:
                 by_mime=dict(read.by_mime),
                 by_status=dict(read.by_status),
                 notes=dict(read.notes),
+                odd_date=read.odd_date,
             ),
             unreadable=[Unreadable(file=read.file, **each._asdict()) for each in read.unreadable],
             num_documents=read.num_documents,
@@ -169,6 +171,7 @@ class UnitTally:
             by_mime=self.counts.by_mime,
             by_status=self.counts.by_status,
             notes=self.counts.notes,
+            odd_date=self.counts.odd_date,
             unreadable=tuple(self._stretches()),
             num_documents=self.num_documents,
             digest=show_digest(self.digest),
@@ -178,6 +181,7 @@ class UnitTally:
             ),
             num_survivors=self.num_survivors,
             num_without_page=self.num_without_page,
+            num_without_date=self.num_without_date,
             num_chars=self.num_chars,
             html_bytes=self.html_bytes,
             faults=tuple(self.faults.sorted()),
@@ -340,6 +344,7 @@ class UnitWriter:
     def _add_survivor(self, document: Document) -> None:
         tally, part_row = self._tally, self._tally.num_survivors
         tally.num_survivors += 1
+        tally.num_without_date += document.captured_at is None
         tally.num_chars += len(document.text)
         clean_hash = text_hash(document.text)
         row = _record_row(document)

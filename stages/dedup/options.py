@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from lineage.recipe import RecipeError, key
 
 Keep = Literal["longest", "earliest", "newest"]
 """Which of several documents is preferred. One without a time of capture comes after those with one."""
+
+BY_DATE: Final = ("earliest", "newest")
+"""Those that hang on dates."""
 
 Normalise = Literal["none", "fineweb", "slimpajama"]
 """What is made alike in two texts before they are compared (`stages/dedup/normalise.py`)."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from stages.composition import without_surrogates
 from stages.quality.affix_loop import AffixLoop
 from stages.quality.affixes import Affixes, characters_needed
 
@@ -24,8 +25,6 @@ LONGEST: Final = 64
 ENDS_SENTENCE, IS_PUNCT = 1, 2
 """Kinds of token, as bits: spaCy's sentencizer ends a sentence with it; it is of Unicode category P
 throughout."""
-
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def _import_spacy() -> None:
@@ -75,6 +74,9 @@ class SpacyTokens:
         self._first_sets: dict[frozenset[str], int] = {frozenset(): 0}
         self._last_sets: dict[frozenset[str], int] = {frozenset(): 0}
         self.neighbours = np.zeros((1, 1), np.uint8)
+        parts = (part[ORTH] for parts in self._tokenizer.rules.values() for part in parts)
+        # Only a special case, as Spanish "EE. UU.", makes one token of what white space parts.
+        self.runs_per_token = max((len(part.split()) for part in parts), default=1)
         self._loop = self._affix_loop()
 
     def _affix_loop(self) -> AffixLoop:
@@ -125,7 +127,7 @@ class SpacyTokens:
         surrogates. Both keep the lengths."""
         if not substrings:
             return []
-        text = _SURROGATE.sub("\ufffd", "\n".join(substrings)).replace("IS_ALPHA", "IS_ALPHB")
+        text = without_surrogates("\n".join(substrings)).replace("IS_ALPHA", "IS_ALPHB")
         with self._vocab.memory_zone():
             lengths, spaces = self._tokenizer(text).to_array(self._columns).astype(np.int64).T
         ends = np.cumsum(lengths + spaces) - spaces

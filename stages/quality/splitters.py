@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
+import math
 import re
 import string
 import tempfile
@@ -18,13 +19,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from stages.composition import without_surrogates
 from stages.quality.characters import PUNCTUATION, TERMINAL_PUNCTUATION
 from stages.quality.words import Counts, Splitter
 
 WHITE_SPACE: Final = "white space"
 """The splitter of languages whose words stand between white space."""
 
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SENTENCE_ENDS: Final = re.compile("[" + re.escape("".join(sorted(TERMINAL_PUNCTUATION))) + "]+")
 
 
@@ -48,6 +49,9 @@ class TextSplitter:
     """Splits a text as a whole: its words may hang on what stands around them, so that none is remembered."""
 
     memo_bytes_used = 0
+    runs_per_word = math.inf
+    """Libraries join what white space parts (Vietnamese compounds, the lines of a list in Hindi) and leave
+    characters out: the runs between white space bound no number of words."""
 
     def __init__(self, words_of: Callable[[str], Iterator[str]], stop_words: Sequence[str] = ()) -> None:
         self._words_of = words_of
@@ -58,9 +62,7 @@ class TextSplitter:
 
     def split(self, text: str) -> TextWords:
         """The words of `text`, stripped, without those of white space alone."""
-        whole = _SURROGATE.sub(
-            "\ufffd", text
-        )  # libraries take what UTF-8 can hold; the look-alike keeps the length
+        whole = without_surrogates(text)  # libraries take what UTF-8 can hold; this keeps the length
         words = [stripped for word in self._words_of(whole) if (stripped := word.strip())]
         lengths = [len(word) for word in words if not PUNCTUATION.issuperset(word)]
         counts = Counts(

@@ -110,6 +110,8 @@ class Splitter:
             )
         self._stop_bits = {word: 1 << position for position, word in enumerate(dict.fromkeys(stop_words))}
         self._spacy = SpacyTokens(language) if language is not None else None
+        self.runs_per_word: float = 1 if self._spacy is None else self._spacy.runs_per_token
+        """Runs between white space that one word holds at most; each run lies in a word."""
         self._memo_bytes = memo_bytes
         self._work = work
         self._memo = Memo(self._stop_bits, self._bits_of)

@@ -28,9 +28,10 @@ none that fills a disk."""
 MAX_DISTINCT: Final = 1000
 """Distinct names one counter holds: a hostile file may give each record a type of its own."""
 
-Note = Literal["mended", "other_members"]
+Note = Literal["mended", "other_members", "surrogates", "odd_dates"]
 """`mended`: records whose length was wrong, read to the end of their compressed member. `other_members`:
-files of a WACZ beside its archives, which are passed over."""
+files of a WACZ beside its archives, which are passed over. `surrogates`: rows with a lone surrogate in text,
+id or URL. `odd_dates`: rows whose usual fields of a date hold something else."""
 
 _MIME = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,120}", re.ASCII)
 
@@ -127,7 +128,7 @@ class InputCounts:
     `notes` counts what was read in another way than it says of itself, or passed over, by Note.
 
     `end` is where the file ends, in the unit of its places, once that is known (it never is for compressed
-    JSONL); `by_row` says that places are numbers of rows."""
+    JSONL); `by_row` says that places are numbers of rows. `odd_date` is the first of the note `odd_dates`."""
 
     num_records: int = 0
     num_documents: int = 0
@@ -138,6 +139,7 @@ class InputCounts:
     by_mime: dict[str, int] = field(default_factory=dict)
     by_status: dict[str, int] = field(default_factory=dict)
     notes: dict[str, int] = field(default_factory=dict)
+    odd_date: str | None = None
 
     def add_record(self, kind: str, mime: str | None, status: int | None) -> None:
         """Count one WARC record: its type, the MIME type of its payload, its HTTP status."""
@@ -149,6 +151,11 @@ class InputCounts:
     def note(self, name: Note) -> None:
         """Count one more of these."""
         self.notes[name] = self.notes.get(name, 0) + 1
+
+    def note_odd_date(self, shown: str) -> None:
+        """Count one more that is no date, of which so much may be shown."""
+        self.note("odd_dates")
+        self.odd_date = self.odd_date or shown
 
     def add_row(self, kind: str = "row") -> None:
         """Count one row of a JSONL or Parquet file, or an element of one."""

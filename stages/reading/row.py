@@ -6,14 +6,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from decimal import Decimal
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from lineage import ids
+from stages.composition import without_surrogates
 from stages.document import Document, Place
-from stages.reading.head import iso_date
+from stages.reading.dates import date_of
 from stages.reading.options import (
     InputCounts,
     ReadOptions,
@@ -35,7 +37,10 @@ terabyte."""
 
 _ID, _URL, _DATES = "id", "url", ("captured_at", "date")
 _SHOWN_FIELDS: Final = 20
+_LOOKED_AT_ELEMENTS: Final = 20
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.:-]{0,40}", re.ASCII)
+_PLAIN_DATE = re.compile(r"(?=.*\d)[\w:.,+/ -]{1,40}|[A-Za-z]{1,12}", re.ASCII)
+"""What of a field of dates may be shown though it is none: no sentence of a text."""
 
 
 class BadRowError(UnreadableError):
@@ -65,31 +70,32 @@ class _Element(NamedTuple):
 
 
 def documents_from_row(
-    row: Mapping[str, Any], number: int, place: Place, options: ReadOptions
+    row: Mapping[str, Any], number: int, place: Place, options: ReadOptions, counts: InputCounts
 ) -> Iterable[Document | UnreadableError]:
     """The documents that a row describes: one; or, where the name of the text leads into lists
     (`files[].content`), one for each element, with an error in place of each that holds none. BadRowError if
     there is no such text.
 
     A text that is null, or lies in a field or an element that is null, is an empty one. Without a given id (a
-    text or a whole number) a row is named by its `number`, from 0; an element by that or the row's id and its
-    own number in brackets, as `17[0]`, or by an id that lies in the element itself. Every other field goes
-    into `metadata` as JSON, an `id` or `url` that is of another kind too; a list that is gone into stands
-    there as the one element. A text above `max_document_bytes` is hashed but not held."""
+    text or a number; 1.0 is the id 1) a row is named by its `number`, from 0; an element by that or the row's
+    id and its own number in brackets, as `17[0]`, or by an id that lies in the element itself. A field may be
+    text and id or URL at once where both keys name it. Every other field goes into `metadata` as JSON, an
+    `id` or `url` that is of another kind too; a list that is gone into stands there as the one element. A
+    lone surrogate is U+FFFD. A text above `max_document_bytes` is hashed but not held."""
     name = options.fields.text
     if LIST not in name or name in row:
-        return (_document(_Element(row), number, place, options),)
-    return _documents_of_elements(row, number, place, options)
+        return (_document(_Element(row), number, place, options, counts),)
+    return _documents_of_elements(row, number, place, options, counts)
 
 
 def _documents_of_elements(
-    row: Mapping[str, Any], number: int, place: Place, options: ReadOptions
+    row: Mapping[str, Any], number: int, place: Place, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | UnreadableError]:
     for element in _elements(_Element(row), options.fields, _Budget()):
         found: Document | UnreadableError
         try:
             with unreadable_for_any_error():
-                found = _document(element, number, place, options)
+                found = _document(element, number, place, options, counts)
         except UnreadableError as error:
             if element.lists:
                 error.args = (f"element {_numbers(index for _, index in element.lists)}: {error}",)
@@ -164,14 +170,18 @@ def _unreadable(error: UnreadableError, place: Place, num_records: int) -> Unrea
     )
 
 
-def _document(element: _Element, number: int, place: Place, options: ReadOptions) -> Document:
+def _document(
+    element: _Element, number: int, place: Place, options: ReadOptions, counts: InputCounts
+) -> Document:
     fields = options.fields
     text, text_keys = _text(element, fields.text)
-    data = text.data if isinstance(text, LongText) else memoryview(text.encode("utf-8", "surrogatepass"))
+    data, is_utf8 = _encoded(text)
     given, id_keys = _field(
-        element, fields.id, _ID, (str, int), key="source.id_field", expected="a text or a number"
+        element, fields.id, _ID, text_keys, (str, int), key="source.id_field", expected="a text or a number"
     )
-    url, url_keys = _field(element, fields.url, _URL, (str,), key="source.url_field", expected="a text")
+    url, url_keys = _field(
+        element, fields.url, _URL, text_keys, (str,), key="source.url_field", expected="a text"
+    )
     name = None if given is None or given == "" else str(given)
     if element.lists:
         of_id = () if name is None else id_keys
@@ -182,20 +192,28 @@ def _document(element: _Element, number: int, place: Place, options: ReadOptions
         )
     else:
         row_name = str(number) if name is None else name
-    return Document(
+    captured_at, odd_date = _captured_at(element, fields.date)
+    held = text if isinstance(text, str) and len(data) <= options.max_document_bytes else ""
+    record_id, url_of_row = _storable(name), _storable(url)
+    document = Document(
         doc_id=ids.row_doc_id(options.source, options.file, row_name, data),
         source=options.source,
         place=place,
         raw_hash=ids.content_hash(data),
         num_bytes=len(data),
         content_type="text/plain",
-        record_id=_storable(name),
-        url=_storable(url),
-        captured_at=_captured_at(element, fields.date),
-        metadata=_metadata(element.row, (text_keys, id_keys, url_keys)),
+        record_id=record_id,
+        url=url_of_row,
+        captured_at=captured_at,
+        metadata=_metadata(element.row, {text_keys, id_keys, url_keys}),
         charset="utf-8",
-        text=text if isinstance(text, str) and len(data) <= options.max_document_bytes else "",
+        text=held if is_utf8 else without_surrogates(held),
     )
+    if not is_utf8 or record_id != (name or None) or url_of_row != (url or None):
+        counts.note("surrogates")
+    if odd_date is not None:
+        counts.note_odd_date(odd_date)
+    return document
 
 
 def _numbers(indices: Iterable[int]) -> str:
@@ -218,9 +236,38 @@ def document_of_long_row(number: int, raw_hash: bytes, place: Place, options: Re
 def no_such_field(what: str, name: str, key: str, names: Iterable[str]) -> str:
     """What is wrong with a file or row that lacks the field of its text. Odd names are not shown: in a row
     they may be text of a page."""
-    plain = [each for each in names if _PLAIN_NAME.fullmatch(each)][: _SHOWN_FIELDS + 1]
-    shown = ", ".join(plain[:_SHOWN_FIELDS]) + (", …" if len(plain) > _SHOWN_FIELDS else "")
-    return f"there is no {what} {name!r}, only {shown or 'none'}: name the right one as {key}"
+    return f"there is no {what} {name!r}, only {names_shown(names)}: name the right one as {key}"
+
+
+def fields_lacked(row: Mapping[str, Any], fields: RowFields) -> set[str] | None:
+    """The keys of the recipe that name a field which this row has not got; one that lies in a null is there.
+    None for a row that cannot tell, as one whose text lies in an empty list."""
+    named = {key: name for key, name in keys_of(fields).items() if name is not None}
+    try:
+        elements = list(islice(_elements(_Element(row), fields, _Budget()), _LOOKED_AT_ELEMENTS))
+    except BadRowError:
+        return None  # its reading says so
+    if not elements:
+        return None
+    return {
+        key for key, name in named.items() if all(_find(element, name)[0] is _ABSENT for element in elements)
+    }
+
+
+def keys_of(fields: RowFields) -> dict[str, str | None]:
+    """The names of fields by the keys of the recipe that give them."""
+    return {
+        "source.text_field": fields.text,
+        "source.id_field": fields.id,
+        "source.url_field": fields.url,
+        "source.date_field": fields.date,
+    }
+
+
+def names_shown(names: Iterable[str]) -> str:
+    """The names of fields for an error, less odd ones."""
+    plain = list(islice(filter(_PLAIN_NAME.fullmatch, names), _SHOWN_FIELDS + 1))
+    return (", ".join(plain[:_SHOWN_FIELDS]) + (", …" if len(plain) > _SHOWN_FIELDS else "")) or "none"
 
 
 _ABSENT: Final = object()
@@ -336,23 +383,46 @@ def _text(element: _Element, name: str) -> tuple[str | LongText, Keys]:
 
 
 def _field(
-    element: _Element, named: str | None, usual: str, kinds: tuple[type, ...], *, key: str, expected: str
+    element: _Element,
+    named: str | None,
+    usual: str,
+    text_keys: Keys,
+    kinds: tuple[type, ...],
+    *,
+    key: str,
+    expected: str,
 ) -> tuple[Any, Keys]:
     """The value of the field that is `named` in the recipe, or of the usual one, and its keys; None where
-    there is none, and no keys where what is there is not taken."""
+    there is none, and no keys where what is there is not taken. The field of the text is not the usual one: a
+    text would stand in the tables."""
     value, keys, is_list = _find(element, named or usual)
+    if (named is None and keys == text_keys) or isinstance(value, LongText):
+        return None, ()
     if is_list:
         raise BadRowError(
             f"the field {named!r} ({key}) lies in a list that source.text_field does not go into"
         )
-    if value is _ABSENT or value is None:
+    if value is _ABSENT or _is_null(value):
         return None, keys
-    value = _as_text(value)
+    value = _whole(_as_text(value)) if int in kinds else _as_text(value)
     if isinstance(value, kinds) and not isinstance(value, bool):
         return value, keys
     if named is not None:
         raise BadRowError(f"the field {named!r} ({key}) is {_kind(value)}: expected {expected}")
     return None, ()
+
+
+def _is_null(value: Any) -> bool:
+    """Whether a value is none: null, or NaN, which pandas writes in its place."""
+    return value is None or (isinstance(value, (float, Decimal)) and math.isnan(value))
+
+
+def _whole(value: Any) -> Any:
+    """A number that is not whole as its text, and 1.0 as 1: numbers with a null among them become floats in
+    pandas. Anything else as it is."""
+    if not isinstance(value, (float, Decimal)) or not math.isfinite(value):
+        return value
+    return int(value) if value == int(value) else str(value)
 
 
 def _as_text(value: Any) -> Any:
@@ -366,34 +436,46 @@ def _as_text(value: Any) -> Any:
         return value
 
 
-def _captured_at(element: _Element, named: str | None) -> str | None:
+def _captured_at(element: _Element, named: str | None) -> tuple[str | None, str | None]:
+    """The date of a row; and where its usual fields hold something that is no date, what that is, so far as
+    it may be shown."""
     row = element.row
     if named is None:
-        return next(filter(None, (_iso(row[name]) for name in _DATES if name in row)), None)
+        given = [
+            value
+            for name in _DATES
+            if name in row and not _is_null(value := _as_text(row[name])) and value != ""
+        ]
+        found = next(filter(None, map(date_of, given)), None)
+        return found, _shown_date(given[0]) if given and found is None else None
     value, _, is_list = _find(element, named)
-    if value is _ABSENT or value is None or value == "":
-        return None
-    found = None if is_list else _iso(value)
+    if value is _ABSENT or _is_null(value) or value == "":
+        return None, None
+    value = _as_text(value)
+    found = None if is_list else date_of(value)
     if found is None:
-        what = "a text that is no date" if isinstance(_as_text(value), str) else _kind(value)
+        what = "a text that is no date" if isinstance(value, str) else _kind(value)
+        if isinstance(value, (int, float)):
+            what = f"{_shown_date(value)}, a number that is no date from 1980 to 2099"
         raise BadRowError(
-            f"the field {named!r} (source.date_field) is {what}: expected a date, as 2026-01-31T12:00:00Z"
+            f"the field {named!r} (source.date_field) is {what}: expected a date, as 2026-01-31T12:00:00Z,"
+            " Sat, 31 Jan 2026 12:00:00 GMT, 20260131120000 or a Unix time"
         )
-    return found
+    return found, None
+
+
+def _shown_date(value: Any) -> str:
+    shown = str(value).strip()
+    if _PLAIN_DATE.fullmatch(shown):
+        return repr(shown)
+    return "a text" if isinstance(value, str) else _kind(value)
 
 
 def _kind(value: Any) -> str:
     return "null" if value is None else f"a {type(value).__name__}"
 
 
-def _iso(value: Any) -> str | None:
-    value = _as_text(value)
-    return iso_date(
-        value.isoformat() if isinstance(value, date) else value if isinstance(value, str) else None
-    )
-
-
-def _metadata(row: Mapping[str, Any], taken: tuple[Keys, ...]) -> str | None:
+def _metadata(row: Mapping[str, Any], taken: Collection[Keys]) -> str | None:
     """All fields but those that are taken, as JSON. An id that is an object, as databases export it, and a
     list of URLs are in no column."""
     rest: Mapping[str, Any] = {**row}
@@ -468,8 +550,18 @@ def _as_json(value: Any) -> str:
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, sort_keys=True, allow_nan=False, default=_as_json)
 
 
+def _encoded(text: str | LongText) -> tuple[memoryview, bool]:
+    """The bytes that a text is known by, and whether they are UTF-8, which has no lone surrogates."""
+    if isinstance(text, LongText):
+        return text.data, True
+    try:
+        return memoryview(text.encode("utf-8")), True
+    except UnicodeEncodeError:
+        return memoryview(text.encode("utf-8", "surrogatepass")), False
+
+
 def _storable(text: str | None) -> str | None:
-    """`text` with `?` for lone surrogates, which UTF-8 and so every table lacks; None for an empty one."""
+    """`text` as every table takes it; None for an empty one."""
     if not text or text.isascii():
         return text or None
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return without_surrogates(text)

@@ -106,3 +106,15 @@ def test_sort_keys_fit_int64_and_keep_the_order_of_ids(found: list[bytes]) -> No
     assert min(keys) >= 0
     assert [ids.sort_key(doc_id) for doc_id in sorted(found)] == sorted(keys.tolist())
     assert ids.sort_keys([]).shape == (0,)
+
+
+def test_the_digest_of_a_set_is_met_by_no_other_set() -> None:
+    one, two, three = (bytes([number]) * 16 for number in (1, 2, 3))
+    others = bytes([2]) * 15 + bytes([1]), bytes([2]) * 15 + bytes([3])
+    assert ids.id_digest([one, three]) == ids.id_digest(others)  # a sum, which others can be made to meet
+    assert ids.set_digest([one, three]) != ids.set_digest(others)
+    assert ids.show_digest(ids.id_digest([one])) == one.hex() != ids.set_digest([one])[:32]
+    assert ids.set_digest([two, one]) == ids.set_digest([one, two, one])
+    # As docs/forgetting.md says it is made.
+    context = "sluice 2026-11-28 ids of the documents of a purge"
+    assert ids.set_digest([two, one]) == blake3(one + two, derive_key_context=context).hexdigest()

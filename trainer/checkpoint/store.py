@@ -16,17 +16,17 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from blake3 import blake3
 
 from lineage.ids import ID_BYTES, content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.storage.places import name_in, same_place
+from trainer.attempts import Attempt, attempts, counts
 from trainer.model.sizes import Experts, ModelConfig, RopeScaling
 from trainer.options import CheckpointTable, TrainRecipe
-from trainer.recovery.attempts import Attempt, attempts, counts
-from trainer.recovery.repeats import LoweredRate
 
 COMPLETE: Final = "complete.json"
 OWNER: Final = "run.json"
@@ -40,6 +40,14 @@ _NAME: Final = re.compile(r"step-(\d{8,})\.attempt-(\d+)")
 
 class CheckpointError(RuntimeError):
     """A checkpoint is damaged or does not fit; the message names it and says what to do."""
+
+
+class LoweredRate(NamedTuple):
+    """The learning rate of steps [first_step, end_step) is multiplied with `factor`."""
+
+    first_step: int
+    end_step: int
+    factor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,10 +147,7 @@ def claim_folder(checkpoints: Folder, output: Folder) -> None:
 def check_owner(checkpoints: Folder, output: Folder) -> None:
     """RecipeError where the checkpoints are those of another run: each would go on from the other's, and
     delete them."""
-    if _lies_in(checkpoints, output) or not checkpoints.exists(OWNER):
-        return
-    owner = json.loads(checkpoints.read(OWNER))["output"]
-    if owner != output.url:
+    if (owner := other_owner(checkpoints, output)) is not None:
         raise RecipeError(
             f"train.checkpoint.path = {checkpoints.url!r} holds the checkpoints of the run with the output"
             f" {owner!r}, not {output.url!r}: give this run a folder of its own; where that output was moved"
@@ -151,8 +156,16 @@ def check_owner(checkpoints: Folder, output: Folder) -> None:
         )
 
 
+def other_owner(checkpoints: Folder, output: Folder) -> str | None:
+    """The output whose checkpoints a folder apart holds, if it is another than this one."""
+    if _lies_in(checkpoints, output) or not checkpoints.exists(OWNER):
+        return None
+    owner = str(json.loads(checkpoints.read(OWNER))["output"])
+    return None if same_place(Folder(owner), output) else owner
+
+
 def _lies_in(checkpoints: Folder, output: Folder) -> bool:
-    return checkpoints.url.startswith(f"{output.url}/")
+    return name_in(output, checkpoints.url) is not None
 
 
 def is_checkpoint(folder: Folder) -> bool:

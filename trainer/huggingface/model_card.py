@@ -1,5 +1,8 @@
 """What a run says about its model (`<output>/model.json`), and which of its checkpoints are there. No torch
-here: a purge asks for the checkpoint before an exposure where nothing is trained."""
+here: a purge asks for the checkpoint before an exposure where nothing is trained.
+
+Checkpoints that lie within the output are recorded by their name there. So a copy of an output, one that was
+moved, and one that is reached by a link are read where the call finds them."""
 
 from __future__ import annotations
 
@@ -9,16 +12,19 @@ from dataclasses import dataclass
 
 from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, is_remote
+from lineage.storage.places import name_in
+from trainer.attempts import attempts
 from trainer.checkpoint.same_model import MODEL_CARD
-from trainer.checkpoint.store import Checkpoint, complete_checkpoints
+from trainer.checkpoint.store import Checkpoint, complete_checkpoints, other_owner
 from trainer.model.sizes import ModelConfig, from_hugging_face, to_hugging_face
-from trainer.recovery.attempts import attempts
+from trainer.provenance.facts import recorded_places
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
-    """All that an export needs besides the weights. `dtype` is that of the forward pass."""
+    """All that an export needs besides the weights. `dtype` is that of the forward pass; `checkpoints` is the
+    path or URL of their folder."""
 
     config: ModelConfig
     seq_len: int
@@ -35,13 +41,14 @@ def publish_card(output: Folder, card: ModelCard) -> None:
     row = {
         "config": described,
         "tokenizer": dataclasses.asdict(card.tokenizer),
-        "checkpoints": card.checkpoints,
+        "checkpoints": name_in(output, card.checkpoints) or card.checkpoints,
     }
     output.publish(MODEL_CARD, json.dumps(row, indent=2).encode())
 
 
 def read_card(output: Folder) -> ModelCard:
-    """The card of a training run's output; RecipeError where there is none."""
+    """The card of a training run's output. RecipeError where there is none, or where its checkpoints lie
+    outside of it and are those of another output."""
     if not output.exists(MODEL_CARD):
         raise RecipeError(
             f"{output.url} has no {MODEL_CARD}: expected the output of a training run (train.output)"
@@ -53,8 +60,25 @@ def read_card(output: Folder) -> ModelCard:
         seq_len=described["max_position_embeddings"],
         dtype=described["torch_dtype"],
         tokenizer=TokenizerIdentity(**row["tokenizer"]),
-        checkpoints=row["checkpoints"],
+        checkpoints=_checkpoints(output, row["checkpoints"]).url,
     )
+
+
+def _checkpoints(output: Folder, recorded: str) -> Folder:
+    """The folder of the checkpoints of `output`: within it, if they lay within it when they were recorded."""
+    if not recorded.startswith("/") and not is_remote(recorded):
+        return output.folder(recorded)
+    # Earlier releases wrote down where the folder lay, also within an output that has been copied or moved since.
+    for place in (output.url, *recorded_places(output)):
+        if name := name_in(Folder(place), recorded):
+            return output.folder(name)
+    apart = Folder(recorded)
+    if (owner := other_owner(apart, output)) is not None and Folder(owner).exists(MODEL_CARD):
+        raise RecipeError(
+            f"{output.at(MODEL_CARD)} records its checkpoints at {apart.url}, which holds those of the run with"
+            f" the output {owner!r}: give {output.url!r} a copy of them, and that file their place"
+        )
+    return apart
 
 
 def chosen_checkpoint(output: Folder, step: int | None) -> Checkpoint:

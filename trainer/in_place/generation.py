@@ -1,6 +1,6 @@
 """One generation: a set of processes that train together until one of them dies.
 
-1. agree     each says what it holds; all draw the same conclusion (`recovery/agreement.py`)
+1. agree     each says what it holds; all draw the same conclusion (`processes/agreement.py`)
 2. catch up  a rank that did not hear of the last vote applies that step
 3. form      new process groups
 4. train     from what these processes hold, or from the newest checkpoint (`run/train.py`)
@@ -22,6 +22,7 @@ import torch
 import torch.distributed as dist
 
 from lineage.storage.folder import Folder
+from trainer.attempts import Claimant
 from trainer.feed.feed import FedSoFar, Feed
 from trainer.feed.loading import feed_of, open_feed
 from trainer.in_place.memory import LocalState, Memory, Snapshot, StepCopies, row_losses_of, snapshot_of
@@ -29,13 +30,12 @@ from trainer.in_place.pieces import as_bytes, pass_on
 from trainer.in_place.takeover import Claimed, claim_attempt, fill, progress_from, publish_missing
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import local_part
+from trainer.processes.agreement import Agreement, RankReport, agree, keeps_copy_of
 from trainer.processes.heard import by_first_rank, from_rank, of_every_rank
 from trainer.processes.participant import Participant
 from trainer.processes.runtime import Process
-from trainer.recovery.agreement import Agreement, RankReport, agree, keeps_copy_of
-from trainer.recovery.attempts import Claimant
+from trainer.recovery.repeated import left_out
 from trainer.recovery.repeats import RepeatedFaultsError
-from trainer.replay.repeated import left_out
 from trainer.run.assemble import assemble, load_state, state_tensors
 from trainer.run.hooks import Hooks
 from trainer.run.joining import Joined

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
+from trainer.checkpoint.store import LoweredRate
 from trainer.data.corpus import Corpus
 from trainer.feed.feed import Feed
 from trainer.order import Order
-from trainer.recovery.repeats import LoweredRate
 from trainer.run.parts import Run
 from trainer.run.step import ReadyStep, StepOutcome
 from trainer.telemetry.step_report import StepReport

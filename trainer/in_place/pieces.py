@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainer.recovery.agreement import keeps_copy_of
+from trainer.processes.agreement import keeps_copy_of
 
 
 def num_bytes(tensors: Iterable[Tensor]) -> int:

@@ -22,18 +22,19 @@ from typing import Any, Final
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.attempts import FencedOutError, record_failure
 from trainer.checkpoint.store import CheckpointError
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
 from trainer.in_place.generation import Generation
 from trainer.in_place.memory import Memory
 from trainer.options import TrainRecipe
+from trainer.processes.agreement import CannotRecoverError
 from trainer.processes.participant import GenerationOverError, Participant, Rendezvous
 from trainer.processes.runtime import local_device
-from trainer.recovery.agreement import CannotRecoverError
-from trainer.recovery.attempts import FencedOutError, record_failure
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.result import TrainingResult
+from trainer.telemetry.asked_stacks import stacks_to_stderr
 from trainer.telemetry.step_report import Sink
 
 _ENDING_THE_RUN: Final = (RecipeError, FencedOutError, StoreError, TrainingStoppedError)
@@ -58,6 +59,7 @@ def participate(
     job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[], Sequence[Sink]] = tuple
 ) -> int:
     """What each process does, the spares too: returns 0 once it said how the run ended, or was not needed."""
+    stacks_to_stderr()
     recipe = parse_table(TrainRecipe, job.recipe)
     participant = Participant(place, recipe.train.faults.watchdog_seconds)
     try:

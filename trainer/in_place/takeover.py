@@ -10,16 +10,16 @@ from typing import NamedTuple
 import torch.distributed as dist
 
 from lineage.storage.folder import Folder
+from trainer.attempts import Attempt, Claimant, attempts, begin, claim_next
 from trainer.checkpoint.state import restore
 from trainer.checkpoint.store import checkpoint_folder, complete_checkpoints, delete_left_over
 from trainer.in_place.memory import Memory, Snapshot, StepCopies
 from trainer.in_place.pieces import as_bytes, from_bytes, receive
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import local_part, settle_buckets
+from trainer.processes.agreement import Agreement, keeps_copy_of
 from trainer.provenance.setup import read_setup, record_setup
-from trainer.recovery.agreement import Agreement, keeps_copy_of
-from trainer.recovery.attempts import Attempt, Claimant, attempts, begin, claim_next
-from trainer.replay.repeated import skip_counter
+from trainer.recovery.repeated import skip_counter
 from trainer.run.assemble import state_tensors
 from trainer.run.parts import Progress, Run
 from trainer.telemetry.metrics_file import last_reports

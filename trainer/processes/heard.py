@@ -7,18 +7,15 @@ from typing import Any, Final, TypeVar, cast
 
 import torch.distributed as dist
 
-from trainer.recovery.repeats import TrainingStoppedError
-
 T = TypeVar("T")
 
-_HEARD: Final = (ValueError, OSError, TrainingStoppedError)
+_HEARD: Final = (ValueError, OSError)
 """Errors of rank 0 that all ranks raise. Any other it raises alone: of a process whose place is taken the
 others do not wait for a word."""
 
 
 def by_first_rank(find: Callable[[], T], group: dist.ProcessGroup | None, *errors: type[Exception]) -> T:
-    """What rank 0 finds, on every rank; so are its ValueError, OSError, TrainingStoppedError and `errors`
-    raised on each."""
+    """What rank 0 finds, on every rank; so are its ValueError, OSError and `errors` raised on each."""
     found: T | Exception | None = None
     heard: tuple[type[Exception], ...] = (*_HEARD, *errors)
     if dist.get_rank() == 0:

@@ -24,9 +24,9 @@ from lineage.storage.lock import hold
 from lineage.store import delta as store
 from lineage.store.checksum_update import is_covered, update_table_checksums
 from lineage.store.tables import SCHEMAS
+from trainer.attempts import attempts, check_fence
 from trainer.data.corpus import CorpusOutput
 from trainer.order import ORDER_VERSION, OrderPlan
-from trainer.recovery.attempts import attempts, check_fence
 
 FACTS_FILE: Final = "lineage.jsonl"
 _OWNER: Final = "attempts/run"
@@ -248,6 +248,14 @@ def _owners(output: Folder) -> tuple[str, ...]:
     return tuple(dict.fromkeys(fact.run for _, fact in FactLog(output).facts() if isinstance(fact, RunFact)))
 
 
+def recorded_places(output: Folder) -> tuple[str, ...]:
+    """Where a run's output lay when its attempts began, by its facts: elsewhere, if it is a copy, or was
+    moved, or is reached by a link."""
+    return tuple(
+        dict.fromkeys(fact.output for _, fact in FactLog(output).facts() if isinstance(fact, RunFact))
+    )
+
+
 def check_name(run: str, output: Folder, outputs: Sequence[CorpusOutput]) -> None:
     """StoreError if a store that can be read has `run` with another output than ours."""
     for out in outputs:
@@ -260,8 +268,16 @@ def check_name(run: str, output: Folder, outputs: Sequence[CorpusOutput]) -> Non
             if row["run"] == run and row["output"] != output.url:
                 raise store.StoreError(
                     f"run {run!r} is recorded in {out.url} with the output {row['output']!r}, not"
-                    f" {output.url!r}: give this run another run.name"
+                    f" {output.url!r}: {_way_out(output, row['output'])}"
                 )
+
+
+def _way_out(output: Folder, recorded: str) -> str:
+    if recorded not in recorded_places(output):
+        return "give this run another run.name"
+    if Folder(recorded).exists(FACTS_FILE):
+        return f"it is a copy of that one, which alone can go on; train into {recorded}"
+    return f"it was moved from there; make {recorded} a link to it, and name that as train.output"
 
 
 def commit(log: FactLog, outputs: Sequence[CorpusOutput]) -> bool:

@@ -94,10 +94,10 @@ def _continued(fact: SegmentFact, got: Reached, plan: OrderPlan) -> list[Segment
 
 
 def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
-    """The facts that lie in the training outputs `runs`, and the steps behind the last of them that
-    metrics.jsonl tells of; with `out` only those about that output, as its store would hold them.
-    StorageError if a folder has no facts."""
-    run_rows, segment_rows, others = [], [], set()
+    """The facts that lie in the training outputs `runs`, whose runs lie there whatever the facts say, and the
+    steps behind the last of them that metrics.jsonl tells of; with `out` only those about that output, as its
+    store would hold them. StorageError if a folder has no facts."""
+    run_rows, segment_rows, others, placed = [], [], set(), set()
     contents = frozenset() if out is None else _contents(Folder(out))
     for url in runs:
         folder = Folder(url)
@@ -105,7 +105,9 @@ def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
             raise StorageError(f"no {FACTS_FILE} in {folder.url}: give the output of a training run")
         for number, fact in enumerate(_with_unrecorded(folder)):
             if isinstance(fact, RunFact):
-                run_rows.append(RunRow(**dataclasses.asdict(fact), fact=number))
+                run_rows.append(RunRow(**dataclasses.asdict(fact) | {"output": folder.url}, fact=number))
+                if fact.output != folder.url:
+                    placed.add((fact.run, fact.output))
             elif isinstance(fact, SegmentFact):
                 if (
                     out is None
@@ -119,7 +121,7 @@ def read_facts(runs: Iterable[str], out: str | None = None) -> MoreRuns:
         raise StorageError(
             f"the facts in {', '.join(runs)} are about {', '.join(sorted(others))}, not about {out}"
         )
-    return MoreRuns(runs=tuple(run_rows), segments=tuple(segment_rows))
+    return MoreRuns(runs=tuple(run_rows), segments=tuple(segment_rows), placed=frozenset(placed))
 
 
 def _with_unrecorded(output: Folder) -> list[Fact]:

@@ -21,6 +21,7 @@ from lineage.index.checked_against import CheckedAgainst, checked_against
 from lineage.recipe import RecipeError, as_plain, as_toml, parse_table, parse_toml
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder
+from lineage.storage.places import name_in
 from trainer.options import TrainRecipe
 
 _PACKAGES: Final = ("sluice", "torch", "numpy")
@@ -132,8 +133,9 @@ def read_setup(output: Folder, attempt: int) -> Setup | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRecipe:
-    """The recipe of an attempt, and the keys in its file that this release does not know and that decide no
-    bit of a step: they are passed over, and with them no call can be made by the file as it is."""
+    """The recipe of an attempt of the run at an output, as if it named that output: it may be a copy, or have
+    been moved, since the recipe was recorded. `passed_over`: the keys in its file that this release does
+    not know and that decide no bit of a step: with them no call can be made by the file as it is."""
 
     recipe: TrainRecipe
     passed_over: tuple[str, ...]
@@ -160,7 +162,8 @@ def recorded_recipe(output: Folder, attempt: int) -> RecordedRecipe | None:
     passed_over: list[str] = []
     while True:
         try:
-            return RecordedRecipe(recipe=parse_table(TrainRecipe, raw), passed_over=tuple(passed_over))
+            recipe = located_at(parse_table(TrainRecipe, raw), output)
+            return RecordedRecipe(recipe=recipe, passed_over=tuple(passed_over))
         except RecipeError as error:
             faults = [error, *error.others]
             deciding = next((fault for fault in faults if not _decides_nothing(fault.key)), None)
@@ -172,6 +175,19 @@ def recorded_recipe(output: Folder, attempt: int) -> RecordedRecipe | None:
                     fault.key,
                 ) from error
             passed_over += [str(fault.key) for fault in faults]
+
+
+def located_at(recipe: TrainRecipe, output: Folder, checkpoints: Folder | None = None) -> TrainRecipe:
+    """The recipe with that output and these checkpoints, None: within it, if they were within its own."""
+    table = recipe.train
+    path = table.checkpoint.path
+    name = None if path is None else name_in(Folder(table.output), path)
+    if checkpoints is not None or name is not None:
+        path = output.at(name or "") if checkpoints is None else checkpoints.url
+    checkpoint = dataclasses.replace(table.checkpoint, path=path)
+    return dataclasses.replace(
+        recipe, train=dataclasses.replace(table, output=output.url, checkpoint=checkpoint)
+    )
 
 
 def recipe_place(output: Folder, attempt: int) -> str:

@@ -14,6 +14,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lineage.storage.folder import Folder
+from trainer.attempts import Fence, record_failure
+from trainer.checkpoint.cadence import FIRST_STEPS, AutoCadence
 from trainer.checkpoint.state import Saver, check_together, held_tensors, load_whole, restore, training_state
 from trainer.checkpoint.store import checkpoint_folder
 from trainer.feed.feed import Feed
@@ -30,14 +32,12 @@ from trainer.planning.gpus import machine_of
 from trainer.planning.plan import mtbf_hours
 from trainer.processes.heard import of_every_rank
 from trainer.processes.runtime import Process, collective_timeout
+from trainer.processes.watchdog import Watchdog
 from trainer.recorder.files import drop_old_recorders
 from trainer.recorder.recorder import Recorder, RecorderOptions
-from trainer.recovery.attempts import Fence, record_failure
-from trainer.recovery.cadence import FIRST_STEPS, AutoCadence
 from trainer.recovery.faults import SpikeWindow
+from trainer.recovery.repeated import skip_counter
 from trainer.recovery.repeats import SkipCounter
-from trainer.recovery.watchdog import Watchdog
-from trainer.replay.repeated import skip_counter
 from trainer.run.first_weights import load_first_weights
 from trainer.run.joining import Joined
 from trainer.run.parts import Groups, LaunchContext, Progress, Reporting, Run, Saving, Stepping, Watching
@@ -45,7 +45,7 @@ from trainer.run.reporter import StepReporter
 from trainer.run.step import StepContext
 from trainer.telemetry.goodput import LiveGoodput
 from trainer.telemetry.profiling import Profiler
-from trainer.telemetry.sinks import print_epochs, standard_sinks
+from trainer.telemetry.sinks import standard_sinks
 from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import PhaseClock
 
@@ -234,7 +234,6 @@ def load_state(run: Run) -> None:
     )
     stepping.feed.start(joined.attempt)
     if run.rank == 0:
-        print_epochs(stepping.feed.dataset.order, run.recipe.train.steps)
         layout = stepping.model.layout
         if layout.float8 is not None:
             lines = float8_products(run.saving.config, layout.float8, layout.mesh.tp)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 
+from trainer.attempts import Claimant
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.options import TrainRecipe
-from trainer.recovery.attempts import Claimant
 from trainer.run.assemble import load_state
 from trainer.run.parts import Groups, LaunchContext, Run, Watching
 from trainer.telemetry.step_report import StepReport

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 
 from lineage.storage.folder import Folder
+from trainer.attempts import Attempt, Claimant, attempts, begin, claim
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
     SET_ASIDE,
@@ -32,7 +33,6 @@ from trainer.options import TrainRecipe, TrainTable
 from trainer.processes.heard import by_first_rank
 from trainer.provenance.facts import check_output, claim_output
 from trainer.provenance.same_plan import check_same_plan
-from trainer.recovery.attempts import Attempt, Claimant, attempts, begin, claim
 from trainer.recovery.rollbacks import pending_rollback
 
 

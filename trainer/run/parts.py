@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 import torch.distributed as dist
 
 from lineage.storage.folder import Folder
+from trainer.attempts import Fence
+from trainer.checkpoint.cadence import AutoCadence
 from trainer.checkpoint.state import Saver
 from trainer.feed.feed import Feed
 from trainer.health.check import Health
@@ -19,8 +21,6 @@ from trainer.options import TrainRecipe
 from trainer.parallel.mesh import ParallelModel
 from trainer.processes.runtime import Process
 from trainer.recorder.recorder import Recorder
-from trainer.recovery.attempts import Fence
-from trainer.recovery.cadence import AutoCadence
 from trainer.recovery.repeats import SkipCounter
 from trainer.run.joining import Joined
 from trainer.run.reporter import StepReporter

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from lineage.ids import content_hash
-from trainer.replay.repeated import documents_of
+from trainer.recovery.repeated import documents_of
 from trainer.run.assemble import note_health
 from trainer.run.parts import Run
 from trainer.run.saving import after_save, note_losses, save_if_due

@@ -19,7 +19,9 @@ from contextlib import ExitStack, suppress
 from functools import partial
 
 from lineage.storage.folder import Folder
+from trainer.attempts import AttemptEnd, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
+from trainer.evidence.origin import origin_of
 from trainer.feed.feed import Feed
 from trainer.model.sizes import ModelConfig, model_config
 from trainer.options import TrainRecipe
@@ -28,13 +30,11 @@ from trainer.parallel.float8 import check_float8
 from trainer.parallel.layout import parallel_layout
 from trainer.processes.heard import by_first_rank
 from trainer.provenance.setup import make_setup, record_setup
-from trainer.recovery.attempts import AttemptEnd, attempts, end
-from trainer.recovery.repeats import RepeatedFaultsError
+from trainer.recovery.repeated import go_back_before, left_out
+from trainer.recovery.repeats import RepeatedFaultsError, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
-from trainer.replay.hardware import hardware_of
-from trainer.replay.origin import origin_of
-from trainer.replay.repeated import go_back_before, left_out
 from trainer.run.assemble import assemble, first_progress, look_at_machines, open_groups
+from trainer.run.hardware import hardware_of
 from trainer.run.hooks import Hooks
 from trainer.run.joining import Joined, join
 from trainer.run.parts import Groups, LaunchContext, Run
@@ -60,7 +60,7 @@ def train(recipe: TrainRecipe, launch: LaunchContext) -> TrainingResult:
             steps = error.steps
         # Not within `except`: the error holds the frames, and so the model, of the attempt that has ended.
         launch = dataclasses.replace(launch, began_at=time.time())
-        lines = by_first_rank(partial(go_back_before, recipe, steps), groups.control)
+        lines = by_first_rank(partial(go_back_before, recipe, steps), groups.control, TrainingStoppedError)
         if launch.process.rank == 0:
             sys.stderr.writelines(f"{line}\n" for line in lines)
 

@@ -9,7 +9,15 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.results.run_summary import RunSummary, empty_parts, limited, unlike_warnings, unread_sources
+from pipeline.results.run_summary import (
+    RunSummary,
+    empty_parts,
+    limited,
+    notes_of,
+    undated,
+    unlike_warnings,
+    unread_sources,
+)
 from pipeline.terminal import counted, visible
 from stages.steps.catalogue import STAGES
 
@@ -60,7 +68,10 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
             soft_wrap=True,
             markup=False,
         )
+    for line in notes_of(summary.notes, summary.odd_date):
+        screen.print(visible(line), soft_wrap=True, markup=False)
     warnings = (
+        *undated(summary),
         *unlike_warnings(summary.unlike_pages),
         *empty_parts(summary),
         *unread_sources(summary),

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING
 from lineage.index.output_index import INDEX_FILE, TokenizerIdentity, check_outside, read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
+from lineage.storage.places import shown_place
 from pipeline.cli.arguments import add_json, count
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
@@ -210,16 +211,18 @@ def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
             f"{options.out} holds neither {INDEX_FILE} (the output of a finished data run; the same `sluice"
             " run` continues one that is not) nor model.json (the output of a training run)"
         )
-    files = tokenizer_files(read_card(output).tokenizer, options.tokenizer)
+    card = read_card(output)
+    files = tokenizer_files(card.tokenizer, options.tokenizer)
     chosen_checkpoint(output, options.step)
 
     from trainer.huggingface.export import export_run  # with torch, which a wrong path need not wait for
 
     checkpoint = export_run(output, Path(options.to), step=options.step, tokenizer_files=files)
+    read = shown_place(Folder(card.checkpoints).folder(checkpoint.name))
     if options.json:
-        print_json({"step": checkpoint.step, "folder": options.to})
+        print_json({"step": checkpoint.step, "folder": options.to, "read": read})
     else:
-        print(f"{options.to}: checkpoint of step {checkpoint.step}")
+        print(visible(f"{options.to}: checkpoint of step {checkpoint.step}, read from {read}"))
     return 0
 
 

@@ -4,7 +4,7 @@ it.
   sluice certify RUN_OUTPUT --to cert.json                  the newest checkpoint, of all purges of what the run read
   sluice certify RUN_OUTPUT --purge ID --to cert.json       of these purges alone
   sluice certify --check cert.json RUN_OUTPUT               find all of it again, and say line by line what holds
-  sluice certify --check cert.json RUN_OUTPUT OUT           where the outputs that the run read lie elsewhere now
+  sluice certify --check cert.json RUN_OUTPUT OUT           the outputs that the run read, if they lie elsewhere now
   sluice certify RUN_OUTPUT --against OTHER_RUN             whether weights and moments equal those of another run
 
 The certificate (and cert.html, which prints) says which documents the purges took, as a digest of their ids;
@@ -31,7 +31,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
     )
     parser.add_argument(
-        "outs", nargs="*", metavar="OUT", help="with --check: where the outputs that it read lie now"
+        "outs",
+        nargs="*",
+        metavar="OUT",
+        help="where the outputs that it read lie now (where it recorded them)",
     )
     parser.add_argument("--purge", nargs="+", default=[], metavar="ID", help="these purges (without: all)")
     way = parser.add_mutually_exclusive_group()
@@ -45,8 +48,8 @@ def run(options: argparse.Namespace) -> int:
     output = Folder(options.run_output)
     if options.to is None and options.check is None and options.against is None:
         raise RecipeError("expected --to CERT.json, --check CERT.json or --against OTHER_RUN")
-    if options.outs and options.check is None:
-        raise RecipeError(f"{options.outs[0]!r}: an OUT goes with --check alone")
+    if options.outs and options.check is None and options.to is None:
+        raise RecipeError(f"{options.outs[0]!r}: an OUT goes with --to and --check")
     if options.purge and options.to is None:
         raise RecipeError("--purge goes with --to alone: --check takes the purges of the certificate")
     if options.to is not None and not options.to.endswith(".json"):
@@ -69,9 +72,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
     from pipeline.report.certificate import publish_page
-    from trainer.replay.certificate import make_certificate, open_certified, publish_certificate
+    from trainer.evidence.certificate import make_certificate, open_certified, publish_certificate
 
-    certified = open_certified(output, options.purge or ["all"])
+    certified = open_certified(output, options.purge or ["all"], options.outs)
     folder, name = split(options.to)
     row = publish_certificate(folder, name, make_certificate(certified))
     page = publish_page(folder, name, row)
@@ -83,13 +86,14 @@ def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
             f" {folder.at(page)}"
         )
         print(visible(line))
+        print(visible(f"  read {certified.read}"))
         for gap in row["not_covered"]:
             print(visible(f"  not covered: {gap['kind']} {gap['what']}: {gap['why']}"))
-    return {"certificate": options.to, "page": folder.at(page)} | row
+    return {"certificate": options.to, "page": folder.at(page), "read": certified.read} | row
 
 
 def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
-    from trainer.replay.check import check_certificate
+    from trainer.evidence.check import check_certificate
 
     folder, name = split(options.check)
     try:
@@ -106,9 +110,10 @@ def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
 
 
 def _compare(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
-    from trainer.replay.compare import compare_runs
+    from trainer.evidence.compare import compare_runs
 
     found = compare_runs(output, Folder(options.against))
     if not options.json:
+        print(visible(f"read {found.read[0]}\n and {found.read[1]}"))
         print(visible(f"{'equal' if found.equal else 'DIFFERENT'}: {found.why}"))
-    return {"equal": found.equal, "why": found.why}
+    return {"equal": found.equal, "why": found.why, "read": list(found.read)}

@@ -228,7 +228,7 @@ def _line(run: TrainingRun, exposures: Sequence[Exposure]) -> RunLine:
     steps = [exposure.step for exposure in exposures]
     applied = [exposure.step for exposure in exposures if exposure.applied]
     first, last = min(applied, default=None), max(applied, default=None)
-    kept, unknown = known_checkpoints(run.output)
+    kept, unknown = known_checkpoints(run)
     checkpoints = sorted(kept)
     some = exposures[:MOST_EXPOSURES]
     losses = step_losses(run.output, {exposure.step for exposure in some}, {e.attempt for e in some})

@@ -83,7 +83,7 @@ def shown_run(out: Folder, tracer: Tracer, name: str) -> ShownRun:
     run = next((run for run in tracer.runs() if run.run == name), None)
     if run is None:
         raise UnknownError(f"no training run {name!r} is recorded in {out.url}")
-    checkpoints, unknown = known_checkpoints(run.output)
+    checkpoints, unknown = known_checkpoints(run)
     skipped = sorted({step for segment in run.segments for step in json.loads(segment.skipped_steps or "[]")})
     return ShownRun(
         run=run,

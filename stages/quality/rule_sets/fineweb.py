@@ -44,9 +44,12 @@ def _newlines_per_word(view: TextView) -> float:
     return share(len(view.once(feed_lines)) - 1, counts(view).num_tokens)
 
 
-def _newlines_per_whitespace_word(view: TextView) -> float:
-    """Never below `_newlines_per_word`: what stands between white space holds one word at least."""
-    return share(len(view.once(feed_lines)) - 1, len(view.once(whitespace_words)))
+def _most_newlines_per_word(view: TextView) -> float:
+    """Never below `_newlines_per_word`: each word holds so many runs between white space at most."""
+    newlines = len(view.once(feed_lines)) - 1
+    if not newlines:
+        return 0.0
+    return share(newlines * view.splitter.runs_per_word, len(view.once(whitespace_words)))
 
 
 def _is_empty(view: TextView) -> float:
@@ -101,7 +104,7 @@ ROWS: Final = (
         key="fineweb_max_newlines_per_word",
         help="line feeds for each word",
         measures={"datatrove": _newlines_per_word, "dclm": _newlines_per_word, "dolma": _newlines_per_word},
-        quick=_newlines_per_whitespace_word,
+        quick=_most_newlines_per_word,
         datatrove="list_ratio",
     ),
 )

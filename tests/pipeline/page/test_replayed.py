@@ -31,10 +31,10 @@ from pipeline.page.views.plan import certificates_of, training_on_purged
 from tests.support.outputs.purging import by_doc, purge
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.small_out.output import make_small_out
+from trainer.attempts import Attempt, begin
+from trainer.evidence.certificate_file import FORMAT, as_bytes
 from trainer.provenance.facts import FACTS_FILE
-from trainer.recovery.attempts import Attempt, begin
 from trainer.recovery.rollbacks import Rollback, record_rollback
-from trainer.replay.certificate_file import FORMAT, as_bytes
 
 CERTIFICATE = "certificates/step-00000009.attempt-2.json"
 
@@ -190,7 +190,7 @@ def test_going_back_without_a_purge_and_dying_undo_readings_too(replayed: Replay
     [
         (lambda _: b"{", "is no certificate, or a damaged one"),
         (lambda _: b"", "is no certificate, or a damaged one"),
-        (lambda data: data.replace(b"certificate 1", b"certificate 2"), "another release made it"),
+        (lambda data: data.replace(FORMAT.encode(), b"sluice certificate 1"), "another release made it"),
         (lambda data: data.replace(b": 7", b": 6"), "was changed since it was written"),
         (lambda data: data.replace(b'"purges"', b'"purged"'), "purges is no list"),
     ],

@@ -21,7 +21,7 @@ from lineage import ids
 from stages.document import Document
 from stages.reading import jsonl as rows_of_jsonl
 from stages.reading import page_meter
-from stages.reading.options import RowFields
+from stages.reading.options import InputCounts, RowFields
 from stages.reading.reader import ReadOptions, Unreadable, detect_format, read_documents, read_one
 
 ROW = {
@@ -238,12 +238,82 @@ def test_an_id_and_a_url_of_another_kind_are_metadata_like_all_other_fields() ->
         ("20260131T120000Z", "2026-01-31T12:00:00Z"),
         ("2026-W05-6", "2026-01-31T00:00:00Z"),
         ("20260131123", None),
-        ("Sat, 31 Jan 2026 12:00:00 GMT", None),
     ],
 )
 def test_dates_of_rfc_3339_are_read_in_either_case(given: str, recorded: str | None) -> None:
     (document,) = jsonl(json.dumps({"text": "a", "date": given}).encode())
     assert document.captured_at == recorded
+
+
+CUT = "A smile \ud83d and a half \udc00 end"
+
+
+def test_a_lone_surrogate_is_the_replacement_character_in_text_id_and_url_and_is_counted() -> None:
+    rows = [
+        {"text": CUT},
+        {"text": "a", "id": "s\ud83d"},
+        {"text": "b", "url": "https://e.example.org/s\ud83d"},
+        {"text": "whole \U0001f600", "id": "é"},
+    ]
+    counts = InputCounts()
+    data = "\n".join(map(json.dumps, rows)).encode()
+    one, two, three, four = read_documents(io.BytesIO(data), ReadOptions(source="s", file="f"), counts)
+    assert isinstance(one, Document) and one.text == "A smile \ufffd and a half \ufffd end"
+    assert isinstance(two, Document) and two.record_id == "s\ufffd"
+    assert isinstance(three, Document) and three.url == "https://e.example.org/s\ufffd"
+    assert isinstance(four, Document) and (four.text, four.record_id) == ("whole \U0001f600", "é")
+    assert counts.notes == {"surrogates": 3}
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (7, "7"),
+        (7.0, "7"),
+        (1.5, "1.5"),
+        (2.0**60, str(2**60)),
+        ("007", "007"),
+        (float("nan"), None),
+        (None, None),
+    ],
+)
+def test_a_number_is_an_id_and_a_whole_one_has_no_fraction(value: object, name: str | None) -> None:
+    for fields in (RowFields(), RowFields(id="id")):
+        for data in (json.dumps({"text": "a", "id": value}).encode(), as_parquet({"text": "a", "id": value})):
+            (found,) = read_documents(io.BytesIO(data), ReadOptions(source="s", file="f", fields=fields))
+            assert isinstance(found, Document) and found.record_id == name
+            assert found.metadata is None
+
+
+def test_ids_that_pandas_made_floats_are_those_that_they_were() -> None:
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"text": ["a", "b", "c"], "id": pa.array([1.0, None, 3.0])}), sink)
+    found = read_documents(io.BytesIO(sink.getvalue()), ReadOptions(source="s", file="f"))
+    assert [item.record_id for item in found if isinstance(item, Document)] == ["1", None, "3"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "record_id", "url"),
+    [
+        (RowFields(text="id"), None, None),
+        (RowFields(text="id", id="id"), "https://e.org/a", None),
+        (RowFields(text="id", url="id"), None, "https://e.org/a"),
+        (RowFields(text="url"), "i", None),
+        (RowFields(text="url", id="url", url="url"), "https://e.org/a", "https://e.org/a"),
+        (RowFields(text="meta.body", id="meta.body"), "https://e.org/a", None),
+    ],
+)
+def test_a_field_may_be_the_text_and_an_id_or_url_where_keys_name_it_so(
+    fields: RowFields, record_id: str | None, url: str | None
+) -> None:
+    value = "https://e.org/a"
+    held: dict[str, object] = {"meta": {"body": value}} if "." in fields.text else {fields.text: value}
+    row: dict[str, object] = {"n": 1, "id": "i"} | held
+    for data in (json.dumps(row).encode(), as_parquet(row)):
+        (found,) = read_documents(io.BytesIO(data), ReadOptions(source="s", file="f", fields=fields))
+        assert isinstance(found, Document), found
+        assert (found.text, found.record_id, found.url) == (value, record_id, url)
+        assert value not in (found.metadata or "")
 
 
 def test_maps_are_metadata_wherever_they_lie() -> None:
