@@ -17,16 +17,16 @@ from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.errors import what_to_do
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.attempts import FencedOutError
 from trainer.checkpoint.store import CheckpointError
+from trainer.evidence.certificate import certify_replay
+from trainer.evidence.certificate_file import CertificateError
 from trainer.in_place.supervise import train_on_this_machine
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group, process_began, stop_on_signal
-from trainer.recovery.attempts import FencedOutError
+from trainer.recovery.call import Replay, prepare_replay
+from trainer.recovery.options import add_replay, check_replay
 from trainer.recovery.repeats import TrainingStoppedError
-from trainer.replay.call import Replay, prepare_replay
-from trainer.replay.certificate import certify_replay
-from trainer.replay.certificate_file import CertificateError
-from trainer.replay.options import add_replay, check_replay
 from trainer.run.preflight import check_run
 from trainer.run.result import TrainingResult
 from trainer.run.train import LaunchContext, train

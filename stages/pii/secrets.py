@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from stages.pii.linear import AnyOf, linear
+from stages.linear import AnyOf, linear
 
 
 class _Format(NamedTuple):

@@ -26,6 +26,7 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.attempts import FencedOutError, attempts, check_fence
 from trainer.checkpoint.files import CheckpointReader, CheckpointWriter
 from trainer.checkpoint.room import free_bytes, no_room
 from trainer.checkpoint.store import (
@@ -40,7 +41,6 @@ from trainer.checkpoint.store import (
 )
 from trainer.checkpoint.writer import PROCESS_FROM_BYTES, StagingMemory, WriterProcess, local_folder
 from trainer.options import CheckpointTable
-from trainer.recovery.attempts import FencedOutError, attempts, check_fence
 
 WEIGHTS: Final = "weights."
 BUFFERS: Final = "buffers."

@@ -15,6 +15,7 @@ from lineage.index.output_index import check_outside
 from lineage.recipe import IN_PROCESS, RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.attempts import attempts
 from trainer.checkpoint.room import check_room
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import Position, check_owner, complete_checkpoints, read_position
@@ -28,7 +29,6 @@ from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
 from trainer.provenance.facts import FactLog, check_name, check_output, commit
 from trainer.provenance.same_plan import check_same_plan
-from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import pending_rollback
 from trainer.run.result import TrainingResult
 from trainer.telemetry.metrics_file import last_reports

@@ -92,7 +92,9 @@ class ReadSoFar:
         self.num_unreadable += len(read.unreadable)
         self.num_raised += sum(row.num for row in read.faults)
         room = _MOST_ERRORS - len(self.unreadable)
-        self.unreadable += [(read.file, each.offset, each.error) for each in read.unreadable[:room]]
+        self.unreadable += [
+            (each.file or read.file, each.offset, each.error) for each in read.unreadable[:room]
+        ]
 
     def rates(self) -> tuple[float, float] | None:
         """Files and bytes a second, by the newest; None before two are known that ended one after the

@@ -8,8 +8,8 @@ import string
 
 import pytest
 
+from stages.linear import linear
 from stages.pii import secrets
-from stages.pii.linear import linear
 from stages.pii.scrub import GATES, scrub
 
 LETTERS_DIGITS = string.ascii_letters + string.digits
