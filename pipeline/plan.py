@@ -451,7 +451,8 @@ def check_same_run(
             )
             return False
         if _has_read(out, recorded["recipe"]):
-            num_read = sum(name.endswith(f"/{UNIT_MARKER}") for name in out.names("work/units"))
+            markers = [name for name in out.names("work/units") if name.endswith(f"/{UNIT_MARKER}")]
+            num_read = sum(len(json.loads(out.read(name)).get("files", ())) or 1 for name in markers)
             there = (
                 f"a run that has read {num_read:,} of its {counted(len(recorded['inputs']), 'input file')}"
             )

@@ -72,3 +72,17 @@ def test_other_names_are_files_of_rows(name: str) -> None:
 def test_where_each_file_is_a_document_no_name_is_a_marker() -> None:
     items, notes = read("_metadata", b"a text", format="file")
     assert (len(items), notes) == (1, {})
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.warc", "a.txt"])
+def test_a_stream_that_ends_before_the_listed_size_is_no_end_of_the_file(name: str) -> None:
+    """As an object that is shorter than it was listed: what is read of it ends in whole rows or records."""
+    record = b"WARC/1.0\r\nWARC-Type: conversion\r\nContent-Length: 4\r\n\r\ntext\r\n\r\n"
+    data = {
+        "a.jsonl": b'{"text": "a row"}\n',
+        "a.jsonl.gz": gzip.compress(b'{"text": "a row"}\n'),
+        "a.warc": record,
+    }
+    whole = data.get(name, b"a text")
+    with pytest.raises(OSError, match=f"the stream ends at byte {len(whole)} of 9,000"):
+        list(read_documents(io.BytesIO(whole), ReadOptions(source="s", file=name, size=9_000)))
