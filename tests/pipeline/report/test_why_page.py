@@ -8,7 +8,9 @@ import math
 
 from pipeline.cli.training.why import why_json, why_lines
 from pipeline.report.why import render_why
-from trainer.evidence.why import DocumentInStep, RowInStep, Verdict, WhyStep
+from trainer.evidence.documents import DocumentInStep, RowInStep
+from trainer.evidence.verdict import Verdict
+from trainer.evidence.why import WhyStep
 
 FOUND = WhyStep(
     run="<run>",
