@@ -15,6 +15,7 @@ from trainer.evidence.why import WhyStep
 FOUND = WhyStep(
     run="<run>",
     output="/data/run",
+    read=("/data/run/checkpoints/step-00000004.attempt-1", "/data/out"),
     step=7,
     attempt=2,
     replayed_from="step-00000004.attempt-1",
