@@ -26,7 +26,7 @@ from trainer.evidence.chain import chain_of, inexact
 from trainer.evidence.contradictions import contradictions
 from trainer.evidence.not_covered import not_covered
 from trainer.evidence.origin import init_from
-from trainer.evidence.rows import CertificateRow, PurgeReadings, Records, WeightsRow
+from trainer.evidence.rows import CertificateRow, PublishedCertificate, PurgeReadings, Records, WeightsRow
 from trainer.recovery.readings import PurgedOutput, readings
 
 
@@ -115,7 +115,7 @@ def certificate_name(checkpoint: Checkpoint) -> str:
 
 def certify_replay(
     output: Folder, purges: Sequence[str], digest: DigestWeights
-) -> tuple[str, CertificateRow]:
+) -> tuple[str, PublishedCertificate]:
     """Write the certificate of a run's newest checkpoint into its output; gives its name there and what
     stands in it. Errors as of `open_certified` and `make_certificate`."""
     certified = open_certified(output, purges)
@@ -123,9 +123,9 @@ def certify_replay(
     return name, publish_certificate(output, name, make_certificate(certified, digest))
 
 
-def publish_certificate(to: Folder, name: str, row: CertificateRow) -> CertificateRow:
+def publish_certificate(to: Folder, name: str, row: CertificateRow) -> PublishedCertificate:
     """Write a certificate, with its date and its checksum; gives what stands in it."""
     at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    whole: CertificateRow = {"at": at, **row}
+    whole: PublishedCertificate = {"at": at, **row}
     to.publish(name, as_bytes(whole))
     return whole

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, cast
 
 from lineage.ids import content_hash
-from trainer.evidence.rows import CertificateRow
+from trainer.evidence.rows import PublishedCertificate
 
 _OF_ANY_RELEASE: Final = "sluice certificate "
 FORMAT: Final = f"{_OF_ANY_RELEASE}2"
@@ -42,7 +42,7 @@ _FIELDS: Final[dict[str, dict[str, type]]] = {
 these."""
 
 
-def parse_certificate(data: bytes, where: str) -> tuple[CertificateRow, bool]:
+def parse_certificate(data: bytes, where: str) -> tuple[PublishedCertificate, bool]:
     """What stands in a certificate, and whether its checksum holds. CertificateError for what is none."""
     try:
         row = _parsed(data)
@@ -57,7 +57,7 @@ def parse_certificate(data: bytes, where: str) -> tuple[CertificateRow, bool]:
         ) from error
     checksum = row.pop("checksum")
     body, found, _ = data.rpartition(b',\n "checksum": ')
-    return cast(CertificateRow, row), bool(found) and content_hash(body).hex() == checksum
+    return cast(PublishedCertificate, row), bool(found) and content_hash(body).hex() == checksum
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

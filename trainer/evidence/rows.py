@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 
 class CheckpointRow(TypedDict):
@@ -104,7 +104,12 @@ class Records(TypedDict):
 
 
 class CertificateRow(Records):
-    """The whole of it; `at`: when it was published."""
+    """What is found of a checkpoint."""
 
     weights: WeightsRow
-    at: NotRequired[str]
+
+
+class PublishedCertificate(CertificateRow):
+    """The same as it was published, at that time (ISO-8601 in UTC)."""
+
+    at: str
