@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus
+from trainer.data.recipe_order import make_order
 from trainer.data.row_loss import RowLoss
 from trainer.evidence.observed import Observed, ObservedStep
 from trainer.evidence.replayed_step import ReplayedStep

@@ -14,8 +14,8 @@ from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
 from trainer.attempts import attempts
 from trainer.checkpoint.store import Position, checkpoint_folder, complete_checkpoints
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.options import FaultsTable, TrainRecipe
 from trainer.provenance.exposure import sequences_of, spans_of
 from trainer.recovery.back import newest_whole_of
