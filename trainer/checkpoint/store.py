@@ -24,9 +24,9 @@ from lineage.ids import ID_BYTES, content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.storage.places import name_in, same_place
-from trainer.attempts import Attempt, counts
+from trainer.attempts import Attempt, attempts, counts
 from trainer.model.sizes import Experts, ModelConfig, RopeScaling
-from trainer.options import CheckpointTable
+from trainer.options import CheckpointTable, TrainRecipe
 
 COMPLETE: Final = "complete.json"
 OWNER: Final = "run.json"
@@ -80,6 +80,17 @@ class Checkpoint:
 def checkpoint_name(step: int, attempt: int) -> str:
     """The folder of a checkpoint."""
     return f"step-{step:08d}.attempt-{attempt}"
+
+
+def checkpoint_folder(recipe: TrainRecipe) -> Folder:
+    """Where the checkpoints of a run lie."""
+    return Folder(recipe.train.checkpoint.path or Folder(recipe.train.output).at("checkpoints"))
+
+
+def newest_step(recipe: TrainRecipe) -> int:
+    """The steps in the newest complete checkpoint of a run; 0 where it has none."""
+    saved = complete_checkpoints(checkpoint_folder(recipe), attempts(Folder(recipe.train.output)))
+    return saved[-1].step if saved else 0
 
 
 def complete_checkpoints(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, ...]:

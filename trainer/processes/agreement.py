@@ -42,13 +42,13 @@ class RankReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How a generation begins. `step`: steps in everyone's weights. `told_by`: the rank whose progress all
+    """How a generation begins. `step`: steps in everyone's weights. `progress_from`: the rank whose progress all
     take over, the furthest of those that have them. `behind`: ranks that bring the last step in first.
     `filled_by`: of each rank that holds nothing the rank that has its state. `from_copies`: all go back to
     the copies of `step`. `attempt`: the one that ended."""
 
     step: int
-    told_by: int
+    progress_from: int
     attempt: int
     behind: tuple[int, ...] = ()
     filled_by: Mapping[int, int] = field(default_factory=dict)
@@ -80,7 +80,7 @@ def agree(reports: Sequence[RankReport], replicas_of: Callable[[int], Sequence[i
     at_step = [report for report in holding if report.applied == step]
     return Agreement(
         step=step,
-        told_by=max(at_step, key=lambda report: report.done).rank,
+        progress_from=max(at_step, key=lambda report: report.done).rank,
         attempt=max(report.attempt for report in holding),
         behind=behind,
         filled_by=filled_by,
@@ -112,7 +112,7 @@ def _from_copies(
         raise CannotRecoverError("the ranks that are left keep no copies of one step")
     return Agreement(
         step=max(common),
-        told_by=holding[0].rank,
+        progress_from=holding[0].rank,
         attempt=max(report.attempt for report in holding),
         filled_by=filled_by,
         from_copies=True,

@@ -20,6 +20,7 @@ from trainer.checkpoint.store import (
     CheckpointError,
     check_owner,
     check_sizes,
+    checkpoint_folder,
     complete_checkpoints,
     read_position,
 )
@@ -57,7 +58,7 @@ def open_run(recipe: TrainRecipe) -> Asked:
     """The run of a recipe, which must have begun. RecipeError where it has not, or where its places are
     another run's."""
     output = Folder(recipe.train.output)
-    folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    folder = checkpoint_folder(recipe)
     check_output(recipe.run.name, output)
     check_owner(folder, output)
     begun = attempts(output)

@@ -16,7 +16,7 @@ from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
 from trainer.attempts import attempts
-from trainer.checkpoint.store import Position, complete_checkpoints
+from trainer.checkpoint.store import Position, checkpoint_folder, complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
 from trainer.options import FaultsTable, TrainRecipe
@@ -55,7 +55,7 @@ def go_back_before(recipe: TrainRecipe, steps: Sequence[int]) -> list[str]:
     first weights) and leaves their sequences out; gives what the user should read. TrainingStoppedError where
     it has done so several times right before them: it is not the data then."""
     output = Folder(recipe.train.output)
-    folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    folder = checkpoint_folder(recipe)
     size = recipe.train.global_batch
     known = {last + 1: first for first, last in left_out(output)}
     first, num = steps[0] * size, 0
