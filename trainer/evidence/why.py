@@ -23,8 +23,8 @@ from lineage.storage.places import shown_place
 from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
 from trainer.checkpoint.store import Checkpoint
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.data.row_loss import RowLoss
 from trainer.evidence.observed import Observed, ObservedStep, ObserveRequest
 from trainer.evidence.origin import origin_of

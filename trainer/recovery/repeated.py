@@ -17,8 +17,8 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
 from trainer.attempts import attempts
 from trainer.checkpoint.store import Position, checkpoint_folder, complete_checkpoints
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.options import FaultsTable, TrainRecipe
 from trainer.recovery.back import newest_whole_of
 from trainer.recovery.repeats import MOST_IN_A_ROW, OnRepeat, SkipCounter, TrainingStoppedError
