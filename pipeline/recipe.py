@@ -17,17 +17,10 @@ from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable, check_phone_region
 from stages.quality.code.extensions import LANGUAGES
+from stages.quality.judged_languages import check_languages, judges_any_language, judges_code
 from stages.quality.languages import label_hint, language_code
-from stages.quality.options import (
-    QualityTable,
-    check_languages,
-    check_one_each,
-    check_tables,
-    check_thresholds,
-    judges_any_language,
-    judges_code,
-    threshold_defaults,
-)
+from stages.quality.options import QualityTable, check_one_each, check_tables, check_thresholds
+from stages.quality.rule_sets.catalogue import threshold_defaults
 from stages.reading.options import (
     DEFAULT_COMPRESSION_RATIO,
     DEFAULT_WINDOW_BYTES,

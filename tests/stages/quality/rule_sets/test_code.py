@@ -13,7 +13,8 @@ from stages.document import Document, Place, Rejection
 from stages.quality.code.extensions import LANGUAGES, language_of_path
 from stages.quality.code.licenses import license_of
 from stages.quality.languages import language_code
-from stages.quality.options import OF_CODE, LanguageQualityTable, QualityTable, check_thresholds, limits
+from stages.quality.options import LanguageQualityTable, QualityTable, check_thresholds, limits
+from stages.quality.rule_sets.catalogue import THRESHOLDS
 from stages.quality.rule_sets.code import visible_text
 from stages.quality.step import quality_rules, quality_step
 
@@ -139,7 +140,7 @@ def test_a_name_tells_the_language() -> None:
         "noextension": None, ".py": None, "": None,
     }  # fmt: skip
     assert {name: language_of_path(name) for name in names} == names
-    assert OF_CODE.keys() <= LANGUAGES
+    assert {name for each in THRESHOLDS.values() for name in each.by_language} <= LANGUAGES
     assert [name for name in sorted(LANGUAGES) if language_code(name) != name] == []
 
 
