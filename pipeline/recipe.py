@@ -15,11 +15,11 @@ from lineage.storage.folder import Folder, is_remote, not_for_tables
 from lineage.store.column_names import LABEL, LICENSE, SCORE
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
-from stages.pii.options import PiiTable, check_phone_region
+from stages.pii.options import check_phone_region
 from stages.quality.code.extensions import LANGUAGES
 from stages.quality.judged_languages import check_languages, judges_any_language, judges_code
 from stages.quality.languages import label_hint, language_code
-from stages.quality.options import QualityTable, check_one_each, check_tables, check_thresholds
+from stages.quality.options import check_one_each, check_tables, check_thresholds
 from stages.quality.rule_sets.catalogue import threshold_defaults
 from stages.reading.options import (
     DEFAULT_COMPRESSION_RATIO,
@@ -27,21 +27,18 @@ from stages.reading.options import (
     MAX_WINDOW_BYTES,
     RowFields,
 )
-from stages.steps.catalogue import CATALOGUE, StepTables
-from stages.steps.classifier import ClassifierTable, check_classifiers
-from stages.steps.decontaminate import DecontaminateTable
+from stages.steps.catalogue import CATALOGUE, RecipeStepTables, StepTables
+from stages.steps.classifier import check_classifiers
 from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import (
     EXTENSION,
-    LanguageTable,
     check_language_model,
     check_min_scores,
     known_labels,
     labels_at_hand,
 )
-from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
-from stages.steps.user_step import StepTable, check_step_tables
+from stages.steps.user_step import check_step_tables
 from stages.tokens.repeats import RepeatTable, check_repeat
 from stages.tokens.tokenizer import TokenizeTable
 
@@ -255,8 +252,16 @@ class RayTable:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _BeforeSteps:
+    """The tables that stand before those of steps: a base class, so that the fields have the recipe's order."""
+
+    run: RunTable
+    source: tuple[SourceTable, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineRecipe:
+class PipelineRecipe(RecipeStepTables, _BeforeSteps):
     """A whole data recipe."""
 
     mistaken_for: ClassVar = (
@@ -265,16 +270,6 @@ class PipelineRecipe:
         " [[source]]",
     )
 
-    run: RunTable
-    source: tuple[SourceTable, ...]
-    url: UrlTable = key(UrlTable())
-    parse: ParseTable = key(ParseTable())
-    language: LanguageTable = key(LanguageTable())
-    quality: QualityTable = key(QualityTable())
-    classifier: tuple[ClassifierTable, ...] = key(())
-    step: tuple[StepTable, ...] = key(())
-    decontaminate: DecontaminateTable = key(DecontaminateTable())
-    pii: PiiTable = key(PiiTable())
     dedup: DedupTable = key(DedupTable())
     bucket: tuple[BucketTable, ...] = key(())
     repeat: RepeatTable = key(RepeatTable())
@@ -695,9 +690,7 @@ def columns_added_by(recipe: PipelineRecipe) -> tuple[str, ...]:
 
 def tables_of(recipe: PipelineRecipe) -> StepTables:
     """What the recipe says of the steps."""
-    same = {
-        field.name: getattr(recipe, field.name) for field in fields(StepTables) if hasattr(recipe, field.name)
-    }
+    same: dict[str, Any] = {field.name: getattr(recipe, field.name) for field in fields(RecipeStepTables)}
     return StepTables(
         max_document_bytes=recipe.limits.max_document_bytes,
         encoding=recipe.tokenize.encoding,
