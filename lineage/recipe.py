@@ -35,6 +35,10 @@ _MAX_DEPTH: Final = 50
 """Tables and lists within each other. No recipe comes near, and Python's recursion ends far above."""
 
 
+IN_PROCESS: Final = "none"
+"""What `ray.address` names, in both kinds of recipe, for work without Ray."""
+
+
 class RecipeError(ValueError):
     """The recipe is wrong: the message names the key, the value and what is allowed (exit code 2).
 

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
-from lineage.recipe import RecipeError, differing, key, load_recipe, parse_table, shown_value, with_overrides
+from lineage.recipe import (
+    IN_PROCESS,
+    RecipeError,
+    differing,
+    key,
+    load_recipe,
+    parse_table,
+    shown_value,
+    with_overrides,
+)
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, not_for_tables
 from lineage.store.column_names import LABEL, LICENSE, SCORE
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import check_phone_region
-from stages.quality.code.extensions import LANGUAGES
+from stages.quality.code.language import languages
 from stages.quality.judged_languages import check_languages, judges_any_language, judges_code
 from stages.quality.languages import label_hint, language_code
 from stages.quality.options import check_one_each, check_tables, check_thresholds
@@ -27,7 +36,7 @@ from stages.reading.options import (
     MAX_WINDOW_BYTES,
     RowFields,
 )
-from stages.steps.catalogue import CATALOGUE, RecipeStepTables, StepTables
+from stages.steps.catalogue import CATALOGUE, RecipeStepTables, StepTables, given_keys
 from stages.steps.classifier import check_classifiers
 from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import (
@@ -213,8 +222,6 @@ UNIT_KINDS: Final = ("read", "compare", "tokenize", "cut", "write", "join")
 
 TRIAL: Final = "-try"
 """How the output of a trial is called, behind the name of the recipe's own."""
-IN_PROCESS: Final = "none"
-"""As `ray.address`: no Ray at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,7 +447,7 @@ def _check_names(
     """RecipeError for a name among those of the tables [`where`.NAME] that is no language's, or that of one in
     which no text of the sources comes."""
     for name in names:
-        if not _LANGUAGE.fullmatch(name) and name not in LANGUAGES:
+        if not _LANGUAGE.fullmatch(name) and name not in languages():
             raise RecipeError(
                 f"{where}.{name}: expected the label of a language, such as de or deu_Latn{label_hint(name)}",
                 f"{where}.{name}",
@@ -498,7 +505,33 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
         if is_given(tables)
     ]
     dedup = recipe.dedup
-    if dedup.near and not dedup.verify and dedup.threshold != DedupTable().threshold:
+    told += _unread_of_dedup(recipe)
+    told += [
+        f"{name} is given, and {spec.is_off_where}: it decides nothing."
+        for step, spec in CATALOGUE.items()
+        if step in named and spec.is_off_where and not spec.is_on(tables)
+        for name, is_given in spec.own_keys.items()
+        if is_given(tables)
+    ]
+    if recipe.tokenize.off:
+        read = {
+            key
+            for spec in CATALOGUE.values()
+            for key in spec.recipe_keys
+            if key not in spec.leaves_out(tables)
+        }
+        told += [
+            f"{name} is given, and with tokenize.off nothing is tokenized: it decides nothing."
+            for name in given_keys("tokenize", recipe.tokenize, but=("off",))
+            if name not in read
+        ]
+    told += [
+        f"source.fragments of {source.name!r} is given, and no source.steps names 'dedup.url', which reads it: it"
+        " decides nothing."
+        for source in recipe.source
+        if source.fragments and not comparing(recipe).url
+    ]
+    if comparing(recipe).near and not dedup.verify and dedup.threshold != DedupTable().threshold:
         told.append(
             f"dedup.threshold = {dedup.threshold:g} decides nothing: with dedup.verify = false documents that"
             " share a band are near-duplicates."
@@ -508,6 +541,20 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
             f"url.min_soft_words = {recipe.url.min_soft_words} decides nothing: url.block_soft_words names no list."
         )
     return told
+
+
+def _unread_of_dedup(recipe: PipelineRecipe) -> Iterator[str]:
+    """A sentence for each key of [dedup] whose comparison no source names. One that the table itself switches off
+    is not missed."""
+    compared, table = comparing(recipe), recipe.dedup
+    for name in given_keys("dedup", table, but=("url", "exact", "near")):
+        whole = name in ("dedup.keep", "dedup.engine", "dedup.against")
+        readers = [
+            each for each in (("url", "exact", "near") if whole else ("near",)) if getattr(table, each)
+        ]
+        if readers and not any(getattr(compared, each) for each in readers):
+            steps = " or ".join(f"'dedup.{each}'" for each in readers)
+            yield f"{name} is given, and no source.steps names {steps}, which reads it: it decides nothing."
 
 
 def _check_contradictions(recipe: PipelineRecipe) -> None:
@@ -702,7 +749,7 @@ def tables_of(recipe: PipelineRecipe) -> StepTables:
 
 def _check_fields(source: SourceTable) -> None:
     language = source.language
-    if language is not None and not _LANGUAGE.fullmatch(language) and language not in LANGUAGES:
+    if language is not None and not _LANGUAGE.fullmatch(language) and language not in languages():
         raise RecipeError(
             f"source.language of {source.name!r} = {source.language!r}: expected the label of a language,"
             f" such as de{label_hint(language)}",

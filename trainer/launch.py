@@ -33,9 +33,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import StoreError
+from trainer.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.checkpoint.store import complete_checkpoints
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
+from trainer.evidence.observed import Observed, ObserveRequest
 from trainer.in_place.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
 from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.model.sizes import model_config
@@ -46,10 +48,8 @@ from trainer.processes.participant import Rendezvous
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, on_stop
 from trainer.provenance.setup import Hardware
-from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.repeats import TrainingStoppedError
-from trainer.replay.hardware import hardware_of
-from trainer.replay.observed import Observed, ObserveRequest
+from trainer.run.hardware import hardware_of
 from trainer.run.observe import observe
 from trainer.run.result import TrainingResult
 from trainer.run.train import LaunchContext, train

@@ -7,7 +7,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
-from lineage.recipe import RecipeError, key
+from lineage.recipe import IN_PROCESS, RecipeError, key
 from trainer.recipe_tables.mixing import MixTable
 from trainer.recipe_tables.parallelism import (
     ContextTable,
@@ -298,6 +298,11 @@ class TrainTable:
         " (DDP)",
     )
     init_from: str | None = key(None, is_path=True, help="a folder of Llama safetensors, or a checkpoint")
+    extend_vocabulary: bool = key(
+        False,
+        help="the vocabulary of the safetensors in init_from may be smaller than the model's: the rows that it"
+        " lacks are made from the seed",
+    )
     profile: tuple[int, int] | None = key(
         None, at_least=0, help="first and last step of a torch profiler trace"
     )
@@ -352,6 +357,11 @@ class TrainTable:
             raise RecipeError(f"train.mixture: first_step = {steps}: expected 0 first, then rising numbers")
         if needs := _NEEDS.get(self.dtype):
             raise RecipeError(f'train.dtype = "{self.dtype}": {needs}; expected "float8" or another dtype')
+        if self.extend_vocabulary and self.init_from is None:
+            raise RecipeError(
+                "train.extend_vocabulary = true: expected train.init_from with it; a run that begins from the seed"
+                " has no rows to add to"
+            )
         if not self.outs:
             raise RecipeError("train.data = []: expected at least one output of a data run")
         if self.mesh.tp > 1 and "SPREAD" in self.resources.placement:
@@ -553,11 +563,20 @@ class PlanTable:
 class TrainRayTable:
     """`[ray]`: where the processes run."""
 
-    address: str = key("local", help='"local", "auto" or "ray://…"')
+    address: str = key(
+        "local",
+        help='"local", "auto" or "ray://…"; "none": one worker in this process, or those that a run which'
+        " recovers in place starts itself, without Ray",
+    )
     num_cpus: int | None = key(None, at_least=1, help="not given: all")
     grows: bool = key(
         False, help="nodes come when they are asked for: what none has yet is waited for, not refused"
     )
+
+    @property
+    def in_process(self) -> bool:
+        """Whether Ray is neither started nor imported."""
+        return self.address == IN_PROCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

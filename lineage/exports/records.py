@@ -14,8 +14,11 @@ from typing import Final
 import pyarrow as pa
 
 from lineage.index.checksums import CHECKSUMS_FILE
+from lineage.index.output_index import INDEX_FILE
+from lineage.index.source_keys import made_at
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from lineage.storage.places import same_place
 from lineage.store.checksum_update import is_covered, update_table_checksums
 from lineage.store.delta import append, read_table
 from lineage.store.rows import ExportRow
@@ -46,6 +49,19 @@ def read_exports(out: Folder) -> list[ExportRow]:
         if row.name not in last or row.fact > last[row.name].fact:
             last[row.name] = row
     return [last[name] for name in sorted(last)]
+
+
+def original_of(out: Folder, name: str, place: str) -> Folder | None:
+    """The output of which this one is a copy, and whose export of that name lies at `place`.
+
+    Its purges clean what lies there; those of a copy would take out other documents, and each would bring
+    back what the other took."""
+    made = made_at(out)
+    original = None if made is None else Folder(made)
+    if original is None or same_place(original, out) or not original.exists(INDEX_FILE):
+        return None
+    theirs = [row for row in read_exports(original) if (row.name, row.place) == (name, place)]
+    return original if any(map(is_live, theirs)) else None
 
 
 def check_name(rows: list[ExportRow], name: str, place: str) -> None:

@@ -23,6 +23,14 @@ def sources_with_fragments(out: Folder) -> frozenset[str]:
         )
 
 
+def made_at(out: Folder) -> str | None:
+    """Where the output lay when its run made it; None where it has no recipe.
+
+    DamagedFileError if the output's recipe cannot be read."""
+    with _read_recipe(out) as recipe:
+        return str(recipe["run"]["output"]) if recipe else None
+
+
 def has_repeats(out: Folder) -> bool:
     """Whether an epoch of training reads some documents another number of times than once (`repeat.by`).
 

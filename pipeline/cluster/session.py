@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
-from lineage.recipe import RecipeError
+from lineage.recipe import IN_PROCESS, RecipeError
 from pipeline.cluster.address import reachable
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.environment import set_ray_environment
@@ -27,7 +27,7 @@ from pipeline.cluster.local_services import (
     without_cluster_processes,
     without_driver_lines,
 )
-from pipeline.recipe import IN_PROCESS, RayTable
+from pipeline.recipe import RayTable
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from lineage.exports.manifest import is_of_units, read_manifest
-from lineage.exports.records import REMOVED, now
+from lineage.exports.records import REMOVED, now, original_of
 from lineage.index.output_index import Index
 from lineage.purge.erase import erase_old_versions, remove_all_leftovers
 from lineage.storage import google_azure
@@ -36,6 +36,11 @@ def clean_export(out: Folder, index: Index, row: ExportRow) -> ExportRow:
     The caller holds the OUT. StorageError where the folder is gone or holds something else, or where its
     store keeps what is deleted; HeldError while an export writes to it."""
     to = Folder(row.place)
+    if (original := original_of(out, row.name, row.place)) is not None:
+        raise StorageError(
+            f"{to.url} is an export of {original.url}, of which {out.url} is a copy: purge it there, and give it"
+            f" up here with --forget-export {row.name}"
+        )
     if not to.is_remote and not os.path.isdir(to.url):
         raise StorageError(f"{to.url} is not there")
     # The purge holds the OUT, and with it every export of it in a store whose folders cannot be held.

@@ -37,6 +37,7 @@ from lineage.exports.records import (
     cover_exports,
     is_live,
     now,
+    original_of,
     read_exports,
     record_export,
 )
@@ -299,8 +300,9 @@ def _claimed(asked: CorpusExport, index: Index) -> Manifest | None:
 def _is_known(asked: CorpusExport) -> bool:
     """Whether lineage has an export of this name and place: it is recorded before its manifest is written. A
     copy of the OUT made before that, or a run of the same recipe, has none: its purges would not meet those
-    of the OUT."""
-    return any((row.name, row.place) == (asked.name, asked.to.url) for row in read_exports(asked.out))
+    of the OUT. A copy made after that has it too, and it stays the original's."""
+    known = any((row.name, row.place) == (asked.name, asked.to.url) for row in read_exports(asked.out))
+    return known and original_of(asked.out, asked.name, asked.to.url) is None
 
 
 def _refuse_differences(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from lineage.recipe import RecipeError
+from lineage.recipe import IN_PROCESS, RecipeError
 from pipeline.cluster.tasks import ActorResources, TaskResources, check_actors, num_cpus, num_gpus
-from pipeline.recipe import IN_PROCESS, RayTable
+from pipeline.recipe import RayTable
 from stages.chain import build_chain
 from stages.steps.catalogue import StepTables
 from stages.steps.model_step import ModelStep

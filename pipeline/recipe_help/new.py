@@ -131,7 +131,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
             "parse": {"extractor": "resiliparse"},
             "language": {"keep": ["en"], "min_score": 0.65},
             "quality": {
-                "rules": ["newlines", "gopher_quality", "gopher_repetition", "line_edits"],
+                "rules": ["url_removal", "newlines", "gopher_quality", "gopher_repetition", "line_edits"],
                 "variant": "dclm",
             },
             "pii": {"kinds": []},

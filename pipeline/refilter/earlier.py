@@ -15,6 +15,7 @@ from lineage.purge.execution import unfinished_purge
 from lineage.recipe import RecipeError
 from lineage.secrets import recordable
 from lineage.storage.folder import Folder
+from lineage.storage.places import same_place
 from lineage.store.delta import append, read_table, state
 from lineage.store.tables import SCHEMAS
 from pipeline.inputs.files import Input
@@ -124,7 +125,7 @@ def honouring(recipe: PipelineRecipe, earlier: EarlierRun) -> PipelineRecipe:
     """The recipe as it is carried out: what was purged from the earlier output stays out, as purges.honour
     says it."""
     out, honoured = earlier.out, recipe.purges.honour
-    if Folder(recipe.run.output).url == out.url:
+    if same_place(Folder(recipe.run.output), out):
         raise RecipeError(f"--from {out.url} is run.output itself: a run needs an output of its own")
     dropped = sorted(set(earlier.identity["recipe"]["purges"]["honour"]) - set(recordable(list(honoured))))
     if dropped:

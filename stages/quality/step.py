@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from stages.document import Document, Edit, Finding, Outcome, Rejection, decide, weigh
-from stages.quality.code.extensions import path_of
+from stages.quality.code.language import path_of
 from stages.quality.code.licenses import license_of
 from stages.quality.judged_languages import table_of
 from stages.quality.options import (

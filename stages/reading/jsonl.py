@@ -7,9 +7,10 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
 from blake3 import blake3
@@ -24,8 +25,11 @@ from stages.reading.row import (
     BadRowError,
     document_of_long_row,
     documents_from_row,
+    fields_lacked,
     item_at,
     items_of_row,
+    keys_of,
+    no_such_field,
 )
 
 _BYTES_FOR_ONE: Final = 6
@@ -83,6 +87,24 @@ def read_jsonl(
         place = Place(file=options.file, offset=line.offset, length=line.length)
         num_lost = 1 if line.error is None else _num_lost(line, options, counts)
         yield from items_of_row(partial(_read_line, line, place, options, counts), place, counts, num_lost)
+
+
+def jsonl_lacks(stream: BinaryIO, options: ReadOptions, num_rows: int) -> str | None:
+    """Which field that the recipe names none of the file's first rows has; rows that cannot be read do not
+    count."""
+    cursor = Cursor(stream, max_window_bytes=options.max_window_bytes)
+    lines = (line for line in _lines(cursor, options) if line.error is not None or line.data.strip())
+    rows = []
+    for line in islice(lines, num_rows):
+        with suppress(BadRowError):
+            if line.error is None and line.raw_hash is None:
+                rows.append(_parse(line.data))
+    of_rows = [lacked for row in rows if (lacked := fields_lacked(row, options.fields)) is not None]
+    lacked = set.intersection(*of_rows) if of_rows else set()
+    for key, name in keys_of(options.fields).items():
+        if name is not None and key in lacked:
+            return no_such_field("field", name, key, dict.fromkeys(chain.from_iterable(rows)))
+    return None
 
 
 def _num_lost(line: _Line, options: ReadOptions, counts: InputCounts) -> int:

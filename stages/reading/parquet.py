@@ -28,6 +28,7 @@ from stages.reading.row import (
     documents_from_row,
     item_at,
     items_of_row,
+    keys_of,
     next_step,
     no_such_field,
 )
@@ -76,6 +77,18 @@ def read_parquet(
         )
         return
     yield from _Rows(file, places, meter, options, counts).read()
+
+
+def parquet_lacks(stream: BinaryIO, options: ReadOptions) -> str | None:
+    """Why a file's columns hold no documents, by its footer alone; None where they may, and where it is no whole
+    file, as its reading says."""
+    meter = PageMeter(stream)
+    try:
+        _row_groups(stream)
+        return _unfit(_open(meter).schema_arrow, options)
+    except (*_BAD_DATA, IndexError) as broken:
+        _raise_if_not_damage(broken, meter)
+        return None
 
 
 def read_parquet_at(
@@ -156,13 +169,7 @@ def _raise_if_not_damage(error: BaseException, meter: PageMeter) -> None:
 def _unfit(schema: pa.Schema, options: ReadOptions) -> str | None:
     """Why no row of a file can be a document."""
     fields, names = options.fields, schema.names
-    used = {
-        "source.text_field": fields.text,
-        "source.id_field": fields.id,
-        "source.url_field": fields.url,
-        "source.date_field": fields.date,
-    }
-    for key, name in used.items():
+    for key, name in keys_of(fields).items():
         if name is not None and _path(schema, name) is None:
             return no_such_field("column", name, key, names)
     # Also one that no key names: a document's metadata hold one value of a name, and would lose the others.

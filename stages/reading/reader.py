@@ -37,6 +37,7 @@ __all__ = [
     "Unreadable",
     "detect_format",
     "heads_at",
+    "lacks_fields",
     "read_documents",
     "read_numbered",
     "read_one",
@@ -67,6 +68,22 @@ def read_documents(
         yield item
         if isinstance(item, Document) and counts.num_documents == options.limit_documents:
             return
+
+
+def lacks_fields(stream: BinaryIO, options: ReadOptions, num_rows: int) -> tuple[bool, str | None]:
+    """Whether a file is one of rows, and which field that `options` name its columns, or its first rows, have
+    not got."""
+    try:
+        with unreadable_for_any_error():
+            kind = detect_format(stream, options)
+            stream.seek(0)
+            if kind == "parquet":
+                return True, parquet.parquet_lacks(stream, options)
+            if kind == "jsonl":
+                return True, jsonl.jsonl_lacks(stream, options, num_rows)
+    except UnreadableError:
+        return True, None  # its reading says so
+    return False, None
 
 
 def _to_the_end(

@@ -152,6 +152,27 @@ def test_an_output_goes_on_under_its_run_s_name_only(corpus: str, tmp_path: Path
     assert sorted(run.metrics()) == [0, 1, 2, 3]
 
 
+def test_a_name_that_the_data_has_recorded_of_another_output_is_found_before_an_attempt_begins(
+    tmp_path: Path,
+) -> None:
+    data = make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url
+    first = Run(data=data, output=tmp_path / "first", changes={"steps": 2, "checkpoint": {"every": 2}})
+    assert named(first, "mine").returncode == 0
+    second = Run(data=data, output=tmp_path / "second", changes=first.changes)
+    ended = named(second, "mine")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "run.name: run 'mine' is recorded in" in ended.stderr
+    assert not second.output.exists()
+
+
+def test_more_steps_are_told_with_the_rates(corpus: str, tmp_path: Path) -> None:
+    run = Run(data=corpus, output=tmp_path / "run", changes={"steps": 2, "checkpoint": {"every": 2}})
+    assert call(run).returncode == 0
+    ended = call(run, steps=4)
+    assert ended.returncode == 0
+    assert "train.steps is 4 now and was 2: the rate" in ended.stderr
+
+
 def test_a_run_that_stops_itself_fails_and_says_why(corpus: str, tmp_path: Path) -> None:
     ended = call(Run(data=corpus, output=tmp_path / "run"), faults={"nan_at_step": [0, 1], "max_skips": 2})
     assert ended.returncode == 1

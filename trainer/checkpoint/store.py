@@ -16,7 +16,7 @@ import json
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from blake3 import blake3
 
@@ -24,10 +24,9 @@ from lineage.ids import ID_BYTES, content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.storage.places import name_in, same_place
+from trainer.attempts import Attempt, counts
 from trainer.model.sizes import Experts, ModelConfig, RopeScaling
 from trainer.options import CheckpointTable
-from trainer.recovery.attempts import Attempt, counts
-from trainer.recovery.repeats import LoweredRate
 
 COMPLETE: Final = "complete.json"
 OWNER: Final = "run.json"
@@ -41,6 +40,14 @@ _NAME: Final = re.compile(r"step-(\d{8,})\.attempt-(\d+)")
 
 class CheckpointError(RuntimeError):
     """A checkpoint is damaged or does not fit; the message names it and says what to do."""
+
+
+class LoweredRate(NamedTuple):
+    """The learning rate of steps [first_step, end_step) is multiplied with `factor`."""
+
+    first_step: int
+    end_step: int
+    factor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lineage.storage.folder import Folder, join, local_path
+from trainer.attempts import Attempt, steps_on_line
 from trainer.data.blocks import BlockReader
 from trainer.data.corpus import Corpus, reopen
 from trainer.data.dataset import IGNORED, Batch, Dataset, document_layout
@@ -32,7 +33,6 @@ from trainer.provenance.account import Account
 from trainer.provenance.batches import BatchRecorder, Recorded, recorded, unrecorded_steps
 from trainer.provenance.facts import sweep_fact
 from trainer.provenance.reached import Reached
-from trainer.recovery.attempts import Attempt, steps_on_line
 
 T = TypeVar("T")
 

@@ -1,6 +1,6 @@
-"""A training run that recovers in place, as the process sees it that starts all others: start after start,
-until the run is done. What can be met in place is met within a start (`processes/supervisor.py`,
-`in_place.py`)."""
+"""A training run that this process carries out without Ray: alone, or, where it recovers in place, with
+processes that it starts, start after start, until the run is done. What can be met in place is met within a
+start (`processes/supervisor.py`, `in_place.py`)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from functools import partial
 from typing import Final
 
 import torch
+import torch.distributed as dist
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.attempts import FencedOutError, attempts, failures
 from trainer.checkpoint.room import DiskFullError
 from trainer.checkpoint.store import CheckpointError, complete_checkpoints
 from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.options import TrainRecipe
 from trainer.processes.forked_processes import ForkedProcesses
-from trainer.processes.runtime import process_began
+from trainer.processes.runtime import join_process_group, process_began
 from trainer.processes.supervisor import Processes, Supervisor, make_store
-from trainer.recovery.attempts import FencedOutError, attempts, failures
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.result import TrainingResult
+from trainer.run.train import LaunchContext, train
 
 FINAL_ERRORS: Final = {
     error.__name__: error
@@ -54,8 +56,10 @@ Begin = Callable[[ParticipantJob, int], Processes]
 
 
 def train_on_this_machine(recipe: TrainRecipe, stop_requested: Callable[[], bool]) -> TrainingResult:
-    """Train with processes of this machine. Errors as of `trainer.run.train.train`; TrainingStoppedError also
-    where several starts in a row got nowhere."""
+    """Train in this process; where the run recovers in place, with processes that this one starts. Errors as
+    of `trainer.run.train.train`; TrainingStoppedError also where several starts in a row got nowhere."""
+    if recipe.train.recovery.mode != "in_place":
+        return _train_alone(recipe, stop_requested)
     if "WORLD_SIZE" in os.environ:
         raise RecipeError(
             'train.recovery.mode = "in_place": torchrun ends every process when one dies; call `python -m'
@@ -70,6 +74,15 @@ def train_on_this_machine(recipe: TrainRecipe, stop_requested: Callable[[], bool
         return ForkedProcesses(partial(participate, job), port, recipe.train.num_workers)
 
     return train_supervised(recipe, begin, stop_requested, began_at=process_began())
+
+
+def _train_alone(recipe: TrainRecipe, stop_requested: Callable[[], bool]) -> TrainingResult:
+    process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
+    try:
+        launch = LaunchContext(process=process, stop_requested=stop_requested, began_at=process_began())
+        return train(recipe, launch)
+    finally:
+        dist.destroy_process_group()
 
 
 def train_supervised(

@@ -5,7 +5,7 @@ and the pieces of weights and moments that they hold, and form the next one with
 one's number:
 
 1. leave   whatever waits for the dead rank is freed; the checkpoint under way is given up
-2. agree   each says what it holds; all draw the same conclusion (`recovery/agreement.py`)
+2. agree   each says what it holds; all draw the same conclusion (`processes/agreement.py`)
 3. catch up  a rank that did not hear of the last vote brings that step in
 4. form    new process groups; the model is made again on them
 5. fill    each from its own memory, the new one from a rank that holds the same pieces
@@ -35,19 +35,7 @@ from torch import Tensor
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
-from trainer.checkpoint.state import restore
-from trainer.checkpoint.store import CheckpointError, complete_checkpoints, delete_left_over
-from trainer.data.asked_order import make_order
-from trainer.data.corpus import Corpus, open_corpus
-from trainer.feed.feed import FedSoFar, Feed
-from trainer.feed.loading import feed_of, words_of_feed
-from trainer.options import TrainRecipe
-from trainer.parallel.mesh import local_part, settle_buckets
-from trainer.processes.participant import GenerationOverError, Participant, Rendezvous
-from trainer.processes.runtime import Process, collective_timeout, local_device
-from trainer.provenance.setup import read_setup, record_setup
-from trainer.recovery.agreement import Agreement, CannotRecoverError, RankReport, agree, keeps_copy_of
-from trainer.recovery.attempts import (
+from trainer.attempts import (
     Attempt,
     Claimant,
     FencedOutError,
@@ -56,9 +44,21 @@ from trainer.recovery.attempts import (
     claim_next,
     record_failure,
 )
-from trainer.recovery.repeats import LoweredRate, RepeatedFaultsError, TrainingStoppedError
+from trainer.checkpoint.state import restore
+from trainer.checkpoint.store import CheckpointError, LoweredRate, complete_checkpoints, delete_left_over
+from trainer.data.asked_order import make_order
+from trainer.data.corpus import Corpus, open_corpus
+from trainer.feed.feed import FedSoFar, Feed
+from trainer.feed.loading import feed_of, words_of_feed
+from trainer.options import TrainRecipe
+from trainer.parallel.mesh import local_part, settle_buckets
+from trainer.processes.agreement import Agreement, CannotRecoverError, RankReport, agree, keeps_copy_of
+from trainer.processes.participant import GenerationOverError, Participant, Rendezvous
+from trainer.processes.runtime import Process, collective_timeout, local_device
+from trainer.provenance.setup import read_setup, record_setup
+from trainer.recovery.repeated import go_back_before, left_out, skip_counter
+from trainer.recovery.repeats import RepeatedFaultsError, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
-from trainer.replay.repeated import go_back_before, left_out, skip_counter
 from trainer.run.joining import Joined
 from trainer.run.result import TrainingResult
 from trainer.run.step import ReadyStep, StepOutcome, apply_step
@@ -80,6 +80,7 @@ from trainer.run.train import (
     saving_group,
     state_tensors,
 )
+from trainer.telemetry.asked_stacks import stacks_to_stderr
 from trainer.telemetry.metrics_file import last_reports
 from trainer.telemetry.sinks import describe_straggler
 from trainer.telemetry.step_report import Sink, StepReport
@@ -109,6 +110,7 @@ def participate(
     job: ParticipantJob, place: Rendezvous, more_sinks: Callable[[], Sequence[Sink]] = tuple
 ) -> int:
     """What each process does, the spares too: returns 0 once it said how the run ended, or was not needed."""
+    stacks_to_stderr()
     recipe = parse_table(TrainRecipe, job.recipe)
     participant = Participant(place, recipe.train.faults.watchdog_seconds)
     try:

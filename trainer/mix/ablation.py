@@ -96,7 +96,7 @@ def proxy_process(ablation: Ablation, point: Point) -> ProxyProcess:
     """The process of one proxy run."""
     return ProxyProcess(
         name=point.name,
-        module="trainer.__main__",
+        module="trainer.command",
         arguments=("/dev/stdin",),
         stdin=as_toml(ablation.proxy(point)),
         threads=_threads(ablation),

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
+from trainer.attempts import Attempt, Fence
 from trainer.checkpoint.state import Saver, check_together, load_weights, load_whole, restore, training_state
 from trainer.checkpoint.store import Position
 from trainer.data.dataset import IGNORED
@@ -31,14 +32,14 @@ from trainer.feed.loading import open_feed
 from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import ANSWER, Answer, DoremiJob
 from trainer.mix.swarm import Floats
-from trainer.model.optimizer import build_optimizer, learning_rate
+from trainer.model.learning_rate import learning_rate
+from trainer.model.optimizer import build_optimizer
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_signal
-from trainer.recovery.attempts import Attempt, Fence
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.first_weights import load_first_weights
 from trainer.run.joining import Joined, join

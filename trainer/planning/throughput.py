@@ -175,7 +175,7 @@ def throughput(
         communication_seconds=sum(kind.seconds for kind in sent),
         exposed_seconds=waiting + exposed,
         update_seconds=update,
-        bubble=1 - (computing + waiting + uneven) / pipeline,
+        bubble=max(1 - (computing + waiting + uneven) / pipeline, 0.0),
         imbalance=uneven / pipeline,
         mfu=utilised,
         hfu=utilised * (flops + flops_again(layout)) / flops,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,7 +21,9 @@ from torch.distributed.distributed_c10d import _get_default_store
 
 from lineage.recipe import RecipeError
 from trainer.processes.allocator import keep_freed_memory
-from trainer.recovery.watchdog import Store
+from trainer.processes.meeting import meet
+from trainer.processes.watchdog import Store
+from trainer.telemetry.asked_stacks import stacks_to_stderr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +44,9 @@ def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
     """This process as a member of the default process group, which is made unless it exists (as under Ray
     Train).
 
-    RecipeError where the number of processes is not the recipe's."""
+    RecipeError where the number of processes is not the recipe's; TimeoutError where torchrun's do not find
+    each other."""
+    stacks_to_stderr()
     device = local_device()
     if device.type == "cpu":
         keep_freed_memory()
@@ -52,12 +57,8 @@ def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
                 f"`torchrun --nproc-per-node={num_workers} -m trainer RECIPE` or `sluice train RECIPE`"
             )
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        alone = (
-            {}
-            if "WORLD_SIZE" in os.environ
-            else {"store": cast(Any, dist).HashStore(), "rank": 0, "world_size": 1}
-        )
-        dist.init_process_group(backend, timeout=collective_timeout(watchdog_seconds), **cast(Any, alone))
+        timeout = collective_timeout(watchdog_seconds)
+        dist.init_process_group(backend, timeout=timeout, **_members(timeout))
     process = Process(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
     if process.world_size != num_workers:
         raise RecipeError(
@@ -65,6 +66,35 @@ def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
             f" {num_workers}: set train.workers and train.parallel to match"
         )
     return process
+
+
+def _members(timeout: datetime.timedelta) -> dict[str, Any]:
+    """Who the processes are, as `init_process_group` takes it; nothing where it finds that in the environment
+    by itself, as under srun.
+
+    TimeoutError where torchrun's processes do not find each other."""
+    if "WORLD_SIZE" not in os.environ:
+        return {"store": cast(Any, dist).HashStore(), "rank": 0, "world_size": 1}
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return {}
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    seconds = timeout.total_seconds()
+    restarts = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    if rank == 0 and restarts:
+        _say(f"torchrun's restart {restarts}: its processes meet at {host}:{port}, within {seconds:.0f} s")
+    try:
+        store = cast(Any, dist).TCPStore(host, port, None, False, timeout)
+        prefix = meet(store, rank, world_size, seconds=seconds, say=_say)
+    except dist.DistError as error:
+        raise TimeoutError(
+            f"rank {rank}: torchrun's store at {host}:{port} (MASTER_ADDR, MASTER_PORT) did not answer: {error}"
+        ) from error
+    return {"store": cast(Any, dist).PrefixStore(prefix, store), "rank": rank, "world_size": world_size}
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def process_began() -> float:
@@ -105,6 +135,18 @@ def stop_on_signal() -> Callable[[], bool]:
     came = threading.Event()
     on_stop(came.set)
     return came.is_set
+
+
+@contextlib.contextmanager
+def stopped_by_signals() -> Iterator[Callable[[], bool]]:
+    """The same for the time of a block."""
+    came = threading.Event()
+    before = on_stop(came.set)
+    try:
+        yield came.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def on_stop(ask: Callable[[], object]) -> dict[signal.Signals, Any]:

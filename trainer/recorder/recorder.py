@@ -44,6 +44,7 @@ from trainer.recorder.files import (
 )
 from trainer.recorder.operations import Operations
 from trainer.recorder.ring import RingBuffer, RingHeader
+from trainer.telemetry.asked_stacks import stacks_to_stderr
 from trainer.telemetry.phases import PHASES, Phase
 from trainer.telemetry.timing import PhaseClock
 
@@ -130,7 +131,7 @@ class Recorder:
         self._closed.set()
         if self._watch is not None:
             self._watch.join(_PUBLISH_SECONDS)  # the storage may hang while it publishes
-        faulthandler.unregister(signal.SIGUSR2)
+        stacks_to_stderr()
         if self._in_time(self._publish):
             self._drop()
 

@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.attempts import Attempt, Claimant, attempts, begin, claim
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
     SET_ASIDE,
@@ -32,7 +33,6 @@ from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import check_output, claim_output
 from trainer.provenance.same_plan import check_same_plan
-from trainer.recovery.attempts import Attempt, Claimant, attempts, begin, claim
 from trainer.recovery.rollbacks import pending_rollback
 
 

@@ -17,6 +17,7 @@ from lineage.storage.folder import Folder
 from trainer.checkpoint.store import read_position
 from trainer.data.dataset import IGNORED, document_layout
 from trainer.data.row_loss import RowLoss
+from trainer.evidence.observed import DocumentLoss, Observed, ObservedStep, ObserveRequest
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.model.sizes import model_config
@@ -26,8 +27,7 @@ from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import parallelise_model
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.recovery.faults import STEP_VERDICTS
-from trainer.replay.observed import DocumentLoss, Observed, ObservedStep, ObserveRequest
-from trainer.replay.repeated import left_out, skip_counter
+from trainer.recovery.repeated import left_out, skip_counter
 from trainer.run.step import TokenLosses, train_step
 from trainer.run.train import by_first_rank, load_weights, seed_step, step_context
 from trainer.telemetry.timing import PhaseClock

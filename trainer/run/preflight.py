@@ -12,14 +12,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from lineage.index.output_index import check_outside
-from lineage.recipe import RecipeError
+from lineage.recipe import IN_PROCESS, RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.attempts import attempts
 from trainer.checkpoint.room import check_room
 from trainer.checkpoint.same_model import check_resumed
-from trainer.checkpoint.store import Position, check_owner, complete_checkpoints, is_checkpoint, read_position
+from trainer.checkpoint.store import Position, check_owner, complete_checkpoints, read_position
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.huggingface.begun_from import check_first_weights
 from trainer.model.sizes import ModelConfig, check_model_name, model_config
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
@@ -27,7 +29,6 @@ from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
 from trainer.provenance.facts import FactLog, check_name, check_output, commit
 from trainer.provenance.same_plan import check_same_plan
-from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import pending_rollback
 from trainer.run.result import TrainingResult
 from trainer.telemetry.metrics_file import last_reports
@@ -46,30 +47,36 @@ class MissingShardError(FileNotFoundError):
 
 
 def check_recipe(recipe: TrainRecipe) -> list[str]:
+    """`check_run` of a run that `sluice train` starts. RecipeError also for far more workers than this machine
+    has processors, and for workers that nothing would start."""
+    _check_starter(recipe)
+    sharing = list(_sharing(recipe))
+    return [*check_run(recipe), *sharing]
+
+
+def check_run(recipe: TrainRecipe) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
 
     RecipeError for a model that is none, a place to write within the output of a data run, a layout that does
     not fit the model, a checkpoint of another model or order, a run.name that belongs to another output, an
-    output or checkpoints of another run, sizes or a mixture that do not fit the data, and far more workers
-    than this machine has processors; NotFinishedError where train.data is no output, MissingShardError where
-    a shard of it is gone."""
+    output or checkpoints of another run, and sizes or a mixture that do not fit the data; NotFinishedError
+    where train.data is no output, MissingShardError where a shard of it is gone."""
     check_model_name(recipe.train.model)
     for name, place in _written(recipe.train).items():
         if place is not None:
             check_outside(name, place, is_folder=True)
-    sharing = list(_sharing(recipe))
     corpus = open_corpus(recipe.train.outs)
     _check_shards(corpus)
     _check_name(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(recipe.train, config)
-    _check_init_from(recipe)
+    _check_init_from(recipe, config)
     if recipe.train.checkpoint.path is not None:
         check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
     order = make_order(recipe, corpus)
     _check_newest(recipe, config, order)
     _check_room(recipe, config)
-    return [*_epochs(order, recipe.train.steps), *sharing]
+    return list(_epochs(order, recipe.train.steps))
 
 
 def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
@@ -166,10 +173,10 @@ def _check_name(recipe: TrainRecipe, corpus: Corpus) -> None:
         raise RecipeError(f"run.name: {error}", "run.name") from error
 
 
-def _check_init_from(recipe: TrainRecipe) -> None:
+def _check_init_from(recipe: TrainRecipe, config: ModelConfig) -> None:
     """A run that has begun goes on from its own checkpoint, and needs that folder no more."""
-    if recipe.train.init_from is not None and not attempts(Folder(recipe.train.output)):
-        is_checkpoint(Folder(recipe.train.init_from))
+    if not attempts(Folder(recipe.train.output)):
+        check_first_weights(recipe.train, config)
 
 
 def _epochs(order: Order, steps: int) -> Iterator[str]:
@@ -180,6 +187,18 @@ def _epochs(order: Order, steps: int) -> Iterator[str]:
                 f"warning: source {source} is read {epochs:,.0f} times; past {_USEFUL_EPOCHS} epochs further ones add"
                 " almost nothing (2305.16264): take fewer train.steps, another mixture, or more data"
             )
+
+
+def _check_starter(recipe: TrainRecipe) -> None:
+    """Without Ray one process trains, or as many as a run that recovers in place starts itself."""
+    table = recipe.train
+    if recipe.ray.in_process and table.num_workers > 1 and table.recovery.mode != "in_place":
+        raise RecipeError(
+            f'ray.address = "{IN_PROCESS}": the run is one process, and train.workers = {table.num_workers}: start'
+            f" them with `torchrun --nproc-per-node={table.num_workers} -m trainer RECIPE`, let the run start them"
+            ' itself with train.recovery.mode = "in_place", or name a Ray in ray.address',
+            "ray.address",
+        )
 
 
 def _sharing(recipe: TrainRecipe) -> Iterator[str]:

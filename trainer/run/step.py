@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from trainer.data.dataset import IGNORED
 from trainer.model.experts import Routing, load_figures
-from trainer.model.optimizer import learning_rate
+from trainer.model.learning_rate import learning_rate
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.options import OptimizerTable
 from trainer.parallel.mesh import ClippedNorms, ParallelModel

@@ -29,8 +29,11 @@ from torch import Tensor
 from lineage.ids import content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.attempts import AttemptEnd, Claimant, Fence, attempts, end, record_failure
+from trainer.checkpoint.cadence import FIRST_STEPS, AutoCadence
 from trainer.checkpoint.state import Saver, check_together, held_tensors, load_whole, restore, training_state
 from trainer.checkpoint.store import Position, checkpoint_name
+from trainer.evidence.origin import origin_of
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.health.check import Health
@@ -45,26 +48,23 @@ from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_bucke
 from trainer.planning.gpus import machine_of
 from trainer.planning.plan import mtbf_hours
 from trainer.processes.runtime import Process, collective_timeout
+from trainer.processes.watchdog import Watchdog
 from trainer.provenance.setup import make_setup, record_setup
 from trainer.recorder.files import drop_old_recorders
 from trainer.recorder.recorder import Recorder, RecorderOptions
-from trainer.recovery.attempts import AttemptEnd, Claimant, Fence, attempts, end, record_failure
-from trainer.recovery.cadence import FIRST_STEPS, AutoCadence
 from trainer.recovery.faults import SpikeWindow
+from trainer.recovery.repeated import documents_of, go_back_before, left_out, skip_counter
 from trainer.recovery.repeats import RepeatedFaultsError, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
-from trainer.recovery.watchdog import Watchdog
-from trainer.replay.hardware import hardware_of
-from trainer.replay.origin import origin_of
-from trainer.replay.repeated import documents_of, go_back_before, left_out, skip_counter
 from trainer.run.first_weights import load_first_weights
+from trainer.run.hardware import hardware_of
 from trainer.run.joining import Joined, join
 from trainer.run.reporter import StepReporter
 from trainer.run.result import TrainingResult
 from trainer.run.step import StepContext, StepOutcome, evaluate, train_step
 from trainer.telemetry.goodput import LiveGoodput, describe_goodput
 from trainer.telemetry.profiling import Profiler
-from trainer.telemetry.sinks import print_epochs, standard_sinks
+from trainer.telemetry.sinks import standard_sinks
 from trainer.telemetry.step_report import Sink, StepReport
 from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import PhaseClock, StepTiming
@@ -419,7 +419,6 @@ def load_state(run: RunParts) -> None:
     )
     run.feed.start(joined.attempt)
     if run.rank == 0:
-        print_epochs(run.feed.dataset.order, run.recipe.train.steps)
         if (float8 := run.model.layout.float8) is not None:
             sys.stderr.write("\n".join(float8_products(run.config, float8, run.model.layout.mesh.tp)) + "\n")
         publish_card(run.output, _model_card(run))

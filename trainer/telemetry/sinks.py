@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 from lineage.storage.errors import naming_path
 from lineage.storage.folder import Folder
 from trainer.data.figures import LoadFigures
-from trainer.order import Order
 from trainer.telemetry.metrics_file import JsonLines
 from trainer.telemetry.step_report import Sink, StepReport
 from trainer.telemetry.stragglers import Straggler
@@ -204,12 +203,6 @@ class TensorBoard:
                     self._events.close()
             finally:
                 threading.excepthook = self._threads_end
-
-
-def print_epochs(order: Order, steps: int) -> None:
-    """Print on stderr how often a run of `steps` steps will see each source."""
-    for source, epochs in order.epochs(steps * order.plan.global_batch).items():
-        sys.stderr.write(f"source {source}: {epochs:.2f} epochs in {steps} steps\n")
 
 
 def standard_sinks(output: Folder, steps: int, more: Sequence[Sink] = ()) -> Sequence[Sink]:

@@ -1,4 +1,4 @@
-"""The training run of a recipe, on Ray Train; resumable: the same call again continues from the newest
+"""The training run of a recipe, on Ray Train or without Ray; resumable: the same call again continues from the newest
 checkpoint.
 
   sluice train recipes/train.toml
@@ -18,8 +18,8 @@ Killed at any point, the same call goes on, as does one without these options: i
 With [train.recovery] mode = "in_place" and spares = 1 or more a lost process costs seconds: the others go on
 with what they hold, and one that waits takes its place (docs/training.md).
 
-Without Ray the same recipe runs as `torchrun --nproc-per-node N -m trainer recipes/train.toml`, one that
-recovers in place as `python -m trainer recipes/train.toml`."""
+Without Ray: with --set ray.address=none one worker trains in this process, and a run that recovers in place
+starts its workers itself; N others are `torchrun --nproc-per-node N -m trainer recipes/train.toml`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from pipeline.cli.arguments import add_json, add_recipe
 from pipeline.cli.printing import print_json
 from pipeline.cli.training.workers import check_workers
 from pipeline.terminal import visible_lines
-from trainer.replay.options import add_replay, check_replay
+from trainer.recovery.options import add_replay, check_replay
 
 if TYPE_CHECKING:
     from pipeline.phases.progress import ProgressReporter
@@ -49,10 +49,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from trainer.telemetry.asked_stacks import stacks_to_stderr
+
+    stacks_to_stderr()
     from lineage.recipe import load_recipe
     from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
-    from trainer.replay.call import prepare_replay
+    from trainer.recovery.call import prepare_replay
     from trainer.run.preflight import check_recipe, finished
 
     reporter = ProgressReporter()
@@ -71,7 +74,9 @@ def run(options: argparse.Namespace) -> int:
         elif certificate is not None:
             print(f"Certificate: {visible_lines(certificate)}")
         return 0
-    result = finished(recipe) or _trained(recipe, reporter)
+    result = finished(recipe) or (
+        _trained_here(recipe, reporter) if recipe.ray.in_process else _trained(recipe, reporter)
+    )
     certificate = _certificate(recipe, replay.purges) if replay.purges and result.finished else None
     if options.json:
         more = (
@@ -89,6 +94,16 @@ def run(options: argparse.Namespace) -> int:
             f"Stopped after step {result.step}; the same call continues from checkpoint {result.checkpoint}."
         )
     return 0
+
+
+def _trained_here(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
+    """Train without Ray: in this process, or with those that a run which recovers in place starts."""
+    reporter.say("Training without Ray; torch is imported, which takes seconds …")
+    from trainer.in_place.supervise import train_on_this_machine
+    from trainer.processes.runtime import stopped_by_signals
+
+    with stopped_by_signals() as stop_requested:
+        return train_on_this_machine(recipe, stop_requested)
 
 
 def _trained(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
@@ -110,7 +125,7 @@ def _trained(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
 def _certificate(recipe: TrainRecipe, purges: Sequence[str]) -> str:
     """Write the certificate of a replay that has ended, and its page; gives where it lies."""
     from pipeline.report.certificate import publish_page
-    from trainer.replay.certificate import certify_replay
+    from trainer.evidence.certificate import certify_replay
 
     output = Folder(recipe.train.output)
     name, row = certify_replay(output, purges)

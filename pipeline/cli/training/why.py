@@ -3,12 +3,13 @@
   sluice train why RUN_OUTPUT --step 1200
   sluice train why RUN_OUTPUT --step 1200 --to why.html        a page that needs nothing else
 
-The steps since the checkpoint before it are done again on the run's own layout (on Ray, as sluice train
-does), and nothing of the run is changed. What comes out is the loss of each row and each document of the
-step, documents ranked by what they add beyond their source's usual loss, the gradients' norms by layer, and a
-verdict. Data: the replay gives the recorded numbers again, to the bit. Hardware: it does not, and nothing
-else has changed; transient where a second replay agrees with the first, persistent where it does not; with
-train.record_losses = true the ranks whose rows differ are named. Exit code 1 where it is hardware."""
+The steps since the checkpoint before it are done again on the run's own layout (on Ray, as sluice train does,
+or without it where the run had ray.address = "none" and one worker), and nothing of the run is changed. What
+comes out is the loss of each row and each document of the step, documents ranked by what they add beyond
+their source's usual loss, the gradients' norms by layer, and a verdict. Data: the replay gives the recorded
+numbers again, to the bit. Hardware: it does not, and nothing else has changed; transient where a second
+replay agrees with the first, persistent where it does not; with train.record_losses = true the ranks whose
+rows differ are named. Exit code 1 where it is hardware."""
 
 from __future__ import annotations
 
@@ -25,9 +26,9 @@ from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
+    from trainer.evidence.observed import Observed
+    from trainer.evidence.why import ReplayedStep, WhyStep
     from trainer.provenance.setup import Hardware
-    from trainer.replay.observed import Observed
-    from trainer.replay.why import ReplayedStep, WhyStep
 
 _SHOWN: Final = 10
 
@@ -54,10 +55,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
-    from pipeline.cluster.session import ray_session, what_starts
+    from pipeline.cluster.session import what_starts
     from pipeline.phases.progress import ProgressReporter
+    from trainer.evidence.why import ask_why
     from trainer.options import TrainRecipe
-    from trainer.replay.why import ask_why, explain_step
 
     if options.overrides and options.recipe is None:
         raise RecipeError("--set goes with --recipe alone: a recorded recipe is taken as it is")
@@ -68,20 +69,13 @@ def run(options: argparse.Namespace) -> int:
     reporter = ProgressReporter()
     since = "the first weights" if asked.checkpoint is None else f"checkpoint {asked.checkpoint.name}"
     first = 0 if asked.checkpoint is None else asked.checkpoint.step
-    reporter.say(
-        f"Replay of steps {first} to {options.step} from {since}: {what_starts(asked.recipe.ray.address)} …"
-    )
+    here = asked.recipe.ray.in_process and asked.recipe.train.num_workers == 1
+    # The processes of a run that started them itself are actors here.
+    address = "local" if asked.recipe.ray.in_process else asked.recipe.ray.address
+    begin = "in this process" if here else what_starts(address)
+    reporter.say(f"Replay of steps {first} to {options.step} from {since}: {begin} …")
 
-    from pipeline.cli.training.workers import check_workers
-    from trainer.launch import observe_on_ray
-    from trainer.processes.placement import local_cpus
-
-    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
-        return observe_on_ray(asked.recipe, asked.request, check_workers)
-
-    ray = asked.recipe.ray
-    with ray_session(ray.address, ray.num_cpus, training_cpus=local_cpus(asked.recipe.train)):
-        found = explain_step(asked, replay)
+    found = _explained_here(asked) if here else _explained_on_ray(asked, address)
     if options.to is not None:
         from pipeline.report.why import render_why
 
@@ -95,6 +89,34 @@ def run(options: argparse.Namespace) -> int:
         if options.to is not None:
             print(f"Page: {visible(options.to)}")
     return 1 if found.verdict.cause == "hardware" else 0
+
+
+def _explained_on_ray(asked: ReplayedStep, address: str) -> WhyStep:
+    from pipeline.cli.training.workers import check_workers
+    from pipeline.cluster.session import ray_session
+    from trainer.evidence.why import explain_step
+    from trainer.launch import observe_on_ray
+    from trainer.processes.placement import local_cpus
+
+    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
+        return observe_on_ray(asked.recipe, asked.request, check_workers)
+
+    with ray_session(address, asked.recipe.ray.num_cpus, training_cpus=local_cpus(asked.recipe.train)):
+        return explain_step(asked, replay)
+
+
+def _explained_here(asked: ReplayedStep) -> WhyStep:
+    from trainer.evidence.why import explain_step
+    from trainer.processes.runtime import join_process_group
+    from trainer.run.hardware import hardware_of
+    from trainer.run.observe import observe
+
+    process = join_process_group(1, asked.recipe.train.faults.watchdog_seconds)
+
+    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
+        return observe(asked.recipe, process, asked.request), hardware_of(process.device)
+
+    return explain_step(asked, replay)
 
 
 def why_json(found: WhyStep) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from stages.quality.rule_sets import (
     line_edits,
     madlad,
     text_edits,
+    url_removal,
 )
 from stages.quality.rules import VARIANTS, Limits, RuleSet, RuleSpec, Threshold, Variant, measured_as
 
@@ -70,6 +71,7 @@ CATALOGUE: Final[Mapping[str, RuleSetSpec]] = {
         is_of_any_language=False,
     ),
     "length": RuleSetSpec(make=lambda making: text_edits.length(making.limits), rows=text_edits.LENGTH_ROWS),
+    "url_removal": RuleSetSpec(make=lambda making: url_removal.rule_set(), rows=url_removal.ROWS),
     "newlines": RuleSetSpec(make=lambda making: text_edits.newlines()),
     "line_edits": RuleSetSpec(
         make=lambda making: line_edits.rule_set(making.limits, making.line_edits),

@@ -27,6 +27,7 @@ from tests.support.outputs.runs import ON_RAY, write_recipe
 from tests.support.outputs.runs import recipe as outputs_of
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.stores.small_disk import small_disk
+from trainer.attempts import Attempt, begin, claim
 from trainer.checkpoint.store import METADATA, Position, checkpoint_name, publish_complete
 from trainer.data.asked_order import plan_of
 from trainer.data.corpus import open_corpus
@@ -34,7 +35,6 @@ from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.model.sizes import model_config
 from trainer.options import DataTable, TrainRecipe
 from trainer.provenance.facts import FactLog, RunFact, claim_output, commit, run_fact
-from trainer.recovery.attempts import Attempt, begin, claim
 from trainer.run.preflight import check_recipe
 
 # Run in a process of its own, which says at its end whether Ray or torch was loaded.
@@ -101,6 +101,26 @@ def test_a_taken_run_name_is_found_before_torch_and_ray_are_loaded(tmp_path: Pat
     assert (code, loaded) == (2, "loaded:")
     assert "run.name" in told
     assert "another run.name" in told
+
+
+def test_without_ray_one_worker_trains_in_the_process_of_the_call(tmp_path: Path) -> None:
+    data = make_corpus(str(tmp_path / "out"), {"web": [1700, 530]}).url
+    call = ["train", str(train_recipe(tmp_path, data)), "--set", "ray.address=none"]
+    code, told, loaded = answer(*call)
+    assert (code, loaded) == (0, "loaded: torch"), told
+    assert "step 3" in told and "Traceback" not in told
+    assert (tmp_path / "run" / "attempts" / "00001.ended").exists()
+
+
+def test_without_ray_several_workers_are_refused_with_the_calls_that_start_them(
+    corpus: str, tmp_path: Path
+) -> None:
+    code, told, loaded = answer(
+        "train", str(train_recipe(tmp_path, corpus, workers=2)), "--set", "ray.address=none"
+    )
+    assert (code, loaded) == (2, "loaded:")
+    assert "torchrun --nproc-per-node=2 -m trainer" in told and "in_place" in told
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_output_of_another_run_is_found_before_torch_and_ray_are_loaded(
@@ -332,7 +352,7 @@ def test_a_recipe_of_the_other_kind_is_named_in_one_sentence(
 
 
 def test_the_trainer_by_itself_names_a_data_recipe_too() -> None:
-    from trainer.__main__ import main as train
+    from trainer.command import main as train
 
     assert train([str(ROOT / "recipes" / "crawl.toml")]) == 2
 

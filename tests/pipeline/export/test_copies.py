@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -257,6 +258,33 @@ def test_an_export_of_a_copied_output_is_not_taken_over_unless_it_is_recorded(
     corpus.export(tmp_path / "copy", "jsonl")
     with pytest.raises(ValueError, match=r"holds another export .*of another output"):
         replace(corpus, out=tmp_path / "another").export(tmp_path / "copy", "jsonl")
+
+
+def test_a_purge_of_a_copied_output_leaves_the_exports_of_the_original(
+    corpus: Corpus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = corpus.out / "recipe.toml"
+    table = tomllib.loads(recipe.read_text())
+    recipe.write_text(recipe.read_text().replace(table["run"]["output"], str(corpus.out)))
+    corpus.export(tmp_path / "copy", "jsonl")
+    another = replace(corpus, out=tmp_path / "another")
+    shutil.copytree(corpus.out, another.out)
+    exported = {path: path.read_bytes() for path in (tmp_path / "copy").rglob("*") if path.is_file()}
+    doc_id, _ = next(readers.read_jsonl(tmp_path / "copy"))
+    assert purge(another, "--doc", doc_id) == 1
+    shown = capsys.readouterr().out
+    assert "is out of reach" in shown and f"of which {another.out} is a copy: purge it there" in shown
+    assert {path: path.read_bytes() for path in exported} == exported
+    with pytest.raises(ValueError, match="of another output"):
+        another.export(tmp_path / "copy", "jsonl")
+    # Its own exports are cleaned by it, and after a move it has no original.
+    another.export(tmp_path / "own", "jsonl")
+    second, _ = next(readers.read_jsonl(tmp_path / "own"))
+    assert purge(another, "--doc", second, "--forget-export", "copy") == 0
+    assert second not in dict(readers.read_jsonl(tmp_path / "own"))
+    shutil.move(corpus.out, tmp_path / "moved")
+    assert purge(replace(corpus, out=tmp_path / "moved"), "--doc", doc_id) == 0
+    assert doc_id not in dict(readers.read_jsonl(tmp_path / "copy"))
 
 
 def test_a_copy_out_of_reach_is_named_until_it_is_back(

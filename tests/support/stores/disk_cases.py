@@ -26,7 +26,7 @@ from tests.support.outputs.runs import fingerprint, recipe, write_recipe
 from tests.support.stores.faulty_disk import Commands, Ended
 
 SLUICE: Final = "pipeline.cli.main"
-TRAINER: Final = "trainer.__main__"
+TRAINER: Final = "trainer.command"
 OWN_CLASS: Final = "tests.support.steps.model_steps:Shout"
 _TIMED: Final = re.compile(
     "/lineage/(exports|purges|training_runs|training_segments|cache_sweeps)/(fact-|_delta_log/0)|/tensorboard/|/attempts/0|/recorder(/|$)"

@@ -23,6 +23,7 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from tests.support.training.training_runs import Run
+from trainer.attempts import attempts
 from trainer.health import check
 from trainer.health.signs import Sign
 from trainer.in_place import supervise, survivor
@@ -31,7 +32,6 @@ from trainer.options import TrainRecipe
 from trainer.processes.forked_processes import ForkedProcesses
 from trainer.processes.participant import Participant, Rendezvous
 from trainer.provenance.reached import read_facts
-from trainer.recovery.attempts import attempts
 from trainer.run.result import TrainingResult
 from trainer.run.train import RunParts
 from trainer.telemetry.phases import PHASES

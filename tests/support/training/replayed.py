@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 import torch
 
 from tests.support.processes.forked import run_forked
+from trainer.evidence.observed import Observed
+from trainer.evidence.why import Replay, ReplayedStep
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import local_part
 from trainer.processes.runtime import Process
 from trainer.provenance.setup import Hardware
-from trainer.replay.hardware import hardware_of
-from trainer.replay.observed import Observed
-from trainer.replay.why import Replay, ReplayedStep
 from trainer.run import observe
 from trainer.run import train as train_module
+from trainer.run.hardware import hardware_of
 from trainer.run.result import TrainingResult
 from trainer.run.step import StepContext
 from trainer.run.train import LaunchContext, train

@@ -26,6 +26,7 @@ from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import killed, run_forked, start_forked, wait
 from tests.support.training.training_runs import Run
+from trainer.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim, counts
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import (
     COMPLETE,
@@ -44,7 +45,6 @@ from trainer.checkpoint.store import (
 )
 from trainer.options import CheckpointTable, TrainRecipe
 from trainer.processes.runtime import Process
-from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim, counts
 from trainer.run.result import TrainingResult
 from trainer.run.train import LaunchContext, train
 

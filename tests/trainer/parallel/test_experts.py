@@ -41,7 +41,7 @@ from trainer.feed.feed import Feed, FeedSource
 from trainer.model import experts as experts_module
 from trainer.model.attention import document_mask
 from trainer.model.experts import WholeRows
-from trainer.model.optimizer import learning_rate
+from trainer.model.learning_rate import learning_rate
 from trainer.model.sizes import Experts, ModelConfig, model_config
 from trainer.model.transformer import Llama, initial_weight
 from trainer.parallel.layout import ParallelLayout

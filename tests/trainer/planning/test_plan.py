@@ -25,7 +25,7 @@ from trainer.options import TrainRecipe
 from trainer.planning.plan import plan_training
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import Schedule
-from trainer.telemetry.sinks import print_epochs
+from trainer.run.preflight import check_run
 
 
 def test_a_model_of_experts_has_the_parameters_that_its_paper_says(tmp_path: Path) -> None:
@@ -136,8 +136,7 @@ weights = { web = 0.2, code = 0.8 }
     path = write_recipe(tmp_path, spread=OVER_EIGHT + entry)
     changes = [f"train.data={url}", "train.model=debug", "train.seq_len=100", "train.validation=0.1"]
     recipe = load_recipe(path, TrainRecipe, changes)
-    print_epochs(make_order(recipe, open_corpus(recipe.train.outs)), recipe.train.steps)
-    printed = capsys.readouterr().err
+    printed = "\n".join(check_run(recipe))
     assert plan_training(recipe).budget.epochs == make_order(recipe, open_corpus(recipe.train.outs)).epochs(
         1000 * 64
     )

@@ -170,6 +170,16 @@ def test_a_signal_makes_a_waiting_process_publish_where_it_is(tmp_path: Path) ->
     assert flight == ["flight_rank_0"]
 
 
+def _asked_behind_its_recorder(output: Path, process: Process) -> None:
+    with _recorder(output, process, PhaseClock(process.device)):
+        dist.barrier()
+    os.kill(os.getpid(), signal.SIGUSR2)
+
+
+def test_a_process_goes_on_that_is_asked_behind_its_recorder(tmp_path: Path) -> None:
+    run_forked(tmp_path / "work", 1, partial(_asked_behind_its_recorder, tmp_path / "out"))
+
+
 def _killed(output: Path, process: Process) -> None:
     with _recorder(output, process, PhaseClock(process.device)):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -15,16 +15,16 @@ from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError, run_forked, said, start_forked, wait
 from tests.support.training.training_runs import Run
+from trainer.attempts import claim
 from trainer.checkpoint import state
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import Position, read_position
 from trainer.options import TrainRecipe
+from trainer.processes import watchdog
 from trainer.processes.runtime import Process
+from trainer.processes.watchdog import EXIT_HUNG, Watchdog
 from trainer.provenance.reached import read_facts
 from trainer.recorder.diagnosis.diagnose import diagnose as diagnose_run
-from trainer.recovery import watchdog
-from trainer.recovery.attempts import claim
-from trainer.recovery.watchdog import EXIT_HUNG, Watchdog
 from trainer.run import train as train_module
 from trainer.run.result import TrainingResult
 from trainer.run.train import LaunchContext, train

@@ -16,6 +16,7 @@ from tests.support.processes.forked import said
 from tests.support.training.training_runs import Run
 from trainer.model.sizes import model_config
 from trainer.planning.gpus import mfu
+from trainer.run.preflight import check_run
 from trainer.telemetry.phases import PHASES
 
 SEQUENCES = {"books": -(-1111 // 32), "web": -(-1700 // 32) + -(-530 // 32)}
@@ -44,7 +45,7 @@ def test_the_epochs_that_each_source_will_see_are_told_at_the_start(run: Run) ->
     for source, num_sequences in SEQUENCES.items():
         trained = num_sequences - round(num_sequences * 0.1)
         epochs = sum(row["source"] == source for row in fed) / trained
-        assert f"source {source}: {epochs:.2f} epochs in 22 steps" in said(run.scratch)
+        assert f"source {source}: {epochs:.2f} epochs in 22 steps" in check_run(run.recipe())
 
 
 def test_every_step_tells_its_phases_its_wait_for_data_and_the_checkpoints_age(run: Run) -> None:

@@ -1,0 +1,127 @@
+"""`python -m trainer RECIPE [--set key=value]… [--from-step T]`: train in this process, as one of torchrun's,
+or with processes that this one starts, where the recipe recovers in place (`[train.recovery]`)."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+import torch.distributed as dist
+
+from lineage.recipe import RecipeError, load_recipe
+from lineage.storage.errors import what_to_do
+from lineage.storage.folder import Folder
+from lineage.store.delta import StoreError
+from trainer.attempts import FencedOutError
+from trainer.checkpoint.store import CheckpointError
+from trainer.evidence.certificate import certify_replay
+from trainer.evidence.certificate_file import CertificateError
+from trainer.in_place.supervise import train_on_this_machine
+from trainer.options import TrainRecipe
+from trainer.processes.runtime import join_process_group, process_began, stop_on_signal
+from trainer.recovery.call import Replay, prepare_replay
+from trainer.recovery.options import add_replay, check_replay
+from trainer.recovery.repeats import TrainingStoppedError
+from trainer.run.preflight import check_run
+from trainer.run.result import TrainingResult
+from trainer.run.train import LaunchContext, train
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0: done, or stopped by SIGTERM or a first Ctrl-C; 1: failed; 2: recipe or call is wrong; 130:
+    ended by a second Ctrl-C. Rank 0 prints the result."""
+    parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
+    parser.add_argument("recipe", help="a training recipe (TOML)")
+    parser.add_argument("--set", action="append", default=[], metavar="key=value", help="change one key")
+    add_replay(parser)
+    parsed = parser.parse_args(arguments)
+    stop_requested = stop_on_signal()
+    try:
+        recipe = load_recipe(parsed.recipe, TrainRecipe, parsed.set)
+        if recipe.train.recovery.mode == "in_place":
+            return _in_place(recipe, parsed, stop_requested)
+        process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
+        replay = _prepared(recipe, parsed)
+        if process.rank == 0:
+            sys.stderr.writelines(f"{line}\n" for line in replay.lines)
+        result = None
+        if replay.trains:
+            result = train(
+                recipe,
+                LaunchContext(process=process, stop_requested=stop_requested, began_at=process_began()),
+            )
+    except RecipeError as error:
+        return _fail(str(error), 2)
+    except (CheckpointError, FencedOutError, TrainingStoppedError, OSError, StoreError) as error:
+        return _fail(str(error), 1)
+    except KeyboardInterrupt:
+        return _fail("ended at once: the same call continues from the newest checkpoint", 130)
+    if process.rank == 0 and result is not None:
+        print(json.dumps(dataclasses.asdict(result)))
+    dist.barrier()
+    dist.destroy_process_group()
+    # Without the other ranks: hashing a large checkpoint takes longer than they would wait.
+    return _certify(recipe, replay, result) if process.rank == 0 else 0
+
+
+def _in_place(recipe: TrainRecipe, options: argparse.Namespace, stop_requested: Callable[[], bool]) -> int:
+    """Train with processes that this one starts, and that go on when one of them dies. Errors as in
+    `main`."""
+    replay = _checked(recipe, options)
+    sys.stderr.writelines(f"{line}\n" for line in replay.lines)
+    result = train_on_this_machine(recipe, stop_requested) if replay.trains else None
+    if result is not None:
+        print(json.dumps(dataclasses.asdict(result)))
+    return _certify(recipe, replay, result)
+
+
+def _certify(recipe: TrainRecipe, replay: Replay, result: TrainingResult | None) -> int:
+    """The certificate of a replay that has ended; exit code."""
+    if not replay.purges or not (replay.is_done if result is None else result.finished):
+        return 0
+    try:
+        name, _ = certify_replay(Folder(recipe.train.output), replay.purges)
+    except RecipeError as error:
+        return _fail(str(error), 2)
+    except (CheckpointError, CertificateError, StoreError, OSError) as error:
+        return _fail(str(error), 1)
+    sys.stderr.write(f"certificate: {Folder(recipe.train.output).at(name)}\n")
+    return 0
+
+
+def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
+    """What is wrong with the recipe, then `prepare_replay`, by rank 0 for all; its error is raised on each."""
+    shared: list[Replay | Exception | None] = [None]
+    if dist.get_rank() == 0:
+        try:
+            shared = [_checked(recipe, options)]
+        except (RecipeError, CheckpointError, StoreError, OSError, ValueError) as error:
+            shared = [error]
+    dist.broadcast_object_list(shared, src=0)
+    (found,) = shared
+    if isinstance(found, Exception):
+        raise found
+    assert found is not None
+    return found
+
+
+def _checked(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
+    """`prepare_replay` of a recipe that `check_run` finds nothing wrong with, with the lines of both. Errors of
+    both."""
+    check_replay(options)
+    lines = check_run(recipe)
+    replay = prepare_replay(recipe, options)
+    return dataclasses.replace(replay, lines=(*lines, *replay.lines))
+
+
+def _fail(message: str, code: int) -> int:
+    if os.environ.get("SLUICE_TRACEBACK"):
+        traceback.print_exc()
+    advice = what_to_do(message)
+    sys.stderr.write(f"sluice: {message}\n" + (f"{advice}\n" if advice else ""))
+    return code
