@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -75,6 +76,21 @@ class Checkpoint:
     name: str
     step: int
     attempt: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsDigest:
+    """`digest`: BLAKE3 (hex) over name, dtype, shape and hash of every tensor, by name; `tensors`: the hash
+    of each."""
+
+    digest: str
+    num_tensors: int
+    num_elements: int
+    tensors: Mapping[str, str]
+
+
+DigestWeights = Callable[[Folder], WeightsDigest]
+"""Gives the digest of a checkpoint's weights and moments (`digest.py`, with torch)."""
 
 
 def checkpoint_name(step: int, attempt: int) -> str:
