@@ -87,8 +87,10 @@ class SourceTable:
         help="paths, globs, s3://, gs://, az:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
         " environment), or a Common Crawl *.paths.gz list",
     )
-    format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
-        "auto", help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too"
+    format: Literal["auto", "warc", "wet", "jsonl", "parquet", "file"] = key(
+        "auto",
+        help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too; file: each file is"
+        " a document, as .txt, .md and source files are in auto",
     )
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
@@ -177,7 +179,8 @@ class LimitsTable:
         0.01,
         at_least=0,
         at_most=1,
-        help="share of records that may be bad: unreadable, or turned down as <step>.error",
+        help="share of records that may be bad (unreadable one by one, or turned down as <step>.error), and of"
+        " the input's bytes that may be unread; a file that breaks off counts as a whole",
     )
     max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
     max_window_bytes: int = key(

@@ -10,8 +10,10 @@ from typing import Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import is_remote
+from pipeline.inputs.bundles import is_read_whole
 from pipeline.inputs.files import Input, open_input
 from pipeline.recipe import LimitsTable, SourceTable
+from stages.reading.file_names import is_marker
 from stages.reading.magic import HEAD_BYTES
 from stages.reading.options import ReadOptions, RowFields, Unreadable
 from stages.reading.row import keys_of
@@ -20,20 +22,27 @@ _ROWS: Final = 20
 """Of a file, which must all lack a field before the run is refused: one such row is no wrong recipe."""
 
 
-def check_kinds(inputs: Sequence[Input], max_window_bytes: int, max_bad_share: float) -> None:
+def check_kinds(inputs: Sequence[Input], source: SourceTable, limits: LimitsTable) -> None:
     """RecipeError where the first bytes of a source's inputs say that they are not read, with what to do, and
-    their share of the source's bytes is above `max_bad_share`: below it they are told as unreadable, and the
-    run goes on.
+    their share of the source's bytes is above limits.max_bad_records: below it they are told as unreadable,
+    and the run goes on.
 
     All files on disk are looked at, and of remote ones the first of each ending, which stands for the
-    others."""
-    found = [(each, why) for each in _looked_at(inputs) if (why := _why_not(each, max_window_bytes))]
+    others; none that is read as it is, and none that is passed over by its name."""
+    max_bad_share = limits.max_bad_records
+    records = of_records(inputs, source)
+    found = [(each, why) for each in _looked_at(records) if (why := _why_not(each, limits.max_window_bytes))]
     num_bytes = sum(_stands_for(each, inputs) for each, _ in found)
     if num_bytes <= max_bad_share * sum(each.size for each in inputs):
         return
     first, why = found[0]
     more = f"; {len(found) - 1:,} more files cannot be read either" if len(found) > 1 else ""
     raise RecipeError(f"source.inputs of {first.source!r}: {first.url} cannot be read: {why}{more}")
+
+
+def of_records(inputs: Sequence[Input], source: SourceTable) -> list[Input]:
+    """The inputs that hold records or rows: neither documents by themselves nor markers of writers."""
+    return [each for each in inputs if not (is_read_whole(each.name, source.format) or is_marker(each.name))]
 
 
 def _stands_for(looked_at: Input, inputs: Sequence[Input]) -> int:

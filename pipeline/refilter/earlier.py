@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -141,7 +142,7 @@ def honouring(recipe: PipelineRecipe, earlier: EarlierRun) -> PipelineRecipe:
 def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
     """The plan of a run over the parsed texts; RecipeError for a source that the earlier run did not have."""
     known = [source.name for source in earlier.recipe.source]
-    inputs: list[list[Input]] = []
+    inputs: list[list[tuple[Input, ...]]] = []
     probes: dict[str, Any] = {}
     for source in recipe.source:
         if source.name not in known:
@@ -149,21 +150,28 @@ def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
                 f"source.name = {source.name!r}: {earlier.out.url} has no such source, only"
                 f" {', '.join(known)}"
             )
-        parts = earlier.texts.of_source(source.name)
+        of_source = {
+            label: probe
+            for label, probe in sorted(earlier.identity["inputs"].items())
+            if label.startswith(f"{source.name}/")
+        }
+        probes |= of_source
+        labels = iter(of_source)
         inputs.append(
             [
-                Input(
-                    source=source.name,
-                    index=part.part,
-                    name=part.name,
-                    url=earlier.out.at(part.file),
-                    size=part.input_bytes,
+                tuple(
+                    Input(
+                        source=source.name,
+                        index=part.part,
+                        name=label.partition("/")[2],
+                        url=earlier.out.at(part.file),
+                        size=of_source[label]["bytes"],
+                    )
+                    for label in islice(labels, part.num_files)
                 )
-                for part in parts
+                for part in earlier.texts.of_source(source.name)
             ]
         )
-        labels = [f"{source.name}/{part.name}" for part in parts]
-        probes |= {label: earlier.identity["inputs"][label] for label in labels}
     return make_plan(recipe, inputs, probes, earlier.out.url)
 
 

@@ -54,6 +54,10 @@ _BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
 _MALLOC = re.compile(r"(?:malloc|realloc) of size (\d+) failed")
 
 
+class _TornError(ValueError):
+    """A file without the end that a Parquet file has."""
+
+
 def read_parquet(
     stream: BinaryIO, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
@@ -68,9 +72,16 @@ def read_parquet(
         num_rows = file.metadata.num_rows
     except (*_BAD_DATA, IndexError) as broken:
         _raise_if_not_damage(broken, meter)
-        file, places, num_rows, error = None, [], 0, f"not a whole Parquet file: {str(broken)[:200]}"
-    else:
-        counts.end, counts.by_row = num_rows, True
+        yield Unreadable(
+            file=options.file,
+            offset=0,
+            length=0,
+            error=f"not a whole Parquet file: {str(broken)[:200]}",
+            num_bytes=options.size,
+            breaks_off=isinstance(broken, _TornError),
+        )
+        return
+    counts.end, counts.by_row = num_rows, True
     if error is not None:
         yield Unreadable(
             file=options.file, offset=0, length=num_rows, error=error, num_records=num_rows or None
@@ -112,7 +123,7 @@ def _row_groups(stream: BinaryIO) -> list[list[ColumnPlace]]:
     stream.seek(max(length - _FOOTER_END, 0))
     end = stream.read(_FOOTER_END)
     if len(end) < _FOOTER_END or end[4:] != b"PAR1":
-        raise ValueError("it does not end as a Parquet file does")
+        raise _TornError("it does not end as a Parquet file does")
     num_bytes = int.from_bytes(end[:4], "little")
     if num_bytes > _MAX_FOOTER_BYTES:
         raise ValueError(f"its footer has {num_bytes} bytes: expected at most {_MAX_FOOTER_BYTES}")

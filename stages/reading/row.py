@@ -13,7 +13,6 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from lineage import ids
-from stages.composition import without_surrogates
 from stages.document import Document, Place
 from stages.reading.dates import date_of
 from stages.reading.options import (
@@ -24,6 +23,7 @@ from stages.reading.options import (
     UnreadableError,
     unreadable_for_any_error,
 )
+from stages.surrogates import without_surrogates
 
 MAX_OTHER_BYTES: Final = 16 << 20
 """What a row may hold besides its text, in bytes."""

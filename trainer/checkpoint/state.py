@@ -279,9 +279,9 @@ def raised_together(act: Callable[[], None], group: dist.ProcessGroup) -> None:
     except (CheckpointError, RecipeError, OSError) as error:
         mine = error
     dist.all_gather_object(found, mine, group=group)
-    for error in found:
-        if error is not None:
-            raise error
+    for raised in found:
+        if raised is not None:
+            raise raised
 
 
 def refuse_not_finite(folder: Folder, names: Sequence[str]) -> None:

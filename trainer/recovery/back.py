@@ -20,11 +20,12 @@ from trainer.checkpoint.store import (
     CheckpointError,
     check_owner,
     check_sizes,
+    checkpoint_folder,
     complete_checkpoints,
     read_position,
 )
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import check_output
@@ -57,7 +58,7 @@ def open_run(recipe: TrainRecipe) -> Asked:
     """The run of a recipe, which must have begun. RecipeError where it has not, or where its places are
     another run's."""
     output = Folder(recipe.train.output)
-    folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    folder = checkpoint_folder(recipe)
     check_output(recipe.run.name, output)
     check_owner(folder, output)
     begun = attempts(output)

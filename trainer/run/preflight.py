@@ -18,9 +18,15 @@ from lineage.store.delta import StoreError
 from trainer.attempts import attempts
 from trainer.checkpoint.room import check_room
 from trainer.checkpoint.same_model import check_resumed
-from trainer.checkpoint.store import Position, check_owner, complete_checkpoints, read_position
-from trainer.data.asked_order import make_order
+from trainer.checkpoint.store import (
+    Position,
+    check_owner,
+    checkpoint_folder,
+    complete_checkpoints,
+    read_position,
+)
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.huggingface.begun_from import check_first_weights
 from trainer.model.sizes import ModelConfig, check_model_name, model_config
 from trainer.options import TrainRecipe, TrainTable
@@ -82,7 +88,7 @@ def check_run(recipe: TrainRecipe) -> list[str]:
 def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
     """The run's newest complete checkpoint and what it records, where there is one."""
     output = Folder(recipe.train.output)
-    folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    folder = checkpoint_folder(recipe)
     complete = complete_checkpoints(folder, attempts(output))
     if not complete:
         return None
@@ -112,8 +118,7 @@ def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
     found = _newest(recipe)
     if found is not None and found[1].step >= recipe.train.steps:
         return
-    output = Folder(recipe.train.output)
-    checkpoints = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    checkpoints = checkpoint_folder(recipe)
     check_room(checkpoints, config.num_parameters * _CHECKPOINT_BYTES)
 
 

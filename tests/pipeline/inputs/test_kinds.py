@@ -93,15 +93,16 @@ def test_of_remote_files_the_first_of_each_ending_is_looked_at() -> None:
             for name in ("a.jsonl", "b.jsonl", "c.zip")
         ]
         with pytest.raises(RecipeError, match=r"c.zip cannot be read: it is a ZIP archive"):
-            check_kinds(inputs, 1 << 27, 0.01)
+            check_kinds(inputs, SourceTable(name="s", inputs=(url,)), LimitsTable())
     assert sorted(asked) == ["/a.jsonl", "/c.zip"]
 
 
 def test_a_file_that_cannot_be_opened_is_left_to_its_reading(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(ROW)
-    found = list_inputs(SourceTable(name="s", inputs=(str(tmp_path / "a.jsonl"),)))
+    source = SourceTable(name="s", inputs=(str(tmp_path / "a.jsonl"),))
+    found = list_inputs(source)
     (tmp_path / "a.jsonl").unlink()
-    check_kinds(found, 1 << 27, 0.01)
+    check_kinds(found, source, LimitsTable())
 
 
 def parquet(*columns: str) -> bytes:

@@ -30,7 +30,8 @@ from trainer.mix.doremi_run import run_job
 from trainer.mix.swarm import Floats
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group
-from trainer.run.train import LaunchContext, train
+from trainer.run.parts import LaunchContext
+from trainer.run.train import train
 
 UNIFORM = np.full(5, 0.2)
 

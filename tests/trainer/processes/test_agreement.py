@@ -38,17 +38,17 @@ def test_where_nobody_holds_anything_the_run_starts_from_its_checkpoint() -> Non
 @pytest.mark.parametrize("ready", [False, True])
 def test_a_step_that_nobody_finished_voting_on_is_done_again(ready: bool) -> None:
     found = agree([held(0, 5, ready=ready), RankReport(rank=1), held(2, 5)], of_ddp(3))
-    assert found == Agreement(step=5, told_by=0, attempt=1, filled_by={1: 0})
+    assert found == Agreement(step=5, progress_from=0, attempt=1, filled_by={1: 0})
 
 
 def test_a_rank_that_did_not_hear_of_the_vote_brings_the_step_in_by_itself() -> None:
     found = agree([held(0, 5, ready=True), RankReport(rank=1), held(2, 6, done=5)], of_ddp(3))
-    assert found == Agreement(step=6, told_by=2, attempt=1, behind=(0,), filled_by={1: 0})
+    assert found == Agreement(step=6, progress_from=2, attempt=1, behind=(0,), filled_by={1: 0})
 
 
 def test_the_progress_is_that_of_a_rank_that_did_the_end_of_the_step() -> None:
     found = agree([held(0, 6, done=5), held(1, 6), RankReport(rank=2)], of_ddp(3))
-    assert found == Agreement(step=6, told_by=1, attempt=1, filled_by={2: 0})
+    assert found == Agreement(step=6, progress_from=1, attempt=1, filled_by={2: 0})
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def kept(rank: int, steps: tuple[int, ...], num: int = 4) -> RankReport:
 def test_without_a_replica_all_go_back_to_the_newest_step_that_every_copy_has() -> None:
     reports = [kept(0, (7, 8)), RankReport(rank=1), kept(2, (7, 8)), kept(3, (8, 9))]
     found = agree(reports, lambda rank: ())
-    assert found == Agreement(step=8, told_by=0, attempt=1, filled_by={1: 2}, from_copies=True)
+    assert found == Agreement(step=8, progress_from=0, attempt=1, filled_by={1: 2}, from_copies=True)
 
 
 def test_two_neighbours_that_are_lost_together_make_the_run_start_again() -> None:
@@ -150,4 +150,4 @@ def test_whatever_dies_when_the_step_after_which_it_counts_is_in_every_weight() 
         assert found.step == 5 + any(finished[rank] for rank in left)
         assert set(found.filled_by) == dead
         assert set(found.behind) == {rank for rank in left if 5 + finished[rank] < found.step}
-        assert found.told_by in left
+        assert found.progress_from in left
