@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -24,40 +24,30 @@ from lineage.storage.folder import Folder, is_remote, not_for_tables
 from lineage.store.column_names import LABEL, LICENSE, SCORE
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
-from stages.pii.options import PiiTable, check_phone_region
-from stages.quality.code.extensions import LANGUAGES
+from stages.pii.options import check_phone_region
+from stages.quality.code.language import languages
+from stages.quality.judged_languages import check_languages, judges_any_language, judges_code
 from stages.quality.languages import label_hint, language_code
-from stages.quality.options import (
-    QualityTable,
-    check_languages,
-    check_one_each,
-    check_tables,
-    check_thresholds,
-    judges_any_language,
-    judges_code,
-    threshold_defaults,
-)
+from stages.quality.options import check_one_each, check_tables, check_thresholds
+from stages.quality.rule_sets.catalogue import threshold_defaults
 from stages.reading.options import (
     DEFAULT_COMPRESSION_RATIO,
     DEFAULT_WINDOW_BYTES,
     MAX_WINDOW_BYTES,
     RowFields,
 )
-from stages.steps.catalogue import CATALOGUE, StepTables
-from stages.steps.classifier import ClassifierTable, check_classifiers
-from stages.steps.decontaminate import DecontaminateTable
+from stages.steps.catalogue import CATALOGUE, RecipeStepTables, StepTables, given_keys
+from stages.steps.classifier import check_classifiers
 from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import (
     EXTENSION,
-    LanguageTable,
     check_language_model,
     check_min_scores,
     known_labels,
     labels_at_hand,
 )
-from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
-from stages.steps.user_step import StepTable, check_step_tables
+from stages.steps.user_step import check_step_tables
 from stages.tokens.repeats import RepeatTable, check_repeat
 from stages.tokens.tokenizer import TokenizeTable
 
@@ -97,8 +87,10 @@ class SourceTable:
         help="paths, globs, s3://, gs://, az:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
         " environment), or a Common Crawl *.paths.gz list",
     )
-    format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
-        "auto", help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too"
+    format: Literal["auto", "warc", "wet", "jsonl", "parquet", "file"] = key(
+        "auto",
+        help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too; file: each file is"
+        " a document, as .txt, .md and source files are in auto",
     )
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
@@ -187,7 +179,8 @@ class LimitsTable:
         0.01,
         at_least=0,
         at_most=1,
-        help="share of records that may be bad: unreadable, or turned down as <step>.error",
+        help="share of records that may be bad (unreadable one by one, or turned down as <step>.error), and of"
+        " the input's bytes that may be unread; a file that breaks off counts as a whole",
     )
     max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
     max_window_bytes: int = key(
@@ -269,8 +262,16 @@ class RayTable:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _BeforeSteps:
+    """The tables that stand before those of steps: a base class, so that the fields have the recipe's order."""
+
+    run: RunTable
+    source: tuple[SourceTable, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineRecipe:
+class PipelineRecipe(RecipeStepTables, _BeforeSteps):
     """A whole data recipe."""
 
     mistaken_for: ClassVar = (
@@ -279,16 +280,6 @@ class PipelineRecipe:
         " [[source]]",
     )
 
-    run: RunTable
-    source: tuple[SourceTable, ...]
-    url: UrlTable = key(UrlTable())
-    parse: ParseTable = key(ParseTable())
-    language: LanguageTable = key(LanguageTable())
-    quality: QualityTable = key(QualityTable())
-    classifier: tuple[ClassifierTable, ...] = key(())
-    step: tuple[StepTable, ...] = key(())
-    decontaminate: DecontaminateTable = key(DecontaminateTable())
-    pii: PiiTable = key(PiiTable())
     dedup: DedupTable = key(DedupTable())
     bucket: tuple[BucketTable, ...] = key(())
     repeat: RepeatTable = key(RepeatTable())
@@ -459,7 +450,7 @@ def _check_names(
     """RecipeError for a name among those of the tables [`where`.NAME] that is no language's, or that of one in
     which no text of the sources comes."""
     for name in names:
-        if not _LANGUAGE.fullmatch(name) and name not in LANGUAGES:
+        if not _LANGUAGE.fullmatch(name) and name not in languages():
             raise RecipeError(
                 f"{where}.{name}: expected the label of a language, such as de or deu_Latn{label_hint(name)}",
                 f"{where}.{name}",
@@ -517,7 +508,33 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
         if is_given(tables)
     ]
     dedup = recipe.dedup
-    if dedup.near and not dedup.verify and dedup.threshold != DedupTable().threshold:
+    told += _unread_of_dedup(recipe)
+    told += [
+        f"{name} is given, and {spec.is_off_where}: it decides nothing."
+        for step, spec in CATALOGUE.items()
+        if step in named and spec.is_off_where and not spec.is_on(tables)
+        for name, is_given in spec.own_keys.items()
+        if is_given(tables)
+    ]
+    if recipe.tokenize.off:
+        read = {
+            key
+            for spec in CATALOGUE.values()
+            for key in spec.recipe_keys
+            if key not in spec.leaves_out(tables)
+        }
+        told += [
+            f"{name} is given, and with tokenize.off nothing is tokenized: it decides nothing."
+            for name in given_keys("tokenize", recipe.tokenize, but=("off",))
+            if name not in read
+        ]
+    told += [
+        f"source.fragments of {source.name!r} is given, and no source.steps names 'dedup.url', which reads it: it"
+        " decides nothing."
+        for source in recipe.source
+        if source.fragments and not comparing(recipe).url
+    ]
+    if comparing(recipe).near and not dedup.verify and dedup.threshold != DedupTable().threshold:
         told.append(
             f"dedup.threshold = {dedup.threshold:g} decides nothing: with dedup.verify = false documents that"
             " share a band are near-duplicates."
@@ -527,6 +544,20 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
             f"url.min_soft_words = {recipe.url.min_soft_words} decides nothing: url.block_soft_words names no list."
         )
     return told
+
+
+def _unread_of_dedup(recipe: PipelineRecipe) -> Iterator[str]:
+    """A sentence for each key of [dedup] whose comparison no source names. One that the table itself switches off
+    is not missed."""
+    compared, table = comparing(recipe), recipe.dedup
+    for name in given_keys("dedup", table, but=("url", "exact", "near")):
+        whole = name in ("dedup.keep", "dedup.engine", "dedup.against")
+        readers = [
+            each for each in (("url", "exact", "near") if whole else ("near",)) if getattr(table, each)
+        ]
+        if readers and not any(getattr(compared, each) for each in readers):
+            steps = " or ".join(f"'dedup.{each}'" for each in readers)
+            yield f"{name} is given, and no source.steps names {steps}, which reads it: it decides nothing."
 
 
 def _check_contradictions(recipe: PipelineRecipe) -> None:
@@ -709,9 +740,7 @@ def columns_added_by(recipe: PipelineRecipe) -> tuple[str, ...]:
 
 def tables_of(recipe: PipelineRecipe) -> StepTables:
     """What the recipe says of the steps."""
-    same = {
-        field.name: getattr(recipe, field.name) for field in fields(StepTables) if hasattr(recipe, field.name)
-    }
+    same: dict[str, Any] = {field.name: getattr(recipe, field.name) for field in fields(RecipeStepTables)}
     return StepTables(
         max_document_bytes=recipe.limits.max_document_bytes,
         encoding=recipe.tokenize.encoding,
@@ -723,7 +752,7 @@ def tables_of(recipe: PipelineRecipe) -> StepTables:
 
 def _check_fields(source: SourceTable) -> None:
     language = source.language
-    if language is not None and not _LANGUAGE.fullmatch(language) and language not in LANGUAGES:
+    if language is not None and not _LANGUAGE.fullmatch(language) and language not in languages():
         raise RecipeError(
             f"source.language of {source.name!r} = {source.language!r}: expected the label of a language,"
             f" such as de{label_hint(language)}",

@@ -298,6 +298,11 @@ class TrainTable:
         " (DDP)",
     )
     init_from: str | None = key(None, is_path=True, help="a folder of Llama safetensors, or a checkpoint")
+    extend_vocabulary: bool = key(
+        False,
+        help="the vocabulary of the safetensors in init_from may be smaller than the model's: the rows that it"
+        " lacks are made from the seed",
+    )
     profile: tuple[int, int] | None = key(
         None, at_least=0, help="first and last step of a torch profiler trace"
     )
@@ -352,6 +357,11 @@ class TrainTable:
             raise RecipeError(f"train.mixture: first_step = {steps}: expected 0 first, then rising numbers")
         if needs := _NEEDS.get(self.dtype):
             raise RecipeError(f'train.dtype = "{self.dtype}": {needs}; expected "float8" or another dtype')
+        if self.extend_vocabulary and self.init_from is None:
+            raise RecipeError(
+                "train.extend_vocabulary = true: expected train.init_from with it; a run that begins from the seed"
+                " has no rows to add to"
+            )
         if not self.outs:
             raise RecipeError("train.data = []: expected at least one output of a data run")
         if self.mesh.tp > 1 and "SPREAD" in self.resources.placement:

@@ -11,9 +11,10 @@ import bisect
 import dataclasses
 import itertools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
@@ -139,6 +140,24 @@ class Lookup:
             found |= {doc_id: None for host, doc_id in rows if _is_in(host, domain)}
         return list(found)
 
+    def names_with(self, word: str, most: int) -> list[tuple[Literal["domain", "host"], str]]:
+        """Recorded domains that begin with the label `word`, and other hosts that have it as a label: up to `most`
+        of each, in order. The column of domains is read whole."""
+        word = word.lower()
+        domains: set[str] = set()
+        hosts: set[str] = set()
+        dataset = arrow_dataset(self._out, "domain_index", sums=self._sums)
+        for batch in dataset.to_batches(columns=["domain", "host"]):
+            domain, host = batch["domain"], batch["host"]
+            begins = pc.starts_with(domain, word + ".")
+            domains.update(pc.unique(domain.filter(begins)).to_pylist())
+            with_label = pc.match_substring_regex(host, rf"(?:^|\.){re.escape(word)}\.")
+            hosts.update(pc.unique(host.filter(pc.and_not(with_label, begins))).to_pylist())
+        found: list[tuple[Literal["domain", "host"], str]] = [
+            ("domain", name) for name in sorted(domains)[:most]
+        ]
+        return [*found, *(("host", name) for name in sorted(hosts)[:most])]
+
     def num_without_page(self) -> int:
         """How many documents have a URL that names no page, or none."""
         dataset = arrow_dataset(self._out, "documents", sums=self._sums)
@@ -215,6 +234,13 @@ class Lookup:
                 known[place].update((row.start, row) for row in self._reaching(place, here, reach))
             left = [span for span in left if not _is_begun(span, known[span.source, span.shard].values())]
         return [_within(span, known[span.source, span.shard].values()) for span in spans]
+
+    def at_spans_of_run(self, prefix: str, spans: Iterable[Span]) -> dict[Span, list[PlacementRow]]:
+        """`at_spans` for a training run, which puts `prefix` before the names of this output's sources; spans
+        of its other sources are in other outputs, and left out."""
+        ours = [span for span in dict.fromkeys(spans) if span.source.startswith(prefix)]
+        here = [span._replace(source=span.source.removeprefix(prefix)) for span in ours]
+        return dict(zip(ours, self.at_spans(here), strict=True))
 
     def _reaching(self, place: tuple[str, int], spans: Sequence[Span], reach: int) -> Iterator[PlacementRow]:
         for first in range(0, len(spans), _SPANS_A_QUESTION):

@@ -24,7 +24,9 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.attempts import FencedOutError, attempts, check_fence
 from trainer.checkpoint.files import CheckpointReader, CheckpointWriter
 from trainer.checkpoint.room import free_bytes, no_room
 from trainer.checkpoint.store import (
@@ -39,7 +41,6 @@ from trainer.checkpoint.store import (
 )
 from trainer.checkpoint.writer import PROCESS_FROM_BYTES, StagingMemory, WriterProcess, local_folder
 from trainer.options import CheckpointTable
-from trainer.recovery.attempts import FencedOutError, attempts, check_fence
 
 WEIGHTS: Final = "weights."
 BUFFERS: Final = "buffers."
@@ -263,18 +264,35 @@ def load_weights(
 
 def check_together(folder: Folder, group: dist.ProcessGroup) -> None:
     """`check_files`, each rank its part; what one rank finds, all raise. What is loaded goes through it
-    first: torch's reader does not notice a flipped bit."""
+    first: torch's reader does not notice a flipped bit. Collective."""
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
-    found: list[CheckpointError | None] = [None] * world_size
+    raised_together(partial(check_files, folder, part=rank, num_parts=world_size), group)
+
+
+def raised_together(act: Callable[[], None], group: dist.ProcessGroup) -> None:
+    """Do what each rank does by itself; the first rank's error that has one is raised on all, so that none
+    waits for it in what follows. Collective."""
+    found: list[Exception | None] = [None] * dist.get_world_size(group)
     mine = None
     try:
-        check_files(folder, part=rank, num_parts=world_size)
-    except CheckpointError as error:
+        act()
+    except (CheckpointError, RecipeError, OSError) as error:
         mine = error
     dist.all_gather_object(found, mine, group=group)
-    for damaged in found:
-        if damaged is not None:
-            raise damaged
+    for raised in found:
+        if raised is not None:
+            raise raised
+
+
+def refuse_not_finite(folder: Folder, names: Sequence[str]) -> None:
+    """CheckpointError where there are tensors of a folder that hold a NaN or an infinity: the first batch
+    would be blamed for what they do to its loss."""
+    if names:
+        shown, more = ", ".join(names[:3]), len(names) - 3
+        raise CheckpointError(
+            f"{folder.url}: {shown}{f' and {more:,} more' if more > 0 else ''} hold numbers that are not finite"
+            " (NaN or infinite) as the run takes them: nothing can be trained from there"
+        )
 
 
 def _check_none_left(

@@ -14,9 +14,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from blake3 import blake3
 
@@ -24,10 +25,9 @@ from lineage.ids import ID_BYTES, content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.storage.places import name_in, same_place
+from trainer.attempts import Attempt, attempts, counts
 from trainer.model.sizes import Experts, ModelConfig, RopeScaling
-from trainer.options import CheckpointTable
-from trainer.recovery.attempts import Attempt, counts
-from trainer.recovery.repeats import LoweredRate
+from trainer.options import CheckpointTable, TrainRecipe
 
 COMPLETE: Final = "complete.json"
 OWNER: Final = "run.json"
@@ -41,6 +41,14 @@ _NAME: Final = re.compile(r"step-(\d{8,})\.attempt-(\d+)")
 
 class CheckpointError(RuntimeError):
     """A checkpoint is damaged or does not fit; the message names it and says what to do."""
+
+
+class LoweredRate(NamedTuple):
+    """The learning rate of steps [first_step, end_step) is multiplied with `factor`."""
+
+    first_step: int
+    end_step: int
+    factor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +78,35 @@ class Checkpoint:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsDigest:
+    """`digest`: BLAKE3 (hex) over name, dtype, shape and hash of every tensor, by name; `tensors`: the hash
+    of each."""
+
+    digest: str
+    num_tensors: int
+    num_elements: int
+    tensors: Mapping[str, str]
+
+
+DigestWeights = Callable[[Folder], WeightsDigest]
+"""Gives the digest of a checkpoint's weights and moments (`digest.py`, with torch)."""
+
+
 def checkpoint_name(step: int, attempt: int) -> str:
     """The folder of a checkpoint."""
     return f"step-{step:08d}.attempt-{attempt}"
+
+
+def checkpoint_folder(recipe: TrainRecipe) -> Folder:
+    """Where the checkpoints of a run lie."""
+    return Folder(recipe.train.checkpoint.path or Folder(recipe.train.output).at("checkpoints"))
+
+
+def newest_step(recipe: TrainRecipe) -> int:
+    """The steps in the newest complete checkpoint of a run; 0 where it has none."""
+    saved = complete_checkpoints(checkpoint_folder(recipe), attempts(Folder(recipe.train.output)))
+    return saved[-1].step if saved else 0
 
 
 def complete_checkpoints(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, ...]:

@@ -17,6 +17,7 @@ from trainer.health.probe import judge, probe
 from trainer.health.replicas import OddReplica, Replicas
 from trainer.health.signs import SignReader, open_nvml
 from trainer.options import TrainTable
+from trainer.processes.heard import of_every_rank
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.telemetry.symptoms import Symptom
 
@@ -42,7 +43,7 @@ class Health:
         self._replicas: Replicas | None = None
 
     def start(self) -> list[Symptom]:
-        """Before the first step: what is told. TrainingStoppedError where a rank computes wrongly;
+        """Before the first step: what is found. TrainingStoppedError where a rank computes wrongly;
         RecipeError where replicas are to be compared and there are none."""
         if self._replicas_every:
             self._replicas = Replicas(self._state(), self._control)
@@ -55,19 +56,18 @@ class Health:
         return self._look() if self._every else []
 
     def after_step(self, steps: int) -> list[Symptom]:
-        """After so many steps: what is told where something was due. TrainingStoppedError where a rank
+        """After so many steps: what is found where something was due. TrainingStoppedError where a rank
         computes wrongly, or replicas differ and no majority says which is right."""
-        told = self._look() if self._every and steps % self._every == 0 else []
+        found = self._look() if self._every and steps % self._every == 0 else []
         if self._replicas is not None and steps % self._replicas_every == 0:
-            told += self._compare(steps)
-        return told
+            found += self._compare(steps)
+        return found
 
     def _look(self) -> list[Symptom]:
         assert self._signs is not None
         mine = probe(self._device, self._host, self._folder)
         signs = [(sign.what, sign.count) for sign in self._signs.read()]
-        every: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(every, (mine, signs), group=self._control)
+        every = of_every_rank((mine, signs), self._control)
         found = judge([each for each, _ in every])
         corrupt = [symptom for symptom in found if symptom.kind == "corrupt"]
         if corrupt:

@@ -6,15 +6,13 @@ file by file from a checkpoint, in one process; import reads only this rank's pi
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -26,14 +24,21 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from lineage.recipe import RecipeError
 from lineage.storage.durable import sync_file
 from lineage.storage.folder import Folder, StorageError
-from trainer.checkpoint.state import BUFFERS, WEIGHTS, held_tensors, load
+from trainer.checkpoint.state import BUFFERS, WEIGHTS, held_tensors, load, refuse_not_finite
 from trainer.checkpoint.store import CheckpointError, check_files
-from trainer.model.sizes import ModelConfig, from_hugging_face, to_hugging_face
-from trainer.parallel.mesh import local_part
+from trainer.huggingface.folder import (
+    EMBEDDING,
+    FREQUENCIES,
+    HEAD,
+    INDEX,
+    SINGLE,
+    WEIGHTS_FILE,
+    WeightsFolder,
+)
+from trainer.model.sizes import ModelConfig, to_hugging_face
+from trainer.model.transformer import initial_weight, rotary_angles
+from trainer.parallel.mesh import assign, local_part
 
-INDEX: Final = "model.safetensors.index.json"
-_SINGLE: Final = "model.safetensors"
-_WEIGHTS_FILE: Final = re.compile(r"model(-\d{5,}-of-\d{5,})?\.safetensors")
 _FILE_BYTES: Final = 4 << 30
 _STACKED: Final = ".experts.w"
 """In the names of parameters that hold a matrix of every expert, one upon the other."""
@@ -69,11 +74,11 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     folder = Folder(str(target))
     folder.remove("config.json")  # of an earlier export: the folder is not complete from here on
     for name in folder.names():
-        if name == INDEX or _WEIGHTS_FILE.fullmatch(name):
+        if name == INDEX or WEIGHTS_FILE.fullmatch(name):
             folder.remove(name)  # an index of other files would be read before these
     where: dict[str, str] = {}
     for number, names in enumerate(files):
-        file = _SINGLE if len(files) == 1 else f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
+        file = SINGLE if len(files) == 1 else f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
         state = {
             WEIGHTS + name: torch.empty(sizes[name], dtype=held[WEIGHTS + name].properties.dtype)
             for name in names
@@ -139,43 +144,57 @@ def _publish_json(folder: Folder, name: str, value: Mapping[str, Any]) -> None:
     folder.publish(name, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def import_weights(folder: Folder, config: ModelConfig, parameters: Mapping[str, nn.Parameter]) -> None:
-    """Fill `parameters` from a folder of safetensors on disk; each rank reads its own pieces.
+def import_weights(
+    found: WeightsFolder, model: ModelConfig, parameters: Mapping[str, nn.Parameter], *, seed: int
+) -> None:
+    """Fill `parameters` of `model` from a folder of safetensors; each rank reads its own pieces. Rows of the
+    vocabulary that the folder lacks begin as they do without it.
 
-    The vocabulary may be smaller than the model's (which is rounded up): the rows beyond it keep nothing and
-    are zero. RecipeError where the folder describes another model, CheckpointError where a tensor is missing
-    or misshapen."""
-    if folder.is_remote:
-        raise RecipeError(
-            f"train.init_from = {folder.url!r}: expected a folder on disk; copy the safetensors there"
-        )
-    described = from_hugging_face(json.loads(folder.read("config.json")), where=folder.at("config.json"))
-    for name in (field.name for field in dataclasses.fields(ModelConfig) if field.name != "vocab_size"):
-        if getattr(described, name) != getattr(config, name):
-            raise RecipeError(
-                f"train.init_from = {folder.url!r}: its {name} is {getattr(described, name)}, train.model has"
-                f" {getattr(config, name)}; name its config.json in train.model"
-            )
-    where = _weight_map(folder)
+    CheckpointError where a tensor is not finite, where a tied model's head is another one, and where what
+    early Llamas hold of rotary positions is not what the run computes."""
+    where, broken = found.files, []
     with torch.no_grad():
         for name, parameter in parameters.items():
+            if name in (EMBEDDING, HEAD) and found.config.vocab_size < model.vocab_size:
+                assign(parameter, initial_weight(name, parameter.shape, model, seed, local_part(parameter)))
             for piece in _pieces(name, parameter):
-                if piece.stored not in where:
-                    kind = "MixtralForCausalLM" if config.experts else "LlamaForCausalLM"
-                    raise CheckpointError(
-                        f"{folder.url} has no tensor {piece.stored}: expected the names of {kind}"
-                    )
-                with safe_open(folder.at(where[piece.stored]), framework="pt") as file:
-                    _fill(piece, file.get_slice(piece.stored), folder.url)
+                with _open(found, piece.stored) as file:
+                    _fill(piece, file.get_slice(piece.stored))
+                if found.config.tied and name == EMBEDDING and HEAD in where:
+                    with _open(found, HEAD) as file:
+                        _check_tied(piece, file.get_slice(HEAD), found.folder.url)
+                if not piece.into.isfinite().all():
+                    broken.append(piece.stored)
+        _check_frequencies(found)
+    refuse_not_finite(found.folder, broken)
 
 
-def _weight_map(folder: Folder) -> dict[str, str]:
-    if folder.exists(INDEX):
-        return dict(json.loads(folder.read(INDEX))["weight_map"])
-    if not folder.exists(_SINGLE):
-        raise CheckpointError(f"{folder.url} has neither {_SINGLE} nor {INDEX}")
-    with safe_open(folder.at(_SINGLE), framework="pt") as file:
-        return dict.fromkeys(file.keys(), _SINGLE)
+def _open(found: WeightsFolder, name: str) -> Any:
+    return safe_open(found.folder.at(found.files[name]), framework="pt")
+
+
+def _check_tied(piece: _Piece, head: Any, url: str) -> None:
+    """CheckpointError where a model whose head is its embedding comes with another head."""
+    values = _values(piece, head)
+    if not torch.equal(piece.into[: len(values)].cpu(), values.to(piece.into.dtype)):
+        raise CheckpointError(
+            f"{url}: its config.json has tie_word_embeddings = true, and {HEAD} is another tensor than"
+            f" {EMBEDDING}: which one is meant? Set it to false, or remove {HEAD}"
+        )
+
+
+def _check_frequencies(found: WeightsFolder) -> None:
+    """CheckpointError where a folder was trained with other rotary positions than its config.json says. Its
+    numbers may be of 16 bits."""
+    expected = rotary_angles(torch.ones(1, 1), found.config, torch.float64).flatten()
+    for name in filter(FREQUENCIES.fullmatch, found.files):
+        with _open(found, name) as file:
+            held = file.get_tensor(name).double()
+        if not torch.allclose(held, expected, rtol=0.01, atol=1e-6):
+            raise CheckpointError(
+                f"{found.folder.url}: {name} are other rotary positions than its config.json describes"
+                " (rope_theta, rope_scaling)"
+            )
 
 
 def _as_stored(name: str, tensor: Tensor) -> Iterator[tuple[str, Tensor]]:
@@ -195,38 +214,38 @@ def _of_expert(name: str, expert: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Piece:
-    """What of a stored tensor this rank takes: `whole` is the shape it must have; `into` begins at `offset`
-    of it."""
+    """What of a stored tensor this rank takes: `into` begins at `offset` of it."""
 
     stored: str
     into: Tensor
     offset: tuple[int, ...]
-    whole: tuple[int, ...]
 
 
 def _pieces(name: str, parameter: Tensor) -> Iterator[_Piece]:
-    local, whole = local_part(parameter), tuple(parameter.shape)
-    offset = (0,) * len(whole)
+    local = local_part(parameter)
+    offset = (0,) * parameter.dim()
     if isinstance(parameter, DTensor):
         _, found = compute_local_shape_and_global_offset(
             parameter.shape, parameter.device_mesh, parameter.placements
         )
         offset = tuple(found)
     if _STACKED not in name:
-        yield _Piece(stored=name, into=local, offset=offset, whole=whole)
+        yield _Piece(stored=name, into=local, offset=offset)
         return
     for at, matrix in enumerate(local):
-        yield _Piece(stored=_of_expert(name, offset[0] + at), into=matrix, offset=offset[1:], whole=whole[1:])
+        yield _Piece(stored=_of_expert(name, offset[0] + at), into=matrix, offset=offset[1:])
 
 
-def _fill(piece: _Piece, stored: Any, url: str) -> None:
-    shape, whole = tuple(stored.get_shape()), piece.whole
-    vocabulary = piece.stored in ("model.embed_tokens.weight", "lm_head.weight") and shape[0] <= whole[0]
-    if (shape[1:] if vocabulary else shape) != (whole[1:] if vocabulary else whole):
-        raise CheckpointError(f"{url}: {piece.stored} has shape {list(shape)}, expected {list(whole)}")
-    ends = [start + size for start, size in zip(piece.offset, piece.into.shape, strict=True)]
-    bounds = zip(piece.offset, ends, shape, strict=True)
-    values = stored[tuple(slice(start, min(end, size)) for start, end, size in bounds)]
-    piece.into.zero_()
+def _fill(piece: _Piece, stored: Any) -> None:
+    values = _values(piece, stored)
     if values.numel():
         piece.into[: len(values)].copy_(values)
+
+
+def _values(piece: _Piece, stored: Any) -> Tensor:
+    """What a stored tensor has of a piece: fewer rows where its vocabulary ends before."""
+    ends = [start + size for start, size in zip(piece.offset, piece.into.shape, strict=True)]
+    bounds = zip(piece.offset, ends, stored.get_shape(), strict=True)
+    return cast(
+        Tensor, stored[tuple(slice(start, max(start, min(end, size))) for start, end, size in bounds)]
+    )

@@ -20,14 +20,13 @@ from lineage.ids import content_hash
 from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError, as_plain, as_toml, differing
 from lineage.storage.folder import Folder
-from trainer.checkpoint.same_model import check_begun_from
-from trainer.checkpoint.store import is_checkpoint
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.huggingface.begun_from import check_first_weights
 from trainer.mix.design import Point, make_design
 from trainer.mix.optimize import Goal
 from trainer.mix.space import Space, make_space
 from trainer.mix.swarm import Floats, Swarm
-from trainer.model.sizes import ModelConfig, from_hugging_face, model_config
+from trainer.model.sizes import ModelConfig, model_config
 from trainer.options import (
     CheckpointTable,
     MixtureTable,
@@ -36,7 +35,6 @@ from trainer.options import (
     ResourcesTable,
     TrainRayTable,
     TrainRecipe,
-    TrainTable,
 )
 from trainer.ordering.geometry import Geometry, num_validated
 from trainer.parallel.checks import check_layout
@@ -208,26 +206,10 @@ def open_ablation(recipe: TrainRecipe) -> Ablation:
     check_layout(ablation.proxy(ablation.points[0]).train, config)
     if not ablation.folder.exists(_DESIGN):
         try:
-            _check_first_weights(recipe.train, config)
+            check_first_weights(recipe.train, config)
         except RecipeError as error:
             raise RecipeError(f"mix.proxy.model = {recipe.mix.proxy.model!r}: {error}") from error
     return ablation
-
-
-def _check_first_weights(train: TrainTable, config: ModelConfig) -> None:
-    """RecipeError unless `train.init_from` holds weights of the proxies' model. (They do not begin with
-    random weights instead: what a trained model still learns from is another question.)"""
-    if train.init_from is None:
-        return
-    folder = Folder(train.init_from)
-    if is_checkpoint(folder):
-        check_begun_from(folder, config)
-        return
-    described = from_hugging_face(json.loads(folder.read("config.json")), where=folder.at("config.json"))
-    if replace(described, vocab_size=config.vocab_size) != config:
-        raise RecipeError(
-            f"train.init_from = {train.init_from!r} holds weights of another model: name its config.json"
-        )
 
 
 def _num_held_out(corpus: Corpus, recipe: TrainRecipe) -> dict[str, int]:

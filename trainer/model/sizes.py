@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lineage.recipe import RecipeError
+from trainer.model.config_keys import check_keys, check_numbers, check_plain, rope_of
 
 VOCAB_MULTIPLE: Final = 128
 """Named sizes round their vocabulary up to this, so that it splits evenly over tensor parallel ranks."""
@@ -292,24 +293,24 @@ def from_hugging_face(
     raw: Mapping[str, Any], *, where: str, kinds: tuple[str, ...] = TRAINED_KINDS
 ) -> ModelConfig:
     """The shape that a config.json describes; RecipeError names what we cannot build."""
-    expected = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False, "sliding_window": None}
-    for name, value in expected.items():
-        if raw.get(name, value) != value:
-            raise RecipeError(f"{where}: {name} = {raw[name]!r}: expected {value!r} (a Llama-style model)")
+    if not isinstance(raw, Mapping):
+        raise RecipeError(f"{where}: expected a table of keys, as a config.json of a model has")
+    check_plain(raw, where)
     kind = raw.get("model_type", "llama")
     if kind not in kinds:
         expected_kinds = f"{', '.join(map(repr, kinds[:-1]))} or {kinds[-1]!r}"
         raise RecipeError(f"{where}: model_type = {kind!r}: expected {expected_kinds}")
-    raw = {**_LEFT_OUT[kind], **raw}
+    if kind in TRAINED_KINDS:
+        check_keys(raw, kind, where)
+    check_numbers(raw, kind, where)
+    # A null is what is not given; of Mixtral's key-value heads it is as many as heads.
+    given = {name: value for name, value in raw.items() if value is not None or name == "num_key_value_heads"}
+    raw = {**_LEFT_OUT[kind], **given}
+    rotary = given
     if kind in _LATENT_KINDS:  # nothing of a plan hangs on how rotation is scaled
-        raw |= {
-            "rope_scaling": None,
-            "head_dim": raw.get("qk_nope_head_dim", 0) + raw.get("qk_rope_head_dim", 0),
-        }
-    rope = raw.get("rope_parameters") or {
-        "rope_theta": raw["rope_theta"],
-        **(raw.get("rope_scaling") or {}),
-    }
+        rotary = {}
+        raw["head_dim"] = raw.get("qk_nope_head_dim", 0) + raw.get("qk_rope_head_dim", 0)
+    rope = rope_of(rotary, RopeScaling, default_theta=raw["rope_theta"], where=where)
     try:
         width, heads = raw["hidden_size"], raw["num_attention_heads"]
         return ModelConfig(
@@ -322,7 +323,7 @@ def from_hugging_face(
             vocab_size=raw["vocab_size"],
             tied=bool(raw.get("tie_word_embeddings", False)),
             rope_theta=float(rope["rope_theta"]),
-            rope_scaling=_rope_scaling(rope, where),
+            rope_scaling=_rope_scaling(rope),
             norm_eps=float(raw["rms_norm_eps"]),
             experts=_experts(kind, raw),
             latent=_latent(raw) if kind in _LATENT_KINDS else None,
@@ -358,12 +359,9 @@ def _latent(raw: Mapping[str, Any]) -> LatentAttention:
     )
 
 
-def _rope_scaling(rope: Mapping[str, Any], where: str) -> RopeScaling | None:
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind == "default":
+def _rope_scaling(rope: Mapping[str, Any]) -> RopeScaling | None:
+    if rope["rope_type"] == "default":
         return None
-    if kind != "llama3":
-        raise RecipeError(f"{where}: rope scaling {kind!r}: expected 'default' or 'llama3'")
     return RopeScaling(**{field.name: rope[field.name] for field in dataclasses.fields(RopeScaling)})
 
 

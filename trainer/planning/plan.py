@@ -20,8 +20,8 @@ from typing import Final, Literal
 
 from lineage.index.output_index import NotFinishedError
 from lineage.recipe import RecipeError
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.model.sizes import PLANNED_KINDS, SIZES, ModelConfig, model_config
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from trainer.checkpoint.same_model import check_begun_from
-from trainer.checkpoint.state import check_together, load_weights
+from trainer.checkpoint.state import check_together, load_weights, raised_together, refuse_not_finite
 from trainer.checkpoint.store import is_checkpoint
+from trainer.huggingface.folder import new_rows, open_weights
 from trainer.huggingface.llama import import_weights
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import ParallelModel, initialise
+from trainer.parallel.mesh import ParallelModel, initialise, local_part
 
 
 def load_first_weights(model: ParallelModel, recipe: TrainRecipe, group: dist.ProcessGroup) -> None:
@@ -28,7 +30,17 @@ def load_first_weights(model: ParallelModel, recipe: TrainRecipe, group: dist.Pr
         check_together(folder, group)
         warnings = check_begun_from(folder, model.config)
         load_weights(folder, model.parameters(), model.buffers(), group)
+        taken = (model.parameters() | model.buffers()).items()
+        broken = [name for name, tensor in taken if not local_part(tensor).isfinite().all()]
+        raised_together(partial(refuse_not_finite, folder, broken), group)
         if dist.get_rank() == 0:
             sys.stderr.writelines(f"{line}\n" for line in warnings)
     else:
-        import_weights(folder, model.config, model.parameters())
+        raised_together(partial(_import, folder, model, recipe), group)
+
+
+def _import(folder: Folder, model: ParallelModel, recipe: TrainRecipe) -> None:
+    found = open_weights(folder, model.config, extends=recipe.train.extend_vocabulary)
+    import_weights(found, model.config, model.parameters(), seed=recipe.seed)
+    if dist.get_rank() == 0:
+        sys.stderr.writelines(f"{line}\n" for line in new_rows(found, model.config))

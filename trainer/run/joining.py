@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch.distributed as dist
 
-from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.attempts import Attempt, Claimant, attempts, begin, claim
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
     SET_ASIDE,
@@ -29,10 +29,10 @@ from trainer.checkpoint.store import (
 )
 from trainer.feed.feed import Feed
 from trainer.model.sizes import ModelConfig
-from trainer.options import TrainRecipe
+from trainer.options import TrainRecipe, TrainTable
+from trainer.processes.heard import by_first_rank
 from trainer.provenance.facts import check_output, claim_output
 from trainer.provenance.same_plan import check_same_plan
-from trainer.recovery.attempts import Attempt, Claimant, attempts, begin, claim
 from trainer.recovery.rollbacks import pending_rollback
 
 
@@ -62,48 +62,42 @@ def join(
     On rank 0 FencedOutError where another process has this one's place. RecipeError where output or
     checkpoints are another run's, or where the newest checkpoint was saved of another model or in another
     order, CheckpointError where the one to which the run is to go back is gone."""
-    shared: list[Joined | CheckpointError | RecipeError | None] = [None]
-    if dist.get_rank() == 0:
-        try:
-            check_output(recipe.run.name, output)
-            claim_folder(checkpoints, output)
-            _check_position(_continued(output, checkpoints).position, output, data, config)
-            claim_output(recipe.run.name, output)
-            number = claim(output, claimant)
-            found = _continued(output, checkpoints)
-            _check_position(found.position, output, data, config)
-        except (CheckpointError, RecipeError) as error:
-            shared = [error]
-        else:
-            newest = found.checkpoint
-            first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
-            attempt = Attempt(
-                number=number,
-                first_step=first_step,
-                parent=parent,
-                rollback=found.rollback,
-                began_at=began_at,
+
+    def claimed() -> Joined:
+        check_output(recipe.run.name, output)
+        claim_folder(checkpoints, output)
+        _check_position(_continued(output, checkpoints).position, output, data, config)
+        claim_output(recipe.run.name, output)
+        number = claim(output, claimant)
+        found = _continued(output, checkpoints)
+        _check_position(found.position, output, data, config)
+        newest = found.checkpoint
+        first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
+        attempt = Attempt(
+            number=number, first_step=first_step, parent=parent, rollback=found.rollback, began_at=began_at
+        )
+        begin(output, attempt)
+        _clear(output, checkpoints, first_step, recipe.train)
+        return Joined(attempt=attempt, name=newest.name if newest else None, position=found.position)
+
+    return by_first_rank(claimed, control, CheckpointError)
+
+
+def _clear(output: Folder, checkpoints: Folder, first_step: int, table: TrainTable) -> None:
+    """Set aside or delete what is no part of a run that goes on from `first_step` steps."""
+    for undone in set_aside(checkpoints, attempts(output)):
+        if undone.step > first_step:
+            sys.stderr.write(
+                f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the"
+                f" run has done step {undone.step} again\n"
             )
-            begin(output, attempt)
-            for undone in set_aside(checkpoints, attempts(output)):
-                if undone.step > first_step:
-                    sys.stderr.write(
-                        f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the"
-                        f" run has done step {undone.step} again\n"
-                    )
-            # An attempt that was superseded can write one of a step that the run has passed by then.
-            delete_passed(checkpoints, first_step)
-            # Of files that have the number of an attempt in their name no later writer removes what is left.
-            for folder in (output, checkpoints):
-                folder.drop_all_dead()
-            # They may fill the disk on which this attempt is to save its own.
-            delete_left_over(checkpoints, attempts(output), recipe.train.checkpoint, recipe.train.steps)
-            shared = [Joined(attempt=attempt, name=newest.name if newest else None, position=found.position)]
-    dist.broadcast_object_list(shared, src=0, group=control)
-    if isinstance(shared[0], (CheckpointError, RecipeError)):
-        raise shared[0]
-    assert shared[0] is not None
-    return shared[0]
+    # An attempt that was superseded can write one of a step that the run has passed by then.
+    delete_passed(checkpoints, first_step)
+    # Of files that have the number of an attempt in their name no later writer removes what is left.
+    for folder in (output, checkpoints):
+        folder.drop_all_dead()
+    # They may fill the disk on which this attempt is to save its own.
+    delete_left_over(checkpoints, attempts(output), table.checkpoint, table.steps)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

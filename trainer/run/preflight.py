@@ -15,11 +15,19 @@ from lineage.index.output_index import check_outside
 from lineage.recipe import IN_PROCESS, RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.attempts import attempts
 from trainer.checkpoint.room import check_room
 from trainer.checkpoint.same_model import check_resumed
-from trainer.checkpoint.store import Position, check_owner, complete_checkpoints, is_checkpoint, read_position
-from trainer.data.asked_order import make_order
+from trainer.checkpoint.store import (
+    Position,
+    check_owner,
+    checkpoint_folder,
+    complete_checkpoints,
+    read_position,
+)
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.recipe_order import make_order
+from trainer.huggingface.begun_from import check_first_weights
 from trainer.model.sizes import ModelConfig, check_model_name, model_config
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
@@ -27,7 +35,6 @@ from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
 from trainer.provenance.facts import FactLog, check_name, check_output, commit
 from trainer.provenance.same_plan import check_same_plan
-from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import pending_rollback
 from trainer.run.result import TrainingResult
 from trainer.telemetry.metrics_file import last_reports
@@ -69,7 +76,7 @@ def check_run(recipe: TrainRecipe) -> list[str]:
     _check_name(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(recipe.train, config)
-    _check_init_from(recipe)
+    _check_init_from(recipe, config)
     if recipe.train.checkpoint.path is not None:
         check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
     order = make_order(recipe, corpus)
@@ -81,7 +88,7 @@ def check_run(recipe: TrainRecipe) -> list[str]:
 def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
     """The run's newest complete checkpoint and what it records, where there is one."""
     output = Folder(recipe.train.output)
-    folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    folder = checkpoint_folder(recipe)
     complete = complete_checkpoints(folder, attempts(output))
     if not complete:
         return None
@@ -111,8 +118,7 @@ def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
     found = _newest(recipe)
     if found is not None and found[1].step >= recipe.train.steps:
         return
-    output = Folder(recipe.train.output)
-    checkpoints = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    checkpoints = checkpoint_folder(recipe)
     check_room(checkpoints, config.num_parameters * _CHECKPOINT_BYTES)
 
 
@@ -172,10 +178,10 @@ def _check_name(recipe: TrainRecipe, corpus: Corpus) -> None:
         raise RecipeError(f"run.name: {error}", "run.name") from error
 
 
-def _check_init_from(recipe: TrainRecipe) -> None:
+def _check_init_from(recipe: TrainRecipe, config: ModelConfig) -> None:
     """A run that has begun goes on from its own checkpoint, and needs that folder no more."""
-    if recipe.train.init_from is not None and not attempts(Folder(recipe.train.output)):
-        is_checkpoint(Folder(recipe.train.init_from))
+    if not attempts(Folder(recipe.train.output)):
+        check_first_weights(recipe.train, config)
 
 
 def _epochs(order: Order, steps: int) -> Iterator[str]:

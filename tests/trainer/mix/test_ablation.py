@@ -15,6 +15,7 @@ from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.measured_ablation import publish_results
+from tests.support.training.weights_folders import random_tensors, write_folder
 from trainer.checkpoint.store import COMPLETE, Position
 from trainer.mix.ablation import AblationLaunch, run_ablation
 from trainer.mix.proxies import (
@@ -26,7 +27,7 @@ from trainer.mix.proxies import (
     swarm_of,
     write_design,
 )
-from trainer.model.sizes import model_config, to_hugging_face
+from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.run.preflight import check_recipe
 
@@ -134,8 +135,7 @@ def test_first_weights_of_another_model_than_the_proxies_are_refused_before_the_
             position = Position(step=1, attempt=1, plan_fingerprint="", order_version=1, model=config)
             weights.publish(COMPLETE, json.dumps(asdict(position)).encode())
         else:
-            described = to_hugging_face(config, seq_len=32, end_of_text=0, dtype="float32")
-            weights.publish("config.json", json.dumps(described).encode())
+            write_folder(tmp_path / name, random_tensors(), config)
         return recipe(corpus, tmp_path, SMALL, init_from=weights.url)
 
     with pytest.raises(RecipeError, match=r"mix\.proxy\.model = 'debug': train\.init_from = '.*/125M'"):
@@ -145,12 +145,10 @@ def test_first_weights_of_another_model_than_the_proxies_are_refused_before_the_
 
 
 def test_a_designed_ablation_opens_where_its_first_weights_have_gone(corpus: str, tmp_path: Path) -> None:
-    weights = Folder(str(tmp_path / "weights"))
-    described = to_hugging_face(model_config("debug", 256), seq_len=32, end_of_text=0, dtype="float32")
-    weights.publish("config.json", json.dumps(described).encode())
-    asked = recipe(corpus, tmp_path, SMALL, init_from=weights.url)
+    weights = write_folder(tmp_path / "weights", random_tensors())
+    asked = recipe(corpus, tmp_path, SMALL, init_from=str(weights))
     write_design(open_ablation(asked))
-    weights.remove("config.json")
+    (weights / "config.json").unlink()
     assert not write_design(open_ablation(asked))
 
 
