@@ -90,7 +90,8 @@ class PurgedOutput:
 
     @cached_property
     def _purged(self) -> list[PurgedRow]:
-        return [PurgedRow(**row) for row in read_table(self.out, "purged").to_pylist()]
+        columns = [field.name for field in dataclasses.fields(PurgedRow)]
+        return [PurgedRow(**row) for row in read_table(self.out, "purged").select(columns).to_pylist()]
 
 
 def find_purges(outs: Sequence[str], wanted: Sequence[str]) -> list[PurgedOutput]:
