@@ -24,14 +24,12 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
-from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.files import CheckpointReader, CheckpointWriter
 from trainer.checkpoint.room import free_bytes, no_room
 from trainer.checkpoint.store import (
     CheckpointError,
     Position,
-    check_files,
     checkpoint_name,
     delete,
     delete_passed,
@@ -260,28 +258,6 @@ def load_weights(
     state = weights | {BUFFERS + name: buffer for name, buffer in buffers.items()}
     _check_none_left(folder, state.keys(), group, kinds=(WEIGHTS, BUFFERS))
     _check_none_missing(folder, load(folder, state, group) & weights.keys())
-
-
-def check_together(folder: Folder, group: dist.ProcessGroup) -> None:
-    """`check_files`, each rank its part; what one rank finds, all raise. What is loaded goes through it
-    first: torch's reader does not notice a flipped bit. Collective."""
-    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
-    raised_together(partial(check_files, folder, part=rank, num_parts=world_size), group)
-
-
-def raised_together(act: Callable[[], None], group: dist.ProcessGroup) -> None:
-    """Do what each rank does by itself; the first rank's error that has one is raised on all, so that none
-    waits for it in what follows. Collective."""
-    found: list[Exception | None] = [None] * dist.get_world_size(group)
-    mine = None
-    try:
-        act()
-    except (CheckpointError, RecipeError, OSError) as error:
-        mine = error
-    dist.all_gather_object(found, mine, group=group)
-    for error in found:
-        if error is not None:
-            raise error
 
 
 def refuse_not_finite(folder: Folder, names: Sequence[str]) -> None:

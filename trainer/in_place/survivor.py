@@ -37,6 +37,7 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.checkpoint.state import restore
 from trainer.checkpoint.store import CheckpointError, complete_checkpoints, delete_left_over
+from trainer.checkpoint.together import by_first_rank
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.feed.feed import FedSoFar, Feed
@@ -68,7 +69,6 @@ from trainer.run.train import (
     RunParts,
     Words,
     assemble,
-    by_first_rank,
     checkpoints_of,
     end_step,
     first_progress,

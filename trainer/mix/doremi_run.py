@@ -23,8 +23,9 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
-from trainer.checkpoint.state import Saver, check_together, load_weights, load_whole, restore, training_state
+from trainer.checkpoint.state import Saver, load_weights, load_whole, restore, training_state
 from trainer.checkpoint.store import Position
+from trainer.checkpoint.together import check_together
 from trainer.data.dataset import IGNORED
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
@@ -143,7 +144,6 @@ def _load_state(run: DoremiParts, joined: Joined) -> None:
         load_first_weights(run.proxy, run.recipe, run.control)
         return
     folder, state = run.checkpoints.folder(joined.name), _state(run)
-    check_together(folder, run.control)
     load_whole(folder, state, None)
     restore(state, run.optimizer)
 

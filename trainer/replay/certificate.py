@@ -29,10 +29,12 @@ from lineage.trace.exposure import TrainingRun
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import (
     COMPLETE,
+    DAMAGED,
     SET_ASIDE,
     Checkpoint,
     check_files,
     checkpoints_set_aside,
+    damaged_checkpoints,
     read_position,
 )
 from trainer.huggingface.exported import exported_checkpoints
@@ -235,10 +237,10 @@ def _contradictions(
         problem for each in purged if (problem := _told_otherwise(output, run, each, ends)) is not None
     ]
     for attempt, end in line:
-        if attempt.rollback is not None and asked.get(attempt.rollback) != (
-            attempt.first_step,
-            attempt.parent,
-        ):
+        back = None if attempt.rollback is None else asked.get(attempt.rollback)
+        # Where the checkpoint that was asked for is damaged, it goes back further.
+        further = back is not None and attempt.damaged and attempt.first_step < back[0]
+        if attempt.rollback is not None and back != (attempt.first_step, attempt.parent) and not further:
             problems.append(
                 f"attempt {attempt.number} went back to step {attempt.first_step} of attempt {attempt.parent} by its"
                 f" own record, and rollback {attempt.rollback} asks for another step, or is not recorded"
@@ -551,6 +553,9 @@ def _set_aside(certified: Certified) -> Iterator[Json]:
     for entry in checkpoints_set_aside(certified.checkpoints):
         why = "a checkpoint of steps that were undone, and that the run has not done again"
         yield _gap("set aside", f"{SET_ASIDE}/{entry.name}", why)
+    for entry in damaged_checkpoints(certified.checkpoints):
+        why = "a damaged checkpoint of steps that were undone; it is never deleted by the run"
+        yield _gap("damaged", f"{DAMAGED}/{entry.name}", why)
 
 
 def _gap(kind: str, what: str, why: str) -> Json:

@@ -15,14 +15,13 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
-from trainer.checkpoint.store import Position, complete_checkpoints
+from trainer.checkpoint.store import Position, complete_checkpoints, newest_with_files
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
 from trainer.options import FaultsTable, TrainRecipe
 from trainer.recovery.attempts import attempts
 from trainer.recovery.repeats import MOST_IN_A_ROW, OnRepeat, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import Rollback, record_rollback, rollbacks
-from trainer.replay.back import newest_whole_of
 
 Ranges = tuple[tuple[int, int], ...]
 
@@ -68,7 +67,7 @@ def go_back_before(recipe: TrainRecipe, steps: Sequence[int]) -> list[str]:
             " train.faults.on_repeat ="
             ' "lower_lr" or "stop"'
         )
-    chosen = newest_whole_of(folder, complete_checkpoints(folder, attempts(output)), steps[0])
+    chosen = newest_with_files(folder, complete_checkpoints(folder, attempts(output)), steps[0])
     ranges = _ranges(steps, size)
     record_rollback(
         output,

@@ -22,7 +22,7 @@ from lineage.storage.folder import Folder
 from lineage.storage.places import shown_place
 from lineage.store.lookup import Lookup
 from lineage.store.rows import Span
-from trainer.checkpoint.store import Checkpoint
+from trainer.checkpoint.store import Checkpoint, newest_with_files
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.row_loss import RowLoss
@@ -30,7 +30,6 @@ from trainer.huggingface.model_card import checkpoints_of, read_card
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import FactLog, SegmentFact, owner_of
 from trainer.provenance.setup import Hardware, Setup, located_at, make_setup, read_recipe, read_setup
-from trainer.replay.back import newest_whole_of
 from trainer.replay.observed import Observed, ObservedStep, ObserveRequest
 from trainer.replay.origin import origin_of
 from trainer.telemetry.metrics_file import read_reports
@@ -181,7 +180,7 @@ def ask_why(output: Folder, step: int, recipe: TrainRecipe | None = None) -> Rep
         )
     folder = Folder(read_card(output).checkpoints)
     known = located_at(known, output, folder)
-    chosen = newest_whole_of(folder, checkpoints_of(output), step)
+    chosen = newest_with_files(folder, checkpoints_of(output), step)
     first = 0 if chosen is None else chosen.step
     setup = read_setup(output, attempt)
     recorded = {number: report for number, report in done.items() if first <= number <= step}

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import read_position
+from trainer.checkpoint.together import by_first_rank, check_together
 from trainer.data.dataset import IGNORED, document_layout
 from trainer.data.row_loss import RowLoss
 from trainer.feed.feed import Feed
@@ -29,7 +30,7 @@ from trainer.recovery.faults import STEP_VERDICTS
 from trainer.replay.observed import DocumentLoss, Observed, ObservedStep, ObserveRequest
 from trainer.replay.repeated import left_out, skip_counter
 from trainer.run.step import TokenLosses, train_step
-from trainer.run.train import by_first_rank, load_weights, seed_step, step_context
+from trainer.run.train import load_weights, seed_step, step_context
 from trainer.telemetry.timing import PhaseClock
 
 
@@ -51,6 +52,8 @@ def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> O
         layout = parallel_layout(table, process.device)
         check_layout(table, config)
         model = parallelise_model(config, layout, process.device, timeout)
+        if folder is not None:
+            check_together(folder, control)
         position = None if folder is None else read_position(folder)
         skips = skip_counter(table.faults, position)
         context = step_context(recipe, feed, model, skips, PhaseClock(model.device))

@@ -27,10 +27,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lineage.ids import content_hash
-from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.checkpoint.state import Saver, check_together, held_tensors, load_whole, restore, training_state
+from trainer.checkpoint.state import Saver, held_tensors, load_whole, restore, training_state
 from trainer.checkpoint.store import Position, checkpoint_name
+from trainer.checkpoint.together import by_first_rank
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.health.check import Health
@@ -51,7 +51,7 @@ from trainer.recorder.recorder import Recorder, RecorderOptions
 from trainer.recovery.attempts import AttemptEnd, Claimant, Fence, attempts, end, record_failure
 from trainer.recovery.cadence import FIRST_STEPS, AutoCadence
 from trainer.recovery.faults import SpikeWindow
-from trainer.recovery.repeats import RepeatedFaultsError, SkipCounter, TrainingStoppedError
+from trainer.recovery.repeats import RepeatedFaultsError, SkipCounter
 from trainer.recovery.rollbacks import end_rollbacks
 from trainer.recovery.watchdog import Watchdog
 from trainer.replay.hardware import hardware_of
@@ -345,21 +345,6 @@ def _of_every_rank(mine: T, control: dist.ProcessGroup) -> list[T]:
     return found
 
 
-def by_first_rank(find: Callable[[], T], control: dist.ProcessGroup) -> T:
-    """What rank 0 finds, on every rank; its error is raised on each."""
-    shared: list[Any] = [None]
-    if dist.get_rank() == 0:
-        try:
-            shared = [find()]
-        except (RecipeError, TrainingStoppedError, OSError, ValueError) as error:
-            shared = [error]
-    dist.broadcast_object_list(shared, src=0, group=control)
-    (found,) = shared
-    if isinstance(found, Exception):
-        raise found
-    return cast(T, found)
-
-
 def _auto_cadence(recipe: TrainRecipe, goodput: LiveGoodput | None) -> AutoCadence | None:
     """On rank 0 of a run that finds its cadence itself; None elsewhere."""
     if goodput is None or recipe.train.checkpoint.every != "auto":
@@ -432,10 +417,9 @@ def load_weights(
     num_rows: int,
     control: dist.ProcessGroup,
 ) -> None:
-    """Weights, moments and the window of losses of a checkpoint; without one, the weights that the run begins
-    with. `num_rows`: of a step's first forward pass. Collective."""
+    """Weights, moments and the window of losses of a checkpoint, which is whole; without one, the weights that
+    the run begins with. `num_rows`: of a step's first forward pass. Collective."""
     if checkpoint is not None:
-        check_together(checkpoint, control)
         state, spikes = state_tensors(context), context.spikes
         held = held_tensors(checkpoint).get("spikes.losses")  # of another size where spike_window was changed
         held_N = torch.zeros_like(spikes.losses) if held is None else spikes.losses.new_zeros(held.size)
