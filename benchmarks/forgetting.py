@@ -39,7 +39,7 @@ from tests.support.training.forgotten import (
     never_read,
 )
 from tests.support.training.launched import LAUNCHERS, VICTIMS, Launcher, Victim, command_line, finish_killed
-from trainer.recovery.attempts import attempts
+from trainer.attempts import attempts
 from trainer.recovery.rollbacks import rollbacks
 
 STEPS = 40

@@ -32,7 +32,7 @@ from tests.support.training.in_place import (
     train_with,
 )
 from tests.support.training.training_runs import Run
-from trainer.recovery.attempts import attempts
+from trainer.attempts import attempts
 
 
 def main() -> int:

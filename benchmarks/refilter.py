@@ -73,7 +73,7 @@ def _print_units(path: Path, folder: Path, change: str) -> None:
     """Processor seconds of reading all crawl files, and of judging their parsed texts."""
     recipe = load(path, [change, f"run.output={folder / 'units'}"])
     plan, job = plan_run(recipe), read_job(recipe)
-    read_unit(replace(job, key=plan.key), min(plan.units, key=lambda unit: unit.input.size))
+    read_unit(replace(job, key=plan.key), min(plan.units, key=lambda unit: unit.size))
     started = time.process_time()
     for unit in plan.units:
         read_unit(replace(job, key=plan.key), unit)

@@ -18,7 +18,7 @@ from time import process_time
 
 from lineage.ids import content_hash
 from stages.document import Document, Place, Rejection
-from stages.quality.code.extensions import language_of_path
+from stages.quality.code.language import language_of
 from stages.quality.options import QualityTable
 from stages.quality.step import quality_step
 
@@ -30,14 +30,14 @@ def documents(folders: Sequence[str], number: int) -> list[Document]:
     """So many files of known languages below the folders (or the files themselves)."""
     by_language: dict[str, dict[bytes, Document]] = defaultdict(dict)
     for path in itertools.chain.from_iterable(map(_files, folders)):
-        language = language_of_path(str(path))
-        if language is None or not 0 < path.stat().st_size <= _MOST_BYTES:
+        if not 0 < path.stat().st_size <= _MOST_BYTES:
             continue
         try:
             text = path.read_text("utf-8").strip()
         except UnicodeDecodeError:
             continue
-        if len(text) >= _LEAST_CHARS:
+        language = language_of(str(path), text)
+        if language is not None and len(text) >= _LEAST_CHARS:
             found = _document(str(path), text, language)
             by_language[language][found.raw_hash] = found
     drawn = [[each[key] for key in sorted(each)] for _, each in sorted(by_language.items())]

@@ -26,7 +26,8 @@ from tests.support.processes.forked import run_forked
 from tests.support.training.training_runs import Run
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
-from trainer.run.train import LaunchContext, train
+from trainer.run.parts import LaunchContext
+from trainer.run.train import train
 from trainer.telemetry.phases import Phase
 from trainer.telemetry.timing import PhaseClock, StepTiming
 

@@ -10,23 +10,26 @@ import functools
 import importlib.metadata
 import json
 import platform
+import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from lineage.ids import content_hash
 from lineage.index.names import RUN_FILE
-from lineage.index.output_index import INDEX_FILE, read_index
+from lineage.index.output_index import INDEX_FILE, part_name, read_index
+from lineage.index.parsed_texts import facts_name, texts_name
 from lineage.recipe import RecipeError, as_plain, blamed_on, parse_table
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
 from lineage.store.checksum_update import WORK
 from lineage.store.mend import mend_tables
+from pipeline.inputs.bundles import bundled
 from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version, list_inputs
-from pipeline.inputs.kinds import check_fields, check_kinds
+from pipeline.inputs.kinds import check_fields, check_kinds, of_records
 from pipeline.recipe import (
     MAX_FILES,
     PipelineRecipe,
@@ -48,6 +51,8 @@ from stages.tokens.tokenizer import TOKENIZER_FILES
 _ENCODERS = "pipeline.models.encoder"
 
 PLAN = "work/plan.json"
+GAVE_UP = "work/gave-up"
+"""There where the run ended behind its reading: with these inputs and settings it would do so again."""
 _OF_UNITS = ("documents", "texts")
 """Where the reading of an input file publishes besides its unit's folder: whole files without a row, if no
 document was read."""
@@ -60,16 +65,27 @@ _NUM_PROBES = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """One input file and where its rows go: part `file_index` of `source`."""
+    """One input file, or several small ones, and where its rows go: part `file_index` of `source`."""
 
     source_index: int
     file_index: int
-    input: Input
+    inputs: tuple[Input, ...]
     key: str
 
     @property
     def source(self) -> str:
-        return self.input.source
+        return self.inputs[0].source
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files."""
+        return sum(found.size for found in self.inputs)
+
+    @property
+    def shown(self) -> str:
+        """Its files, for people."""
+        num_more = len(self.inputs) - 1
+        return self.inputs[0].url + (f" (or one of {num_more:,} files behind it)" if num_more else "")
 
     @property
     def folder(self) -> str:
@@ -97,7 +113,12 @@ class RunPlan:
     @property
     def num_bytes(self) -> int:
         """Of all inputs, as they lie."""
-        return sum(unit.input.size for unit in self.units)
+        return sum(unit.size for unit in self.units)
+
+    @property
+    def num_files(self) -> int:
+        """Input files."""
+        return sum(len(unit.inputs) for unit in self.units)
 
     def group_of(self, unit: Unit) -> tuple[int, int]:
         """The group whose documents share shards with this unit's: (source_index, number)."""
@@ -109,8 +130,8 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     missing, and inputs that no reader is for or that lack a field."""
     inputs = [list_inputs(source) for source in recipe.source]
     for source, of_source in zip(recipe.source, inputs, strict=True):
-        check_kinds(of_source, recipe.limits.max_window_bytes, recipe.limits.max_bad_records)
-        check_fields(of_source, source, recipe.limits)
+        check_kinds(of_source, source, recipe.limits)
+        check_fields(of_records(of_source, source), source, recipe.limits)
     by_label = {_label(found): found for of_source in inputs for found in of_source}
     remote = {label: found for label, found in by_label.items() if is_remote(found.url)}
     # Servers are asked of many files at once: one after the other, 90,000 of a crawl would take an hour at
@@ -118,17 +139,20 @@ def plan_run(recipe: PipelineRecipe) -> RunPlan:
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         probes = dict(zip(remote, pool.map(_probed, remote.values()), strict=True))
     probes |= {label: _probed(found) for label, found in by_label.items() if label not in remote}
-    return make_plan(recipe, inputs, probes)
+    bundles = [
+        bundled(of_source, source.format) for source, of_source in zip(recipe.source, inputs, strict=True)
+    ]
+    return make_plan(recipe, bundles, probes)
 
 
 def make_plan(
     recipe: PipelineRecipe,
-    inputs: Sequence[Sequence[Input]],
+    inputs: Sequence[Sequence[tuple[Input, ...]]],
     probes: Mapping[str, Any],
     from_output: str | None = None,
 ) -> RunPlan:
-    """The plan of a run over these inputs of each source, of which `probes` tell what they hold, by source
-    and name.
+    """The plan of a run over these inputs of each source, those of one unit together, of which `probes` tell
+    what they hold, by source and name.
 
     RecipeError where there are too many, or where an earlier output is not there or cannot be compared with.
     The places of `dedup.against` are absolute in the plan: purges and `verify` look there later, from any
@@ -163,19 +187,21 @@ def make_plan(
             *function_libraries([step for source in recipe.source for step in source.steps]),
         ),
     }
-    # What a run is called and where it writes change no byte of a unit; a unit's key adds what its own input
-    # holds.
+    # What a run is called, where it writes and how much may be bad change no byte of a unit; a unit's key adds
+    # what its own inputs hold.
     shaping = {k: v for k, v in identity.items() if k != "inputs"}
+    limits = {k: v for k, v in identity["recipe"]["limits"].items() if k != "max_bad_records"}
     shaping["recipe"] = {k: v for k, v in identity["recipe"].items() if k != "run"} | {
-        "seed": recipe.run.seed
+        "seed": recipe.run.seed,
+        "limits": limits,
     }
     key = _digest(shaping)
     units = tuple(
         Unit(
             source_index=source_index,
             file_index=file_index,
-            input=found,
-            key=_unit_key(key, source_index, found.name, file_index, probes[_label(found)]),
+            inputs=found,
+            key=_unit_key(key, source_index, file_index, found, [probes[_label(each)] for each in found]),
         )
         for source_index, of_source in enumerate(inputs)
         for file_index, found in enumerate(of_source)
@@ -235,33 +261,37 @@ def check_unchanged(plan_key: str, unit: Unit) -> None:
 
     Called when the file has been read, so that nothing is published of bytes that no plan and no later call
     describes."""
-    found, shown = unit.input, unit.input.url
-    try:
-        size = input_size(found)
-        probed = _probed(replace(found, size=size))
-        now = _unit_key(plan_key, unit.source_index, found.name, unit.file_index, probed)
-    except FileNotFoundError as error:
-        raise InputChangedError(
-            f"{shown} is gone: it was there when this run was planned. Put it back and make the same call again"
-        ) from error
-    if now != unit.key:
-        what = (
-            f"it had {found.size:,} bytes and has {size:,}"
-            if size != found.size
-            else "its content is another"
-        )
-        raise InputChangedError(
-            f"{shown} changed after this run was planned: {what}. Put back what it held and make the same"
-            " call again, or run into a new output"
-        )
+    probes = []
+    for found in unit.inputs:
+        try:
+            size = input_size(found)
+            probes.append(_probed(replace(found, size=size)))
+        except FileNotFoundError as error:
+            raise InputChangedError(
+                f"{found.url} is gone: it was there when this run was planned. Put it back and make the same call"
+                " again"
+            ) from error
+        if size != found.size:
+            _raise_changed(found.url, f"it had {found.size:,} bytes and has {size:,}")
+    if _unit_key(plan_key, unit.source_index, unit.file_index, unit.inputs, probes) != unit.key:
+        _raise_changed(unit.shown, "its content is another")
+
+
+def _raise_changed(shown: str, what: str) -> NoReturn:
+    raise InputChangedError(
+        f"{shown} changed after this run was planned: {what}. Put back what it held and make the same"
+        " call again, or run into a new output"
+    )
 
 
 def _probed(found: Input) -> dict[str, Any]:
     return {"bytes": found.size, "probe": probe(found)}
 
 
-def _unit_key(plan_key: str, source_index: int, name: str, file_index: int, probed: dict[str, Any]) -> str:
-    return _digest([plan_key, source_index, name, file_index, probed])
+def _unit_key(
+    plan_key: str, source_index: int, file_index: int, inputs: Sequence[Input], probes: Sequence[Any]
+) -> str:
+    return _digest([plan_key, source_index, file_index, [found.name for found in inputs], probes])
 
 
 def named_files(recipe: PipelineRecipe) -> dict[str, str]:
@@ -287,7 +317,8 @@ def places_with_credentials(plan: RunPlan) -> list[str]:
     places = {
         without_secrets(text) for text in _texts(as_plain(plan.recipe)) if without_secrets(text) != text
     }
-    return sorted(places | {unit.input.url for unit in plan.units if unit.input.secret_url is not None})
+    inputs = (found for unit in plan.units for found in unit.inputs)
+    return sorted(places | {found.url for found in inputs if found.secret_url is not None})
 
 
 def _texts(plain: Any) -> Iterator[str]:
@@ -382,8 +413,10 @@ def check_same_run(
 ) -> bool:
     """Compare `plan` with what its output folder holds, and record it there if the folder is new. True if the
     run is finished already. RecipeError names every difference; where the run that is there has read no
-    document yet, nothing can be lost: `plan` takes its place, which `say` is told. A `trial` takes the place
-    of an earlier one that differs."""
+    document yet, nothing can be lost: `plan` takes its place, which `say` is told. It does so too where that
+    run ended at limits.max_bad_records or the like, and keeps what was read of inputs as this one reads it. A
+    `trial`
+    takes the place of an earlier one that differs."""
     out = plan.out
     if trial:
         _clear_other_trial(plan)
@@ -402,10 +435,24 @@ def check_same_run(
     if out.exists(PLAN):
         recorded = json.loads(out.read(PLAN))
         found = _differences(plan, recorded, compare_versions=True)
+        gave_up = out.exists(GAVE_UP)
         if not found:
+            if gave_up:
+                out.remove(GAVE_UP)
+            return False
+        if gave_up:
+            num_kept = _keep_units(out, plan)
+            out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
+            out.remove(GAVE_UP)
+            say(
+                f"{out.url}: the run there ended behind its reading; it goes on with what was read of"
+                f" {num_kept:,} of {counted(plan.num_files, 'input file')}, and with other inputs or settings:"
+                f"{_listed(found)}"
+            )
             return False
         if _has_read(out, recorded["recipe"]):
-            num_read = sum(name.endswith(f"/{UNIT_MARKER}") for name in out.names("work/units"))
+            markers = [name for name in out.names("work/units") if name.endswith(f"/{UNIT_MARKER}")]
+            num_read = sum(len(json.loads(out.read(name)).get("files", ())) or 1 for name in markers)
             there = (
                 f"a run that has read {num_read:,} of its {counted(len(recorded['inputs']), 'input file')}"
             )
@@ -463,6 +510,31 @@ def _clear_other_trial(plan: RunPlan) -> None:
 def _was_purged(out: Folder) -> bool:
     """Whether a purge wrote to the output: a run that wrote it again would bring back what that took."""
     return bool([name for name in out.names("lineage/purged") if name.endswith(".parquet")])
+
+
+def _keep_units(out: Folder, plan: RunPlan) -> int:
+    """Remove what the plan that is there made and this one does not make so; how many files' reading is
+    kept."""
+    read = set(out.names("work/units"))
+    kept = [unit for unit in plan.units if unit.marker in read]
+    folders = {unit.folder for unit in kept}
+    files = {
+        name
+        for unit in kept
+        for name in (
+            part_name("documents", unit.source, unit.file_index),
+            texts_name(unit.source, unit.file_index),
+            facts_name(unit.source, unit.file_index),
+        )
+    }
+    # The markers first, which vouch for the other files.
+    for name in sorted(read, key=lambda name: not name.endswith(f"/{UNIT_MARKER}")):
+        if posixpath.dirname(name) not in folders:
+            out.remove(name)
+    for name in [name for folder in _OF_UNITS for name in out.names(folder)]:
+        if name not in files:
+            out.remove(name)
+    return sum(len(unit.inputs) for unit in kept)
 
 
 def _has_read(out: Folder, recipe: Mapping[str, Any]) -> bool:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from rich.filesize import decimal
 
 from lineage.index.output_index import Index, Shard
+from lineage.recipe import RecipeError
 from lineage.storage.lock import hold
 from pipeline.cluster.session import units_session, what_starts
 from pipeline.cluster.tasks import TaskResources, check_resources
@@ -41,7 +42,7 @@ from pipeline.phases.shard import cut_phase, number_shards, write_phase
 from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
 from pipeline.phases.tokenize import check_tokenizer, tokenize_phase, tokenizer_of
-from pipeline.plan import RunPlan, check_same_run, places_with_credentials, plan_run
+from pipeline.plan import GAVE_UP, RunPlan, check_same_run, places_with_credentials, plan_run
 from pipeline.recipe import UNIT_KINDS, PipelineRecipe, keeps_facts, unread_keys
 from pipeline.refilter.earlier import (
     Refiltering,
@@ -58,7 +59,7 @@ from pipeline.results.dedup_result import DedupResult
 from pipeline.results.run_summary import RunSummary, read_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
 from pipeline.terminal import counted
-from pipeline.units.bad_records import BadRecordWatch, announcement, check_bad_records
+from pipeline.units.bad_records import BadRecordWatch, TooManyBadRecordsError, announcement, check_bad_records
 from pipeline.units.placed_tokens import PlacedTokens
 
 
@@ -93,7 +94,7 @@ def run(
         for line in lines:
             reporter.say(line)
         starting = "" if recipe.ray.in_process else f"; {what_starts(recipe.ray.address)}"
-        reporter.say(f"{counted(len(plan.units), 'input file')}, {decimal(plan.num_bytes)}{starting}")
+        reporter.say(f"{counted(plan.num_files, 'input file')}, {decimal(plan.num_bytes)}{starting}")
         with units_session(recipe.ray):
             for kind in UNIT_KINDS:  # now, and not when the first unit of its kind comes
                 check_resources(TaskResources.of(recipe.ray, kind))
@@ -168,9 +169,13 @@ def read(state: Run, job: ReadJob, run_input: RunInput) -> list[ReadResult]:
     will be; RecipeError where the copy that stays hangs on dates, and no document has one."""
     allowed = state.recipe.limits.max_bad_records
     watch = BadRecordWatch(allowed=allowed, num_bytes=state.plan.num_bytes, strict=job.strict)
-    read_results = run_input.read(state, job, watch)
-    check_bad_records(read_results, allowed)
-    check_dates(state.recipe, read_results)
+    try:
+        read_results = run_input.read(state, job, watch)
+        check_bad_records(read_results, allowed)
+        check_dates(state.recipe, read_results)
+    except (TooManyBadRecordsError, RecipeError):
+        state.out.publish(GAVE_UP, b"")
+        raise
     for line in announcement(read_results):
         state.reporter.say(line)
     return read_results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
@@ -25,7 +25,7 @@ from lineage.store.column_names import LABEL, LICENSE, SCORE
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
 from stages.pii.options import PiiTable, check_phone_region
-from stages.quality.code.extensions import LANGUAGES
+from stages.quality.code.language import languages
 from stages.quality.languages import label_hint, language_code
 from stages.quality.options import (
     QualityTable,
@@ -43,7 +43,7 @@ from stages.reading.options import (
     MAX_WINDOW_BYTES,
     RowFields,
 )
-from stages.steps.catalogue import CATALOGUE, StepTables
+from stages.steps.catalogue import CATALOGUE, StepTables, given_keys
 from stages.steps.classifier import ClassifierTable, check_classifiers
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.fasttext_model import BUNDLED
@@ -97,8 +97,10 @@ class SourceTable:
         help="paths, globs, s3://, gs://, az:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
         " environment), or a Common Crawl *.paths.gz list",
     )
-    format: Literal["auto", "warc", "wet", "jsonl", "parquet"] = key(
-        "auto", help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too"
+    format: Literal["auto", "warc", "wet", "jsonl", "parquet", "file"] = key(
+        "auto",
+        help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too; file: each file is"
+        " a document, as .txt, .md and source files are in auto",
     )
     steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
     limit: int | None = key(None, at_least=1, help="input files, the first by name")
@@ -187,7 +189,8 @@ class LimitsTable:
         0.01,
         at_least=0,
         at_most=1,
-        help="share of records that may be bad: unreadable, or turned down as <step>.error",
+        help="share of records that may be bad (unreadable one by one, or turned down as <step>.error), and of"
+        " the input's bytes that may be unread; a file that breaks off counts as a whole",
     )
     max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
     max_window_bytes: int = key(
@@ -459,7 +462,7 @@ def _check_names(
     """RecipeError for a name among those of the tables [`where`.NAME] that is no language's, or that of one in
     which no text of the sources comes."""
     for name in names:
-        if not _LANGUAGE.fullmatch(name) and name not in LANGUAGES:
+        if not _LANGUAGE.fullmatch(name) and name not in languages():
             raise RecipeError(
                 f"{where}.{name}: expected the label of a language, such as de or deu_Latn{label_hint(name)}",
                 f"{where}.{name}",
@@ -517,7 +520,25 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
         if is_given(tables)
     ]
     dedup = recipe.dedup
-    if dedup.near and not dedup.verify and dedup.threshold != DedupTable().threshold:
+    told += _unread_of_dedup(recipe)
+    if "decontaminate" in named and not recipe.decontaminate.against:
+        told += [
+            f"{name} is given, and decontaminate.against names no file: it decides nothing."
+            for name in given_keys("decontaminate", recipe.decontaminate)
+        ]
+    if recipe.tokenize.off:
+        read = ("off",) if recipe.decontaminate.ngram.endswith("w") else ("off", "encoding", "end_of_text")
+        told += [
+            f"{name} is given, and with tokenize.off nothing is tokenized: it decides nothing."
+            for name in given_keys("tokenize", recipe.tokenize, but=read)
+        ]
+    told += [
+        f"source.fragments of {source.name!r} is given, and no source.steps names 'dedup.url', which reads it: it"
+        " decides nothing."
+        for source in recipe.source
+        if source.fragments and not comparing(recipe).url
+    ]
+    if comparing(recipe).near and not dedup.verify and dedup.threshold != DedupTable().threshold:
         told.append(
             f"dedup.threshold = {dedup.threshold:g} decides nothing: with dedup.verify = false documents that"
             " share a band are near-duplicates."
@@ -527,6 +548,20 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
             f"url.min_soft_words = {recipe.url.min_soft_words} decides nothing: url.block_soft_words names no list."
         )
     return told
+
+
+def _unread_of_dedup(recipe: PipelineRecipe) -> Iterator[str]:
+    """A sentence for each key of [dedup] whose comparison no source names. One that the table itself switches off
+    is not missed."""
+    compared, table = comparing(recipe), recipe.dedup
+    for name in given_keys("dedup", table, but=("url", "exact", "near")):
+        whole = name in ("dedup.keep", "dedup.engine", "dedup.against")
+        readers = [
+            each for each in (("url", "exact", "near") if whole else ("near",)) if getattr(table, each)
+        ]
+        if readers and not any(getattr(compared, each) for each in readers):
+            steps = " or ".join(f"'dedup.{each}'" for each in readers)
+            yield f"{name} is given, and no source.steps names {steps}, which reads it: it decides nothing."
 
 
 def _check_contradictions(recipe: PipelineRecipe) -> None:
@@ -723,7 +758,7 @@ def tables_of(recipe: PipelineRecipe) -> StepTables:
 
 def _check_fields(source: SourceTable) -> None:
     language = source.language
-    if language is not None and not _LANGUAGE.fullmatch(language) and language not in LANGUAGES:
+    if language is not None and not _LANGUAGE.fullmatch(language) and language not in languages():
         raise RecipeError(
             f"source.language of {source.name!r} = {source.language!r}: expected the label of a language,"
             f" such as de{label_hint(language)}",

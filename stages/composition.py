@@ -9,7 +9,6 @@ equivalent."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cache
 from itertools import chain, groupby
@@ -18,10 +17,11 @@ from unicodedata import combining, normalize
 
 import regex
 
+from stages.surrogates import without_surrogates
+
 _LONG: Final = 33
 """Marks in a row that are put in order first; of fewer the square is small."""
 _MARK: Final = regex.compile(r"\p{M}")
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _LONG_RUN: Final = regex.compile(rf"\p{{M}}{{{_LONG},}}+")
 _MOST_BY_LETTER: Final = 3
 """Marks that a single letter is composed with (U+1FAF and others)."""
@@ -57,11 +57,6 @@ def _normalised(text: str) -> tuple[str, bytes]:
     except UnicodeEncodeError:
         text = without_surrogates(text)
         return text, text.encode("utf-8")
-
-
-def without_surrogates(text: str) -> str:
-    """A text with U+FFFD for each lone surrogate, which UTF-8 does not have."""
-    return _SURROGATE.sub("\ufffd", text)
 
 
 def most_marks(text: str, at_least: int = 1) -> int:

@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch.distributed as dist
 
@@ -17,19 +18,21 @@ from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.errors import what_to_do
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.attempts import FencedOutError
 from trainer.checkpoint.store import CheckpointError
+from trainer.evidence.certificate import certify_replay
+from trainer.evidence.certificate_file import CertificateError
 from trainer.in_place.supervise import train_on_this_machine
 from trainer.options import TrainRecipe
+from trainer.processes.heard import by_first_rank
 from trainer.processes.runtime import join_process_group, process_began, stop_on_signal
-from trainer.recovery.attempts import FencedOutError
+from trainer.recovery.call import Replay, prepare_replay
+from trainer.recovery.options import add_replay, check_replay
 from trainer.recovery.repeats import TrainingStoppedError
-from trainer.replay.call import Replay, prepare_replay
-from trainer.replay.certificate import certify_replay
-from trainer.replay.certificate_file import CertificateError
-from trainer.replay.options import add_replay, check_replay
+from trainer.run.parts import LaunchContext
 from trainer.run.preflight import check_run
 from trainer.run.result import TrainingResult
-from trainer.run.train import LaunchContext, train
+from trainer.run.train import train
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,19 +98,8 @@ def _certify(recipe: TrainRecipe, replay: Replay, result: TrainingResult | None)
 
 
 def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
-    """What is wrong with the recipe, then `prepare_replay`, by rank 0 for all; its error is raised on each."""
-    shared: list[Replay | Exception | None] = [None]
-    if dist.get_rank() == 0:
-        try:
-            shared = [_checked(recipe, options)]
-        except (RecipeError, CheckpointError, StoreError, OSError, ValueError) as error:
-            shared = [error]
-    dist.broadcast_object_list(shared, src=0)
-    (found,) = shared
-    if isinstance(found, Exception):
-        raise found
-    assert found is not None
-    return found
+    """What is wrong with the recipe, then `prepare_replay`, by rank 0 for all."""
+    return by_first_rank(partial(_checked, recipe, options), None, CheckpointError)
 
 
 def _checked(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:

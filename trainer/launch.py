@@ -23,7 +23,6 @@ from typing import Any, Final, cast
 import pyarrow.fs
 import ray
 import ray.train
-import torch.distributed as dist
 from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.metrics import Gauge
@@ -33,26 +32,28 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 from lineage.recipe import RecipeError, as_plain, parse_table
 from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import StoreError
-from trainer.checkpoint.store import complete_checkpoints
+from trainer.attempts import FencedOutError, failures, record_failure
+from trainer.checkpoint.store import newest_step
 from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
+from trainer.evidence.observed import Observed, ObserveRequest
 from trainer.in_place.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
 from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.processes.following import following
+from trainer.processes.heard import by_first_rank, of_every_rank
 from trainer.processes.participant import Rendezvous
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, on_stop
 from trainer.provenance.setup import Hardware
-from trainer.recovery.attempts import FencedOutError, attempts, failures, record_failure
 from trainer.recovery.repeats import TrainingStoppedError
-from trainer.replay.hardware import hardware_of
-from trainer.replay.observed import Observed, ObserveRequest
+from trainer.run.hardware import hardware_of
 from trainer.run.observe import observe
+from trainer.run.parts import LaunchContext
 from trainer.run.result import TrainingResult
-from trainer.run.train import LaunchContext, train
+from trainer.run.train import train
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.step_report import StepReport
 
@@ -384,8 +385,7 @@ def _joined(job: _WorkerJob) -> tuple[TrainRecipe, Process]:
 
 def _check_peers(tp: int) -> None:
     """RecipeError on every rank where tensor-parallel peers were put on different nodes."""
-    nodes = [""] * dist.get_world_size()
-    dist.all_gather_object(nodes, f"node {ray.get_runtime_context().get_node_id()[:12]}")
+    nodes = of_every_rank(f"node {ray.get_runtime_context().get_node_id()[:12]}", None)
     if wrong := split_peers(nodes, tp):
         raise RecipeError(wrong)
 
@@ -393,18 +393,16 @@ def _check_peers(tp: int) -> None:
 def _check_progress(recipe: TrainRecipe, launch: str) -> None:
     """On every rank: the error that ended this launch where one did; TrainingStoppedError where its last
     starts all found the run at the same step, or where a stop was asked for between two starts."""
-    shared: list[tuple[str, str] | None] = [None]
-    if dist.get_rank() == 0:
+
+    def look() -> None:
         output = Folder(recipe.train.output)
         if output.exists(_error_file(launch)):
             why = json.loads(output.read(_error_file(launch)))
-            shared = [(why["error"], why["message"])]
-        elif message := _no_use_in_starting(recipe, output, launch):
-            shared = [(TrainingStoppedError.__name__, message)]
-    dist.broadcast_object_list(shared, src=0)
-    if shared[0] is not None:
-        error, message = shared[0]
-        raise FINAL_ERRORS[error](message)
+            raise FINAL_ERRORS[why["error"]](why["message"])
+        if message := _no_use_in_starting(recipe, output, launch):
+            raise TrainingStoppedError(message)
+
+    by_first_rank(look, None, *FINAL_ERRORS.values())
 
 
 def _error_file(launch: str) -> str:
@@ -414,10 +412,7 @@ def _error_file(launch: str) -> str:
 def _no_use_in_starting(recipe: TrainRecipe, output: Folder, launch: str) -> str | None:
     if output.exists(STOP):
         return "a stop was asked for while the workers were being started again; the same call goes on"
-    saved = complete_checkpoints(
-        Folder(recipe.train.checkpoint.path or output.at("checkpoints")), attempts(output)
-    )
-    step = saved[-1].step if saved else 0
+    step = newest_step(recipe)
     starts = f"ray/starts/{launch}"
     before = [int(output.read(name)) for name in output.names(starts)]
     output.publish(f"{starts}/{len(before):06d}", str(step).encode())

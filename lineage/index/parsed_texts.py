@@ -8,13 +8,14 @@ covers them."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from lineage.index.checksums import FileSum, seal, unseal_format
 from lineage.index.output_index import part_name
-from lineage.json_record import JsonRecord
+from lineage.json_record import JsonRecord, left_out_at
 from lineage.storage.folder import Folder
 
 FOLDER: Final = "texts"
@@ -24,7 +25,8 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedPart(JsonRecord):
-    """The parsed texts of one input file. `name` and `input_bytes` are those of the input; `hash` and
+    """The parsed texts of `num_files` input files, the next ones of the source by name. `name` is the first
+    one's and `input_bytes` are those of all; `hash` and
     `facts_hash` are the BLAKE3-128 (hex) of `file` and of `facts`, `bytes` and `facts_bytes` their
     lengths."""
 
@@ -39,6 +41,7 @@ class ParsedPart(JsonRecord):
     facts: str
     facts_hash: str
     facts_bytes: int
+    num_files: int = left_out_at(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,17 @@ class ParsedTexts:
     def num_bytes(self) -> int:
         """What it costs to keep them, with their facts."""
         return sum(part.bytes + part.facts_bytes for part in self.parts)
+
+    def parts_of(self, inputs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], ParsedPart]:
+        """The part that holds the texts of each input file (source and name): parts lie in the order of the
+        files' names."""
+        of_source = {source: self.of_source(source) for source in {part.source for part in self.parts}}
+        first = {source: [part.name for part in parts] for source, parts in of_source.items()}
+        return {
+            (source, name): of_source[source][at - 1]
+            for source, name in inputs
+            if (at := bisect_right(first.get(source, []), name))
+        }
 
     def of_source(self, source: str) -> list[ParsedPart]:
         """The parts of one source, by number."""

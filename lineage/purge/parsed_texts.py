@@ -16,13 +16,14 @@ def clean_parsed_texts(out: Folder, rows: Iterable[Mapping[str, Any]]) -> bool:
     texts = read_parsed_texts(out)
     if texts is None or not texts.kept:
         return False
-    wanted: dict[tuple[str, str], set[bytes]] = {}
-    for row in rows:
-        wanted.setdefault((row["source"], row["warc_file"]), set()).add(row["doc_id"])
+    planned = [(row["source"], row["warc_file"], row["doc_id"]) for row in rows]
+    part_of = texts.parts_of({(source, file) for source, file, _ in planned})
+    wanted: dict[str, set[bytes]] = {}
+    for source, file, doc_id in planned:
+        if (part := part_of.get((source, file))) is not None:
+            wanted.setdefault(part.file, set()).add(doc_id)
     parts = [
-        rewrite_parsed_texts(out, part, wanted[part.source, part.name])
-        if (part.source, part.name) in wanted
-        else part
+        rewrite_parsed_texts(out, part, wanted[part.file]) if part.file in wanted else part
         for part in texts.parts
     ]
     is_changed = tuple(parts) != texts.parts

@@ -66,8 +66,9 @@ def files_of(index: Index, texts: ParsedTexts | None, rows: Sequence[DocumentRow
     found = [shard.file for shard in index.shards if (shard.source, shard.shard) in shards]
     found += [entry.file for entry in (*index.documents, *index.dedup) if (entry.source, entry.part) in parts]
     if texts is not None and texts.kept:
-        inputs = {(row.source, row.warc_file) for row in rows}
-        found += [part.file for part in texts.parts if (part.source, part.name) in inputs]
+        inputs = {(row.source, row.warc_file) for row in rows if row.warc_file is not None}
+        held = {part.file for part in texts.parts_of(inputs).values()}
+        found += [part.file for part in texts.parts if part.file in held]
     return [*found, EXCERPTS_FILE]
 
 

@@ -11,9 +11,10 @@ import bisect
 import dataclasses
 import itertools
 import math
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder
@@ -138,6 +139,24 @@ class Lookup:
             rows = self._select("domain_index", ("host", "doc_id"), where, _with_key(_name_key(name)))
             found |= {doc_id: None for host, doc_id in rows if _is_in(host, domain)}
         return list(found)
+
+    def names_with(self, word: str, most: int) -> list[tuple[Literal["domain", "host"], str]]:
+        """Recorded domains that begin with the label `word`, and other hosts that have it as a label: up to `most`
+        of each, in order. The column of domains is read whole."""
+        word = word.lower()
+        domains: set[str] = set()
+        hosts: set[str] = set()
+        dataset = arrow_dataset(self._out, "domain_index", sums=self._sums)
+        for batch in dataset.to_batches(columns=["domain", "host"]):
+            domain, host = batch["domain"], batch["host"]
+            begins = pc.starts_with(domain, word + ".")
+            domains.update(pc.unique(domain.filter(begins)).to_pylist())
+            with_label = pc.match_substring_regex(host, rf"(?:^|\.){re.escape(word)}\.")
+            hosts.update(pc.unique(host.filter(pc.and_not(with_label, begins))).to_pylist())
+        found: list[tuple[Literal["domain", "host"], str]] = [
+            ("domain", name) for name in sorted(domains)[:most]
+        ]
+        return [*found, *(("host", name) for name in sorted(hosts)[:most])]
 
     def num_without_page(self) -> int:
         """How many documents have a URL that names no page, or none."""

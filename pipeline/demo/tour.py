@@ -241,11 +241,11 @@ class _Certified:
 def _forget(places: DemoPaths, screen: Console) -> _Certified:
     """Go back before the first reading of what was purged, do the steps since again, and certify that."""
     from pipeline.report.certificate import publish_page
+    from trainer.evidence.certificate import certify_replay
+    from trainer.evidence.check import check_certificate
     from trainer.launch import train_on_ray
     from trainer.options import TrainRecipe
-    from trainer.replay.certificate import certify_replay
-    from trainer.replay.check import check_certificate
-    from trainer.replay.forget import forget
+    from trainer.recovery.forget import forget
 
     recipe = load_recipe(places.recipe("train"), TrainRecipe)
     asked = forget(recipe, ["all"], restart=True)

@@ -82,13 +82,13 @@ def _uuid(name: bytes) -> uuid.UUID:
 
 
 def break_records(file: Path, pages: tuple[DemoPage, DemoPage, DemoPage]) -> int:
-    """Add a record with flipped bits, a whole one, and one that the file's end clips: two stretches cannot be
-    read (the number is returned), and nothing else is lost."""
-    flipped, whole, clipped = (bytearray(_response(page, "broken")) for page in pages)
+    """Add a record with flipped bits, one that is clipped, and a whole one: two stretches cannot be read (the
+    number is returned), and nothing else is lost."""
+    flipped, clipped, whole = (bytearray(_response(page, "broken")) for page in pages)
     for place in range(len(flipped) // 2, len(flipped) // 2 + 40):
         flipped[place] ^= 0xFF
     with open(file, "ab") as stream:
-        stream.write(flipped + whole + clipped[: len(clipped) // 2])
+        stream.write(flipped + clipped[: len(clipped) // 2] + whole)
     return 2
 
 

@@ -10,31 +10,39 @@ from typing import Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import is_remote
+from pipeline.inputs.bundles import is_read_whole
 from pipeline.inputs.files import Input, open_input
 from pipeline.recipe import LimitsTable, SourceTable
+from stages.reading.file_names import is_marker
 from stages.reading.magic import HEAD_BYTES
-from stages.reading.options import ReadOptions, Unreadable
+from stages.reading.options import ReadOptions, RowFields, Unreadable
+from stages.reading.row import keys_of
 
 _ROWS: Final = 20
-"""Of a file, which may all lack the field of the text before the run is refused: one such row is no wrong
-recipe."""
-_FIELD_KEYS: Final = ("source.text_field", "source.id_field", "source.url_field", "source.date_field")
+"""Of a file, which must all lack a field before the run is refused: one such row is no wrong recipe."""
 
 
-def check_kinds(inputs: Sequence[Input], max_window_bytes: int, max_bad_share: float) -> None:
+def check_kinds(inputs: Sequence[Input], source: SourceTable, limits: LimitsTable) -> None:
     """RecipeError where the first bytes of a source's inputs say that they are not read, with what to do, and
-    their share of the source's bytes is above `max_bad_share`: below it they are told as unreadable, and the
-    run goes on.
+    their share of the source's bytes is above limits.max_bad_records: below it they are told as unreadable,
+    and the run goes on.
 
     All files on disk are looked at, and of remote ones the first of each ending, which stands for the
-    others."""
-    found = [(each, why) for each in _looked_at(inputs) if (why := _why_not(each, max_window_bytes))]
+    others; none that is read as it is, and none that is passed over by its name."""
+    max_bad_share = limits.max_bad_records
+    records = of_records(inputs, source)
+    found = [(each, why) for each in _looked_at(records) if (why := _why_not(each, limits.max_window_bytes))]
     num_bytes = sum(_stands_for(each, inputs) for each, _ in found)
     if num_bytes <= max_bad_share * sum(each.size for each in inputs):
         return
     first, why = found[0]
     more = f"; {len(found) - 1:,} more files cannot be read either" if len(found) > 1 else ""
     raise RecipeError(f"source.inputs of {first.source!r}: {first.url} cannot be read: {why}{more}")
+
+
+def of_records(inputs: Sequence[Input], source: SourceTable) -> list[Input]:
+    """The inputs that hold records or rows: neither documents by themselves nor markers of writers."""
+    return [each for each in inputs if not (is_read_whole(each.name, source.format) or is_marker(each.name))]
 
 
 def _stands_for(looked_at: Input, inputs: Sequence[Input]) -> int:
@@ -71,22 +79,34 @@ def _why_not(found: Input, max_window_bytes: int) -> str | None:
 
 
 def check_fields(inputs: Sequence[Input], source: SourceTable, limits: LimitsTable) -> None:
-    """RecipeError where a source's rows have not got the fields that it names: by the footer of a Parquet
-    file, by the first rows of JSON lines. Of the files of each ending the first one is read; where its first
-    rows are unreadable otherwise, the run says so."""
-    seen = set()
-    for each in inputs:
-        ending = posixpath.splitext(each.name)[1]
-        if ending in seen:
-            continue
-        seen.add(ending)
-        if why := _without_field(each, source, limits):
-            raise RecipeError(f"source {source.name!r}: {each.url}: {why}", "source.text_field")
+    """RecipeError where the first rows of a file have not got a field that the source names: by the footer of a
+    Parquet file, by the first rows of JSON lines; and where none of its files has rows.
+
+    Files are looked at as `check_kinds` looks at them. Of the first of each ending also the values are: none of
+    the first rows may be a document by its fields. Where first rows are unreadable otherwise, the run says
+    so."""
+    are_rows, endings = [], set[str]()
+    for each in _looked_at(inputs):
+        has_rows, why = _without_field(each, source, limits, reads_values=_ending(each) not in endings)
+        endings.add(_ending(each))
+        are_rows.append(has_rows)
+        if why is not None:
+            key = next((key for key in keys_of(source.row_fields) if key in why), "source.text_field")
+            raise RecipeError(f"source {source.name!r}: {each.url}: {why}", key)
+    if are_rows and not any(are_rows) and source.row_fields != RowFields():
+        raise RecipeError(
+            f"source {source.name!r}: its files hold records without fields (WARC, ARC, WACZ or WET):"
+            " text_field, id_field, url_field and date_field are for JSON lines and Parquet",
+            "source.text_field",
+        )
 
 
-def _without_field(found: Input, source: SourceTable, limits: LimitsTable) -> str | None:
-    """Why no document comes of a file's first rows, where all of them lack a field that the recipe names."""
-    from stages.reading.reader import read_documents
+def _without_field(
+    found: Input, source: SourceTable, limits: LimitsTable, *, reads_values: bool
+) -> tuple[bool, str | None]:
+    """Whether a file may have rows, and why no document comes of its first ones, where all of them lack a field
+    that the recipe names."""
+    from stages.reading.reader import lacks_fields, read_documents
 
     options = ReadOptions(
         source=source.name,
@@ -99,9 +119,13 @@ def _without_field(found: Input, source: SourceTable, limits: LimitsTable) -> st
     )
     try:
         with open_input(found) as stream:
+            has_rows, why = lacks_fields(stream, options, _ROWS)
+            if not has_rows or why is not None or not reads_values:
+                return has_rows, why
+            stream.seek(0)
             rows = list(islice(read_documents(stream, options), _ROWS))
     except OSError:
-        return None  # its reading says so, and tries again
+        return True, None  # its reading says so, and tries again
     errors = [row.error if isinstance(row, Unreadable) else "" for row in rows]
-    lacking = bool(errors) and all(any(key in error for key in _FIELD_KEYS) for error in errors)
-    return errors[0] if lacking else None
+    wrong = bool(errors) and all(any(key in error for key in keys_of(source.row_fields)) for error in errors)
+    return True, errors[0] if wrong else None

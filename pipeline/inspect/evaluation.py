@@ -6,7 +6,6 @@ Intervals are Wilson's (Wilson 1927), which hold for small numbers and for share
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +16,14 @@ from lineage.recipe import RecipeError, utf8_text
 from lineage.secrets import without_secrets
 from pipeline.models.encoder import load_encoder
 from stages.document import Document, Place
+from stages.reading.row import names_shown
 from stages.steps.classifier import ClassifierStep, ClassifierTable
-from stages.steps.textfiles import read_named_file
+from stages.steps.textfiles import json_lines, read_named_file
 
 _TOGETHER: Final = 256
 _NAME: Final = "evaluated"
+LANGUAGE_KEY: Final = "language"
+"""The usual key of a text's language, which no file needs."""
 NO_LANGUAGE: Final = "no language"
 
 
@@ -88,14 +90,14 @@ def read_labelled(file: str, label: str, fields: Mapping[str, str]) -> list[Labe
     it holds the name. RecipeError for a line that is none, with its number."""
     found: list[LabelledText] = []
     shown = without_secrets(file)
-    for number, line in enumerate(utf8_text(read_named_file(file), repr(shown)).splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row: Any = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise RecipeError(f"{shown} line {number} is no JSON: {error}") from error
+    named: set[str] = set()
+    for number, row in json_lines(utf8_text(read_named_file(file), repr(shown)), shown):
         found.append(_labelled(row, label, fields, f"{shown} line {number}"))
+        named.update(row if isinstance(row, dict) else ())
+    if (language := fields["language"]) not in named and language != LANGUAGE_KEY:
+        raise RecipeError(
+            f"{shown} has no key {language!r} (--language-field), only {names_shown(sorted(named))}"
+        )
     for is_positive, kind in ((True, "with"), (False, "without")):
         if not any(text.is_positive is is_positive for text in found):
             raise RecipeError(
@@ -108,9 +110,10 @@ def read_labelled(file: str, label: str, fields: Mapping[str, str]) -> list[Labe
 def _labelled(row: Any, label: str, fields: Mapping[str, str], where: str) -> LabelledText:
     text = row.get(fields["text"]) if isinstance(row, dict) else None
     if not isinstance(text, str) or fields["label"] not in row:
+        there = f"it has {names_shown(row)}" if isinstance(row, dict) else "it is none"
         raise RecipeError(
-            f"{where}: expected an object with {fields['text']!r}, a text, and {fields['label']!r}; other"
-            " keys are given with --field and --truth"
+            f"{where}: expected an object with {fields['text']!r}, a text, and {fields['label']!r}; {there}:"
+            " other keys are given with --field and --truth"
         )
     truth, language = row[fields["label"]], row.get(fields["language"])
     names = truth if isinstance(truth, list) else [truth]

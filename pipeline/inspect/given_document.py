@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import BinaryIO, Final
 
 from lineage.ids import content_hash, warc_doc_id
@@ -64,6 +64,10 @@ def document_of(named: Named, source: SourceTable, limits: LimitsTable) -> Docum
                 raise RecipeError(f"--text {named.path}: it is no text, for it has bytes that no text has")
             return _whole(stream, named, source, limits, is_html=False)
         if named.option == "--file" and not has_place:
+            reading = _reading(named, source, limits)
+            if named.url is None and detect_format(stream, reading) == "file":
+                return _at_place(stream, head, replace(named, offset=0), source, limits)
+            stream.seek(0)
             if why := why_no_page(head, named.path):
                 raise RecipeError(f"--file {named.path}: {why}")
             return _whole(stream, named, source, limits, is_html=True)
@@ -142,16 +146,7 @@ def _at_place(
     stream: BinaryIO, head: bytes, named: Named, source: SourceTable, limits: LimitsTable
 ) -> Document:
     """The record or row that begins at a place of the file."""
-    reading = ReadOptions(
-        source=source.name,
-        file=_input_name(named.path, source),
-        format=source.format if named.option == "--warc" else "auto",
-        fields=source.row_fields,
-        language=source.language,
-        mime=source.mime,
-        max_document_bytes=limits.max_document_bytes,
-        max_window_bytes=limits.max_window_bytes,
-    )
+    reading = _reading(named, source, limits)
     kind = detect_format(stream, reading)
     stream.seek(0)
     if named.option == "--file" and kind == "warc":
@@ -184,6 +179,20 @@ def _at_place(
             ) from error
         raise
     return found
+
+
+def _reading(named: Named, source: SourceTable, limits: LimitsTable) -> ReadOptions:
+    """How a run of the source reads the file that the call names, if it is what the call's option says."""
+    return ReadOptions(
+        source=source.name,
+        file=_input_name(named.path, source),
+        format=source.format if named.option == "--warc" or source.format == "file" else "auto",
+        fields=source.row_fields,
+        language=source.language,
+        mime=source.mime,
+        max_document_bytes=limits.max_document_bytes,
+        max_window_bytes=limits.max_window_bytes,
+    )
 
 
 def _nearest_places(stream: BinaryIO, place: int, options: ReadOptions) -> list[str]:

@@ -6,29 +6,38 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import json
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lineage.ids import parse_id
+from lineage.ids import ID_BYTES, parse_id
 from lineage.index.output_index import read_index
+from lineage.pages import page_of
 from lineage.purge.plan import PurgeMatch
 from lineage.recipe import RecipeError, utf8_text
 from lineage.secrets import without_secrets
-from lineage.storage.folder import Folder, is_remote, local_path, split
+from lineage.storage.folder import Folder, is_remote, local_path
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
 from lineage.store.query import WrongQueryError, query
 from lineage.store.sql import literal
 from lineage.trace.nearest import nearest
 from lineage.trace.tracer import UnknownError
+from stages.steps.textfiles import json_lines, read_named_file, without_packing
 
 _ID_COLUMNS: Final = ("doc_id", "id")
 _URL_COLUMN: Final = "url"
+_ENDINGS: Final = frozenset({"", "txt", "list", "lst", "csv", "tsv", "jsonl", "ndjson", "json", "parquet"})
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*:\S", re.ASCII | re.IGNORECASE)
+_EDGES: Final = " \t\r\n\x0b\x0c\u00a0\u200b\u2028\u2029\ufeff"
+"""What stands around the entries of lists that programs export."""
+_JSON_EDGES: Final = b"\xef\xbb\xbf \t\r\n"
 _MOST_WITH_NEAREST: Final = 100
 """Unknown names for which the nearest is looked up: a list may hold millions."""
 
@@ -51,25 +60,33 @@ class PurgeTargets:
 
 
 def listed_targets(out: Folder, path: str) -> PurgeTargets:
-    """The documents that a .txt, .csv or .parquet file lists: by ids, or by URLs in any spelling.
+    """The documents that a file lists, by ids or by URLs in any spelling; its ending says what it is.
 
-    A text has a name a line; lines that are empty or begin with # do not count. A table has a column doc_id,
-    id or url, and with an id and url a row without id is named by its URL; a CSV of one column needs no
-    header. RecipeError where the file cannot be read, a row names nothing or has too many cells, or ids and
-    URLs stand in one column; UnknownError where the output has none of them."""
+    A text has a name a line; lines that are empty or begin with # do not count. A table (CSV, TSV, JSON lines, a
+    JSON list, Parquet) has a column doc_id, id or url, and with an id and url a row without id is named by its
+    URL; a CSV of one column needs no header. RecipeError where the file cannot be read or has another ending, a
+    row names nothing, or what is neither id nor URL, or has too many cells, or ids and URLs stand in one column;
+    UnknownError where the output has none of them."""
     listed = list(dict.fromkeys(_names(path)))
     if not listed:
         raise RecipeError(f"--from {path}: it lists nothing, expected ids or URLs")
+    lookup = Lookup(out)
+    by_url = lookup.of_urls([name.value for name in listed if not _is_id(name.value)])
+    for name in listed:
+        # To say that the output has not got it would be no answer.
+        if not (_is_id(name.value) or by_url.get(name.value) or _is_url(name.value)):
+            raise RecipeError(
+                f"--from {name.place}: {name.value[:200]!r} is neither an id (32 hexadecimal digits) nor a URL:"
+                " mend the entry or take it out"
+            )
     named = [name.value for name in listed if not name.in_place_of_id]
     others = [value for value in named if not _is_id(value)]
     if others and len(others) != len(named):
         raise RecipeError(
             f"--from {path}: it lists ids and {others[0]!r}, which is none: give ids or URLs, in two lists"
         )
-    lookup = Lookup(out)
     ids = {parse_id(name.value): name.value for name in listed if _is_id(name.value)}
     there = {row.doc_id for row in lookup.documents(sorted(ids))}
-    by_url = lookup.of_urls([name.value for name in listed if not _is_id(name.value)])
     of_urls = {url: [row.doc_id for row in rows] for url, rows in by_url.items()}
     names = [value for doc_id, value in ids.items() if doc_id not in there]
     names += [url for url, found in of_urls.items() if not found]
@@ -214,36 +231,96 @@ def _is_id(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """An id or URL of a list; `in_place_of_id`: the URL of a row whose id is empty."""
+    """An id or URL of a list, and where it stands there; `in_place_of_id`: the URL of a row whose id is
+    empty."""
 
     value: str
+    place: str = field(compare=False)
     in_place_of_id: bool = False
 
 
 def _names(path: str) -> list[_Name]:
-    folder, name = split(path)
-    ending = name.lower().rsplit(".", 1)[-1]
-    try:
-        data = folder.read(name)
-        if ending == "parquet":
+    ending = list_ending(path)
+    data = read_named_file(path)
+    if ending == "parquet":
+        try:
             return _of_table(path, pq.read_table(io.BytesIO(data)))
-    except (OSError, pa.ArrowException) as error:
-        raise RecipeError(f"--from {path} cannot be read: {error}") from error
+        except (OSError, pa.ArrowException) as error:
+            raise RecipeError(f"--from {path} cannot be read: {error}") from error
     text = utf8_text(data, f"--from {path}")
-    if ending == "csv":
-        return _of_rows(path, list(_rows(path, text)))
-    lines = (line.strip() for line in text.splitlines())
-    return [_Name(line) for line in lines if line and not line.startswith("#")]
+    if ending in ("csv", "tsv"):
+        return _of_rows(path, list(_rows(path, text, "\t" if ending == "tsv" else ",")))
+    if ending in ("jsonl", "ndjson"):
+        return [_of_json(f"{path}, line {line}", value) for line, value in json_lines(text, f"--from {path}")]
+    if ending == "json":
+        return _of_array(path, text)
+    lines = ((number, line.strip(_EDGES)) for number, line in enumerate(io.StringIO(text, newline=None), 1))
+    told = [(number, line) for number, line in lines if line and not line.startswith("#")]
+    if told and told[0][1].lower() in (*_ID_COLUMNS, _URL_COLUMN):
+        told = told[1:]
+    return [_Name(line, f"{path}, line {number}") for number, line in told]
 
 
-def _rows(path: str, text: str) -> Iterator[tuple[int, list[str]]]:
+def is_scan_evidence(path: str) -> bool:
+    """Whether a file is what `sluice scan` wrote and no list: a JSON object. RecipeError where it cannot be
+    read."""
+    return list_ending(path) == "json" and read_named_file(path).lstrip(_JSON_EDGES)[:1] == b"{"
+
+
+def list_ending(path: str) -> str:
+    """What a list's name says that it is: the ending, without that of a compression; "" for none, which is a
+    list of lines. RecipeError for one of another kind."""
+    name = without_packing(without_secrets(path).rpartition("/")[2].lower())
+    ending = name.rpartition(".")[2] if "." in name.strip(".") else ""
+    if ending not in _ENDINGS:
+        raise RecipeError(
+            f"--from {path}: a file that ends in .{ending} is no list that is read: expected .txt (an id or URL a"
+            " line), .csv, .tsv, .jsonl or .parquet with a column doc_id, id or url, .json (a list of them, or"
+            " what sluice scan wrote), each also with .gz, .zst, .bz2 or .xz behind it"
+        )
+    return ending
+
+
+def _of_array(path: str, text: str) -> list[_Name]:
+    try:
+        found: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RecipeError(
+            f"--from {path} is not JSON: {error}; JSON lines, an object a line, end in .jsonl"
+        ) from error
+    if not isinstance(found, list):
+        raise RecipeError(f"--from {path}: expected a JSON list of ids, URLs, or objects with one of them")
+    return [_of_json(f"{path}, entry {number}", value) for number, value in enumerate(found, 1)]
+
+
+def _of_json(place: str, value: object) -> _Name:
+    """What a JSON value names: a text, or an object with the key of an id or URL."""
+    if isinstance(value, str):
+        return _Name(value.strip(_EDGES), place)
+    if not isinstance(value, dict):
+        raise RecipeError(f"--from {place}: expected an id, a URL, or an object with one of them")
+    row = {str(key).strip().lower(): each for key, each in value.items()}
+    columns = _columns(list(row))
+    if not columns:
+        raise _no_column(place, list(map(str, value)))
+    return _named(place, [(column, _as_text(row[column])) for column in columns])
+
+
+def _is_url(name: str) -> bool:
+    """Whether a name is one that a document may have as its URL: of a page, or of another scheme (urn:…)."""
+    return page_of(name) is not None or (
+        _SCHEME.match(name) is not None and not re.search(r"[\s{}\"<>]", name)
+    )
+
+
+def _rows(path: str, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV that are not blank lines, each with the number of its first line."""
     # Strict: a quote that is not closed would make one cell of all lines that follow.
-    reader = csv.reader(io.StringIO(text), strict=True)
+    reader = csv.reader(io.StringIO(text), strict=True, delimiter=delimiter)
     line = 1
     try:
         for row in reader:
-            cells = [cell.strip() for cell in row]
+            cells = [cell.strip(_EDGES) for cell in row]
             if cells not in ([], [""]):
                 yield line, cells
             line = reader.line_num + 1
@@ -275,7 +352,7 @@ def _of_rows(path: str, rows: Sequence[tuple[int, list[str]]]) -> list[_Name]:
             "./:"
         ):  # the header of a column that we do not know
             raise _no_column(path, first)
-        return [_Name(row[0]) for _, row in rows]
+        return [_Name(row[0], f"{path}, line {line}") for line, row in rows]
     places = [(column, header.index(column)) for column in columns]
     return [
         _named(f"{path}, line {line}", [(column, row[at] if at < len(row) else "") for column, at in places])
@@ -284,6 +361,7 @@ def _of_rows(path: str, rows: Sequence[tuple[int, list[str]]]) -> list[_Name]:
 
 
 def _of_table(path: str, table: pa.Table) -> list[_Name]:
+    table = table.rename_columns([name.lower() for name in table.column_names])
     columns = _columns(table.column_names)
     if not columns:
         raise _no_column(path, table.column_names)
@@ -303,7 +381,7 @@ def _columns(header: Sequence[str]) -> list[str]:
 def _named(place: str, cells: Sequence[tuple[str, str]]) -> _Name:
     for number, (_, value) in enumerate(cells):
         if value:
-            return _Name(value, in_place_of_id=number > 0)
+            return _Name(value, place, in_place_of_id=number > 0)
     empty = " and ".join(column for column, _ in cells) + (" are empty" if len(cells) > 1 else " is empty")
     raise RecipeError(f"--from {place}: it names nothing, as {empty}: give an id or URL, or take the row out")
 
@@ -311,7 +389,9 @@ def _named(place: str, cells: Sequence[tuple[str, str]]) -> _Name:
 def _as_text(value: Any) -> str:
     if value is None:
         return ""
-    return value.hex() if isinstance(value, bytes) else str(value).strip()
+    if isinstance(value, bytes):
+        return value.hex() if len(value) == ID_BYTES else value.decode("utf-8", "replace")
+    return str(value).strip(_EDGES)
 
 
 def _no_column(path: str, names: Sequence[str], more: str = "") -> RecipeError:

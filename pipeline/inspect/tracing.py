@@ -59,7 +59,7 @@ class TrainingAccount:
 
 def training_account(out: str, doc_ids: Sequence[bytes], purge_id: str | None = None) -> TrainingAccount:
     """Each run that read any of these placed documents. What counts in its weights: first and last step, how
-    often, the checkpoint to go back to, and what a replay from there costs (`trainer/replay/price.py`), by
+    often, the checkpoint to go back to, and what a replay from there costs (`trainer/recovery/price.py`), by
     which call. `undone`: the readings that count no more, by attempt, and how they came to be undone.
     `purge_id`: the purge that has taken them, which is none that waits beside it. Steps since a run's last
     checkpoint, which the store does not have yet, are counted where its output can be read.
@@ -130,7 +130,7 @@ def undone_readings(run: TrainingRun, seen: Iterable[Exposure]) -> list[dict[str
 def _how_undone(
     run: TrainingRun, attempt: int, steps: Sequence[int], by: int | None, begun: Mapping[int, int]
 ) -> str:
-    from trainer.recovery.attempts import attempts
+    from trainer.attempts import attempts
     from trainer.recovery.rollbacks import rollbacks
 
     if by is None:
@@ -198,8 +198,8 @@ def _unreadable(output: str, error: Exception) -> str:
 
 def _replay(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -> dict[str, Any]:
     """What it costs `run` to leave the documents out again and by which call, or why that is unknown."""
-    from trainer.replay.price import price_of
-    from trainer.replay.readings import find_purges
+    from trainer.recovery.price import price_of
+    from trainer.recovery.readings import find_purges
 
     try:
         kept = _kept_checkpoints(run)
@@ -220,8 +220,8 @@ def _replay(out: str, run: TrainingRun, first_step: int, purge_id: str | None) -
 
 def _recorded_call(output: str) -> tuple[str, str | None]:
     """The recipe of a run as a call names it, or RECIPE and why it is not known."""
+    from trainer.attempts import attempts
     from trainer.provenance.setup import recipe_place, recorded_recipe
-    from trainer.recovery.attempts import attempts
 
     folder = Folder(output)
     try:

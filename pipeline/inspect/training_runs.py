@@ -14,11 +14,11 @@ from pipeline.inspect.tracing import make_tracer
 def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
     """The runs at these training outputs that read `out`. StorageError where a folder has no facts of a
     run."""
+    from trainer.attempts import attempts
     from trainer.checkpoint.store import DAMAGED, SET_ASIDE, checkpoints_set_aside, damaged_checkpoints
     from trainer.huggingface.model_card import checkpoints_of, read_card
     from trainer.provenance.facts import owner_of
     from trainer.provenance.setup import read_setup
-    from trainer.recovery.attempts import attempts
     from trainer.recovery.rollbacks import has_ended, rollbacks
 
     known = {run.run: run for run in make_tracer(out, None, outputs).runs()}

@@ -1,9 +1,9 @@
 """What a recipe with other thresholds would keep, lose and gain, from the ledger of a finished run.
 
 The ledger (quality.ledger = "all") has what every rule measured, so a threshold of a rule can be judged again
-without a text. What is not in it is not guessed: a document that was turned down and now passes is open where
-a later step, or a later rule set over a text that was edited in between, has never seen it. Duplicates are
-not looked at."""
+without a text. Nothing is guessed: a rejected document that now passes is open if a later step never saw it, or if a
+later rule set measured its text before an edit. Open documents are judged from their texts if the run kept these
+(`run.keep_text`). Duplicates are not looked at."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
 from lineage.store.sql import QueryResult, questions, text_literal
+from pipeline.inspect.open_documents import MOST, survivors
 from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of, tables_of
 from stages.chain import build_chain
 from stages.quality.languages import language_code
@@ -47,7 +48,8 @@ class JudgedRule:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneCounts:
     """Documents under a name (a language, a host, a rule): that survive the filters before and after, and the
-    differences. `open` ones were turned down and pass what the ledger has of them."""
+    differences. `open` ones were rejected, and neither the ledger nor a kept text tells what becomes of
+    them."""
 
     name: str | None
     before: int
@@ -74,13 +76,16 @@ class Example:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuned:
     """The answer for one recipe. `changed` are the keys that were judged, `not_looked_at` those that differ
-    and were not; `judged_later_by` are the steps that open documents have not met. `by_rule` counts the lost
-    ones."""
+    and were not; `judged_later_by` are the steps that open documents have not met. `from_texts` counts the documents
+    that the ledger left open and that their kept texts decided; `open_alone` the open ones that no other recorded rule
+    rejects. `by_rule` counts the lost ones."""
 
     recipe: str
     changed: tuple[str, ...]
     not_looked_at: tuple[str, ...]
     judged_later_by: tuple[str, ...]
+    from_texts: int
+    open_alone: int
     total: TuneCounts
     by_language: tuple[TuneCounts, ...]
     by_host: tuple[TuneCounts, ...]
@@ -109,7 +114,7 @@ def tune(out: str, recipes: Sequence[tuple[str, PipelineRecipe]], num_examples: 
         )
     plans = [(name, recipe, *_check_differences(name, out, old, recipe)) for name, recipe in recipes]
     with questions(folder) as ask:
-        return [_tuned(ask, old, plan, num_examples) for plan in plans]
+        return [_tuned(folder, ask, old, plan, num_examples) for plan in plans]
 
 
 def _check_differences(
@@ -295,7 +300,8 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
         arg_min({{'rule': rule, 'value': value, 'threshold': threshold}}, position) FILTER (rejects) AS by
       FROM found GROUP BY doc_id, source
     )
-    SELECT d.doc_id, d.url, d.host, d.language, d.rule AS old_rule, d.value AS old_value, d.threshold AS old_threshold,
+    SELECT d.doc_id, d.source, d.url, d.host, d.language,
+      d.rule AS old_rule, d.value AS old_value, d.threshold AS old_threshold,
       j.by.rule AS new_rule, j.by.value AS new_value, j.by.threshold AS new_threshold,
       CASE
         WHEN d.status <> 'rejected' THEN CASE WHEN j.now IS NULL THEN 'kept' ELSE 'lost' END
@@ -353,6 +359,7 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
 
 
 def _tuned(
+    out: Folder,
     ask: Callable[[str], QueryResult],
     old: PipelineRecipe,
     plan: tuple[str, PipelineRecipe, tuple[str, ...], tuple[str, ...]],
@@ -363,6 +370,17 @@ def _tuned(
         str(row[0]) for row in ask("SELECT DISTINCT language FROM documents WHERE language IS NOT NULL").rows
     ]
     judged = _judged_sql(old, new, labels)
+    left = ask(
+        f"SELECT source, doc_id, new_rule IS NULL AS alone FROM ({judged}) WHERE outcome = 'open' ORDER BY ALL"
+        f" LIMIT {MOST + 1}"
+    ).rows
+    found = survivors(out, new, {(str(source), bytes.fromhex(str(doc_id))) for source, doc_id, _ in left})
+    if found is not None:
+        gained = _pairs(sorted((source, doc_id.hex()) for source, doc_id in found)) or "(NULL, NULL)"
+        judged = (
+            f"SELECT * REPLACE (CASE WHEN outcome <> 'open' THEN outcome WHEN (source, doc_id) IN ({gained})"
+            f" THEN 'gained' ELSE 'rejected' END AS outcome) FROM ({judged})"
+        )
     # One pass over the ledger: the groups, and of each outcome the first documents by id.
     rows = ask(
         f"WITH all_judged AS MATERIALIZED ({judged}),"
@@ -386,6 +404,8 @@ def _tuned(
         changed=changed,
         not_looked_at=passed,
         judged_later_by=tuple(_judging_stages(new)),
+        from_texts=0 if found is None else len(left),
+        open_alone=0 if found is not None else sum(bool(alone) for *_, alone in left),
         total=_total(by_language),
         by_language=by_language,
         by_host=_counts(rows, "host"),

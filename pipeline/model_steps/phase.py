@@ -97,7 +97,7 @@ def _ask_models(
     started = time.perf_counter()
     finished = published_results(run.out, units, ReadResult)
     left = [unit for unit in units if unit.marker not in finished]
-    left.sort(key=lambda unit: unit.input.size, reverse=True)
+    left.sort(key=lambda unit: unit.size, reverse=True)
     name, note = "read and ask models", ""
     num_fragments = num_documents = 0
     with run.reporter.phase(name, sum(map(unit_size, units))) as progress:

@@ -62,7 +62,7 @@ class UnitFragment:
     devices: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return f"fragment {self.fragment.name} of {self.unit.input.url}"
+        return f"fragment {self.fragment.name} of {self.unit.shown}"
 
 
 def read_fragments(job: ModelJob, unit: Unit) -> Iterator[UnitFragment | Ended]:

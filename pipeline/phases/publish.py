@@ -28,7 +28,7 @@ from pipeline.results.dedup_result import DedupResult
 from pipeline.results.faults import as_kept
 from pipeline.results.run_summary import ParsedTextsSize, RunSummary, encode_summary, first_odd_date
 from pipeline.results.unit_results import JoinResult, ReadResult, UnitFile
-from pipeline.units.bad_records import faults_of, why_nothing_was_kept
+from pipeline.units.bad_records import faults_of, unread_of, why_nothing_was_kept
 
 
 def output_index(
@@ -64,10 +64,11 @@ def summarise(
     return RunSummary(
         name=state.recipe.run.name,
         output=state.out.url,
-        num_files=len(read_results),
+        num_files=sum(unit.num_files for unit in read_results),
         num_bytes=sum(unit.num_bytes for unit in read_results),
         num_records=sum(unit.num_records for unit in read_results),
         num_unreadable=sum(len(unit.unreadable) for unit in read_results),
+        unread=unread_of(read_results),
         num_documents=sum(unit.num_documents for unit in read_results),
         num_kept=num_kept,
         nothing_kept=None if num_kept else why_nothing_was_kept(read_results, rejected),
@@ -123,6 +124,7 @@ def publish_parsed_texts(plan: RunPlan, read_results: Sequence[ReadResult]) -> N
             facts=result.facts.file,
             facts_hash=result.facts.hash,
             facts_bytes=result.facts.bytes,
+            num_files=result.num_files,
         )
         for unit, result in zip(plan.units, read_results, strict=True)
         if result.facts is not None

@@ -19,7 +19,7 @@ from rich.filesize import decimal
 from lineage.storage.folder import Folder
 from pipeline.cluster.metrics import Rejections, StageFlow, WorkCounts
 from pipeline.cluster.underway import UnitProgress
-from pipeline.inputs.files import open_input
+from pipeline.inputs.files import Input, open_input
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
@@ -30,7 +30,7 @@ from pipeline.units.facts import publish_facts
 from pipeline.units.files import UnitFileOptions, UnitTally, UnitWriter, without_purged
 from stages.chain import Chain, build_chain
 from stages.document import Document, Outcome
-from stages.reading.options import Format, ReadOptions, RowFields, Unreadable
+from stages.reading.options import Format, InputCounts, ReadOptions, RowFields, Unreadable
 from stages.steps.catalogue import STAGES, StepTables
 
 _BATCH_DOCUMENTS: Final = 64
@@ -118,8 +118,8 @@ def read_phase(
 
 
 def unit_size(unit: Unit) -> float:
-    """What a unit weighs: the bytes of its file, at least one."""
-    return unit.input.size or 1.0
+    """What a unit weighs: the bytes of its files, at least one."""
+    return unit.size or 1.0
 
 
 def read_note(results: Sequence[ReadResult], seconds: float) -> str:
@@ -182,7 +182,7 @@ class _ByKey:
 
 
 def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
-    """Read one input file and publish what came of it."""
+    """Read the input files of a unit and publish what came of them."""
     out = Folder(job.out)
     tally = tally_of(job, unit)
     started = time.perf_counter()
@@ -200,13 +200,13 @@ def read_unit(job: ReadJob, unit: Unit) -> ReadResult:
 
 def tally_of(job: ReadJob, unit: Unit) -> UnitTally:
     """The tally of a unit of which nothing is read yet."""
-    found = unit.input
+    first = unit.inputs[0]
     return UnitTally(
         key=unit.key,
         source=unit.source,
-        file=found.name,
-        url=found.url,
-        num_bytes=found.size,
+        file=first.name,
+        url=first.url,
+        num_bytes=unit.size,
         strict=job.strict,
     )
 
@@ -220,32 +220,61 @@ def outcomes_of(
 ) -> Generator[Outcome, None, None]:
     """What the unit's steps make of its documents, in order; with `stop` the steps before that position. What
     is read is counted in `tally`, and `parsed` sees what parse lets pass. InputChangedError behind the last
-    one if the file is not what was planned."""
-    from stages.reading.reader import read_documents  # not needed by a run from parsed texts
+    one if a file is not what was planned."""
+    chain, reading, progress = (
+        chain_of(job, unit.source_index),
+        _Reading(job, unit),
+        UnitProgress(unit.marker),
+    )
+    with contextlib.closing(reading.items(tally)) as items, chain.isolation(job.isolation):
+        batches = _batches(items, tally, lambda: progress.tell(reading.num_bytes / unit_size(unit)))
+        yield from chain.run(batches, tally.seconds, parsed, stop)
+        check_unchanged(job.key, unit)
 
-    chain = chain_of(job, unit.source_index)
-    with _open_planned(job, unit) as stream, chain.isolation(job.isolation):
+
+class _Reading:
+    """The files of a unit, read one after the other; `num_bytes` are read so far."""
+
+    def __init__(self, job: ReadJob, unit: Unit) -> None:
+        self._job, self._unit = job, unit
+        self._num_before = 0
+        self._stream: BinaryIO | None = None
+
+    @property
+    def num_bytes(self) -> int:
+        return self._num_before + (0 if self._stream is None else self._stream.tell())
+
+    def items(self, tally: UnitTally) -> Generator[Document | Unreadable, None, None]:
+        """What the files hold, in order; each is counted in `tally` when all of it was taken."""
+        from stages.reading.reader import read_documents  # not needed by a run from parsed texts
+
+        job, unit, source = self._job, self._unit, self._unit.source_index
         options = ReadOptions(
             source=unit.source,
-            file=unit.input.name,
-            format=job.formats[unit.source_index],
-            fields=job.fields[unit.source_index],
-            language=job.languages[unit.source_index],
-            mime=job.mime[unit.source_index],
+            file="",
+            format=job.formats[source],
+            fields=job.fields[source],
+            language=job.languages[source],
+            mime=job.mime[source],
             max_document_bytes=job.tables.max_document_bytes,
             max_window_bytes=job.max_window_bytes,
             max_compression_ratio=job.max_compression_ratio,
-            size=unit.input.size,
-            limit_documents=job.limits[unit.source_index],
+            limit_documents=job.limits[source],
         )
-        progress = UnitProgress(unit.marker)
-        batches = _batches(
-            read_documents(stream, options, tally.counts),
-            tally,
-            lambda: progress.tell(stream.tell() / unit_size(unit)),
-        )
-        yield from chain.run(batches, tally.seconds, parsed, stop)
-        check_unchanged(job.key, unit)
+        for found in unit.inputs:
+            counts = InputCounts()
+            with _open_planned(job, unit, found) as stream:
+                self._stream = stream
+                try:
+                    yield from read_documents(
+                        stream, replace(options, file=found.name, size=found.size), counts
+                    )
+                except OSError:
+                    check_unchanged(job.key, unit)  # that says more, where a file is another one now
+                    raise
+                self._stream = None
+            self._num_before += found.size
+            tally.count_file(found, counts)
 
 
 @contextlib.contextmanager
@@ -254,18 +283,16 @@ def named_in_errors(unit: Unit) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(f"while {unit.input.url} was read")
+        error.add_note(f"while {unit.shown} was read")
         raise
 
 
-def _open_planned(job: ReadJob, unit: Unit) -> BinaryIO:
+def _open_planned(job: ReadJob, unit: Unit, found: Input) -> BinaryIO:
     try:
-        return open_input(unit.input)
+        return open_input(found)
     except FileNotFoundError as error:
         check_unchanged(job.key, unit)
-        raise InputChangedError(
-            f"{unit.input.url} was gone for a moment: make the same call again"
-        ) from error
+        raise InputChangedError(f"{found.url} was gone for a moment: make the same call again") from error
 
 
 # The chain sees a few documents at a time: a model answers many at once, and a batch of long ones must fit in

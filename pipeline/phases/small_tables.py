@@ -64,19 +64,20 @@ def _input_tables(read_results: Sequence[ReadResult]) -> tuple[pa.Table, pa.Tabl
     inputs = [
         {
             "source": unit.source,
-            "file": unit.url,
-            "bytes": unit.num_bytes,
-            "num_records": unit.num_records,
-            "num_documents": unit.num_documents,
-            "by_type": json.dumps(unit.by_type, sort_keys=True),
-            "by_mime": json.dumps(unit.by_mime, sort_keys=True),
-            "by_status": json.dumps(unit.by_status, sort_keys=True),
-            "notes": json.dumps(unit.notes, sort_keys=True),
+            "file": each.url,
+            "bytes": each.num_bytes,
+            "num_records": each.num_records,
+            "num_documents": each.num_documents,
+            "by_type": json.dumps(each.by_type, sort_keys=True),
+            "by_mime": json.dumps(each.by_mime, sort_keys=True),
+            "by_status": json.dumps(each.by_status, sort_keys=True),
+            "notes": json.dumps(each.notes, sort_keys=True),
         }
         for unit in read_results
+        for each in unit.input_files
     ]
     unreadable = [
-        {"source": unit.source, "file": unit.file} | stretch._asdict()
+        {"source": unit.source} | stretch._asdict() | {"file": stretch.file or unit.file}
         for unit in read_results
         for stretch in unit.unreadable
     ]

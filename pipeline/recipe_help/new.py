@@ -131,7 +131,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
             "parse": {"extractor": "resiliparse"},
             "language": {"keep": ["en"], "min_score": 0.65},
             "quality": {
-                "rules": ["newlines", "gopher_quality", "gopher_repetition", "line_edits"],
+                "rules": ["url_removal", "newlines", "gopher_quality", "gopher_repetition", "line_edits"],
                 "variant": "dclm",
             },
             "pii": {"kinds": []},
@@ -206,7 +206,8 @@ most = 7.0
     ),
     "code": Template(
         kind="data",
-        comment="Source files, as lines of JSON or rows of Parquet, by the rules of The Stack v2 and"
+        comment='Source files, as they lie in a checkout (inputs = ["src/**"] with format = "file"), as lines of'
+        " JSON or as rows of Parquet, by the rules of The Stack v2 and"
         " StarCoder (Lozhkov et al. 2024, Li et al. 2023): each is judged by its programming language, which"
         " its name tells; notebooks become their cells, and a column has each file's licence. What is near"
         " and what is not here: sluice recipe diff FILE --against code.",
@@ -233,8 +234,8 @@ most = 7.0
     ),
     "text": Template(
         kind="data",
-        comment="Texts that you have already, as lines of JSON or rows of Parquet: checked by Gopher's rules,"
-        " freed of duplicates and tokenized.",
+        comment="Texts that you have already, as files (*.txt, *.md), lines of JSON or rows of Parquet: checked"
+        " by Gopher's rules, freed of duplicates and tokenized.",
         tables={
             "run": {"name": "texts", "output": "out/texts"},
             "source": [{"name": "texts", "inputs": ["texts/*.jsonl"], "text_field": "text"}],

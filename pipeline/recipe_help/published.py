@@ -96,8 +96,8 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "language",
                 "fastText's lid.176.bin, English above 0.65",
-                "the bundled model is lid.176.ftz, the same in fewer bytes; language.model takes the path of"
-                " the other",
+                "the bundled model is lid.176.ftz, the same model quantised, whose scores differ a little;"
+                " language.model takes the path of the other",
             ),
             _same("Gopher's repetition rules", "datatrove's GopherRepetitionFilter"),
             _same("Gopher's quality rules", "datatrove's GopherQualityFilter"),
@@ -126,7 +126,7 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 "GlotLID's label, with the least score of its configuration",
                 "GlotLID is a file to get and to name in language.model, with language.score_table ="
                 ' "fineweb2"; until'
-                " then lid.176 labels the texts, above 0.65",
+                " then lid.176.ftz labels the texts, above 0.65",
             ),
             _near(
                 "order",
@@ -145,7 +145,9 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 "the tokenizer that datatrove assigns to the language",
                 "the same for 1,817 of 1,929 configurations; Korean by another model of Kiwi's; 111 ask for"
                 " Stanza's"
-                " downloads or for Burmese, Khmer, Lao or Tibetan: their texts go as quality.no_table",
+                " downloads or for Burmese, Khmer, Lao or Tibetan: their texts go as quality.no_table; in Korean, Thai"
+                " and Vietnamese a run of more than 1,000 characters without white space is cut every 1,000, since"
+                " these tokenizers take the square of it",
             ),
             _same("mojibake", "ftfy with datatrove's settings"),
             _PII,
@@ -183,16 +185,17 @@ PUBLISHED: Final[Mapping[str, Published]] = {
                 " lie in mlfoundations/dclm, baselines/mappers/banlists",
             ),
             _same("extraction", "resiliparse, main content"),
-            _not_here(
+            _same(
                 "URLs in texts",
-                "url_removal_modifier",
-                "it acts on texts that begin with a top-level domain alone",
+                "url_removal_modifier: addresses go, from texts that begin with the letters of a top-level domain, as"
+                " half of all do; IP addresses from all",
             ),
             _same("line feeds", "no more than two in a row"),
             _near(
                 "language",
-                "fastText's lid.176.bin, English above 0.65",
-                "the bundled model is lid.176.ftz, the same in fewer bytes",
+                "fastText's lid.176.bin, English above 0.65, behind the removal of URLs",
+                "lid.176.ftz, the same model quantised, whose scores differ a little (language.model takes the path of"
+                " the other), and before URLs go",
             ),
             _same("Gopher's quality rules", "content_filters.py, in the order of the configuration"),
             _same("Gopher's repetition rules", "massive_web_repetition_filters"),
@@ -248,8 +251,8 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "language",
                 "lid.176.bin, English from 0.65, behind line edits",
-                "lid.176.ftz, above 0.65, before the rules: a text is identified as it was before its lines"
-                " went",
+                "lid.176.ftz, the same model quantised, whose scores differ a little, above 0.65, and before the rules:"
+                " a text is identified as it was before its lines went",
             ),
             _same("MADLAD's rules 2 and 5", "five sentences, less than a fifth of them suspect"),
             _same("exact duplicates", "one of equal texts stays"),
@@ -284,8 +287,9 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             _near(
                 "language",
                 "go-enry: by name, first line and content",
-                "by the file's name alone; an extension of several languages names the one that most files"
-                " are in",
+                "as Linguist 9.6, of which go-enry is a port, tells it: by modeline, name, first line, extension and"
+                " patterns in the text; where those leave several languages, the usual one of the extension in place"
+                " of a trained classifier",
             ),
             _near(
                 "licence",
@@ -310,10 +314,13 @@ PUBLISHED: Final[Mapping[str, Published]] = {
             ),
             _same(
                 "XML and HTML",
-                "no XML behind other names; HTML with 100 visible characters and a fifth of it",
+                "no XML behind other names; HTML with more than 100 visible characters and a fifth of it, as"
+                " BeautifulSoup's get_text counts them",
             ),
             _same(
-                "data formats", "at most 512 lines of text, JSON, YAML, OWL and DOT; text files that document"
+                "data formats",
+                "at most 512 lines of text, JSON, YAML, OWL and DOT; text files called readme, notes, todo, description"
+                " or cmakelists, or that have requirement in their name",
             ),
             _near(
                 "notebooks",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from lineage.purge.execution import unfinished_purge
 from lineage.recipe import RecipeError
 from lineage.secrets import recordable
 from lineage.storage.folder import Folder
+from lineage.storage.places import same_place
 from lineage.store.delta import append, read_table, state
 from lineage.store.tables import SCHEMAS
 from pipeline.inputs.files import Input
@@ -124,7 +126,7 @@ def honouring(recipe: PipelineRecipe, earlier: EarlierRun) -> PipelineRecipe:
     """The recipe as it is carried out: what was purged from the earlier output stays out, as purges.honour
     says it."""
     out, honoured = earlier.out, recipe.purges.honour
-    if Folder(recipe.run.output).url == out.url:
+    if same_place(Folder(recipe.run.output), out):
         raise RecipeError(f"--from {out.url} is run.output itself: a run needs an output of its own")
     dropped = sorted(set(earlier.identity["recipe"]["purges"]["honour"]) - set(recordable(list(honoured))))
     if dropped:
@@ -140,7 +142,7 @@ def honouring(recipe: PipelineRecipe, earlier: EarlierRun) -> PipelineRecipe:
 def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
     """The plan of a run over the parsed texts; RecipeError for a source that the earlier run did not have."""
     known = [source.name for source in earlier.recipe.source]
-    inputs: list[list[Input]] = []
+    inputs: list[list[tuple[Input, ...]]] = []
     probes: dict[str, Any] = {}
     for source in recipe.source:
         if source.name not in known:
@@ -148,21 +150,28 @@ def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
                 f"source.name = {source.name!r}: {earlier.out.url} has no such source, only"
                 f" {', '.join(known)}"
             )
-        parts = earlier.texts.of_source(source.name)
+        of_source = {
+            label: probe
+            for label, probe in sorted(earlier.identity["inputs"].items())
+            if label.startswith(f"{source.name}/")
+        }
+        probes |= of_source
+        labels = iter(of_source)
         inputs.append(
             [
-                Input(
-                    source=source.name,
-                    index=part.part,
-                    name=part.name,
-                    url=earlier.out.at(part.file),
-                    size=part.input_bytes,
+                tuple(
+                    Input(
+                        source=source.name,
+                        index=part.part,
+                        name=label.partition("/")[2],
+                        url=earlier.out.at(part.file),
+                        size=of_source[label]["bytes"],
+                    )
+                    for label in islice(labels, part.num_files)
                 )
-                for part in parts
+                for part in earlier.texts.of_source(source.name)
             ]
         )
-        labels = [f"{source.name}/{part.name}" for part in parts]
-        probes |= {label: earlier.identity["inputs"][label] for label in labels}
     return make_plan(recipe, inputs, probes, earlier.out.url)
 
 

@@ -123,6 +123,7 @@ def refilter_unit(job: RefilterJob, item: UnitFromTexts) -> ReadResult:
         by_mime=before.by_mime,
         by_status=before.by_status,
         notes=before.notes,
+        files=before.files,
         odd_date=before.odd_date,
         unreadable=before.unreadable,
         num_documents=before.num_documents,

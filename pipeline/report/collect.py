@@ -171,6 +171,7 @@ def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
             for s in index.shards
         ),
         tokens=tokens_of_sources(out, index, summary.identity.get("versions", {})),
+        unread="" if summary.unread is None else summary.unread.sentence(),
         unreadable=tuple(ask('SELECT file, "offset", length, error FROM unreadable ORDER BY 1, 2 LIMIT 50')),
         truncated=tuple(
             ask(

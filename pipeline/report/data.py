@@ -264,6 +264,7 @@ class ReportData:
     empty_parts: tuple[str, ...]
     shards: tuple[ShardRow, ...]
     tokens: tuple[TokensRow, ...]
+    unread: str
     unreadable: tuple[tuple[str, int, int, str], ...]
     truncated: tuple[tuple[str, int, int], ...]
     notes: tuple[str, ...]

@@ -49,6 +49,8 @@ class Curve:
 
 def render_mix(report: MixReport) -> str:
     """The page. Names from the recipe are escaped."""
+    from trainer.mix.optimize import verdict_sentence  # here: it loads scipy
+
     environment = escaping("pipeline.report", ".")
     environment.filters |= {
         "nats": lambda value: f"{value:.4f}",
@@ -56,6 +58,7 @@ def render_mix(report: MixReport) -> str:
     }
     return environment.get_template("mix.html").render(
         report=report,
+        verdict=verdict_sentence(report.choice.verdict(report.noise_floor), report.noise_floor),
         tiles=_tiles(report),
         scatters=_scatters(report),
         curves=_curves(report),
@@ -65,7 +68,10 @@ def render_mix(report: MixReport) -> str:
 
 def as_plain(report: MixReport) -> dict[str, Any]:
     """The report for JSON."""
-    return dataclasses.asdict(report) | {"toml": report.choice.as_toml()}
+    return dataclasses.asdict(report) | {
+        "toml": report.choice.as_toml(),
+        "verdict": report.choice.verdict(report.noise_floor),
+    }
 
 
 def _tiles(report: MixReport) -> list[tuple[str, str]]:

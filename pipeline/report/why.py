@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pipeline.report.render import escaping
 
 if TYPE_CHECKING:
-    from trainer.replay.why import WhyStep
+    from trainer.evidence.why import WhyStep
 
 
 def render_why(found: WhyStep, page: str | None = None) -> str:

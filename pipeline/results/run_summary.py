@@ -7,12 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rich.filesize import decimal
+
 from lineage.index.names import RUN_FILE
 from lineage.json_record import JsonRecord
 from lineage.storage.folder import Folder
 from pipeline.cluster.dataset import DatasetStats
 from pipeline.results.faults import FaultRow
 from pipeline.results.unit_results import BucketCuts, BucketSize, ReadResult, RepeatSize
+from pipeline.terminal import counted
 from stages.dedup.options import BY_DATE
 from stages.reading.options import Note
 
@@ -35,8 +38,30 @@ class ParsedTextsSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadInput:
+    """About how much of the input was not read: bytes as they lie, their share, and records in as many bytes;
+    how many files break off, of which nobody knows how much is missing."""
+
+    num_bytes: int
+    share: float
+    num_records: int
+    num_broken_off: int
+
+    def sentence(self) -> str:
+        """In a line, for people."""
+        torn = self.num_broken_off
+        files = f": {torn:,} files break off, and count as a whole" if torn > 1 else ""
+        files = ": a file breaks off, and counts as a whole" if torn == 1 else files
+        return (
+            f"About {decimal(self.num_bytes)} of the input ({100 * self.share:.2g}%) were not read, about"
+            f" {counted(self.num_records, 'record')}{files}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary(JsonRecord):
-    """Counts are those of the whole run. `num_unreadable` counts stretches; `rejected` is by stage and rule;
+    """Counts are those of the whole run. `num_unreadable` counts stretches, and `unread` says about how much
+    was not read with them, but for single bad records; `rejected` is by stage and rule;
     `seconds` are processor seconds by source and stage; `devices` are the kinds that models ran on, by model;
     `parsed_texts` is what run.keep_text keeps, `from_output` the earlier output whose texts were the input;
     `nothing_kept` is the reason where no document was kept; `unlike_pages` are, by source, the documents that
@@ -53,6 +78,7 @@ class RunSummary(JsonRecord):
     num_bytes: int
     num_records: int
     num_unreadable: int
+    unread: UnreadInput | None = None
     num_documents: int
     num_kept: int
     nothing_kept: str | None = None
@@ -86,6 +112,9 @@ NOTES: Final[Mapping[Note, str]] = {
     "other_members": "files of WACZ inputs beside their archives, which hold no records",
     "surrogates": "rows with a lone surrogate in text, id or URL, which became U+FFFD",
     "odd_dates": "rows whose captured_at or date is no date that is known, so that they have none",
+    "empty": "input files that hold nothing",
+    "marker": "input files that a writer of tables left beside them (_SUCCESS and the like)",
+    "binary": "input files that are binary, and no document",
 }
 """What was read otherwise than it is written, or passed over; how many of them is said before."""
 

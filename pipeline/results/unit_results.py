@@ -26,12 +26,19 @@ class RuleCount(NamedTuple):
 
 class UnreadableStretch(NamedTuple):
     """`length` bytes (rows of a Parquet file) from `offset` that hold no whole record, why, and about how
-    many records are lost with them."""
+    many records are lost with them.
+
+    `num_bytes` is what it is of the file as it lies: 0 for what may be one bad record. Where the file
+    `breaks_off`, nobody knows how much is missing, and all bytes of the file are meant. `file` is the file's
+    relative name where the unit reads several."""
 
     offset: int
     length: int
     error: str
     num_records: int = 1
+    num_bytes: int = 0
+    breaks_off: bool = False
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +61,27 @@ class UnitFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InputFile(JsonRecord):
+    """What was read of one input file, as the table `inputs` has it."""
+
+    url: str
+    num_bytes: int = json_name("bytes")
+    num_records: int
+    num_documents: int
+    by_type: Mapping[str, int]
+    by_mime: Mapping[str, int]
+    by_status: Mapping[str, int]
+    notes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult(JsonRecord):
-    """unit.json: what came of an input file. `file` is its relative name and `url` its place; `digest` is
-    that of all its documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds
-    by stage; `texts` and `facts` are what run.keep_text keeps. `num_without_page` are documents whose URL
-    names no page, `num_without_date` survivors without a time of capture; `odd_date` is the first that is no
-    date of those that `notes` counts."""
+    """unit.json: what came of an input file, or of several small ones. `file` is its relative name and `url`
+    its place, of several the first one's; `files` are then all of them. `digest` is that of all its
+    documents' ids; `html_bytes` are their payloads, unpacked; `seconds` are processor seconds by stage;
+    `texts` and `facts` are what run.keep_text keeps. `num_without_page` are documents whose URL names no
+    page, `num_without_date` survivors without a time of capture; `odd_date` is the first that is no date of
+    those that `notes` counts."""
 
     key: str
     source: str
@@ -86,6 +108,28 @@ class ReadResult(JsonRecord):
     num_without_date: int = 0
     notes: Mapping[str, int] = field(default_factory=dict)
     odd_date: str | None = None
+    files: tuple[InputFile, ...] = left_out_at(())
+
+    @property
+    def num_files(self) -> int:
+        """Input files of the unit."""
+        return len(self.files) or 1
+
+    @property
+    def input_files(self) -> tuple[InputFile, ...]:
+        """What was read of each input file."""
+        return self.files or (
+            InputFile(
+                url=self.url,
+                num_bytes=self.num_bytes,
+                num_records=self.num_records,
+                num_documents=self.num_documents,
+                by_type=self.by_type,
+                by_mime=self.by_mime,
+                by_status=self.by_status,
+                notes=self.notes,
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,20 @@
-"""Bad records of a run, unreadable ones and those on which a step raised: when they end it, and how they are
-shown."""
+"""What of a run's input is bad, records one by one and stretches that were not read: when it ends the run, and
+how it is shown.
+
+limits.max_bad_records is held against two shares, each alone: of bad records among all records, and of unread
+bytes among all bytes. A stretch that may be one record is a bad record, and no unread stretch. Both are sums
+over input files, so that no order of reading changes a verdict."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pipeline.results.faults import FaultRow, FaultTally, StrictError, strict_message
-from pipeline.results.unit_results import ReadResult
+from pipeline.results.run_summary import UnreadInput
+from pipeline.results.unit_results import ReadResult, UnreadableStretch
 from pipeline.terminal import counted, visible, visible_lines
 from stages.document import error_rule
 from stages.reading.options import RATIO_KEY, WINDOW_KEY
@@ -90,12 +96,57 @@ def _num_unreadable(unit: ReadResult) -> int:
 
 
 def check_bad_records(read_results: Sequence[ReadResult], allowed: float) -> None:
-    """TooManyBadRecordsError if more than the `allowed` share of records was bad. One is always forgiven,
-    unless the share is 0 or nothing else was read: a single clipped file among a few must not stop a run."""
-    bad = BadRecords.of(read_results)
+    """TooManyBadRecordsError if more than the `allowed` share of records was bad, or of bytes was not read.
+    One record is always forgiven, unless the share is 0 or nothing else was read."""
+    bad, unread = BadRecords.of(read_results), unread_of(read_results)
     forgiven = 1 if allowed > 0 and bad.num_bad < bad.num else 0
-    if bad.num_bad > max(allowed * bad.num, forgiven):
-        raise TooManyBadRecordsError(_too_many(read_results, bad, allowed))
+    if bad.num_bad > max(allowed * bad.num, forgiven) or (unread is not None and unread.share > allowed):
+        raise TooManyBadRecordsError(_too_many(read_results, bad, unread, allowed))
+
+
+@dataclass(slots=True)
+class _OfSource:
+    """What was read of a source: files that are as long as they were written, their bytes and records; the
+    sizes of those that break off; unread bytes and about how many records are lost in the others."""
+
+    num_whole: int = 0
+    whole_bytes: int = 0
+    num_records: int = 0
+    torn: list[int] = field(default_factory=list)
+    unread_bytes: int = 0
+    unread_records: int = 0
+
+
+def unread_of(read_results: Iterable[ReadResult]) -> UnreadInput | None:
+    """About how much of the input was not read; None where all was, but for single bad records.
+
+    A file that breaks off counts as unread, as what is missing is not known: with its own bytes, or those of
+    a mean file of its source that does not break off where that has more."""
+    sources: dict[str, _OfSource] = defaultdict(_OfSource)
+    for unit in read_results:
+        found = sources[unit.source]
+        torn = [stretch.num_bytes for stretch in unit.unreadable if stretch.breaks_off]
+        others = [stretch for stretch in unit.unreadable if stretch.num_bytes and not stretch.breaks_off]
+        found.num_whole += unit.num_files - len(torn)
+        found.whole_bytes += unit.num_bytes - sum(torn)
+        found.num_records += unit.num_records
+        found.torn += torn
+        found.unread_bytes += sum(stretch.num_bytes for stretch in others)
+        found.unread_records += sum(stretch.num_records for stretch in others)
+    num_bytes = num_records = total = 0
+    for found in sources.values():
+        mean = found.whole_bytes // max(found.num_whole, 1)
+        missing = sum(max(size, mean) for size in found.torn)
+        read_bytes = found.whole_bytes + sum(found.torn) - found.unread_bytes
+        num_bytes += found.unread_bytes + missing
+        total += found.whole_bytes + missing
+        num_records += found.unread_records + missing * found.num_records // max(read_bytes, 1)
+    if not num_bytes:
+        return None
+    num_torn = sum(len(found.torn) for found in sources.values())
+    return UnreadInput(
+        num_bytes=num_bytes, share=num_bytes / total, num_records=max(num_records, 1), num_broken_off=num_torn
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,7 +165,9 @@ class BadRecordWatch:
         self._bad.add(unit)
         self._read.append(unit)
         if self._bad.hopeless(self.allowed, self.num_bytes):
-            raise TooManyBadRecordsError(_too_many(self._read, self._bad, self.allowed))
+            raise TooManyBadRecordsError(
+                _too_many(self._read, self._bad, unread_of(self._read), self.allowed)
+            )
         if self.strict:
             stop_at_first([unit])
 
@@ -125,9 +178,13 @@ def stop_at_first(read_results: Iterable[ReadResult]) -> None:
         raise StrictError(strict_message(row))
 
 
-def _too_many(read_results: Sequence[ReadResult], bad: BadRecords, allowed: float) -> str:
+def _too_many(
+    read_results: Sequence[ReadResult], bad: BadRecords, unread: UnreadInput | None, allowed: float
+) -> str:
     of_all = counted(bad.num, "record is", "records are")
     lines = [f"{bad.num_bad} of {of_all} bad, more than limits.max_bad_records = {allowed:g} allows:"]
+    if unread is not None and unread.share > allowed:
+        lines = [f"{unread.sentence()}. That is more than limits.max_bad_records = {allowed:g} allows:"]
     if bad.num_unreadable:
         lines.append(f"{bad.num_unreadable} of {of_all} unreadable:")
         lines += [f"  {line}" for line in first_unreadable(read_results)]
@@ -144,7 +201,10 @@ def _too_many(read_results: Sequence[ReadResult], bad: BadRecords, allowed: floa
     mend += [f"raise {RATIO_KEY}"] if any(RATIO_KEY in stretch.error for stretch in stretches) else []
     mend += ["mend the step"] if bad.num_raised else []
     advice = ", ".join(mend)
-    lines.append(f"{advice[:1].upper()}{advice[1:]}, or raise the limit, and run into a new output folder.")
+    lines.append(
+        f"{advice[:1].upper()}{advice[1:]}, or raise the limit, and make the same call again: it goes on from the"
+        " files that were read and are as they were."
+    )
     return "\n".join(lines)
 
 
@@ -153,7 +213,8 @@ def announcement(read_results: Sequence[ReadResult]) -> list[str]:
     each; of what was raised the commonest with its traceback, a line for others."""
     faults = faults_of(read_results)
     raised = [row.line() if place else row.with_traceback() for place, row in enumerate(faults[:_MOST_SHOWN])]
-    num_more = sum(bool(unit.unreadable) for unit in read_results) - _MOST_SHOWN
+    names = {(unit.source, each.file or unit.file) for unit in read_results for each in unit.unreadable}
+    num_more = len(names) - _MOST_SHOWN
     more = [f"unreadable: and of {num_more:,} more files"] if num_more > 0 else []
     return [f"unreadable: {line}" for line in first_unreadable(read_results)] + more + raised
 
@@ -161,13 +222,23 @@ def announcement(read_results: Sequence[ReadResult]) -> list[str]:
 def first_unreadable(read_results: Sequence[ReadResult]) -> list[str]:
     """The files with most unreadable records, a line each: how many stretches, and why the first of them
     is."""
-    worst = sorted((unit for unit in read_results if unit.unreadable), key=_num_unreadable, reverse=True)
+    by_file: dict[tuple[str, str], list[UnreadableStretch]] = defaultdict(list)
+    for unit in read_results:
+        for stretch in unit.unreadable:
+            by_file[unit.source, stretch.file or unit.file].append(stretch)
+    worst = sorted(by_file.items(), key=lambda found: _weight(found[1]), reverse=True)
     shown = []
-    for unit in worst[:_MOST_SHOWN]:
-        first = unit.unreadable[0]
-        line = f"{unit.file}: {len(unit.unreadable)}; the first at byte {first.offset}: {first.error}"
+    for (_, name), stretches in worst[:_MOST_SHOWN]:
+        first = stretches[0]
+        torn = "; how much is missing is not known" if any(each.breaks_off for each in stretches) else ""
+        line = f"{name}: {len(stretches)}; the first at byte {first.offset}: {first.error}{torn}"
         shown.append(visible_lines(line))
     return shown
+
+
+def _weight(stretches: Sequence[UnreadableStretch]) -> tuple[int, int]:
+    """Which files are named first: those that break off, and those with most records in what is unreadable."""
+    return sum(each.breaks_off for each in stretches), sum(each.num_records for each in stretches)
 
 
 def _files_without_record(read_results: Sequence[ReadResult]) -> str:

@@ -27,11 +27,19 @@ from lineage.purge.rewrite import erase_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store import tables
 from lineage.store.column_names import SCORE
+from pipeline.inputs.files import Input
 from pipeline.plan import Unit
 from pipeline.results.excerpts import ExcerptKeeper
 from pipeline.results.faults import FaultTally, StrictError, fault_of, strict_message
 from pipeline.results.rows import RowWriter
-from pipeline.results.unit_results import CleanPart, ReadResult, RuleCount, UnitFile, UnreadableStretch
+from pipeline.results.unit_results import (
+    CleanPart,
+    InputFile,
+    ReadResult,
+    RuleCount,
+    UnitFile,
+    UnreadableStretch,
+)
 from stages.dedup.minhash import Signer
 from stages.dedup.options import DedupTable
 from stages.document import Document, Outcome, Rejection
@@ -67,8 +75,9 @@ class UnitFileOptions:
 class UnitTally:
     """What a unit has counted so far. `rejected` maps (stage, rule) to (number, digest of doc_ids). `purged`
     are the doc_ids of documents that an honoured purge turned down behind parse, by their clean text.
-    `longest` is the length of the document that takes most of the file. With `strict` a record on which
-    something was raised is a StrictError."""
+    `counts` and `stretches` are those of the `files` that are read to their end; `unreadable`, `longest` (the
+    length of the document that takes most of the file) and `extent` (where it ends so far) of the one that is
+    being read. With `strict` a record on which something was raised is a StrictError."""
 
     key: str
     source: str
@@ -76,9 +85,12 @@ class UnitTally:
     url: str
     num_bytes: int
     counts: InputCounts = field(default_factory=InputCounts)
+    files: list[InputFile] = field(default_factory=list)
+    stretches: list[UnreadableStretch] = field(default_factory=list)
     unreadable: list[Unreadable] = field(default_factory=list)
     num_documents: int = 0
     longest: int = 0
+    extent: int = 0
     digest: int = 0
     rejected: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
     num_survivors: int = 0
@@ -108,7 +120,8 @@ class UnitTally:
                 notes=dict(read.notes),
                 odd_date=read.odd_date,
             ),
-            unreadable=[Unreadable(file=read.file, **each._asdict()) for each in read.unreadable],
+            files=list(read.files),
+            stretches=list(read.unreadable),
             num_documents=read.num_documents,
             digest=int(read.digest, 16),
             html_bytes=read.html_bytes,
@@ -120,6 +133,7 @@ class UnitTally:
     def count(self, document: Document) -> None:
         self.num_documents += 1
         self.longest = max(self.longest, document.place.length)
+        self.extent = max(self.extent, document.place.offset + document.place.length)
         self.html_bytes += document.num_bytes
         self.digest = add_digests((self.digest, int.from_bytes(document.doc_id, "big")))
 
@@ -136,19 +150,55 @@ class UnitTally:
 
     def count_unreadable(self, stretch: Unreadable) -> None:
         self.unreadable.append(stretch)
+        self.extent = max(self.extent, stretch.offset + stretch.length)
         self._count_fault(stretch)
 
-    def _stretches(self) -> Iterator[UnreadableStretch]:
-        """What was unreadable. Where the reader cannot tell how many records a stretch holds, it is one if it
-        is no longer than a document of the file, and else as many as the rest of the file has in as many
-        bytes."""
-        good = (self.counts.end or 0) - sum(stretch.length for stretch in self.unreadable)
+    def count_file(self, found: Input, counts: InputCounts) -> None:
+        """Count what was read of a file, when it is read to its end."""
+        self.stretches += self._stretches(found, counts)
+        self.files.append(
+            InputFile(
+                url=found.url,
+                num_bytes=found.size,
+                num_records=counts.num_records,
+                num_documents=counts.num_documents,
+                by_type=counts.by_type,
+                by_mime=counts.by_mime,
+                by_status=counts.by_status,
+                notes=counts.notes,
+            )
+        )
+        self.counts.add(counts)
+        self.unreadable, self.longest, self.extent = [], 0, 0
+
+    def _stretches(self, found: Input, counts: InputCounts) -> Iterator[UnreadableStretch]:
+        """What was unreadable of a file. Where the reader cannot tell how many records a stretch holds, it is
+        one if it is no longer than a document of the file, and else as many as the rest of the file has in as
+        many bytes. What holds more than one is so many bytes of the file as its share of all places in it is;
+        of a file that breaks off, all are."""
+        end = counts.end or 0
+        good = end - sum(stretch.length for stretch in self.unreadable)
+        torn = next((each for each in self.unreadable if each.breaks_off), None)
         for each in self.unreadable:
-            num = each.num_records
+            num, length, is_many = each.num_records, each.length, (each.num_records or 0) > 1
             if num is None:
-                is_long = each.length > self.longest and good > 0
-                num = max(1, each.length * self.counts.num_records // good) if is_long else 1
-            yield UnreadableStretch(each.offset, each.length, each.error, num)
+                is_long = length > self.longest
+                num = max(1, length * counts.num_records // good) if is_long and good > 0 else 1
+                is_many = is_long and (num > 1 or good <= 0)
+            num_bytes = each.num_bytes
+            if num_bytes is None:
+                num_bytes = length * found.size // max(end or self.extent, 1) if is_many else 0
+            if torn is not None and each is not torn:
+                num_bytes = 0
+            yield UnreadableStretch(
+                offset=each.offset,
+                length=length,
+                error=each.error,
+                num_records=num,
+                num_bytes=min(num_bytes, found.size),
+                breaks_off=each is torn,
+                file=found.name,
+            )
 
     def _count_fault(self, item: Rejection | Unreadable) -> None:
         row = fault_of(item)
@@ -172,7 +222,7 @@ class UnitTally:
             by_status=self.counts.by_status,
             notes=self.counts.notes,
             odd_date=self.counts.odd_date,
-            unreadable=tuple(self._stretches()),
+            unreadable=tuple(self.stretches),
             num_documents=self.num_documents,
             digest=show_digest(self.digest),
             rejected=tuple(
@@ -188,6 +238,7 @@ class UnitTally:
             seconds={name: round(value, 6) for name, value in sorted(self.seconds.items())},
             part=part,
             texts=texts,
+            files=tuple(self.files) if len(self.files) > 1 else (),
         )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from stages.pii.linear import linear
+from stages.linear import linear
 from stages.pii.numbers import is_public_ip
 from stages.pii.surroundings import FILE_ENDING, stands_alone, text_before, text_behind
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from stages.pii.linear import linear
+from stages.linear import linear
 from stages.pii.numbers import IBAN_LENGTHS, is_card, is_iban, is_ssn
 from stages.pii.surroundings import is_in_identifier, is_joined_before, is_joined_behind, stands_alone
 

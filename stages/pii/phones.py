@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from stages.pii.linear import linear
+from stages.linear import linear
 from stages.pii.surroundings import is_in_identifier
 
 _MARGIN: Final = 48  # bytes of context on each side: more than the matcher looks at

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from stages.linear import AnyOf
 from stages.pii import phones, secrets
 from stages.pii.addresses import find_ips
 from stages.pii.finders import find_cards, find_emails, find_ibans, find_ssns
-from stages.pii.linear import AnyOf
 from stages.pii.options import KINDS
 from stages.pii.regions import ELSEWHERE
 

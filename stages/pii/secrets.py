@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from stages.pii.linear import AnyOf, linear
+from stages.linear import AnyOf, linear
 
 
 class _Format(NamedTuple):
@@ -21,7 +21,11 @@ class _Format(NamedTuple):
 _ASSIGNED: Final = rb"[\"']?\s{0,4}(?:[=:]{1,2}>?|=>)\s{0,4}[\"'`]?"
 """Between a name and its value, in the ways of shells, programs, JSON and YAML."""
 _HEX: Final = rb"[a-f0-9]"
+_USER_INFO: Final = rb"[!$-&(-.0-;=@-Z\[-~]"
+"""What a user and a password in a URL hold: printable ASCII but for quotes, white space and `<>/?#`, which end
+them (RFC 3986, section 3.2.1)."""
 _UUID: Final = rb"[a-f0-9]{8}-[a-f0-9]{4}-[a-f0-9]{4}-[a-f0-9]{4}-[a-f0-9]{12}"
+_URL_MARK: Final = rb"://[!$-&(-.0-;=@-Z\[-~]*@"
 
 # Sources besides those named: GitHub Docs, "Supported secret scanning patterns" (what issuers registered),
 # and the rules of gitleaks (MIT), which keep to the issuers' own descriptions.
@@ -195,6 +199,13 @@ _FORMATS: Final = (
     _Format(rb"\bduffel_", rb"\bduffel_(?:test|live)_[A-Za-z0-9_=-]{43}"),
     _Format(rb"\bops_eyJ", rb"\bops_eyJ[A-Za-z0-9+/]{250,}={0,3}"),
     _Format(rb"AGE-SECRET-KEY-1", rb"\bAGE-SECRET-KEY-1[QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L]{58}"),
+    # The password of a URL, whatever its scheme and host (RFC 3986, section 3.2.1); a token in the place of the
+    # user where the password is empty or says that it is one (GitHub docs, "x-oauth-basic")
+    _Format(
+        _URL_MARK,
+        rb"[A-Za-z0-9+.-]://[!$-&(-.0-9;=@-Z\[-~]{0,200}:(" + _USER_INFO + rb"{1,200})@[A-Za-z0-9_\[{$%(<-]",
+    ),
+    _Format(_URL_MARK, rb"[A-Za-z0-9+.-]://([A-Za-z0-9_.~-]{16,200}):(?:x-oauth-basic)?@"),
     # JSON web tokens (RFC 7519): two parts that begin with {" in base 64, and a signature
     _Format(rb"eyJ[A-Za-z0-9_-]{8}", rb"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}"),
 )
@@ -220,7 +231,9 @@ _MARKS: Final = AnyOf({str(number): known.mark for number, known in enumerate(_A
 _PATTERNS: Final[tuple[Any, ...]] = tuple(linear(known.pattern) for known in _ALL)
 # Documentation writes keys so that nobody takes them for one: `ghp_xxxxxxxx…`, `sk-proj-YOUR_KEY…`.
 _PLACEHOLDER = re.compile(
-    rb"[xX]{6}|(?i:your[_-]?(?:api|access|secret|token|key|own)|insert[_-]|replace[_-]?me|change[_-]?me|redacted)"
+    rb"[xX]{6}|(?i:your[_-]?(?:api|access|secret|token|key|own|pass)|insert[_-]|replace[_-]?me|change[_-]?me|redacted)"
+    # What a program puts a password in the place of, and what hides one: ${PASSWORD}, {password}, %s, ***, …
+    rb"|^(?:\$?\{.*\}|\$\w+|\$\(.*\)|%\(?\w*\)?s|\[.*\]|[*.xX_-]+|x-oauth-basic)$"
 )
 # Words joined in the way of addresses and of names in programs (`glimt-ein-spiel-fuer-…`); tokens have
 # capitals too.
@@ -240,6 +253,6 @@ def find_secrets(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _only_looks_like_one(data: bytes, start: int, end: int) -> bool:
-    if _PLACEHOLDER.search(data, start, end):
+    if _PLACEHOLDER.search(data[start:end]):
         return True
     return not _CAPITAL.search(data, start, end) and _WORDS.search(data, start, end) is not None

@@ -22,11 +22,11 @@ from stages.quality.splitters import WHITE_SPACE, is_known, lacking_packages
 from stages.quality.words import MAX_STOP_WORDS
 
 RULE_SETS: Final = (
-    "gopher_quality", "gopher_repetition", "c4", "fineweb", "length", "newlines", "line_edits", "madlad", "ftfy",
-    "symbol_lines", "notebooks", "code",
+    "gopher_quality", "gopher_repetition", "c4", "fineweb", "length", "url_removal", "newlines", "line_edits", "madlad",
+    "ftfy", "symbol_lines", "notebooks", "code",
 )  # fmt: skip
 OF_ANY_LANGUAGE: Final = frozenset({
-    "length", "newlines", "line_edits", "madlad", "ftfy", "symbol_lines", "notebooks", "code",
+    "length", "url_removal", "newlines", "line_edits", "madlad", "ftfy", "symbol_lines", "notebooks", "code",
 })  # fmt: skip
 """Rule sets that ask for no words in a language, and are the same in every variant."""
 _DEFAULT_RULES: Final = ("gopher_quality", "gopher_repetition")
@@ -300,7 +300,7 @@ OF_CODE: Final[Mapping[str, Mapping[str, float | None]]] = {
     "yaml": _DATA,
     "owl": _DATA,
     "dot": _DATA,
-    **dict.fromkeys(("markdown", "roff", "smt", "tex", "xml"), _MARKUP),
+    **dict.fromkeys(("markdown", "roff", "roff-manpage", "smt", "tex", "xml"), _MARKUP),
     **dict.fromkeys(("motorola-68k", "webassembly"), _NO_LETTERS),
 }
 """Thresholds of the rule set "code" by programming language, where they are others (None: the rule is off):

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from stages.composition import without_surrogates
 from stages.quality.affix_loop import AffixLoop
 from stages.quality.affixes import Affixes, characters_needed
+from stages.surrogates import without_surrogates
 
 LONGEST: Final = 64
 """Characters of a substring that is told from its edges."""

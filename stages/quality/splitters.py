@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from stages.composition import without_surrogates
 from stages.quality.characters import PUNCTUATION, TERMINAL_PUNCTUATION
 from stages.quality.words import Counts, Splitter
+from stages.surrogates import without_surrogates
 
 WHITE_SPACE: Final = "white space"
 """The splitter of languages whose words stand between white space."""

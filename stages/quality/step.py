@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from stages.document import Document, Edit, Finding, Outcome, Rejection, decide, weigh
-from stages.quality.code.extensions import path_of
+from stages.quality.code.language import path_of
 from stages.quality.code.licenses import license_of
 from stages.quality.options import (
     QualityTable,
@@ -40,6 +40,7 @@ from stages.quality.rule_sets import (
     line_edits,
     madlad,
     text_edits,
+    url_removal,
 )
 from stages.quality.rules import STAGE, Limits, RuleSet, TextRule
 from stages.quality.splitters import WHITE_SPACE, AnySplitter, make_splitter
@@ -199,6 +200,7 @@ def _sets(
         "c4": lambda: c4.rule_set(variant, bounds, terminal_punctuation=table.c4_terminal_punctuation),
         "fineweb": lambda: fineweb.rule_set(variant, bounds),
         "length": lambda: text_edits.length(bounds),
+        "url_removal": lambda: url_removal.rule_set(bounds),
         "newlines": text_edits.newlines,
         "line_edits": lambda: line_edits.rule_set(bounds, table.line_edits),
         "madlad": lambda: madlad.rule_set(bounds),

@@ -19,11 +19,16 @@ class DamagedError(UnreadableError):
     """The compressed bytes cannot be decoded any further: they are damaged, or the file ends inside them."""
 
 
+class TornError(DamagedError):
+    """The file ends inside a compressed member: how much is missing, nobody knows."""
+
+
 class RefutedError(DamagedError):
     """A compressed member was decoded to its end, and its checksum says that it held something else. `start`:
-    where the member's content begins in that of the file."""
+    where the member's content begins in that of the file; `packed_start`: where the member does."""
 
     start = 0
+    packed_start = 0
 
 
 class WindowError(UnreadableError):

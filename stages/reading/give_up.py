@@ -38,9 +38,15 @@ def until_given_up(
 def rest_of_file(
     offset: int, error: str, options: ReadOptions, counts: InputCounts, fault: Fault | None = None
 ) -> Unreadable:
-    """What is left of a file from `offset` on, up to its end where that is known."""
+    """What is left of a file from `offset` on, up to its end where that is known; else all of it counts as
+    unread."""
     length = max((counts.end or 0) - offset, 0)
-    num_records = length if counts.by_row else None
     return Unreadable(
-        file=options.file, offset=offset, length=length, error=error, num_records=num_records, fault=fault
+        file=options.file,
+        offset=offset,
+        length=length,
+        error=error,
+        num_records=length if counts.by_row else None,
+        num_bytes=options.size if counts.end is None else None,
+        fault=fault,
     )

@@ -64,6 +64,10 @@ class TooLongError(LengthError):
     """The bytes end before the length does."""
 
 
+class TornHeadError(MalformedError):
+    """The bytes end before the head does."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordHead:
     """What the head of a record says; `length` counts the bytes of its block, and is the text that was given
@@ -118,7 +122,8 @@ def read_head(content: Content) -> RecordHead:
 def _header_block(content: Content) -> bytes:
     block = content.take_through(END_OF_HEADERS, MAX_HEADER_BYTES)
     if block is None:
-        raise MalformedError(f"a record header without an end within {MAX_HEADER_BYTES} bytes")
+        kind = MalformedError if len(content.peek(MAX_HEADER_BYTES)) == MAX_HEADER_BYTES else TornHeadError
+        raise kind(f"a record header without an end within {MAX_HEADER_BYTES} bytes")
     # A header that breaks off runs into the next record, which would be taken for the rest of it.
     again = _next_head(block)
     if again is not None:

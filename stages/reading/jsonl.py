@@ -7,16 +7,17 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
 from blake3 import blake3
 
 from lineage import ids
 from stages.document import Document, Place
-from stages.reading.content import Cursor, DamagedError, RefutedError, WindowError
+from stages.reading.content import Cursor, DamagedError, RefutedError, TornError, WindowError
 from stages.reading.members import is_compressed, read_through
 from stages.reading.options import DEFAULT_WINDOW_BYTES, InputCounts, ReadOptions, Unreadable, UnreadableError
 from stages.reading.row import (
@@ -24,8 +25,11 @@ from stages.reading.row import (
     BadRowError,
     document_of_long_row,
     documents_from_row,
+    fields_lacked,
     item_at,
     items_of_row,
+    keys_of,
+    no_such_field,
 )
 
 _BYTES_FOR_ONE: Final = 6
@@ -43,9 +47,7 @@ _VALUE = re.compile(rb'"[^"]*"?|[\[{,]')
 @dataclass(frozen=True, slots=True)
 class _Line:
     """A line's number from 0, its offset and length (with the line end) in bytes, and its bytes. A line that
-    is too long to hold has the hash of its bytes instead; what cannot be read at all has the reason. Behind
-    damage no more of the file is read: `read_to` is the byte of the file that reading came to. What
-    `is_refuted` was given out before."""
+    is too long to hold has the hash of its bytes instead; what cannot be read at all has the reason."""
 
     number: int
     offset: int
@@ -53,8 +55,45 @@ class _Line:
     data: bytes = b""
     raw_hash: bytes | None = None
     error: str | None = None
-    read_to: int | None = None
-    is_refuted: bool = False
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether the file ends within it: an object that has begun and has no end, and no line end."""
+        data = self.data.strip()
+        return data.startswith(b"{") and not data.endswith(b"}") and not self.data.endswith(b"\n")
+
+
+@dataclass(frozen=True, slots=True)
+class _Damage:
+    """Where reading ends before the file does: at the line of this offset, of which `length` bytes were read.
+    `read_to` is the byte of the file, as it lies, that reading came to. What a checksum refutes was given out
+    before, from `offset` on."""
+
+    offset: int
+    length: int
+    error: DamagedError | WindowError
+    read_to: int
+
+    def unreadable(self, options: ReadOptions, counts: InputCounts) -> Unreadable:
+        """The stretch, with about how many rows are lost: those that are refuted and what is left of the
+        file, which has as many to a byte as what was read."""
+        error, num, num_bytes = str(self.error), 0, options.size
+        if isinstance(self.error, RefutedError):
+            error += "; the rows that were read of it are not what was compressed"
+            num = counts.num_records * self.length // max(self.offset + self.length, 1)
+        if options.size is not None and not isinstance(self.error, TornError):
+            num += counts.num_records * (options.size - self.read_to) // max(self.read_to, 1)
+            begins = self.error.packed_start if isinstance(self.error, RefutedError) else self.read_to
+            num_bytes = options.size - begins
+        return Unreadable(
+            file=options.file,
+            offset=self.offset,
+            length=self.length,
+            error=error,
+            num_records=max(1, num),
+            num_bytes=num_bytes,
+            breaks_off=isinstance(self.error, TornError),
+        )
 
 
 def looks_like_jsonl(stream: BinaryIO, max_window_bytes: int = DEFAULT_WINDOW_BYTES) -> bool:
@@ -63,6 +102,15 @@ def looks_like_jsonl(stream: BinaryIO, max_window_bytes: int = DEFAULT_WINDOW_BY
         begin = next(read_through(Cursor(stream, max_window_bytes=max_window_bytes)), b"")
         return begin.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{"
     except (DamagedError, WindowError):
+        return False
+
+
+def begins_with_row(begin: bytes) -> bool:
+    """Whether content that begins so begins with a whole line that is an object."""
+    line = begin.removeprefix(codecs.BOM_UTF8).lstrip().partition(b"\n")[0]
+    try:
+        return line.startswith(b"{") and isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
         return False
 
 
@@ -77,23 +125,43 @@ def read_jsonl(
     refutes them then, one stretch reaches from the member's first byte to the last that was read of it."""
     cursor = Cursor(stream, max_window_bytes=options.max_window_bytes)
     counts.end = None if is_compressed(cursor) else options.size
-    for line in _lines(cursor, options):
+    for line in _lines(cursor, options, counts):
+        if isinstance(line, _Damage):
+            yield line.unreadable(options, counts)
+            continue
         if line.error is None and line.raw_hash is None and not line.data.strip():
             continue
         place = Place(file=options.file, offset=line.offset, length=line.length)
-        num_lost = 1 if line.error is None else _num_lost(line, options, counts)
-        yield from items_of_row(partial(_read_line, line, place, options, counts), place, counts, num_lost)
+        items = items_of_row(partial(_read_line, line, place, options, counts), place, counts, 1)
+        if line.is_torn:
+            items = [
+                replace(each, num_bytes=options.size, breaks_off=True)
+                if isinstance(each, Unreadable)
+                else each
+                for each in items
+            ]
+        yield from items
 
 
-def _num_lost(line: _Line, options: ReadOptions, counts: InputCounts) -> int:
-    """About how many rows are lost with a line. Where reading ends at it, they are those that are refuted and
-    what is left of the file, which has as many to a byte as what was read."""
-    num = 0
-    if line.is_refuted and line.length:
-        num += counts.num_records * line.length // (line.offset + line.length)
-    if line.read_to and options.size is not None:
-        num += counts.num_records * (options.size - line.read_to) // line.read_to
-    return max(1, num)
+def jsonl_lacks(stream: BinaryIO, options: ReadOptions, num_rows: int) -> str | None:
+    """Which field that the recipe names none of the file's first rows has; rows that cannot be read do not
+    count."""
+    cursor = Cursor(stream, max_window_bytes=options.max_window_bytes)
+    found = _lines(cursor, options, InputCounts())
+    lines = (
+        line for line in found if isinstance(line, _Line) and (line.error is not None or line.data.strip())
+    )
+    rows = []
+    for line in islice(lines, num_rows):
+        with suppress(BadRowError):
+            if line.error is None and line.raw_hash is None:
+                rows.append(_parse(line.data))
+    of_rows = [lacked for row in rows if (lacked := fields_lacked(row, options.fields)) is not None]
+    lacked = set.intersection(*of_rows) if of_rows else set()
+    for key, name in keys_of(options.fields).items():
+        if name is not None and key in lacked:
+            return no_such_field("field", name, key, dict.fromkeys(chain.from_iterable(rows)))
+    return None
 
 
 def read_jsonl_at(
@@ -109,7 +177,7 @@ def read_jsonl_at(
     return found
 
 
-def _lines(cursor: Cursor, options: ReadOptions) -> Iterator[_Line]:
+def _lines(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterator[_Line | _Damage]:
     """The lines of a file. Blank ones may be left out, and count in number and offset: half a gigabyte of
     them, which 16 kB of zstd hold, takes seconds so, and minutes one by one."""
     number = offset = read_to = 0
@@ -133,17 +201,15 @@ def _lines(cursor: Cursor, options: ReadOptions) -> Iterator[_Line]:
             held.add(piece[at:])
             read_to = cursor.position
     except RefutedError as error:
-        message = f"{error}; the rows that were read of it are not what was compressed"
-        length = offset + held.num_bytes - error.start
-        yield _Line(number, error.start, length, error=message, read_to=read_to, is_refuted=True)
+        yield _Damage(error.start, offset + held.num_bytes - error.start, error, read_to)
         return
     except (DamagedError, WindowError) as error:
-        yield _Line(number, offset, held.num_bytes, error=str(error), read_to=read_to)
+        yield _Damage(offset, held.num_bytes, error, read_to)
         return
     if held.num_bytes:
         yield held.line(number, offset)
     elif not offset:
-        yield _Line(0, 0, 0, error="the file is empty")
+        counts.note("empty")
 
 
 def _small_pieces(cursor: Cursor) -> Iterator[bytes]:

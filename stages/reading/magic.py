@@ -64,8 +64,17 @@ _NAMED: Final = {
     ".br": ("compressed with Brotli", f"{_UNPACK} (brotli -d)"),
     ".snappy": ("compressed with Snappy", _UNPACK),
     ".sz": ("compressed with Snappy", f"{_UNPACK} (snzip -d)"),
-    ".csv": ("a table of comma-separated values", _AS_TABLE),
-    ".tsv": ("a table of tab-separated values", _AS_TABLE),
+    ".csv": (
+        "a table of comma-separated values",
+        f"{_AS_TABLE}, in Python: import pyarrow.csv, pyarrow.parquet;"
+        " pyarrow.parquet.write_table(pyarrow.csv.read_csv('a.csv'), 'a.parquet')",
+    ),
+    ".tsv": (
+        "a table of tab-separated values",
+        f"{_AS_TABLE}, in Python: import pyarrow.csv as c, pyarrow.parquet;"
+        " pyarrow.parquet.write_table(c.read_csv('a.tsv', parse_options=c.ParseOptions(delimiter='\\t')),"
+        " 'a.parquet')",
+    ),
 }
 """What has no magic is known by its name, where its first bytes are of nothing that is read."""
 _IS_READ = re.compile(

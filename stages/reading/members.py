@@ -17,7 +17,7 @@ import zstandard
 from isal import igzip_lib, isal_zlib
 
 from lineage.magic import BZIP2_MAGIC, GZIP_MAGIC, XZ_MAGIC, ZSTD_MAGIC
-from stages.reading.content import READ_BYTES, Cursor, DamagedError, RefutedError, WindowError
+from stages.reading.content import READ_BYTES, Cursor, DamagedError, RefutedError, TornError, WindowError
 from stages.reading.options import MAX_WINDOW_BYTES, WINDOW_KEY
 
 PIECE_BYTES: Final = 1 << 20
@@ -67,7 +67,7 @@ class GzipMember:
                 self._ended = True
                 self._cursor.unread(self._inflater.unused_data)
             elif not data and not piece:
-                raise DamagedError("the file ends inside a gzip member")
+                raise TornError("the file ends inside a gzip member")
             if piece:
                 return piece
         return b""
@@ -90,7 +90,7 @@ class ZstdMember:
         while not self._frame.eof:
             data = self._cursor.read(_ZSTD_SLICE)
             if not data:
-                raise DamagedError("the file ends inside a zstd frame")
+                raise TornError("the file ends inside a zstd frame")
             try:
                 piece: bytes = self._frame.decompress(data)
             except zstandard.ZstdError as error:
@@ -125,7 +125,7 @@ class Bzip2Member:
                 break
             data = self._cursor.read(_BZIP2_SLICE) if self._decoder.needs_input else b""
             if not data and self._decoder.needs_input:
-                raise DamagedError("the file ends inside a bzip2 stream")
+                raise TornError("the file ends inside a bzip2 stream")
             try:
                 piece = self._decoder.decompress(data, PIECE_BYTES)
             except (OSError, ValueError) as error:
@@ -154,11 +154,11 @@ class XzMember:
 
     def more(self) -> bytes:
         """The next piece of content; none at the end of the stream. RefutedError if it cannot be decoded,
-        WindowError if it takes more memory than is allowed, DamagedError if it is cut off."""
+        WindowError if it takes more memory than is allowed, TornError if it is cut off."""
         while not self._decoder.eof:
             data = self._cursor.read() if self._decoder.needs_input else b""
             if not data and self._decoder.needs_input:
-                raise DamagedError("the file ends inside an xz stream")
+                raise TornError("the file ends inside an xz stream")
             try:
                 piece = self._decoder.decompress(data, PIECE_BYTES)
             except lzma.LZMAError as error:
@@ -243,7 +243,7 @@ def skip_frame(cursor: Cursor) -> bool:
     while left:
         data = cursor.read(min(left, READ_BYTES))
         if not data:
-            raise DamagedError("the file ends inside a zstd frame")
+            raise TornError("the file ends inside a zstd frame")
         left -= len(data)
     return True
 
@@ -287,16 +287,16 @@ def read_through(cursor: Cursor) -> Iterator[bytes]:
     while cursor.peek(1):
         if skip_frame(cursor):
             continue
+        start, packed_start = position, cursor.position
         member = open_member(cursor)
         if member is None:
-            raise DamagedError(f"no compressed member begins at byte {cursor.position} of the file")
-        start = position
+            raise DamagedError(f"no compressed member begins at byte {packed_start} of the file")
         try:
             for piece in iter(member.more, b""):
                 position += len(piece)
                 yield piece
         except RefutedError as error:
-            error.start = start
+            error.start, error.packed_start = start, packed_start
             raise
         _skip_padding(cursor)
 

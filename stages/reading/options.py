@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from stages.fault import Fault
 
-Format = Literal["auto", "warc", "wet", "jsonl", "parquet"]
+Format = Literal["auto", "warc", "wet", "jsonl", "parquet", "file"]
 
 DEFAULT_WINDOW_BYTES: Final = 128 << 20
 """What `zstd --long` (27) writes, and every decoder of it takes without being asked to."""
@@ -28,10 +28,12 @@ none that fills a disk."""
 MAX_DISTINCT: Final = 1000
 """Distinct names one counter holds: a hostile file may give each record a type of its own."""
 
-Note = Literal["mended", "other_members", "surrogates", "odd_dates"]
+Note = Literal["mended", "other_members", "surrogates", "odd_dates", "empty", "marker", "binary"]
 """`mended`: records whose length was wrong, read to the end of their compressed member. `other_members`:
 files of a WACZ beside its archives, which are passed over. `surrogates`: rows with a lone surrogate in text,
-id or URL. `odd_dates`: rows whose usual fields of a date hold something else."""
+id or URL. `odd_dates`: rows whose usual fields of a date hold something else. `empty`: files that hold
+nothing, compressed or not. `marker`: files that a writer of tables leaves beside them
+(`file_names.is_marker`). `binary`: files that are no text, where each file is a document."""
 
 _MIME = re.compile(r"[\w.+*-]{1,60}/[\w.+*-]{1,120}", re.ASCII)
 
@@ -80,14 +82,18 @@ class Unreadable:
     `offset`. The length is 0 where it is not known, as that of the rest of a compressed JSONL file is not:
     `error` says then that no more of the file is read.
 
-    `num_records` is about how many records are lost; None where only the length tells. It has a `fault` where
-    reading raised what no reader expects."""
+    `num_records` is about how many records are lost; None where only the length tells. `num_bytes` is how
+    many bytes of the file, as it lies, were not read, where the length does not tell; with `breaks_off` the
+    file ends within a record or member, and nobody knows how much is missing. It has a `fault` where reading
+    raised what no reader expects."""
 
     file: str
     offset: int
     length: int
     error: str
     num_records: int | None = None
+    num_bytes: int | None = None
+    breaks_off: bool = False
     fault: Fault | None = None
 
 
@@ -147,6 +153,21 @@ class InputCounts:
         _count(self.by_type, kind if len(kind) <= 60 else "malformed")
         _count(self.by_mime, "none" if mime is None else mime if _MIME.fullmatch(mime) else "malformed")
         _count(self.by_status, "none" if status is None else str(status))
+
+    def add(self, other: InputCounts) -> None:
+        """Count what was read of another file too; where files end is of each alone."""
+        self.num_records += other.num_records
+        self.num_documents += other.num_documents
+        self.num_unreadable += other.num_unreadable
+        self.odd_date = self.odd_date or other.odd_date
+        for mine, more in (
+            (self.by_type, other.by_type),
+            (self.by_mime, other.by_mime),
+            (self.by_status, other.by_status),
+            (self.notes, other.notes),
+        ):
+            for name, num in more.items():
+                mine[name] = mine.get(name, 0) + num
 
     def note(self, name: Note) -> None:
         """Count one more of these."""

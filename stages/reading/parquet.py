@@ -28,6 +28,7 @@ from stages.reading.row import (
     documents_from_row,
     item_at,
     items_of_row,
+    keys_of,
     next_step,
     no_such_field,
 )
@@ -53,6 +54,10 @@ _BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
 _MALLOC = re.compile(r"(?:malloc|realloc) of size (\d+) failed")
 
 
+class _TornError(ValueError):
+    """A file without the end that a Parquet file has."""
+
+
 def read_parquet(
     stream: BinaryIO, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
@@ -67,15 +72,34 @@ def read_parquet(
         num_rows = file.metadata.num_rows
     except (*_BAD_DATA, IndexError) as broken:
         _raise_if_not_damage(broken, meter)
-        file, places, num_rows, error = None, [], 0, f"not a whole Parquet file: {str(broken)[:200]}"
-    else:
-        counts.end, counts.by_row = num_rows, True
+        yield Unreadable(
+            file=options.file,
+            offset=0,
+            length=0,
+            error=f"not a whole Parquet file: {str(broken)[:200]}",
+            num_bytes=options.size,
+            breaks_off=isinstance(broken, _TornError),
+        )
+        return
+    counts.end, counts.by_row = num_rows, True
     if error is not None:
         yield Unreadable(
             file=options.file, offset=0, length=num_rows, error=error, num_records=num_rows or None
         )
         return
     yield from _Rows(file, places, meter, options, counts).read()
+
+
+def parquet_lacks(stream: BinaryIO, options: ReadOptions) -> str | None:
+    """Why a file's columns hold no documents, by its footer alone; None where they may, and where it is no whole
+    file, as its reading says."""
+    meter = PageMeter(stream)
+    try:
+        _row_groups(stream)
+        return _unfit(_open(meter).schema_arrow, options)
+    except (*_BAD_DATA, IndexError) as broken:
+        _raise_if_not_damage(broken, meter)
+        return None
 
 
 def read_parquet_at(
@@ -99,7 +123,7 @@ def _row_groups(stream: BinaryIO) -> list[list[ColumnPlace]]:
     stream.seek(max(length - _FOOTER_END, 0))
     end = stream.read(_FOOTER_END)
     if len(end) < _FOOTER_END or end[4:] != b"PAR1":
-        raise ValueError("it does not end as a Parquet file does")
+        raise _TornError("it does not end as a Parquet file does")
     num_bytes = int.from_bytes(end[:4], "little")
     if num_bytes > _MAX_FOOTER_BYTES:
         raise ValueError(f"its footer has {num_bytes} bytes: expected at most {_MAX_FOOTER_BYTES}")
@@ -156,13 +180,7 @@ def _raise_if_not_damage(error: BaseException, meter: PageMeter) -> None:
 def _unfit(schema: pa.Schema, options: ReadOptions) -> str | None:
     """Why no row of a file can be a document."""
     fields, names = options.fields, schema.names
-    used = {
-        "source.text_field": fields.text,
-        "source.id_field": fields.id,
-        "source.url_field": fields.url,
-        "source.date_field": fields.date,
-    }
-    for key, name in used.items():
+    for key, name in keys_of(fields).items():
         if name is not None and _path(schema, name) is None:
             return no_such_field("column", name, key, names)
     # Also one that no key names: a document's metadata hold one value of a name, and would lose the others.

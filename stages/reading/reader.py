@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import islice
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, Final, cast
 
 from stages.document import Document
-from stages.reading import jsonl, parquet, wacz, warc
-from stages.reading.content import Cursor, DamagedError, RefutedError, Stream, WindowError
+from stages.reading import jsonl, parquet, wacz, warc, whole_file
+from stages.reading.content import Cursor, DamagedError, RefutedError, Stream, TornError, WindowError
+from stages.reading.file_names import is_marker, is_named_as_document, may_hold_rows, unpacked_name
 from stages.reading.give_up import rest_of_file, until_given_up
 from stages.reading.magic import HEAD_BYTES, PARQUET_MAGIC, why_content_not_read, why_not_read
 from stages.reading.members import is_compressed, read_through
@@ -23,6 +24,7 @@ from stages.reading.options import (
     RATIO_KEY,
     Format,
     InputCounts,
+    Note,
     ReadOptions,
     Unreadable,
     UnreadableError,
@@ -37,6 +39,7 @@ __all__ = [
     "Unreadable",
     "detect_format",
     "heads_at",
+    "lacks_fields",
     "read_documents",
     "read_numbered",
     "read_one",
@@ -56,7 +59,7 @@ def read_documents(
     stream alone (and MemoryError): wrong content is an Unreadable, never an exception, and a stream that
     fails is never wrong content."""
     counts = InputCounts() if counts is None else counts
-    watched = _WatchedStream(stream)
+    watched = _WatchedStream(stream, options.size)
     for item in until_given_up(_to_the_end(watched, options, counts), options, counts):
         if watched.error is not None:
             raise watched.error
@@ -69,6 +72,22 @@ def read_documents(
             return
 
 
+def lacks_fields(stream: BinaryIO, options: ReadOptions, num_rows: int) -> tuple[bool, str | None]:
+    """Whether a file is one of rows, and which field that `options` name its columns, or its first rows, have
+    not got."""
+    try:
+        with unreadable_for_any_error():
+            kind = detect_format(stream, options)
+            stream.seek(0)
+            if kind == "parquet":
+                return True, parquet.parquet_lacks(stream, options)
+            if kind == "jsonl":
+                return True, jsonl.jsonl_lacks(stream, options, num_rows)
+    except UnreadableError:
+        return True, None  # its reading says so
+    return False, None
+
+
 def _to_the_end(
     watched: _WatchedStream, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
@@ -78,11 +97,15 @@ def _to_the_end(
         "wacz": wacz.read_wacz,
         "jsonl": jsonl.read_jsonl,
         "parquet": parquet.read_parquet,
+        "file": whole_file.read_file,
     }
     stream, end, is_first = cast(BinaryIO, watched), 0, True
     num_left = _most_unfolded(options)
     try:
         with unreadable_for_any_error():
+            if note := _holds_nothing(stream, options):
+                counts.note(note)
+                return
             kind = detect_format(stream, options)
             if kind == "warc":
                 stream = content_stream(stream, options.max_window_bytes)
@@ -102,8 +125,22 @@ def _to_the_end(
     except UnreadableError as error:
         rest = rest_of_file(end, f"nothing more of the file is read: {error}", options, counts, error.fault)
         if isinstance(stream, UnpackedStream):
-            rest = replace(rest, length=0, num_records=_num_lost(stream, error, options, counts))
+            rest = _rest_of_packed(rest, stream, error, options, counts)
         yield rest
+
+
+_MOST_OF_NOTHING: Final = 4 << 10
+"""A compressed file of more bytes holds something: its head may have a name and a comment."""
+
+
+def _holds_nothing(stream: BinaryIO, options: ReadOptions) -> Note | None:
+    """Why a file holds no record, as its notes call it; None where it may hold some."""
+    cursor = Cursor(stream, max_window_bytes=options.max_window_bytes)
+    if options.size is None or options.size <= _MOST_OF_NOTHING:
+        with suppress(DamagedError, WindowError):
+            if next(read_through(cursor), None) is None:
+                return "empty"
+    return "marker" if options.format != "file" and is_marker(options.file) else None
 
 
 def _most_unfolded(options: ReadOptions) -> int | None:
@@ -120,15 +157,29 @@ def _unfolds_to_too_much(options: ReadOptions) -> str:
     )
 
 
-def _num_lost(
-    stream: UnpackedStream, error: UnreadableError, options: ReadOptions, counts: InputCounts
-) -> int:
-    """About how many records are lost where a compressed file is not read on, as it is estimated for JSONL:
-    those that are refuted, and what is left of the file, which has as many to a byte as what was read."""
-    num = counts.num_records if isinstance(error, RefutedError) else 0
-    if stream.num_packed and options.size is not None:
-        num += counts.num_records * max(options.size - stream.num_packed, 0) // stream.num_packed
-    return max(1, num)
+def _rest_of_packed(
+    rest: Unreadable,
+    stream: UnpackedStream,
+    error: UnreadableError,
+    options: ReadOptions,
+    counts: InputCounts,
+) -> Unreadable:
+    """The rest of a compressed file that is not read on, and about how many records are lost, as it is
+    estimated for JSONL: those that are refuted, and what is left of the file, which has as many to a byte as
+    what was read."""
+    num, num_bytes = 0, options.size
+    if isinstance(error, RefutedError):
+        num = counts.num_records
+    elif options.size is not None and not isinstance(error, TornError):
+        num_bytes = max(options.size - stream.num_packed, 0)
+        num = counts.num_records * num_bytes // max(stream.num_packed, 1)
+    return replace(
+        rest,
+        length=0,
+        num_records=max(1, num),
+        num_bytes=num_bytes,
+        breaks_off=isinstance(error, TornError),
+    )
 
 
 def _with_its_kind(first: Unreadable, watched: _WatchedStream, options: ReadOptions) -> Unreadable:
@@ -159,15 +210,19 @@ def why_no_reader(head: bytes, name: str, max_window_bytes: int) -> str | None:
 
 class _WatchedStream:
     """A stream that remembers what it raised: the libraries that decode formats raise OSError for damaged
-    content too, and a connection that broke off must not look like it."""
+    content too, and a connection that broke off must not look like it. One that ends before the file's `size`
+    is such a connection, too."""
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: BinaryIO, size: int | None) -> None:
+        self._stream, self._size = stream, size
         self.error: Exception | None = None
 
     def read(self, *size: int) -> bytes:
         try:
-            return self._stream.read(*size)
+            data = self._stream.read(*size)
+            if not data and size != (0,) and self._stream.tell() < (self._size or 0):
+                raise OSError(f"the stream ends at byte {self._stream.tell():,} of {self._size:,}")
+            return data
         except Exception as error:
             self.error = error
             raise
@@ -188,6 +243,7 @@ def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes 
         "wacz": wacz.read_wacz_at,
         "jsonl": jsonl.read_jsonl_at,
         "parquet": parquet.read_parquet_at,
+        "file": whole_file.read_file_at,
     }
     try:
         kind = detect_format(stream, options)
@@ -246,9 +302,11 @@ def stream_of_records(stream: BinaryIO, offset: int, options: ReadOptions) -> It
 
 
 def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
-    """`warc` (which ARC and WET are too), `wacz`, `jsonl` or `parquet`: by the options, else the file's name,
-    else its first bytes; these alone tell WACZ from WARC where it is named otherwise."""
+    """`warc` (which ARC and WET are too), `wacz`, `jsonl`, `parquet` or `file`: by the options, else the
+    file's name, else its first bytes; these alone tell WACZ from WARC where it is named otherwise."""
     kind = _named_format(options)
+    if kind == "file" and options.format == "auto" and may_hold_rows(options.file):
+        return _kind_of_text(stream, options.max_window_bytes)
     if kind is None:
         stream.seek(0)
         head = stream.read(len(PARQUET_MAGIC))
@@ -262,13 +320,27 @@ def detect_format(stream: BinaryIO, options: ReadOptions) -> str:
     return "wacz" if kind == "warc" and wacz.is_zip(stream) else kind
 
 
+def _kind_of_text(stream: BinaryIO, max_window_bytes: int) -> str:
+    """What a file named as a text is: a text, unless its first bytes are those of records or rows."""
+    stream.seek(0)
+    cursor = Cursor(stream, max_window_bytes=max_window_bytes)
+    try:
+        begin = next(read_through(cursor), b"")
+    except (DamagedError, WindowError):
+        return "file"
+    if begin.startswith(PARQUET_MAGIC):
+        return "parquet"
+    if begin.startswith(b"WARC/"):
+        return "warc"
+    return "jsonl" if jsonl.begins_with_row(begin) else "file"
+
+
 def _named_format(options: ReadOptions) -> str | None:
     if options.format != "auto":
         return "warc" if options.format == "wet" else options.format
-    name = options.file.lower()
-    for ending in (".gz", ".zst", ".zstd", ".bz2", ".xz"):
-        name = name.removesuffix(ending)
-    return next((format_name for format_name, endings in _ENDINGS.items() if name.endswith(endings)), None)
+    name = unpacked_name(options.file)
+    named = next((format_name for format_name, endings in _ENDINGS.items() if name.endswith(endings)), None)
+    return "file" if named is None and is_named_as_document(name) else named
 
 
 _ENDINGS = {

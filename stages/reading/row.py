@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from lineage import ids
-from stages.composition import without_surrogates
 from stages.document import Document, Place
 from stages.reading.dates import date_of
 from stages.reading.options import (
@@ -23,6 +23,7 @@ from stages.reading.options import (
     UnreadableError,
     unreadable_for_any_error,
 )
+from stages.surrogates import without_surrogates
 
 MAX_OTHER_BYTES: Final = 16 << 20
 """What a row may hold besides its text, in bytes."""
@@ -36,6 +37,7 @@ terabyte."""
 
 _ID, _URL, _DATES = "id", "url", ("captured_at", "date")
 _SHOWN_FIELDS: Final = 20
+_LOOKED_AT_ELEMENTS: Final = 20
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w.:-]{0,40}", re.ASCII)
 _PLAIN_DATE = re.compile(r"(?=.*\d)[\w:.,+/ -]{1,40}|[A-Za-z]{1,12}", re.ASCII)
 """What of a field of dates may be shown though it is none: no sentence of a text."""
@@ -234,9 +236,38 @@ def document_of_long_row(number: int, raw_hash: bytes, place: Place, options: Re
 def no_such_field(what: str, name: str, key: str, names: Iterable[str]) -> str:
     """What is wrong with a file or row that lacks the field of its text. Odd names are not shown: in a row
     they may be text of a page."""
-    plain = [each for each in names if _PLAIN_NAME.fullmatch(each)][: _SHOWN_FIELDS + 1]
-    shown = ", ".join(plain[:_SHOWN_FIELDS]) + (", …" if len(plain) > _SHOWN_FIELDS else "")
-    return f"there is no {what} {name!r}, only {shown or 'none'}: name the right one as {key}"
+    return f"there is no {what} {name!r}, only {names_shown(names)}: name the right one as {key}"
+
+
+def fields_lacked(row: Mapping[str, Any], fields: RowFields) -> set[str] | None:
+    """The keys of the recipe that name a field which this row has not got; one that lies in a null is there.
+    None for a row that cannot tell, as one whose text lies in an empty list."""
+    named = {key: name for key, name in keys_of(fields).items() if name is not None}
+    try:
+        elements = list(islice(_elements(_Element(row), fields, _Budget()), _LOOKED_AT_ELEMENTS))
+    except BadRowError:
+        return None  # its reading says so
+    if not elements:
+        return None
+    return {
+        key for key, name in named.items() if all(_find(element, name)[0] is _ABSENT for element in elements)
+    }
+
+
+def keys_of(fields: RowFields) -> dict[str, str | None]:
+    """The names of fields by the keys of the recipe that give them."""
+    return {
+        "source.text_field": fields.text,
+        "source.id_field": fields.id,
+        "source.url_field": fields.url,
+        "source.date_field": fields.date,
+    }
+
+
+def names_shown(names: Iterable[str]) -> str:
+    """The names of fields for an error, less odd ones."""
+    plain = list(islice(filter(_PLAIN_NAME.fullmatch, names), _SHOWN_FIELDS + 1))
+    return (", ".join(plain[:_SHOWN_FIELDS]) + (", …" if len(plain) > _SHOWN_FIELDS else "")) or "none"
 
 
 _ABSENT: Final = object()

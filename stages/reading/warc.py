@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 
 from lineage.magic import GZIP_MAGIC, ZSTD_MAGIC
 from stages.document import Document, Place
-from stages.reading.content import READ_BYTES, Content, Cursor, DamagedError
+from stages.reading.content import READ_BYTES, Content, Cursor, DamagedError, RefutedError, TornError
 from stages.reading.head import (
     MAX_ARC_HEAD_BYTES,
     NEXT_ARC,
@@ -21,6 +21,7 @@ from stages.reading.head import (
     NEXT_WARC_LINE,
     LengthError,
     TooLongError,
+    TornHeadError,
     begins_record,
     next_record,
 )
@@ -67,8 +68,6 @@ def read_records(
     cursor: Cursor, options: ReadOptions, counts: InputCounts
 ) -> Iterator[Document | Unreadable]:
     """The same of what the cursor gives, from a file's first byte to its last."""
-    if not cursor.peek(1):
-        yield Unreadable(file=options.file, offset=cursor.position, length=0, error="the file is empty")
     learn_dictionary(cursor)
     kind = _NEXT_OF_ANY
     while first := cursor.peek(_FIRST_BYTES):
@@ -79,11 +78,24 @@ def read_records(
             with unreadable_for_any_error():
                 yield from _read_unit(cursor, options, counts)
         except UnreadableError as error:
+            read_to = cursor.position
             cursor.seek(offset + 1)
             _seek_record(cursor, kind)
-            yield _unreadable(error, options, offset, cursor.position - offset)
+            stretch = _unreadable(error, options, offset, cursor.position - offset)
+            if counts.num_records > num_records and not isinstance(error, RefutedError):
+                # The first records of a member that others follow in are read: the rest of it is not.
+                stretch = replace(stretch, num_bytes=max(cursor.position - read_to, 0))
+            if not cursor.peek(1) and _is_torn(error, first):
+                stretch = replace(stretch, num_bytes=options.size, breaks_off=True)
+            yield stretch
         if counts.num_records > num_records:
             kind = _kind(first)
+
+
+def _is_torn(error: UnreadableError, first: bytes) -> bool:
+    """Whether a file that ends with what raised this ends within a member, or within a plain record."""
+    is_plain = not first.startswith((GZIP_MAGIC, ZSTD_MAGIC))
+    return isinstance(error, TornError) or (is_plain and isinstance(error, (TooLongError, TornHeadError)))
 
 
 def read_warc_at(

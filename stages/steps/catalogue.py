@@ -7,9 +7,9 @@ row here, its module, and the field of its table in StepTables and in the recipe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from lineage.purge.purged_sets import PurgedSets
 from lineage.recipe import blamed_on
@@ -149,6 +149,30 @@ _ALL_KEPT: Final = ((), "all")
 """Values of language.keep that turn no text down: with source.language they hold without the step."""
 
 
+def given_keys(name: str, table: Any, but: Iterable[str] = ()) -> list[str]:
+    """The keys of a recipe's table [name] that have not their default values."""
+    usual = type(table)()
+    return [
+        f"{name}.{each.name}"
+        for each in fields(table)
+        if each.name not in but and getattr(table, each.name) != getattr(usual, each.name)
+    ]
+
+
+def _keys_of_table(name: str, table: type[Any], but: Iterable[str] = ()) -> dict[str, Value]:
+    """For each key of a table but some: whether it is given."""
+
+    def is_given(key: str) -> Value:
+        return lambda tables: key in given_keys(name, getattr(tables, name))
+
+    return {
+        key: is_given(key)
+        for each in fields(table)
+        if each.name not in but
+        for key in (f"{name}.{each.name}",)
+    }
+
+
 def _language_key(name: str) -> Value:
     """Whether a key of [language] is given that the step prefilter does not read."""
 
@@ -169,6 +193,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         recipe_keys=("url", "limits.max_document_bytes"),
         files=_URL_LISTS,
         asks={**_URL_LISTS, "url.truncated": lambda tables: tables.url.truncated == "reject"},
+        own_keys={"url.match": lambda tables: tables.url.match != UrlTable().match},
         rules=lambda tables: url_rules(tables.url, tables.max_document_bytes),
     ),
     "prefilter": StepSpec(
@@ -221,6 +246,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         modules=("stages.quality.step",),
         recipe_keys=("quality",),
         leaves_out=lambda tables: ("quality.ledger",),  # it changes what is recorded, and no verdict
+        own_keys=_keys_of_table("quality", QualityTable, but=("ledger", "language")),
         edits_text=_quality_edits,
         rules=_quality_rules,
     ),
@@ -245,6 +271,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         leaves_out=lambda tables: () if tables.decontaminate.ngram.endswith("t") else _TOKENIZER_KEYS,
         files={"decontaminate.against": lambda tables: tables.decontaminate.against},
         asks={"decontaminate.against": lambda tables: tables.decontaminate.against},
+        own_keys=_keys_of_table("decontaminate", DecontaminateTable, but=("against",)),
         rules=lambda tables: decontaminate_rules(tables.decontaminate),
     ),
     "pii": StepSpec(
@@ -252,6 +279,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         is_on=lambda tables: bool(tables.pii.kinds),
         modules=("stages.pii.step",),
         recipe_keys=("pii",),
+        own_keys=_keys_of_table("pii", PiiTable),
         edits_text=lambda tables: tables.pii.action == "replace",
         rules=lambda tables: pii_rules(tables.pii),
     ),

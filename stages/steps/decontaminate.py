@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,8 +15,9 @@ from lineage.secrets import without_secrets
 from stages.composition import clean_text
 from stages.document import Document, Outcome, decide
 from stages.ngrams import Encode, NgramIndex
+from stages.reading.row import names_shown
 from stages.rules import Rule
-from stages.steps.textfiles import read_named_file
+from stages.steps.textfiles import json_lines, read_named_file
 
 STAGE = "decontaminate"
 _OVERLAP: Final = Rule(
@@ -143,17 +142,14 @@ def read_lines(file: str, field: str) -> list[Item]:
     """The same with the lines on which they stand."""
     items = []
     text = utf8_text(read_named_file(file), file)
-    # Not splitlines, which also splits at characters that JSON lets stand in a text.
-    for number, line in enumerate(io.StringIO(text, newline=None), start=1):
-        if not line.strip():
-            continue
-        try:
-            value: object = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise RecipeError(f"{file} line {number} is not JSON: {error}") from error
+    for number, row in json_lines(text, file):
+        value = row
         for part in field.split("."):
             value = value.get(part) if isinstance(value, dict) else None
         if not isinstance(value, str):
-            raise RecipeError(f"{file} line {number} has no text at {field!r}: name the key of the text")
+            there = f", only {names_shown(row)}" if isinstance(row, dict) else ""
+            raise RecipeError(
+                f"{file} line {number} has no text at {field!r}{there}: name the key of the text"
+            )
         items.append(Item(line=number, text=value))
     return items

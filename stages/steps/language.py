@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from lineage.recipe import RecipeError, blamed_on, key
 from stages.document import Document, Finding, Outcome, decide
-from stages.quality.code.extensions import LANGUAGES, language_of_path, path_of
+from stages.quality.code.language import language_of, languages, path_of
 from stages.quality.fineweb2.configurations import configurations
 from stages.quality.languages import LABELS, label_hint, language_code
 from stages.rules import Rule
@@ -18,7 +18,7 @@ from stages.steps.fasttext_model import BUNDLED, NEGLIGIBLE, FastTextModel, load
 
 STAGE = "language"
 EXTENSION: Final = "extension"
-"""The name of the model that looks at a source file's name instead of its text."""
+"""The name of the model that tells the programming language of a source file."""
 _NOT_KEPT: Final = Rule(
     stage=STAGE,
     name="language.not_kept",
@@ -59,7 +59,8 @@ class LanguageTable:
         BUNDLED,
         is_path=True,
         help="'bundled' is fastText's lid.176; or the path of a fastText model; or 'extension': a source"
-        " file's programming language by its name, which its URL or source.id_field gives",
+        " file's programming language as GitHub's Linguist tells it, by its name, which its URL or source.id_field"
+        " gives, and by its text",
     )
     prefilter: bool = key(False, help="look at a fast extractor's text first, and spare the slow one")
 
@@ -75,7 +76,7 @@ class LanguageStep:
     As datatrove's LanguageFilter (FineWeb, 2406.17557 section 3.2): a document stays if a wanted language
     scores strictly above the threshold, so with thresholds under one half also where another language scores
     higher; its language is then the best wanted one. With the model "extension" it is the programming
-    language that the file's name tells, with a score of 1."""
+    language that the file's name and text tell, with a score of 1."""
 
     stage = STAGE
 
@@ -98,7 +99,7 @@ class LanguageStep:
         return decide(named, self._findings(language, score), ledger=self._ledger)
 
     def _by_name(self, document: Document) -> tuple[str | None, float]:
-        language = language_of_path(path_of(document))
+        language = language_of(path_of(document), document.text)
         return language, 0.0 if language is None else 1.0
 
     def _made_for(self, language: str | None) -> Rule:
@@ -175,15 +176,15 @@ def check_language_model(table: LanguageTable) -> None:
     """RecipeError for keys that ask the model for what a file's name does not tell."""
     if table.model == EXTENSION and table.prefilter:
         raise RecipeError(
-            'language.prefilter = true looks at a page\'s text, and language.model = "extension" at its name'
-            " alone: leave one of them out",
+            'language.prefilter = true looks at a page\'s text, and language.model = "extension" at a'
+            " source file's name: leave one of them out",
             "language.prefilter",
         )
 
 
 def labels_at_hand(table: LanguageTable) -> Iterable[str] | None:
     """Every label that the table's model can give, where no file needs to be opened to know it; else None."""
-    at_hand: Mapping[str, Iterable[str]] = {BUNDLED: LABELS, EXTENSION: LANGUAGES}
+    at_hand: Mapping[str, Iterable[str]] = {BUNDLED: LABELS, EXTENSION: languages()}
     return at_hand.get(table.model)
 
 
@@ -226,8 +227,8 @@ def known_labels(table: LanguageTable) -> frozenset[str]:
     them."""
     if table.model != EXTENSION:
         return language_model(table).labels
-    _check_kept(table, LANGUAGES)
-    return LANGUAGES
+    _check_kept(table, languages())
+    return languages()
 
 
 def _check_kept(table: LanguageTable, labels: frozenset[str]) -> None:

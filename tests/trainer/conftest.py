@@ -9,7 +9,15 @@ import pytest
 
 from lineage.storage import clients as storage
 from lineage.storage.folder import Folder
+from tests.support.outputs.small_out.output import SmallOut
 from tests.support.stores.s3_process import s3_process
+from tests.support.training.forgotten import make_few_ids_out
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> SmallOut:
+    """A small OUT of few ids, for runs that go back and for what is read of them."""
+    return make_few_ids_out(tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ import pytest
 from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
+from trainer.attempts import claim, failures
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
 from trainer.provenance.facts import FactLog, RunFact, commit
-from trainer.recovery.attempts import claim, failures
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ LAUNCH = """
 import dataclasses, json, sys
 from lineage.recipe import parse_table
 from lineage.store.delta import StoreError
-from trainer.recovery.attempts import FencedOutError
+from trainer.attempts import FencedOutError
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.launch import check_training, train_on_ray
 from trainer.options import TrainRecipe

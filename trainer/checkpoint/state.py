@@ -24,12 +24,16 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load as load_state
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from trainer.attempts import DamagedCheckpoint, FencedOutError, attempts, check_fence
 from trainer.checkpoint.files import CheckpointReader, CheckpointWriter
 from trainer.checkpoint.room import free_bytes, no_room
 from trainer.checkpoint.store import (
+    Checkpoint,
     CheckpointError,
     Position,
+    check_files,
     checkpoint_name,
     delete,
     delete_passed,
@@ -38,7 +42,6 @@ from trainer.checkpoint.store import (
 )
 from trainer.checkpoint.writer import PROCESS_FROM_BYTES, StagingMemory, WriterProcess, local_folder
 from trainer.options import CheckpointTable
-from trainer.recovery.attempts import FencedOutError, attempts, check_fence
 
 WEIGHTS: Final = "weights."
 BUFFERS: Final = "buffers."
@@ -258,6 +261,55 @@ def load_weights(
     state = weights | {BUFFERS + name: buffer for name, buffer in buffers.items()}
     _check_none_left(folder, state.keys(), group, kinds=(WEIGHTS, BUFFERS))
     _check_none_missing(folder, load(folder, state, group) & weights.keys())
+
+
+def check_together(folder: Folder, group: dist.ProcessGroup) -> None:
+    """`check_files`, each rank its part; what one rank finds, all raise. What is loaded goes through it
+    first: torch's reader does not notice a flipped bit. Collective."""
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    raised_together(partial(check_files, folder, part=rank, num_parts=world_size), group)
+
+
+def raised_together(act: Callable[[], None], group: dist.ProcessGroup) -> None:
+    """Do what each rank does by itself; the first rank's error that has one is raised on all, so that none
+    waits for it in what follows. Collective."""
+    found: list[Exception | None] = [None] * dist.get_world_size(group)
+    mine = None
+    try:
+        act()
+    except (CheckpointError, RecipeError, OSError) as error:
+        mine = error
+    dist.all_gather_object(found, mine, group=group)
+    for raised in found:
+        if raised is not None:
+            raise raised
+
+
+def newest_whole(
+    folder: Folder, entries: Sequence[Checkpoint], group: dist.ProcessGroup, *, goes_back: bool
+) -> tuple[Checkpoint | None, tuple[DamagedCheckpoint, ...]]:
+    """The newest of these checkpoints (by step) that is as it was published, and the newer ones, which are
+    not; None where there is none at all. CheckpointError where one is damaged and the run does not go back,
+    or where none is whole. Collective."""
+    damaged: list[DamagedCheckpoint] = []
+    for entry in reversed(entries):
+        try:
+            check_together(folder.folder(entry.name), group)
+        except CheckpointError as error:
+            if not goes_back:
+                raise CheckpointError(
+                    f'{error}; train.checkpoint.on_damage = "go_back" goes on from the newest whole one'
+                ) from error
+            damaged.append(DamagedCheckpoint(name=entry.name, why=str(error)))
+        else:
+            return entry, tuple(damaged)
+    if not damaged:
+        return None, ()
+    more = f"; so are the {len(damaged) - 1:,} before it" if len(damaged) > 1 else ""
+    raise CheckpointError(
+        f"{damaged[0].why}{more}: no checkpoint of the run under {folder.url} is whole. Restore one from a copy, or"
+        " begin again from the first weights with sluice train RECIPE --from-step 0"
+    )
 
 
 def refuse_not_finite(folder: Folder, names: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from blake3 import blake3
 
@@ -28,11 +28,9 @@ from lineage.ids import ID_BYTES, content_hash
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from lineage.storage.places import name_in, same_place
+from trainer.attempts import Attempt, attempts, counts
 from trainer.model.sizes import Experts, ModelConfig, RopeScaling
-from trainer.options import CheckpointTable
-from trainer.recovery.attempts import Attempt, counts
-from trainer.recovery.repeats import LoweredRate
-from trainer.recovery.rollbacks import Rollback
+from trainer.options import CheckpointTable, TrainRecipe
 
 T = TypeVar("T")
 
@@ -60,6 +58,14 @@ _NAME: Final = re.compile(r"step-(\d{8,})\.attempt-(\d+)")
 
 class CheckpointError(RuntimeError):
     """A checkpoint is damaged or does not fit; the message names it and says what to do."""
+
+
+class LoweredRate(NamedTuple):
+    """The learning rate of steps [first_step, end_step) is multiplied with `factor`."""
+
+    first_step: int
+    end_step: int
+    factor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +98,17 @@ class Checkpoint:
 def checkpoint_name(step: int, attempt: int) -> str:
     """The folder of a checkpoint."""
     return f"step-{step:08d}.attempt-{attempt}"
+
+
+def checkpoint_folder(recipe: TrainRecipe) -> Folder:
+    """Where the checkpoints of a run lie."""
+    return Folder(recipe.train.checkpoint.path or Folder(recipe.train.output).at("checkpoints"))
+
+
+def newest_step(recipe: TrainRecipe) -> int:
+    """The steps in the newest complete checkpoint of a run; 0 where it has none."""
+    saved = complete_checkpoints(checkpoint_folder(recipe), attempts(Folder(recipe.train.output)))
+    return saved[-1].step if saved else 0
 
 
 def complete_checkpoints(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, ...]:
@@ -136,21 +153,20 @@ def damaged_checkpoints(folder: Folder) -> tuple[Checkpoint, ...]:
     return tuple(sorted(_complete(folder.folder(DAMAGED)), key=lambda entry: (entry.step, entry.attempt)))
 
 
-def going_back(complete: tuple[Checkpoint, ...], rollback: Rollback) -> tuple[Checkpoint, ...]:
-    """The checkpoints that a run may go on from which goes back: the one that is named, and those before it
-    where that is damaged; none where it is there no more, or the first weights are meant."""
-    if all(entry.name != rollback.checkpoint for entry in complete):
-        return ()
-    return tuple(entry for entry in complete if entry.step <= rollback.step)
+def up_to(complete: tuple[Checkpoint, ...], name: str | None) -> tuple[Checkpoint, ...]:
+    """The checkpoints that a run may go on from which goes back to one: that, and those before it where it is
+    damaged; none where it is there no more, or the first weights (None) are meant."""
+    found = [entry.step for entry in complete if entry.name == name]
+    return tuple(entry for entry in complete if found and entry.step <= found[0])
 
 
 def newest_with_files(
-    folder: Folder, entries: Sequence[Checkpoint], up_to: int | None = None
+    folder: Folder, entries: Sequence[Checkpoint], most: int | None = None
 ) -> Checkpoint | None:
-    """The newest of these checkpoints (by step), of at most `up_to` steps, that says where the run stands and
+    """The newest of these checkpoints (by step), of at most `most` steps, that says where the run stands and
     whose files are all there with their sizes; None where none is."""
     for entry in reversed(entries):
-        if up_to is None or entry.step <= up_to:
+        if most is None or entry.step <= most:
             try:
                 check_sizes(folder.folder(entry.name))
             except CheckpointError:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from lineage.index.output_index import Index, Shard, TokenizerIdentity, read_index
 from lineage.storage.folder import Folder
+from lineage.storage.places import same_place
 from trainer.options import DataTable
 
 
@@ -75,14 +76,14 @@ def open_corpus(tables: Sequence[DataTable]) -> Corpus:
     indexes = [(table, Folder(table.out), read_index(Folder(table.out))) for table in tables]
     sources: dict[str, tuple[ShardFile, ...]] = {}
     first = indexes[0][2].tokenizer
-    urls: set[str] = set()
+    seen: list[Folder] = []
     for table, folder, index in indexes:
-        if folder.url in urls:
+        if any(same_place(folder, earlier) for earlier in seen):
             raise ValueError(
                 f"train.data names {folder.url} twice: lineage tells once what a run read of an output; a"
                 " larger share of its sources is set by [[train.mixture]]"
             )
-        urls.add(folder.url)
+        seen.append(folder)
         if not index.has_tokens:
             raise ValueError(
                 f"{folder.url} holds texts and no tokens (tokenize.off): tokenize it into a new output with"

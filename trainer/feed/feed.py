@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lineage.storage.folder import Folder, join, local_path
+from trainer.attempts import Attempt, steps_on_line
 from trainer.data.blocks import BlockReader
 from trainer.data.corpus import Corpus, reopen
 from trainer.data.dataset import IGNORED, Batch, Dataset, document_layout
@@ -28,11 +29,11 @@ from trainer.data.figures import NUM_COUNTED
 from trainer.model.rows import DeviceRows
 from trainer.order import ORDER_VERSION
 from trainer.ordering.geometry import num_validated
+from trainer.processes.heard import from_rank
 from trainer.provenance.account import Account
 from trainer.provenance.batches import BatchRecorder, Recorded, recorded, unrecorded_steps
 from trainer.provenance.facts import sweep_fact
 from trainer.provenance.reached import Reached
-from trainer.recovery.attempts import Attempt, steps_on_line
 
 T = TypeVar("T")
 
@@ -318,16 +319,14 @@ class Feed:
         """The corpus as rank 0 finds it, None where its content is what all ranks read. Collective."""
         # One rank reads the indexes for all: ranks that read them at different times might find different
         # contents.
-        shared: list[Corpus | None] = [None]
+        found: Corpus | None = None
         if self._options.keeps_account:
             try:
                 now = reopen(self._agreed)
-                shared = [now if now.outputs != self._agreed.outputs else None]
+                found = now if now.outputs != self._agreed.outputs else None
             except OSError as error:
                 _log.warning("the index cannot be read now; the next checkpoint looks again: %s", error)
-        if self._options.group is not None:
-            dist.broadcast_object_list(shared, src=0, group=self._options.group)
-        return shared[0]
+        return found if self._options.group is None else from_rank(0, found, self._options.group)
 
     def take(self, corpus: Corpus) -> None:
         """Go on with this content; batches made ahead are made anew."""

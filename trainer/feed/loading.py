@@ -20,6 +20,7 @@ from trainer.data.dataset import Dataset, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.options import TrainRecipe
 from trainer.order import Order
+from trainer.processes.heard import by_first_rank
 from trainer.processes.runtime import Process
 
 
@@ -78,16 +79,27 @@ def slice_of(recipe: TrainRecipe, process: Process) -> Slice:
     return Slice(rank=mesh.dp_rank(process.rank), num_ranks=mesh.dp)
 
 
-def open_feed(recipe: TrainRecipe, process: Process, left_out: tuple[tuple[int, int], ...] = ()) -> Feed:
-    """The data of the run as this process sees it: all read the indexes as rank 0 found them. `left_out`:
-    [first, last] sequence numbers besides those of `train.skip`. Collective; errors as those of `open_corpus`
-    and `make_order`, on every rank."""
-    group = words_of_feed(process)
-    corpus = _same_corpus(recipe, process, group)
-    return feed_of(recipe, process, corpus, make_order(recipe, corpus), left_out, group=group)
+def open_feed(
+    recipe: TrainRecipe,
+    process: Process,
+    left_out: tuple[tuple[int, int], ...] = (),
+    *,
+    order: Order | None = None,
+    group: dist.ProcessGroup | None = None,
+    check_place: Callable[[], None] = lambda: None,
+) -> Feed:
+    """The data of the run as this process sees it: all in the group read the indexes as rank 0 found them.
+    `left_out`: [first, last] sequence numbers besides those of `train.skip`; `order`: that of the corpus
+    where it has been made before. Collective; errors as those of
+    `open_corpus` and `make_order`, on every rank."""
+    # A purge may be published while the processes start: the account of what is read is one for all of them.
+    find = partial(open_corpus, recipe.train.outs)
+    corpus = find() if group is None else by_first_rank(find, group)
+    order = order or make_order(recipe, corpus)
+    return feed_of(recipe, process, corpus, order, left_out, group=group, check_place=check_place)
 
 
-def words_of_feed(process: Process) -> dist.ProcessGroup | None:
+def feed_group(process: Process) -> dist.ProcessGroup | None:
     """The group in which feeds agree on a new content. Collective."""
     return dist.new_group(backend="gloo") if process.world_size > 1 else None
 
@@ -132,20 +144,3 @@ def feed_of(
 
 def _sequences_of(tokens: int | None, seq_len: int) -> int | None:
     return None if tokens is None else math.ceil(tokens / seq_len)
-
-
-def _same_corpus(recipe: TrainRecipe, process: Process, group: dist.ProcessGroup | None) -> Corpus:
-    # A purge may be published while the processes start: the account of what is read is one for all of them.
-    shared: list[Corpus | Exception | None] = [None]
-    if process.rank == 0:
-        try:
-            shared = [open_corpus(recipe.train.outs)]
-        except (ValueError, OSError) as error:
-            shared = [error]
-    if group is not None:
-        dist.broadcast_object_list(shared, src=0, group=group)
-    (found,) = shared
-    if isinstance(found, Exception):
-        raise found
-    assert found is not None
-    return found

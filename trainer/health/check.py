@@ -17,6 +17,7 @@ from trainer.health.probe import judge, probe
 from trainer.health.replicas import OddReplica, Replicas
 from trainer.health.signs import SignReader, open_nvml
 from trainer.options import TrainTable
+from trainer.processes.heard import of_every_rank
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.telemetry.symptoms import Symptom
 
@@ -66,8 +67,7 @@ class Health:
         assert self._signs is not None
         mine = probe(self._device, self._host, self._folder)
         signs = [(sign.what, sign.count) for sign in self._signs.read()]
-        every: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(every, (mine, signs), group=self._control)
+        every = of_every_rank((mine, signs), self._control)
         found = judge([each for each, _ in every])
         corrupt = [symptom for symptom in found if symptom.kind == "corrupt"]
         if corrupt:

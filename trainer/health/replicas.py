@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from lineage.ids import content_hash
+from trainer.processes.heard import of_every_rank
 
 _AT_ONCE: Final = 1 << 22
 """Words that are summed at once: eight bytes each while that lasts."""
@@ -41,8 +42,7 @@ class Replicas:
 
     def __init__(self, state: Mapping[str, Tensor], control: dist.ProcessGroup) -> None:
         self._control = control
-        signatures: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(signatures, _signature(state), group=control)
+        signatures = of_every_rank(_signature(state), control)
         classes: dict[str, list[int]] = {}
         for rank, signature in enumerate(signatures):
             classes.setdefault(signature, []).append(rank)
@@ -57,8 +57,7 @@ class Replicas:
     def compare(self, state: Mapping[str, Tensor]) -> list[OddReplica]:
         """The odd replicas of all ranks; those that have a majority against them are mended in place."""
         mine = self._compare(state) if self._group is not None else []
-        every: list[Any] = [None] * dist.get_world_size()
-        dist.all_gather_object(every, mine, group=self._control)
+        every = of_every_rank(mine, self._control)
         # All replicas of a class say the same of it.
         return sorted({odd for found in every for odd in found}, key=lambda odd: odd.rank)
 

@@ -14,11 +14,11 @@ from lineage.index.output_index import TokenizerIdentity
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote
 from lineage.storage.places import name_in
+from trainer.attempts import attempts
 from trainer.checkpoint.same_model import MODEL_CARD
 from trainer.checkpoint.store import Checkpoint, complete_checkpoints, other_owner
 from trainer.model.sizes import ModelConfig, from_hugging_face, to_hugging_face
 from trainer.provenance.facts import recorded_places
-from trainer.recovery.attempts import attempts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """A training run that this process carries out without Ray: alone, or, where it recovers in place, with
 processes that it starts, start after start, until the run is done. What can be met in place is met within a
-start (`processes/supervisor.py`, `in_place.py`)."""
+start (`processes/supervisor.py`, `survivor.py`)."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ import torch.distributed as dist
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.attempts import FencedOutError, failures
 from trainer.checkpoint.room import DiskFullError
-from trainer.checkpoint.store import CheckpointError, complete_checkpoints
+from trainer.checkpoint.store import CheckpointError, newest_step
 from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.options import TrainRecipe
 from trainer.processes.forked_processes import ForkedProcesses
 from trainer.processes.runtime import join_process_group, process_began
 from trainer.processes.supervisor import Processes, Supervisor, make_store
-from trainer.recovery.attempts import FencedOutError, attempts, failures
 from trainer.recovery.repeats import TrainingStoppedError
+from trainer.run.parts import LaunchContext
 from trainer.run.result import TrainingResult
-from trainer.run.train import LaunchContext, train
+from trainer.run.train import train
 
 FINAL_ERRORS: Final = {
     error.__name__: error
@@ -93,7 +94,7 @@ def train_supervised(
     output = Folder(recipe.train.output)
     steps: list[int] = []
     while True:
-        steps.append(_newest_step(recipe))
+        steps.append(newest_step(recipe))
         if steps[-STARTS_WITHOUT_PROGRESS - 1 :] == [steps[-1]] * (STARTS_WITHOUT_PROGRESS + 1):
             errors = "; ".join([*failures(output).values()][-3:]) or "none recorded: processes were killed"
             raise TrainingStoppedError(
@@ -122,14 +123,6 @@ def train_supervised(
         _say(
             f"this cannot be met in place: {ended.why}; all processes start again from the newest checkpoint"
         )
-
-
-def _newest_step(recipe: TrainRecipe) -> int:
-    output = Folder(recipe.train.output)
-    saved = complete_checkpoints(
-        Folder(recipe.train.checkpoint.path or output.at("checkpoints")), attempts(output)
-    )
-    return saved[-1].step if saved else 0
 
 
 def _say(line: str) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 
 from lineage.recipe import as_toml
 from lineage.storage.folder import Folder
+from trainer.attempts import attempts
 from trainer.checkpoint.store import complete_checkpoints
 from trainer.mix.design import Point, snap
 from trainer.mix.proxies import Ablation, mixture_block
 from trainer.mix.space import Space
-from trainer.recovery.attempts import attempts
 
 ANSWER: Final = "doremi.json"
 

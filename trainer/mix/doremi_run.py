@@ -23,9 +23,9 @@ from torch import Tensor
 
 from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
-from trainer.checkpoint.state import Saver, load_weights, load_whole, restore, training_state
+from trainer.attempts import Attempt, Fence
+from trainer.checkpoint.state import Saver, check_together, load_weights, load_whole, restore, training_state
 from trainer.checkpoint.store import Position
-from trainer.checkpoint.together import check_together
 from trainer.data.dataset import IGNORED
 from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
@@ -40,7 +40,6 @@ from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.processes.runtime import Process, collective_timeout, join_process_group, stop_on_signal
-from trainer.recovery.attempts import Attempt, Fence
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.first_weights import load_first_weights
 from trainer.run.joining import Joined, join

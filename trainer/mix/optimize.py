@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import tomli_w
@@ -55,6 +55,22 @@ class Goal:
         )
 
 
+Verdict = Literal["better", "within_noise", "unknown"]
+"""Of a recommended mixture beside the natural and the uniform one."""
+
+
+def verdict_sentence(verdict: Verdict, noise_floor: float | None) -> str:
+    """What the verdict means to who has to choose a mixture."""
+    if noise_floor is None:
+        return (
+            "No replicates were run, so the noise of a run is unknown: set mix.replicates to judge the gain."
+        )
+    floor = f"the noise floor, {noise_floor:.4f} nats (standard deviation of replicates)"
+    if verdict == "better":
+        return f"The gain over the natural and the uniform mixture is above {floor}."
+    return f"The gain over the natural or the uniform mixture is not above {floor}: no reason to change."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """A recommended mixture. Losses in nats: `predicted` by the models that chose it, `natural` and `uniform`
@@ -76,6 +92,14 @@ class Choice:
     def as_toml(self) -> str:
         """The `[[train.mixture]]` block to paste into the training recipe."""
         return mixture_toml(self.weights)
+
+    def verdict(self, noise_floor: float | None) -> Verdict:
+        """Whether the predicted gain over the natural and the uniform mixture exceeds the noise of a run (the
+        standard deviation of replicates in nats, None without replicates)."""
+        if noise_floor is None:
+            return "unknown"
+        gain = min(self.natural, self.uniform) - self.predicted
+        return "better" if gain > noise_floor else "within_noise"
 
 
 def mixture_toml(weights: dict[str, float]) -> str:

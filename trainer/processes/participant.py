@@ -7,7 +7,7 @@ set of processes that form groups together. Its keys, with the generation's numb
     assigned/<process>     the generation in which the process gets a rank; "end": it is not needed any more
     plan/<generation>      the processes of it, by rank
     over/<generation>      why it has ended: one of its processes died
-    report/<generation>/…  what each rank holds when it begins (`recovery/agreement.py`)
+    report/<generation>/…  what each rank holds when it begins (`processes/agreement.py`)
     begun/<generation>     it trains; stepped/<generation>: it has done a step
     replace/<generation>   a rank that is no good, and why
     hung/<generation>      a rank that has made no progress for too long, and asks who hangs
@@ -36,10 +36,10 @@ from typing import Any, Final, cast
 
 import torch.distributed as dist
 
+from trainer.processes.agreement import RankReport
 from trainer.processes.runtime import collective_timeout
 from trainer.processes.sockets import GroupSockets
-from trainer.recovery.agreement import RankReport
-from trainer.recovery.watchdog import RankProgress
+from trainer.processes.watchdog import RankProgress
 
 EXIT_ORPHANED: Final = 76
 """Exit code of a process whose supervisor is gone (EX_PROTOCOL of sysexits.h)."""

@@ -22,7 +22,7 @@ from torch.distributed.distributed_c10d import _get_default_store
 from lineage.recipe import RecipeError
 from trainer.processes.allocator import keep_freed_memory
 from trainer.processes.meeting import meet
-from trainer.recovery.watchdog import Store
+from trainer.processes.watchdog import Store
 from trainer.telemetry.asked_stacks import stacks_to_stderr
 
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from trainer.processes.participant import BEAT_SECONDS
-from trainer.recovery.watchdog import RankProgress, behind, diagnose
+from trainer.processes.watchdog import RankProgress, behind, diagnose
 
 RANKS_FILE: Final = "ranks.json"
 _LOOK_EVERY_SECONDS: Final = 0.02

@@ -13,12 +13,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 
 from lineage.storage.folder import Folder
+from trainer.attempts import Attempt, FencedOutError, check_fence
 from trainer.data.corpus import Corpus
 from trainer.order import OrderPlan
 from trainer.provenance.facts import FactLog, SegmentFact, StartFact, SweepFact, check_name, commit, run_fact
 from trainer.provenance.reached import Reached, further_stretches, reached
 from trainer.provenance.setup import read_setup
-from trainer.recovery.attempts import Attempt, FencedOutError, check_fence
 
 
 class Account:

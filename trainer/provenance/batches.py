@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from lineage.ids import tokens_hash
 from lineage.storage.folder import Folder
+from trainer.attempts import FencedOutError, check_fence
 from trainer.data.dataset import Batch
 from trainer.order import Order
-from trainer.recovery.attempts import FencedOutError, check_fence
 
 BATCHES: Final = pa.schema([
     ("run", pa.string()), ("attempt", pa.int64()), ("step", pa.int64()), ("row", pa.int64()), ("epoch", pa.int64()),

@@ -24,9 +24,9 @@ from lineage.storage.lock import hold
 from lineage.store import delta as store
 from lineage.store.checksum_update import is_covered, update_table_checksums
 from lineage.store.tables import SCHEMAS
+from trainer.attempts import attempts, check_fence
 from trainer.data.corpus import CorpusOutput
 from trainer.order import ORDER_VERSION, OrderPlan
-from trainer.recovery.attempts import attempts, check_fence
 
 FACTS_FILE: Final = "lineage.jsonl"
 _OWNER: Final = "attempts/run"

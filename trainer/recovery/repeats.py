@@ -7,7 +7,9 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+from trainer.checkpoint.store import LoweredRate
 
 MOST_IN_A_ROW: Final = 3
 """So many times in a row a run may go back, or lower its rate, and meet the next skipped batches right
@@ -25,14 +27,6 @@ class RepeatedFaultsError(RuntimeError):
     def __init__(self, steps: tuple[int, ...]) -> None:
         super().__init__(f"steps {steps[0]} to {steps[-1]} were skipped in a row")
         self.steps = steps
-
-
-class LoweredRate(NamedTuple):
-    """The learning rate of steps [first_step, end_step) is multiplied with `factor`."""
-
-    first_step: int
-    end_step: int
-    factor: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lineage.storage.folder import Folder
-from trainer.recovery.attempts import Attempt
+from trainer.attempts import Attempt
 
 _FOLDER: Final = "rollbacks"
 

@@ -9,9 +9,8 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from trainer.checkpoint.same_model import check_begun_from
-from trainer.checkpoint.state import load_weights, refuse_not_finite
+from trainer.checkpoint.state import check_together, load_weights, raised_together, refuse_not_finite
 from trainer.checkpoint.store import is_checkpoint
-from trainer.checkpoint.together import check_together, raised_together
 from trainer.huggingface.folder import new_rows, open_weights
 from trainer.huggingface.llama import import_weights
 from trainer.options import TrainRecipe

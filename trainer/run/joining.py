@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from functools import partial
 
 import torch.distributed as dist
 
 from lineage.storage.folder import Folder
+from trainer.attempts import Attempt, Claimant, attempts, begin, claim
 from trainer.checkpoint.same_model import check_resumed
+from trainer.checkpoint.state import newest_whole
 from trainer.checkpoint.store import (
     DAMAGED,
     SET_ASIDE,
@@ -25,18 +26,17 @@ from trainer.checkpoint.store import (
     complete_checkpoints,
     delete_left_over,
     delete_passed,
-    going_back,
     newest_with_files,
     read_position,
     set_aside,
+    up_to,
 )
-from trainer.checkpoint.together import by_first_rank, newest_whole
 from trainer.feed.feed import Feed
 from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe, TrainTable
+from trainer.processes.heard import by_first_rank
 from trainer.provenance.facts import check_output, claim_output
 from trainer.provenance.same_plan import check_same_plan
-from trainer.recovery.attempts import Attempt, Claimant, attempts, begin, claim
 from trainer.recovery.rollbacks import pending_rollback
 
 
@@ -65,81 +65,44 @@ def join(
 
     On rank 0 FencedOutError where another process has this one's place. RecipeError where output or
     checkpoints are another run's, or where the newest checkpoint was saved of another model or in another
-    order, CheckpointError where the one to which the run is to go back is gone, or where none is whole."""
-    claimed = by_first_rank(
-        partial(_claim, output, checkpoints, data, config, recipe=recipe, claimant=claimant), control
-    )
+    order, CheckpointError where the one to which the run is to go back is gone, or where none is
+    whole."""
+
+    def claimed() -> _Claimed:
+        check_output(recipe.run.name, output)
+        claim_folder(checkpoints, output)
+        candidates, _ = _candidates(output, checkpoints)
+        if (newest := newest_with_files(checkpoints, candidates)) is not None:
+            _checked_position(checkpoints, newest, output, data, config)
+        claim_output(recipe.run.name, output)
+        number = claim(output, claimant)
+        candidates, rollback = _candidates(output, checkpoints)
+        return _Claimed(number=number, candidates=candidates, rollback=rollback)
+
+    def begun() -> Joined:
+        position = None if newest is None else _checked_position(checkpoints, newest, output, data, config)
+        begin(output, attempt)
+        _clear(output, checkpoints, attempt, recipe.train)
+        return Joined(attempt=attempt, name=newest.name if newest else None, position=position)
+
+    found = by_first_rank(claimed, control, CheckpointError)
     # Each rank reads its part: before the attempt says where it begins.
-    newest, damaged = newest_whole(
-        checkpoints,
-        claimed.candidates,
-        control,
-        goes_back=recipe.train.checkpoint.on_damage == "go_back",
-    )
-    first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
+    goes_back = recipe.train.checkpoint.on_damage == "go_back"
+    newest, damaged = newest_whole(checkpoints, found.candidates, control, goes_back=goes_back)
     attempt = Attempt(
-        number=claimed.number,
-        first_step=first_step,
-        parent=parent,
-        rollback=claimed.rollback,
+        number=found.number,
+        first_step=newest.step if newest else 0,
+        parent=newest.attempt if newest else None,
+        rollback=found.rollback,
         began_at=began_at,
         damaged=damaged,
     )
-    position = by_first_rank(
-        partial(
-            _begin, output, checkpoints, data, config, newest=newest, attempt=attempt, train=recipe.train
-        ),
-        control,
-    )
-    return Joined(attempt=attempt, name=newest.name if newest else None, position=position)
+    return by_first_rank(begun, control, CheckpointError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Claimed:
-    """The number of an attempt, the checkpoints that it may go on from, by step (none: the first weights), and
-    the number of the rollback that it carries out."""
-
-    number: int
-    candidates: tuple[Checkpoint, ...]
-    rollback: int | None
-
-
-def _claim(
-    output: Folder,
-    checkpoints: Folder,
-    data: Feed,
-    config: ModelConfig,
-    *,
-    recipe: TrainRecipe,
-    claimant: Claimant | None,
-) -> _Claimed:
-    check_output(recipe.run.name, output)
-    claim_folder(checkpoints, output)
-    candidates, _ = _candidates(output, checkpoints)
-    if (newest := newest_with_files(checkpoints, candidates)) is not None:
-        _checked_position(checkpoints, newest, output, data, config)
-    claim_output(recipe.run.name, output)
-    number = claim(output, claimant)
-    candidates, rollback = _candidates(output, checkpoints)
-    return _Claimed(number=number, candidates=candidates, rollback=rollback)
-
-
-def _begin(
-    output: Folder,
-    checkpoints: Folder,
-    data: Feed,
-    config: ModelConfig,
-    *,
-    newest: Checkpoint | None,
-    attempt: Attempt,
-    train: TrainTable,
-) -> Position | None:
-    """Write down where an attempt begins, and set aside what is no part of the run any more; the position of
-    the checkpoint that it begins from."""
-    position = None if newest is None else _checked_position(checkpoints, newest, output, data, config)
-    begin(output, attempt)
-    begun = attempts(output)
-    undone = set_aside(checkpoints, begun)
+def _clear(output: Folder, checkpoints: Folder, attempt: Attempt, table: TrainTable) -> None:
+    """Set aside or delete what is no part of a run that goes on as `attempt` does."""
+    undone = set_aside(checkpoints, attempts(output))
     for each in attempt.damaged:
         sys.stderr.write(
             f"{each.why}: the run goes back to step {attempt.first_step}; the damaged checkpoint lies in"
@@ -157,8 +120,17 @@ def _begin(
     for folder in (output, checkpoints):
         folder.drop_all_dead()
     # They may fill the disk on which this attempt is to save its own.
-    delete_left_over(checkpoints, begun, train.checkpoint, train.steps)
-    return position
+    delete_left_over(checkpoints, attempts(output), table.checkpoint, table.steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claimed:
+    """The number of an attempt, the checkpoints that it may go on from, by step (none: the first weights), and
+    the number of the rollback that it carries out."""
+
+    number: int
+    candidates: tuple[Checkpoint, ...]
+    rollback: int | None
 
 
 def _candidates(output: Folder, checkpoints: Folder) -> tuple[tuple[Checkpoint, ...], int | None]:
@@ -169,7 +141,7 @@ def _candidates(output: Folder, checkpoints: Folder) -> tuple[tuple[Checkpoint, 
     rollback = pending_rollback(output, begun)
     if rollback is None:
         return complete, None
-    earlier = going_back(complete, rollback)
+    earlier = up_to(complete, rollback.checkpoint)
     if rollback.checkpoint is not None and not earlier:
         raise CheckpointError(
             f"checkpoint {checkpoints.at(rollback.checkpoint)}, to which the run is to go back, is there"

@@ -14,23 +14,25 @@ import torch
 import torch.distributed as dist
 
 from lineage.storage.folder import Folder
-from trainer.checkpoint.store import read_position
-from trainer.checkpoint.together import by_first_rank, check_together
+from trainer.checkpoint.state import check_together
+from trainer.checkpoint.store import checkpoint_folder, read_position
 from trainer.data.dataset import IGNORED, document_layout
 from trainer.data.row_loss import RowLoss
+from trainer.evidence.observed import DocumentLoss, Observed, ObservedStep, ObserveRequest
 from trainer.feed.feed import Feed
-from trainer.feed.loading import open_feed
+from trainer.feed.loading import feed_group, open_feed
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout
 from trainer.parallel.layout import parallel_layout
 from trainer.parallel.mesh import parallelise_model
+from trainer.processes.heard import by_first_rank
 from trainer.processes.runtime import Process, collective_timeout
 from trainer.recovery.faults import STEP_VERDICTS
-from trainer.replay.observed import DocumentLoss, Observed, ObservedStep, ObserveRequest
-from trainer.replay.repeated import left_out, skip_counter
+from trainer.recovery.repeated import left_out, skip_counter
+from trainer.run.assemble import load_weights, step_context
 from trainer.run.step import TokenLosses, train_step
-from trainer.run.train import load_weights, seed_step, step_context
+from trainer.run.steps import seed_step
 from trainer.telemetry.timing import PhaseClock
 
 
@@ -44,10 +46,11 @@ def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> O
     output = Folder(table.output)
     folder = None
     if request.checkpoint is not None:
-        folder = Folder(table.checkpoint.path or output.at("checkpoints")).folder(request.checkpoint)
+        folder = checkpoint_folder(recipe).folder(request.checkpoint)
     timeout = collective_timeout(table.faults.watchdog_seconds)
     control = dist.new_group(backend="gloo", timeout=timeout)
-    with closing(open_feed(recipe, process, by_first_rank(partial(left_out, output), control))) as feed:
+    passed_over = by_first_rank(partial(left_out, output), control)
+    with closing(open_feed(recipe, process, passed_over, group=feed_group(process))) as feed:
         config = model_config(table.model, feed.vocab_size)
         layout = parallel_layout(table, process.device)
         check_layout(table, config)

@@ -15,6 +15,7 @@ from lineage.index.output_index import check_outside
 from lineage.recipe import IN_PROCESS, RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
+from trainer.attempts import attempts
 from trainer.checkpoint.room import check_room
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
@@ -22,6 +23,7 @@ from trainer.checkpoint.store import (
     Position,
     check_files,
     check_owner,
+    checkpoint_folder,
     complete_checkpoints,
     newest_with_files,
     read_position,
@@ -36,7 +38,6 @@ from trainer.parallel.checks import check_layout
 from trainer.processes.placement import local_cpus
 from trainer.provenance.facts import FactLog, check_name, check_output, commit
 from trainer.provenance.same_plan import check_same_plan
-from trainer.recovery.attempts import attempts
 from trainer.recovery.rollbacks import pending_rollback
 from trainer.run.result import TrainingResult
 from trainer.telemetry.metrics_file import last_reports
@@ -91,7 +92,7 @@ def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
     """The run's newest complete checkpoint and what it records, where there is one. Damaged ones are passed
     over: what becomes of them is decided where the run joins."""
     output = Folder(recipe.train.output)
-    folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    folder = checkpoint_folder(recipe)
     entry = newest_with_files(folder, complete_checkpoints(folder, attempts(output)))
     if entry is None:
         return None
@@ -121,8 +122,7 @@ def _check_room(recipe: TrainRecipe, config: ModelConfig) -> None:
     found = _newest(recipe)
     if found is not None and found[1].step >= recipe.train.steps:
         return
-    output = Folder(recipe.train.output)
-    checkpoints = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
+    checkpoints = checkpoint_folder(recipe)
     check_room(checkpoints, config.num_parameters * _CHECKPOINT_BYTES)
 
 

@@ -15,6 +15,7 @@ from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.mesh import ParallelModel
 from trainer.planning.gpus import mfu, peak_of_device
+from trainer.processes.heard import of_every_rank
 from trainer.recorder.recorder import Recorder
 from trainer.recovery.faults import STEP_VERDICTS, Reason
 from trainer.run.step import StepOutcome
@@ -208,10 +209,9 @@ class StepReporter:
         )
         if any(each.phase == _READING and not each.ended for each in found):
             # A slow reader knows what it reads from; the others need its word for it.
-            told = [""] * dist.get_world_size()
-            dist.all_gather_object(told, self._data.slowest_reading(), group=self._control)
+            reading = of_every_rank(self._data.slowest_reading(), self._control)
             found = [
-                replace(each, detail=told[each.rank]) if each.phase == _READING else each for each in found
+                replace(each, detail=reading[each.rank]) if each.phase == _READING else each for each in found
             ]
         return found
 

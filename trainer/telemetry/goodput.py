@@ -1,7 +1,7 @@
 """Goodput: what share of a run's wall time was useful steps, over all its attempts, and where the rest went.
 
 Everything is read from what a run leaves on disk, so an attempt that was killed with SIGKILL counts too: when
-each attempt began and how it ended (`recovery/attempts.py`), and the lines of metrics.jsonl. No torch here.
+each attempt began and how it ended (`trainer/attempts.py`), and the lines of metrics.jsonl. No torch here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from lineage.storage.folder import Folder
-from trainer.recovery.attempts import Attempt, AttemptEnd, attempt_ends, attempts
+from trainer.attempts import Attempt, AttemptEnd, attempt_ends, attempts
 from trainer.telemetry.metrics_file import each_line, metrics_size
 from trainer.telemetry.step_report import StepReport
 

@@ -41,6 +41,8 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
         f"{f', {unreadable:,} stretches unreadable' if unreadable else ''};"
         f" {_what_is_left(summary)}."
     )
+    if summary.unread is not None:
+        screen.print(f"{summary.unread.sentence()}.", soft_wrap=True, markup=False)
     if summary.repeats:
         num, readings = (
             sum(getattr(size, name) for size in summary.repeats) for name in ("num_documents", "num_readings")

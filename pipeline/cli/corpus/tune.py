@@ -3,9 +3,10 @@ made.
 
 The run must have been made with quality.ledger = "all", which keeps what every rule measured. Thresholds of
 [quality] and its no_table, language.keep and min_score, a classifier's threshold and decontaminate.ratio can
-be judged again; another change is refused by name. Open documents were turned down, pass what the ledger has
-of them, and have steps before them that never saw them. Duplicates are not looked at: the figures are of
-documents that survive the filters.
+be judged again; another change is refused by name. A rejected document that now passes is open if a later step
+never saw it, or saw its text before an edit. Open documents are judged from their texts if the run kept these
+(run.keep_text = true); otherwise the call that decides them is printed. Duplicates are not looked at: the
+figures are of documents that survive the filters.
 
   sluice tune --from OUT --set quality.min_words=80                OUT's own recipe, with another threshold
   sluice tune recipes/crawl.toml --from OUT --set quality.min_words=80
@@ -15,15 +16,17 @@ documents that survive the filters.
 from __future__ import annotations
 
 import argparse
+import shlex
 from typing import TYPE_CHECKING
 
 from pipeline.cli.arguments import add_json, add_set, count
 from pipeline.cli.printing import console, print_json
-from pipeline.terminal import visible
+from pipeline.terminal import counted, visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from lineage.storage.folder import Folder
     from pipeline.inspect.tune import TuneCounts, Tuned
 
 _SHOWN = 8
@@ -63,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
     _print_side_by_side(answers)
     for answer in answers:
         _print_answer(answer)
+        if answer.total.open:
+            _print_open(answer, out, options.overrides)
     return 0
 
 
@@ -85,12 +90,35 @@ def _print_counts(head: str, rows: Sequence[tuple[str, TuneCounts]]) -> None:
     console().print(table)
 
 
+def _print_open(answer: Tuned, out: Folder, overrides: Sequence[str]) -> None:
+    """What open means, how many no other rule rejects, and the call that decides them."""
+    print(
+        f"  open: rejected documents that pass what was recorded of them; the steps up to {answer.judged_later_by[-1]}"
+        f" have not seen their final text. {answer.open_alone:,} of {answer.total.open:,} are rejected by no other"
+        " recorded rule"
+    )
+    from pipeline.inspect.open_documents import keeps_texts
+
+    again = [word for given in overrides for word in ("--set", given)]
+    to = ["--set", f"run.output={out.url.rstrip('/')}-tuned"]
+    if keeps_texts(out):
+        print(
+            f"  decides them: {shlex.join(['sluice', 'run', answer.recipe, '--from', out.url, *again, *to])}"
+        )
+    else:
+        again += ["--set", "run.keep_text=true"]
+        print(f"  decides them: {shlex.join(['sluice', 'run', answer.recipe, *again, *to])}")
+        print("  (with its texts kept, later questions are answered from them)")
+
+
 def _print_answer(answer: Tuned) -> None:
     print(f"\n{visible(answer.recipe)}: judged again: {', '.join(answer.changed) or 'nothing'}")
     if answer.not_looked_at:
         print(f"  differ too and are not looked at: {', '.join(answer.not_looked_at)}")
-    if answer.total.open:
-        print(f"  open: still to be judged by what follows, up to {answer.judged_later_by[-1]}")
+    if answer.from_texts:
+        print(
+            f"  judged from their texts: {counted(answer.from_texts, 'document')} that the ledger left open"
+        )
     for rule, number in answer.by_rule[:_SHOWN]:
         print(f"  {number:,} lost by {visible(rule)}")
     for head, groups in (("language", answer.by_language), ("host", answer.by_host)):

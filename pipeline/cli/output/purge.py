@@ -40,13 +40,14 @@ from lineage.purge.exports import CleanedExports, PlannedExports, live_exports, 
 from lineage.purge.plan import PARSED_TEXTS_KIND, PlannedRow, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.sweeps import unswept
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder, split
+from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from pipeline.cli.arguments import add_json, doc_id, words
 from pipeline.cli.errors import FailedError
 from pipeline.cli.printing import print_json
 from pipeline.inspect.tracing import TrainingAccount, training_account
 from pipeline.terminal import counted, visible, without_formula
+from stages.steps.textfiles import read_named_file
 
 if TYPE_CHECKING:
     from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
@@ -77,9 +78,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--from",
         dest="scan",
         metavar="FILE",
-        help="what `sluice scan` found (.json), or a list of ids or URLs: .txt; .csv or .parquet with a"
-        " column doc_id or url (a row without id goes by its url); listed ones that OUT does not hold are"
-        " reported, each with the nearest that it holds, and skipped",
+        help="what `sluice scan` found (.json), or a list of ids or URLs: .txt, or .csv, .tsv, .jsonl, .json or"
+        " .parquet with a column doc_id or url (a row without id goes by its url); listed ones that OUT does not"
+        " hold are reported, each with the nearest that it holds, and skipped",
     )
     way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
     way.add_argument("--source", metavar="NAME", help="all documents of a source")
@@ -200,6 +201,7 @@ def _planned_exports(out: Folder, options: argparse.Namespace, plan: PurgePlan |
 def _targets(out: Folder, options: argparse.Namespace) -> PurgeTargets:
     from pipeline.inspect.purge_targets import (
         PurgeTargets,
+        is_scan_evidence,
         listed_targets,
         targets_of_file,
         targets_of_source,
@@ -212,7 +214,7 @@ def _targets(out: Folder, options: argparse.Namespace) -> PurgeTargets:
         return targets_of_source(out, options.source)
     if options.warc is not None:
         return targets_of_file(out, options.warc)
-    if options.scan is not None and not options.scan.lower().endswith(".json"):
+    if options.scan is not None and not is_scan_evidence(options.scan):
         return listed_targets(out, options.scan)
     return PurgeTargets(match=_match(options))
 
@@ -243,13 +245,8 @@ def _match(options: argparse.Namespace) -> PurgeMatch:
 
 
 def _scanned(path: str) -> list[str]:
-    folder, name = split(path)
     try:
-        read = folder.read(name)
-    except OSError as error:
-        raise RecipeError(f"--from {path} cannot be read: {error}") from error
-    try:
-        evidence: dict[str, Any] = json.loads(read)
+        evidence: dict[str, Any] = json.loads(read_named_file(path))
         ids = [str(document["doc_id"]) for document in evidence["documents"]]
     except (ValueError, LookupError, TypeError) as error:
         raise RecipeError(f"--from {path} is not what `sluice scan` wrote: {error}") from error

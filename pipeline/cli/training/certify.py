@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
     from pipeline.report.certificate import publish_page
-    from trainer.replay.certificate import make_certificate, open_certified, publish_certificate
+    from trainer.evidence.certificate import make_certificate, open_certified, publish_certificate
 
     certified = open_certified(output, options.purge or ["all"], options.outs)
     folder, name = split(options.to)
@@ -93,7 +93,7 @@ def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
 
 
 def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
-    from trainer.replay.check import check_certificate
+    from trainer.evidence.check import check_certificate
 
     folder, name = split(options.check)
     try:
@@ -110,7 +110,7 @@ def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
 
 
 def _compare(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
-    from trainer.replay.compare import compare_runs
+    from trainer.evidence.compare import compare_runs
 
     found = compare_runs(output, Folder(options.against))
     if not options.json:

@@ -39,11 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from trainer.attempts import attempts
     from trainer.provenance.setup import read_recipe
     from trainer.recorder.diagnosis.diagnose import diagnose
     from trainer.recorder.diagnosis.reading import NoRecorderError
     from trainer.recorder.diagnosis.timeline import timeline
-    from trainer.recovery.attempts import attempts
 
     for name, value, ending in (("--to", options.to, ".html"), ("--timeline", options.timeline, ".json.gz")):
         if value is not None and not value.endswith(ending):

@@ -280,13 +280,20 @@ def _optimize(options: argparse.Namespace) -> None:
     floor = noise_floor(found, goal)
     if options.json:
         payload = asdict(choice) | {"toml": choice.as_toml(), "noise_floor": floor}
+        payload |= {"verdict": choice.verdict(floor)}
         print_json(payload | {"budget_tokens": goal.budget_tokens})
     else:
         _print_choice(choice, floor)
 
 
 def _print_choice(choice: Choice, floor: float | None) -> None:
-    print(choice.as_toml())
+    from trainer.mix.optimize import verdict_sentence
+
+    verdict = choice.verdict(floor)
+    print(f"# {verdict_sentence(verdict, floor)}")
+    # Pasted or redirected into a recipe, a mixture that is no better changes nothing.
+    aside = "# " if verdict == "within_noise" else ""
+    print("\n".join(f"{aside}{line}".rstrip() for line in choice.as_toml().splitlines()), end="\n\n")
     low, high = choice.interval
     print(
         f"# predicted loss {choice.predicted:.4f} ({low:.4f} to {high:.4f}); natural {choice.natural:.4f}, "

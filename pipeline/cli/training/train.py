@@ -34,7 +34,7 @@ from pipeline.cli.arguments import add_json, add_recipe
 from pipeline.cli.printing import print_json
 from pipeline.cli.training.workers import check_workers
 from pipeline.terminal import visible_lines
-from trainer.replay.options import add_replay, check_replay
+from trainer.recovery.options import add_replay, check_replay
 
 if TYPE_CHECKING:
     from pipeline.phases.progress import ProgressReporter
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
     from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
-    from trainer.replay.call import prepare_replay
+    from trainer.recovery.call import prepare_replay
     from trainer.run.preflight import check_recipe, finished
 
     reporter = ProgressReporter()
@@ -125,7 +125,7 @@ def _trained(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
 def _certificate(recipe: TrainRecipe, purges: Sequence[str]) -> str:
     """Write the certificate of a replay that has ended, and its page; gives where it lies."""
     from pipeline.report.certificate import publish_page
-    from trainer.replay.certificate import certify_replay
+    from trainer.evidence.certificate import certify_replay
 
     output = Folder(recipe.train.output)
     name, row = certify_replay(output, purges)

@@ -26,9 +26,9 @@ from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
+    from trainer.evidence.observed import Observed
+    from trainer.evidence.why import ReplayedStep, WhyStep
     from trainer.provenance.setup import Hardware
-    from trainer.replay.observed import Observed
-    from trainer.replay.why import ReplayedStep, WhyStep
 
 _SHOWN: Final = 10
 
@@ -57,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
     from pipeline.cluster.session import what_starts
     from pipeline.phases.progress import ProgressReporter
+    from trainer.evidence.why import ask_why
     from trainer.options import TrainRecipe
-    from trainer.replay.why import ask_why
 
     if options.overrides and options.recipe is None:
         raise RecipeError("--set goes with --recipe alone: a recorded recipe is taken as it is")
@@ -94,9 +94,9 @@ def run(options: argparse.Namespace) -> int:
 def _explained_on_ray(asked: ReplayedStep, address: str) -> WhyStep:
     from pipeline.cli.training.workers import check_workers
     from pipeline.cluster.session import ray_session
+    from trainer.evidence.why import explain_step
     from trainer.launch import observe_on_ray
     from trainer.processes.placement import local_cpus
-    from trainer.replay.why import explain_step
 
     def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
         return observe_on_ray(asked.recipe, asked.request, check_workers)
@@ -106,9 +106,9 @@ def _explained_on_ray(asked: ReplayedStep, address: str) -> WhyStep:
 
 
 def _explained_here(asked: ReplayedStep) -> WhyStep:
+    from trainer.evidence.why import explain_step
     from trainer.processes.runtime import join_process_group
-    from trainer.replay.hardware import hardware_of
-    from trainer.replay.why import explain_step
+    from trainer.run.hardware import hardware_of
     from trainer.run.observe import observe
 
     process = join_process_group(1, asked.recipe.train.faults.watchdog_seconds)

@@ -16,8 +16,8 @@ from pipeline.page.guard import HEADERS
 from pipeline.page.site import Site, aside
 from pipeline.page.views.basket import items_of, named_by, purged_among
 from pipeline.page.views.batch_rows import BatchRead, documents_of, read_batch
-from pipeline.page.views.search import MOST_FOUND, find, is_keyed, named_step
-from pipeline.page.views.words import TextPlace, WordSearch, find_words, words_of
+from pipeline.page.views.search import MOST_FOUND, find, is_keyed, named_like, named_step
+from pipeline.page.views.words import FIRST_TEXT, TextPlace, WordSearch, find_words, words_of
 from pipeline.page.views.written import Written, several_names
 
 
@@ -95,6 +95,7 @@ class _Search:
         start = TextPlace(*(whole_number(request.query.get(name, "0")) or 0 for name in TextPlace._fields))
         site = self._site
         searched, rows = await aside(self._look, tracer, words, start)
+        named = [] if start != FIRST_TEXT else await aside(named_like, site.lookup(tracer), words)
         key = site.lists.put(
             f"words {wanted}", request.rel_url.path_qs, [find.doc_id for find in searched.finds]
         )
@@ -104,6 +105,7 @@ class _Search:
         values: dict[str, Any] = {
             "wanted": wanted,
             "searched": searched,
+            "named": named,
             "rows": rows,
             "key": key,
             "more": more,

@@ -21,6 +21,10 @@ from lineage.store.sql import literal
 
 WIDTH: Final = 1000
 _HEIGHT: Final = 90
+_REJECTED: Final = 0.6
+"""Of a stage's width: the band of a stage that rejects every document."""
+_LEAST: Final = 0.8
+"""A hairline, in units of the drawing."""
 _MOST_GROUPS: Final = 15
 _SCORE_BARS: Final = 20
 
@@ -28,7 +32,8 @@ _SCORE_BARS: Final = 20
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
     """A stage of a source in a flow: what came in, was rejected and let out, where it lies (in units of the
-    drawing), and the SELECTs of the documents behind both."""
+    drawing), and the SELECTs of the documents behind both. `height_out` and `width_rejected` are proportional to
+    the documents; a hairline stands for few."""
 
     stage: str
     num_in: int
@@ -36,8 +41,8 @@ class Band:
     num_rejected: int
     x: float
     width: float
-    height_in: float
     height_out: float
+    width_rejected: float
     rejected_sql: str
     out_sql: str
 
@@ -92,7 +97,7 @@ def _purges(out: Folder, version: int | None, sums: LogSums) -> pa.Table:
 
 
 def flows(steps: pa.Table) -> list[Flow]:
-    """The funnel of each source as a flow; all on one scale."""
+    """The funnel of each source as a flow, each on the scale of its own documents."""
     by_source: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in sorted(steps.to_pylist(), key=lambda row: (row["source"], row["position"])):
         by_source[row["source"]].append(row)
@@ -115,13 +120,18 @@ def _flow(source: str, rows: Sequence[dict[str, Any]]) -> Flow:
                 num_rejected=row["num_rejected"],
                 x=number * width,
                 width=width,
-                height_in=_HEIGHT * row["num_in"] / most,
-                height_out=_HEIGHT * row["num_out"] / most,
+                height_out=_hairline(_HEIGHT * row["num_out"] / most, row["num_out"]),
+                width_rejected=_hairline(_REJECTED * width * row["num_rejected"] / most, row["num_rejected"]),
                 rejected_sql=listing(f"{here} AND stage = {literal(row['stage'])}"),
                 out_sql=listing(f"{here} AND ({passed})"),
             )
         )
     return Flow(source=source, num_in=rows[0]["num_in"] if rows else 0, bands=tuple(bands))
+
+
+def _hairline(size: float, num: int) -> float:
+    """`size`, or as little as can be seen where it stands for something."""
+    return max(size, _LEAST) if num else 0.0
 
 
 def listing(where: str) -> str:

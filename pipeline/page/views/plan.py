@@ -27,8 +27,8 @@ from pipeline.page.notes import BasketItem
 from pipeline.page.views.basket import NamedByItem, named_by
 from pipeline.page.views.search import distinct
 from pipeline.page.views.texts import clean_text, masked
+from trainer.evidence.certificate_file import CertificateError, parse_certificate
 from trainer.provenance.facts import FACTS_FILE
-from trainer.replay.certificate_file import CertificateError, parse_certificate
 
 MOST_SHOWN: Final = 200
 _FIRST_CHARS: Final = 240

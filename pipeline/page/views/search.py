@@ -22,6 +22,9 @@ MOST_FOUND: Final = 200
 _PLACE: Final = re.compile(r"(?P<file>.+?)[@:](?P<offset>\d{1,18})")
 _TOKEN: Final = re.compile(r"(?P<source>[^:]+)/(?P<shard>\d{1,9}):(?P<token>\d{1,18})")
 _STEP: Final = re.compile(r"(?P<run>.+?):(?P<step>\d{1,12})(:(?P<row>\d{1,9}))?")
+_LABEL: Final = re.compile(r"[\w-]{2,63}")
+MOST_NAMED: Final = 8
+"""Hosts, and domains, that are offered for a word."""
 _KEY: Final = re.compile(r"(?P<kind>host|domain|url|words):\s*(?P<value>.+)", re.DOTALL)
 
 
@@ -68,6 +71,20 @@ def find(lookup: Lookup, tracer: Tracer, wanted: str) -> NamedDocuments | None:
 def is_keyed(wanted: str) -> bool:
     """Whether it says itself what it is: `host:`, `domain:`, `url:` or `words:` stands before it."""
     return _KEY.fullmatch(wanted) is not None
+
+
+def named_like(lookup: Lookup, words: Sequence[str]) -> list[tuple[str, str]]:
+    """Hosts and domains that bear one of these words, by kind and name: what a search for words may have meant."""
+    found: dict[tuple[str, str], None] = {}
+    for word in words:
+        if _LABEL.fullmatch(word):
+            found |= dict.fromkeys(lookup.names_with(word, MOST_NAMED))
+        elif "." in word and (host := named_host(word)) is not None:
+            if lookup.host(host, 1):
+                found["host", host] = None
+            if registered_domain(host) == host and lookup.ids_of_domain(host):
+                found["domain", host] = None
+    return list(found)
 
 
 def _of_digest(lookup: Lookup, tracer: Tracer, digest: bytes) -> NamedDocuments:

@@ -68,14 +68,15 @@ class UnfinishedRun:
 
 @dataclass(slots=True)
 class ReadSoFar:
-    """What the markers of read units came to, so that each is read once; `seen` has the bytes and the time of
-    each. `latest`: what was found last, which stands until `stands_until` of the monotonic clock. One thread
+    """What the markers of read units came to, so that each is read once; `seen` has the files, the bytes and the
+    time of each. `latest`: what was found last, which stands until `stands_until` of the monotonic clock. One thread
     at a time fills it."""
 
     filling: threading.Lock = field(default_factory=threading.Lock)
     latest: UnfinishedRun | None = None
     stands_until: float = 0.0
-    seen: dict[str, tuple[int, float]] = field(default_factory=dict)
+    num_files: int = 0
+    seen: dict[str, tuple[int, int, float]] = field(default_factory=dict)
     num_documents: int = 0
     num_survivors: int = 0
     num_bytes: int = 0
@@ -85,24 +86,29 @@ class ReadSoFar:
 
     def add(self, name: str, read: ReadResult, at: float) -> None:
         """Count a unit that was read at this time, seconds since 1970."""
-        self.seen[name] = read.num_bytes, at
+        self.seen[name] = read.num_files, read.num_bytes, at
+        self.num_files += read.num_files
         self.num_documents += read.num_documents
         self.num_survivors += read.num_survivors
         self.num_bytes += read.num_bytes
         self.num_unreadable += len(read.unreadable)
         self.num_raised += sum(row.num for row in read.faults)
         room = _MOST_ERRORS - len(self.unreadable)
-        self.unreadable += [(read.file, each.offset, each.error) for each in read.unreadable[:room]]
+        self.unreadable += [
+            (each.file or read.file, each.offset, each.error) for each in read.unreadable[:room]
+        ]
 
     def rates(self) -> tuple[float, float] | None:
         """Files and bytes a second, by the newest; None before two are known that ended one after the
         other."""
-        moments = heapq.nlargest(_RECENT, {at for _, at in self.seen.values()})
+        moments = heapq.nlargest(_RECENT, {at for *_, at in self.seen.values()})
         if len(moments) < 2:
             return None
         seconds = moments[0] - moments[-1]
-        later = [num_bytes for num_bytes, at in self.seen.values() if at > moments[-1]]
-        return len(later) / seconds, sum(later) / seconds
+        later = [
+            (num_files, num_bytes) for num_files, num_bytes, at in self.seen.values() if at > moments[-1]
+        ]
+        return sum(num for num, _ in later) / seconds, sum(num for _, num in later) / seconds
 
 
 def is_begun(out: Folder) -> bool:
@@ -132,21 +138,24 @@ def _progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
     for name in units:
         if name not in so_far.seen:
             so_far.add(name, ReadResult.from_json(json.loads(out.read(name))), _time(out, name) or now)
+    num_left = num_files - so_far.num_files
+    # Small files are read together; how many units the others make is known when they are read.
+    num_units = len(units) + num_left
     rates = so_far.rates()
     times = [at for at in (_time(out, name) for name in names) if at is not None]
     phases = [
         PhaseOfRun(
             name="read",
-            num_done=len(units),
+            num_done=so_far.num_files,
             num=num_files,
-            seconds_left=None if rates is None else (num_files - len(units)) / rates[0],
+            seconds_left=None if rates is None else num_left / rates[0],
         ),
         _phase(
             "compare", [name for name in names if name.startswith("work/dedup/")], "/done.json", NUM_STEPS
         ),
-        _phase("tokenize", names, "/run.json", num_files),
+        _phase("tokenize", names, "/run.json", num_units),
         _phase("shard", [name for name in names if "/shard-" in name], ".json", None),
-        _phase("join", names, "/final.json", num_files),
+        _phase("join", names, "/final.json", num_units),
         _phase("record", [name for name in names if name.startswith("work/tables/")], ".json", None),
     ]
     # Not every step of a comparison publishes something. What comes after it begins when it is done.

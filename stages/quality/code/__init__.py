@@ -1,2 +1,2 @@
-"""Source code: extensions (a file's language by its name), generated (what a program wrote), licenses,
-notebooks."""
+"""Source code: language (which one a file is in), generated (what a program wrote), licenses, notebooks,
+page_text (what is visible of HTML)."""

@@ -8,9 +8,9 @@ language.
   more in a row, 8 escapes of Unicode or more.
 - Generated files: `stages/quality/code/generated.py`.
 - XML behind another extension, and the visible share of HTML: StarCoder's filters (Li et al. 2023, section
-  3.3; filter_xml and filter_html of filtering.py). What is visible is what stands outside of tags, comments,
-  scripts and styles; BeautifulSoup, which they ask, agrees but for damaged markup.
-- Text files: only those that document something by their name.
+  3.3; filter_xml and filter_html of filtering.py). What is visible is what BeautifulSoup's get_text gives:
+  `stages/quality/code/page_text.py`.
+- Text files: only those that document something by their name (Lozhkov et al. 2024, section 3.1).
 
 `notebooks` is an edit: a notebook becomes its cells.
 """
@@ -24,6 +24,7 @@ from typing import Final, get_args
 
 from stages.quality.code.generated import is_generated
 from stages.quality.code.notebooks import NoNotebookError, cells
+from stages.quality.code.page_text import NoPageError, page_text
 from stages.quality.offending import lines_that
 from stages.quality.options import Variant
 from stages.quality.rules import Limits, RuleSet, RuleSpec
@@ -41,9 +42,6 @@ _ENCODED: Final = (
 _XML_HEAD_CHARS: Final = 100
 _OF_XML: Final = frozenset({"xml", "xslt", "svg", "owl"})
 _DOCUMENTS: Final = frozenset({"readme", "notes", "todo", "description", "cmakelists"})
-_HIDDEN: Final = re.compile(
-    r"<(?:(?P<comment>!--)|(?P<element>script|style)(?=[\s/>])|[a-zA-Z/!?])", re.IGNORECASE
-)
 
 
 def _num_lines(view: TextView) -> float:
@@ -92,44 +90,27 @@ def _has_xml_head(view: TextView, *, language: str) -> float:
     return language not in _OF_XML and "<?xml version=" in view.text[:_XML_HEAD_CHARS]
 
 
+def _visible(view: TextView) -> int:
+    """The visible characters of a page; none of what BeautifulSoup refuses."""
+    try:
+        return len(page_text(view.text))
+    except NoPageError:
+        return 0
+
+
 def _visible_chars(view: TextView) -> float:
-    return len(visible_text(view.text).strip())
+    return view.once(_visible)
 
 
 def _visible_share(view: TextView) -> float:
-    return share(len(visible_text(view.text)), len(view.text))
+    return share(view.once(_visible), len(view.text))
 
 
 def _is_no_document(view: TextView, *, language: str) -> float:
     if language != "text" or not view.path:
         return False
     name = posixpath.basename(view.path.replace("\\", "/")).lower()
-    return "requirement" not in name and name.partition(".")[0] not in _DOCUMENTS | {
-        "license",
-        "licence",
-        "copying",
-    }
-
-
-def visible_text(html: str) -> str:
-    """What of a page stands outside of tags, comments, scripts and styles. Whatever has no end goes to the
-    text's end, as browsers have it: so each character is looked at a bounded number of times."""
-    kept: list[str] = []
-    lower = html.lower() if len(html.lower()) == len(html) else html
-    at = 0
-    while (found := _HIDDEN.search(html, at)) is not None:
-        kept.append(html[at : found.start()])
-        if found["comment"]:
-            end = html.find("-->", found.end())
-            at = len(html) if end < 0 else end + 3
-            continue
-        end = html.find(">", found.end())
-        at = len(html) if end < 0 else end + 1
-        if found["element"] and at < len(html):
-            end = lower.find(f"</{found['element'].lower()}", at)
-            at = len(html) if end < 0 else end
-    kept.append(html[at:])
-    return "".join(kept)
+    return "requirement" not in name and posixpath.splitext(name)[0] not in _DOCUMENTS
 
 
 def _mark_encoded(variant: Variant) -> Lines:
@@ -202,21 +183,21 @@ ROWS: Final = (
     ),
     RuleSpec(
         name="code.too_little_visible_text",
-        side="below",
+        side="at most",
         key="code_min_visible_chars",
-        help="characters of HTML outside of tags, comments, scripts and styles",
+        help="characters of HTML that BeautifulSoup's get_text gives without scripts and styles",
         measures=_in_all(_visible_chars),
     ),
     RuleSpec(
         name="code.too_small_visible_share",
-        side="below",
+        side="at most",
         key="code_min_visible",
         help="share of HTML's characters that are so",
         measures=_in_all(_visible_share),
     ),
     RuleSpec(
         name="code.no_documentation",
-        help="a text file whose name says neither readme, notes, todo, description, license nor requirements",
+        help="a text file whose name says neither readme, notes, todo, description, cmakelists nor requirements",
         measures=_in_all(_is_no_document),
     ),
 )

@@ -27,6 +27,7 @@ from tests.support.outputs.runs import ON_RAY, write_recipe
 from tests.support.outputs.runs import recipe as outputs_of
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.stores.small_disk import small_disk
+from trainer.attempts import Attempt, begin, claim
 from trainer.checkpoint.store import METADATA, Position, checkpoint_name, publish_complete
 from trainer.data.asked_order import plan_of
 from trainer.data.corpus import open_corpus
@@ -34,7 +35,6 @@ from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.model.sizes import model_config
 from trainer.options import DataTable, TrainRecipe
 from trainer.provenance.facts import FactLog, RunFact, claim_output, commit, run_fact
-from trainer.recovery.attempts import Attempt, begin, claim
 from trainer.run.preflight import check_recipe
 
 # Run in a process of its own, which says at its end whether Ray or torch was loaded.

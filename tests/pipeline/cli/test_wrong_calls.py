@@ -306,7 +306,34 @@ def test_a_design_with_other_keys_takes_the_place_of_one_that_no_run_has_begun(
         (('language.keep=["de"]',), "language.keep is given, and no source.steps names 'language'"),
         (("language.min_score=0.3",), "language.min_score is given, and no source.steps names 'language'"),
         (("language.model=extension",), "language.model is given, and no source.steps names 'language'"),
-        (("dedup.verify=false", "dedup.threshold=0.7"), "dedup.threshold = 0.7 decides nothing"),
+        (
+            ('source.0.steps=["parse", "dedup.near"]', "dedup.verify=false", "dedup.threshold=0.7"),
+            "dedup.threshold = 0.7 decides nothing",
+        ),
+        (("dedup.threshold=0.7",), "dedup.threshold is given, and no source.steps names 'dedup.near'"),
+        (
+            ("dedup.keep=newest", "dedup.url=false"),
+            "dedup.keep is given, and no source.steps names 'dedup.exact' or 'dedup.near', which reads it",
+        ),
+        (
+            ('source.0.steps=["parse", "dedup.exact"]', "dedup.bands=4"),
+            "dedup.bands is given, and no source.steps names 'dedup.near'",
+        ),
+        (("quality.rules=[]",), "quality.rules is given, and no source.steps names 'quality'"),
+        (("quality.no_table=pass",), "quality.no_table is given, and no source.steps names 'quality'"),
+        (("pii.action=drop",), "pii.action is given, and no source.steps names 'pii'"),
+        (
+            ("decontaminate.ratio=0.7",),
+            "decontaminate.ratio is given, and no source.steps names 'decontaminate'",
+        ),
+        (
+            ("tokenize.off=true", "tokenize.group_files=3"),
+            "tokenize.group_files is given, and with tokenize.off",
+        ),
+        (
+            ("source.0.fragments=true",),
+            "source.fragments of 'posts' is given, and no source.steps names 'dedup.url'",
+        ),
         (
             ("url.min_soft_words=3",),
             "url.min_soft_words = 3 decides nothing: url.block_soft_words names no list",

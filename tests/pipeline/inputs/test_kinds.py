@@ -93,15 +93,16 @@ def test_of_remote_files_the_first_of_each_ending_is_looked_at() -> None:
             for name in ("a.jsonl", "b.jsonl", "c.zip")
         ]
         with pytest.raises(RecipeError, match=r"c.zip cannot be read: it is a ZIP archive"):
-            check_kinds(inputs, 1 << 27, 0.01)
+            check_kinds(inputs, SourceTable(name="s", inputs=(url,)), LimitsTable())
     assert sorted(asked) == ["/a.jsonl", "/c.zip"]
 
 
 def test_a_file_that_cannot_be_opened_is_left_to_its_reading(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(ROW)
-    found = list_inputs(SourceTable(name="s", inputs=(str(tmp_path / "a.jsonl"),)))
+    source = SourceTable(name="s", inputs=(str(tmp_path / "a.jsonl"),))
+    found = list_inputs(source)
     (tmp_path / "a.jsonl").unlink()
-    check_kinds(found, 1 << 27, 0.01)
+    check_kinds(found, source, LimitsTable())
 
 
 def parquet(*columns: str) -> bytes:
@@ -153,3 +154,65 @@ def test_a_field_that_no_row_has_is_named_with_those_that_there_are(
 def test_rows_that_are_wrong_otherwise_are_counted_by_the_run(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.jsonl").write_bytes(data)
     assert len(plan_run(recipe(tmp_path, "a.jsonl")).units) == 1
+
+
+def named(folder: Path, **fields: str) -> PipelineRecipe:
+    plain = recipe(folder, "*.*")
+    return replace(plain, source=(replace(plain.source[0], **fields),))
+
+
+@pytest.mark.parametrize("key", ["id_field", "url_field", "date_field"])
+@pytest.mark.parametrize("ending", ["jsonl", "jsonl.gz", "parquet"])
+def test_each_key_that_names_a_field_is_checked_in_each_kind_of_file(
+    tmp_path: Path, key: str, ending: str
+) -> None:
+    data = parquet("text", "x") if ending == "parquet" else b'{"text": "a", "x": "b"}\n' * 30
+    (tmp_path / f"a.{ending}").write_bytes(gzip.compress(data) if ending.endswith("gz") else data)
+    says = rf"there is no (field|column) 'nope', only text, x: name the right one as source.{key}"
+    with pytest.raises(RecipeError, match=says) as raised:
+        plan_run(named(tmp_path, **{key: "nope"}))
+    assert raised.value.key == f"source.{key}"
+
+
+def test_one_file_of_many_that_lacks_a_field_is_named(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.jsonl").write_bytes(b'{"text": "a", "page": {"url": null}}\n' * 3)
+        (tmp_path / f"{number}.parquet").write_bytes(parquet("text", "page.url"))
+    assert len(plan_run(named(tmp_path, url_field="page.url")).units) == 10
+    (tmp_path / "3.jsonl").write_bytes(b'{"text": "a", "page": {}}\n' * 3)
+    with pytest.raises(
+        RecipeError, match=r"3.jsonl: there is no field 'page.url', only text, page: .*url_field"
+    ):
+        plan_run(named(tmp_path, url_field="page.url"))
+    (tmp_path / "3.jsonl").unlink()
+    (tmp_path / "4.parquet").write_bytes(parquet("text", "other"))
+    with pytest.raises(RecipeError, match=r"4.parquet: there is no column 'page.url', only text, other"):
+        plan_run(named(tmp_path, url_field="page.url"))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"text": "a"}\n' * 19 + b'{"text": "a", "k": 1}\n',
+        b'{"text": "a", "k": null}\n{"text": "b"}\n',
+        b'not JSON\n{"text": "a", "k": 1.0}\n',
+    ],
+    ids=["the twentieth", "null", "behind damage"],
+)
+def test_a_field_that_one_of_the_first_rows_has_is_there(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.jsonl").write_bytes(data)
+    assert len(plan_run(named(tmp_path, id_field="k")).units) == 1
+
+
+def test_fields_within_the_elements_of_a_list_are_looked_for_there(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"files": []}\n{"files": [{"body": "a", "path": "b"}]}\n')
+    assert plan_run(named(tmp_path, text_field="files[].body", id_field="files[].path")).units
+    with pytest.raises(RecipeError, match=r"no field 'files\[\].name', only files: .*id_field"):
+        plan_run(named(tmp_path, text_field="files[].body", id_field="files[].name"))
+
+
+def test_fields_of_files_whose_records_have_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.warc").write_bytes(b"WARC/1.0\r\nWARC-Type: warcinfo\r\nContent-Length: 0\r\n\r\n\r\n\r\n")
+    assert plan_run(named(tmp_path)).units
+    with pytest.raises(RecipeError, match=r"its files hold records without fields"):
+        plan_run(named(tmp_path, id_field="k"))

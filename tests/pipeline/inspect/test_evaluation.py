@@ -130,7 +130,7 @@ def test_the_command_tells_a_good_model(model: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ('{"text": "a", "label": "toxic"}\n{"text": ', r"line 2 is no JSON"),
+        ('{"text": "a", "label": "toxic"}\n{"text": ', r"line 2 is not JSON"),
         ('{"text": "a", "label": "toxic"}\n["a"]', r"line 2: expected an object with 'text'"),
         ('{"text": 3, "label": "toxic"}', r"line 1: expected an object with 'text', a text"),
         ('{"text": "a"}', r"line 1: expected an object with 'text'.*'label'"),
@@ -147,6 +147,20 @@ def test_a_file_that_is_none_is_told_with_its_line(
     (model / "bad.jsonl").write_text(content)
     assert evaluate(model, file="bad.jsonl") == 2
     assert re.search(said, capsys.readouterr().err)
+
+
+def test_a_language_field_that_no_text_has_is_told_with_those_that_there_are(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(model, "--language-field", "lang") == 2
+    assert (
+        "has no key 'lang' (--language-field), only is_toxic, label, language, text"
+        in capsys.readouterr().err
+    )
+    (model / "none.jsonl").write_text(
+        '{"text": "a", "label": "toxic"}\n{"text": "b\u2028c", "label": "fine"}\n'
+    )
+    assert evaluate(model, file="none.jsonl") == 0
 
 
 def test_wrong_calls_name_what_is_wrong(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

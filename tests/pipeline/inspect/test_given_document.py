@@ -115,7 +115,7 @@ NO_PAGES: dict[str, tuple[bytes, str]] = {
     "a.html.gz": (gzip.compress(PAGE), "it is compressed"),
     "a.pdf": (b"%PDF-1.7 <p>\n", "it is a PDF document"),
     "a.png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "bytes that no text has"),
-    "note.txt": (b"Is 3 < 4? A plain text.\n", "--text FILE"),
+    "note": (b"Is 3 < 4? A plain text.\n", "--text FILE"),
 }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
+import gzip
 import io
 import json
 import shutil
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from lineage.pages import normalise_url
 from lineage.purge.plan import PurgeMatch, plan_purge
@@ -22,6 +25,7 @@ from lineage.storage.folder import Folder
 from lineage.trace.tracer import UnknownError
 from pipeline.inspect.purge_targets import (
     PurgeTargets,
+    is_scan_evidence,
     listed_targets,
     targets_of_file,
     targets_of_source,
@@ -117,6 +121,64 @@ def test_a_list_of_urls_names_the_documents_of_each_in_any_spelling(made: SmallO
     found = listed_targets(made.folder, str(tmp_path / "urls.csv"))
     assert (found.match.kind, found.match.values, unknown_names(found)) == ("url", (listed[0],), [listed[1]])
     assert str(doc_id) in {row.doc_id.hex() for row in plan_purge(made.folder, found.match, hooks).rows}
+
+
+URL_OF_ONE = (
+    "SELECT url FROM documents WHERE status = 'kept' AND url IS NOT NULL AND cluster_id IS NULL LIMIT 1"
+)
+
+
+@pytest.mark.parametrize(("name", "data"), [
+    ("a.jsonl", '{"url": "<URL>"}\n\n{"URL": " <URL> "}\n'),
+    ("a.ndjson", '"<URL>"\n'),
+    ("a.json", '["<URL>", {"doc_id": null, "url": "<URL>"}]'),
+    ("a.tsv", "url\treason\n<URL>\ta, b\n"),
+    ("a.csv", "\ufeffURL,reason\n <URL> ,x\n"),
+    ("a.txt", "\ufeffurl\r\n  <URL> \r\n"),
+    ("takedown", "<URL>\n"),
+    ("a.jsonl.gz", '{"url": "<URL>"}'),
+    ("a.txt.zst", "<URL>"),
+    ("a.csv.bz2", "url\n<URL>\n"),
+])  # fmt: skip
+def test_each_ending_is_read_as_what_it_is(made: SmallOut, tmp_path: Path, name: str, data: str) -> None:
+    url = str(query(made.folder, URL_OF_ONE).rows[0][0])
+    pack = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress}
+    written = data.replace("<URL>", url).encode()
+    (tmp_path / name).write_bytes(pack.get(name.rpartition(".")[2], bytes)(written))
+    found = listed_targets(made.folder, str(tmp_path / name))
+    assert (found.match.kind, found.match.values, found.unknown) == ("url", (url,), ())
+
+
+@pytest.mark.parametrize(("name", "data", "says"), [
+    ("a.xlsx", b"PK", "a file that ends in .xlsx is no list that is read"),
+    ("a.html", b"https://a.example/", "ends in .html is no list"),
+    ("a.txt", b"https://a.example/\nhello world\n", "a.txt, line 2: 'hello world' is neither an id"),
+    ("a.txt", b'{"url": "https://a.example/"}\n', "a.txt, line 1: .* is neither an id"),
+    ("a.csv", b"url\nhttps://a.example/\nsee mail\n", "a.csv, line 3: 'see mail' is neither"),
+    ("a.jsonl", b'{"url": "https://a.example/"}\n{"uri": 1}\n', "line 2: expected a column .*; it has uri"),
+    ("a.jsonl", b'{"url": 7}\n', "line 1: '7' is neither"),
+    ("a.jsonl", b"https://a.example/\n", "a.jsonl line 1 is not JSON"),
+    ("a.jsonl", b"[1]\n", "line 1: expected an id, a URL, or an object"),
+    ("a.json", b'["nothing of that"]', "a.json, entry 1: 'nothing of that' is neither"),
+    ("a.json", b'"x"', "expected a JSON list"),
+    ("a.json", b'{"url": "a"}\n{"url": "b"}', "end in .jsonl"),
+    ("a.txt.gz", b"not packed", "cannot be read"),
+    ("a.parquet.gz", b"", "cannot be read"),
+])  # fmt: skip
+def test_what_is_neither_id_nor_url_is_told_with_its_line(
+    made: SmallOut, tmp_path: Path, name: str, data: bytes, says: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(RecipeError, match=says):
+        listed_targets(made.folder, str(tmp_path / name))
+
+
+@pytest.mark.parametrize(("name", "data", "is_one"), [
+    ("scan.json", b' {"documents": []}', True), ("a.json", b"\xef\xbb\xbf[]", False), ("a.jsonl", b"{}", False),
+])  # fmt: skip
+def test_what_a_scan_wrote_is_told_from_a_list(tmp_path: Path, name: str, data: bytes, is_one: bool) -> None:
+    (tmp_path / name).write_bytes(data)
+    assert is_scan_evidence(str(tmp_path / name)) is is_one
 
 
 @pytest.mark.parametrize(("name", "data", "words"), [

@@ -130,6 +130,36 @@ def test_a_text_that_a_later_rule_set_saw_before_an_edit_is_open(
     assert answer.total.gained, "without a rule set behind the edit nothing is left to be seen"
 
 
+def test_with_texts_kept_what_the_ledger_leaves_open_is_judged_and_equals_a_run(
+    crawl: Path, plain: dict[str, Any], tmp_path: Path
+) -> None:
+    plain["run"] |= {"output": str(tmp_path / "kept"), "keep_text": True}
+    run(tmp_path, plain)
+    changed = with_quality(plain, min_words=1, min_stop_words=0, c4_min_sentences=1)
+    recipes = [("new", load(write_recipe(tmp_path / "new.toml", changed)))]
+    (without,) = tune(str(crawl / "out"), recipes)
+    (answer,) = tune(str(tmp_path / "kept"), recipes, num_examples=1000)
+    assert (answer.total.open, answer.from_texts) == (0, without.total.open)
+    assert without.from_texts == 0 < without.open_alone <= without.total.open
+    changed["run"] = {**plain["run"], "output": str(tmp_path / "again")}
+    run(tmp_path / "again-run", changed, str(tmp_path / "kept"))
+    before, after = survivors(Folder(str(tmp_path / "kept"))), survivors(Folder(str(tmp_path / "again")))
+    assert {example.doc_id for example in answer.examples if example.outcome == "gained"} == after - before
+    assert answer.total.gained > 0 and answer.total.after == len(after)
+
+
+def test_what_stays_open_is_explained_with_the_call_that_decides_it(
+    crawl: Path, plain: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["quality.min_words=1", "quality.min_stop_words=0", "quality.c4_min_sentences=1"]
+    given = [word for setting in settings for word in ("--set", setting)]
+    assert main(["tune", "--from", str(crawl / "out"), *given]) == 0
+    told = capsys.readouterr().out
+    assert "are rejected by no other recorded rule" in told
+    assert f"sluice run {crawl / 'out' / 'recipe.toml'} --set quality.min_words=1" in told
+    assert f"--set run.keep_text=true --set run.output={crawl / 'out'}-tuned" in told
+
+
 def test_a_language_that_is_not_kept_any_more_is_lost(
     crawl: Path, plain: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -101,8 +101,8 @@ def inline(folder: Path, plain: dict[str, Any]) -> dict[bytes, Document | Reject
     chain = build_chain(wanted.source[0].steps, step_tables(wanted))
     outcomes = {}
     for unit in plan_run(wanted).units:
-        options = ReadOptions(source=unit.source, file=unit.input.name, format="jsonl")
-        with open(unit.input.url, "rb") as file:
+        options = ReadOptions(source=unit.source, file=unit.inputs[0].name, format="jsonl")
+        with open(unit.inputs[0].url, "rb") as file:
             for document in read_documents(file, options, InputCounts()):
                 assert isinstance(document, Document)
                 outcomes[document.doc_id] = chain(document)

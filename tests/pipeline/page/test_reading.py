@@ -192,6 +192,18 @@ def test_words_of_the_texts_are_found_with_their_passages(visitor: Visitor, made
     assert found(visitor, "words: " + "a b c d e f g h i")[0] == 404
 
 
+def test_a_word_that_names_hosts_or_domains_offers_them(visitor: Visitor) -> None:
+    def offered(wanted: str) -> list[str]:
+        page = visitor.get(f"search?q={wanted}").text.partition('id="named"')[2].partition("</p>")[0]
+        return re.findall(r'href="[^"]*search\?q=([^"]*)"', page)
+
+    assert offered("example") == ["domain%3Aexample.org"]
+    assert offered("EVIL") == ["host%3Aevil.example.org"]
+    assert offered("words:copy.example.org") == ["host%3Acopy.example.org"]
+    assert offered("evi") == offered("unheard-of-word") == []
+    assert "evil.example.org" in visitor.get(f"search?q={offered('evil')[0]}").text
+
+
 def test_a_search_for_words_is_bounded_and_goes_on_where_it_ended(made: str) -> None:
     out = Folder(made)
     index = read_index(out)

@@ -31,10 +31,10 @@ from pipeline.page.views.plan import certificates_of, training_on_purged
 from tests.support.outputs.purging import by_doc, purge
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.small_out.output import make_small_out
+from trainer.attempts import Attempt, begin
+from trainer.evidence.certificate_file import FORMAT, as_bytes
 from trainer.provenance.facts import FACTS_FILE
-from trainer.recovery.attempts import Attempt, begin
 from trainer.recovery.rollbacks import Rollback, record_rollback
-from trainer.replay.certificate_file import FORMAT, as_bytes
 
 CERTIFICATE = "certificates/step-00000009.attempt-2.json"
 

@@ -34,7 +34,9 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> Plain:
     plain = recipe(str(folder / "out"), sources, limits={"max_bad_records": 1.0}, quality={"rules": ["c4"]})
     del plain["parse"]  # the default extractor: the one that most meet
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed), pytest.MonkeyPatch.context() as patched:
+        # Tables without a text are refused before a run: here their reading has to tell of them.
+        patched.setattr("pipeline.plan.check_fields", lambda *of_source: None)
         assert main(["run", str(write_recipe(folder / "recipe.toml", plain)), "--json"]) == 0
     found: Plain = json.loads(printed.getvalue())
     return found

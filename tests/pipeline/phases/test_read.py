@@ -223,7 +223,7 @@ def test_fragments_are_compared_where_the_source_says_so(tmp_path: Path, fragmen
 
 
 def test_a_unit_whose_input_vanished_says_so_and_leaves_nothing(planned: RunPlan) -> None:
-    os.remove(planned.units[0].input.url)
+    os.remove(planned.units[0].inputs[0].url)
     with pytest.raises(InputChangedError, match=r"is gone.*Put it back"):
         read_unit(replace(read_job(planned.recipe), key=planned.key), planned.units[0])
     assert not [path for path in Path(planned.out.url).rglob("*") if path.is_file()]
@@ -253,7 +253,7 @@ def test_a_unit_whose_input_changes_says_so_and_publishes_nothing(
     path = tmp_path / "crawl" / "posts-0.jsonl"
     path.write_bytes(path.read_bytes() * 8)
     plan = plan_run(load(tiny_recipe(tmp_path, limits={"max_document_bytes": 10**6})))
-    unit = next(unit for unit in plan.units if unit.input.url == str(path))
+    unit = next(unit for unit in plan.units if unit.inputs[0].url == str(path))
     job = replace(read_job(plan.recipe), key=plan.key)
     if when == "before it is read":
         path.write_bytes(change(path.read_bytes()))
@@ -321,7 +321,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "a threshold": {"dedup": {"threshold": 0.9}},
     "a step's option": {"parse": {"favor": "recall"}},
     "the seed": {"run": {"seed": 1}},
-    "a limit": {"limits": {"max_bad_records": 0.5}},
+    "a limit": {"limits": {"max_document_bytes": 10**6}},
 }
 
 
@@ -333,7 +333,14 @@ def test_another_recipe_names_its_units_anew(
     assert not {unit.key for unit in planned.units} & {unit.key for unit in other.units}
 
 
-@pytest.mark.parametrize("change", [{"ray": {"num_cpus": 7, "retries": 0}}, {"run": {"name": "renamed"}}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ray": {"num_cpus": 7, "retries": 0}},
+        {"run": {"name": "renamed"}},
+        {"limits": {"max_bad_records": 0.5}},
+    ],
+)
 def test_where_a_run_runs_and_what_it_is_called_shape_nothing(
     change: dict[str, Any], planned: RunPlan, tmp_path: Path
 ) -> None:
@@ -346,7 +353,7 @@ def test_a_changed_input_renames_its_unit_alone(planned: RunPlan, tmp_path: Path
     changed.write_bytes(changed.read_bytes().replace(b"Too few words.", b"Two few words."))
     other = plan_run(load(tiny_recipe(tmp_path)))
     differing = [
-        ours.input.name
+        ours.inputs[0].name
         for ours, theirs in zip(planned.units, other.units, strict=True)
         if ours.key != theirs.key
     ]

@@ -143,8 +143,10 @@ def test_a_finished_run_from_parsed_texts_is_not_continued_without_them(
 
 
 def test_the_output_itself_is_no_source(crawl: Path, earlier: dict[str, str], tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"is run\.output itself"):
-        run(tmp_path, recipe(crawl, earlier["plain"]), earlier["plain"])
+    (tmp_path / "link").symlink_to(earlier["plain"])
+    for output in (earlier["plain"], str(tmp_path / "link")):
+        with pytest.raises(RecipeError, match=r"is run\.output itself"):
+            run(tmp_path, recipe(crawl, output), earlier["plain"])
 
 
 DAMAGE: dict[str, Callable[[Path], None]] = {

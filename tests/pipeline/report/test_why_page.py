@@ -8,7 +8,7 @@ import math
 
 from pipeline.cli.training.why import why_json, why_lines
 from pipeline.report.why import render_why
-from trainer.replay.why import DocumentInStep, RowInStep, Verdict, WhyStep
+from trainer.evidence.why import DocumentInStep, RowInStep, Verdict, WhyStep
 
 FOUND = WhyStep(
     run="<run>",

@@ -124,16 +124,11 @@ def two_text_columns(folder: Path) -> None:
     pq.write_table(table, folder / "a.parquet")
 
 
-def an_empty_file(folder: Path) -> None:
-    (folder / "a.jsonl").write_bytes(b"")
-
-
 @pytest.mark.parametrize("allowed", ["0.01", "1.0"])
 @pytest.mark.parametrize(
     ("write", "said"),
     [
         (two_text_columns, "there are 2 columns 'text'"),
-        (an_empty_file, "the file is empty"),
     ],
 )
 def test_a_run_that_could_read_no_record_ends_with_1_and_names_file_and_reason(

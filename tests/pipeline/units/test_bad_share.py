@@ -47,10 +47,10 @@ def unit(num: int, *, unreadable: int = 0, raised: int = 0) -> ReadResult:
 
 
 def test_a_run_that_goes_on_names_the_files_with_what_is_unreadable_in_them() -> None:
-    whole, empty = unit(900), replace(unit(0, unreadable=1), file="empty.jsonl")
-    check_bad_records([whole, empty], 0.01)
-    assert announcement([whole, empty]) == ["unreadable: empty.jsonl: 1; the first at byte 7: damaged"]
-    [*_, last] = announcement([empty] * 7)
+    whole, bad = unit(900), replace(unit(0, unreadable=1), file="bad.jsonl")
+    check_bad_records([whole, bad], 0.01)
+    assert announcement([whole, bad]) == ["unreadable: bad.jsonl: 1; the first at byte 7: damaged"]
+    [*_, last] = announcement([replace(bad, file=f"{number}.jsonl") for number in range(7)])
     assert last == "unreadable: and of 2 more files"
 
 
@@ -176,10 +176,10 @@ def test_half_a_file_that_cannot_be_read_counts_as_many_records_as_the_other_hal
     assert lost == pytest.approx(result.num_records, rel=0.25)
 
 
-def a_clipped_warc(path: Path) -> str:
-    """A WARC of five pages of unlike lengths, the last of which is clipped."""
+def a_warc_with_a_damaged_page(path: Path) -> str:
+    """A WARC of pages of unlike lengths, one of which is damaged."""
     pages = [member(record(http(page("a") + bytes(range(256)) * 30 * number))) for number in range(5)]
-    (path / "a.warc.gz").write_bytes(b"".join(pages) + pages[3][:-20])
+    (path / "a.warc.gz").write_bytes(b"".join([*pages, pages[3][:-20], *pages]))
     return "a.warc.gz"
 
 
@@ -189,7 +189,7 @@ def bad_lines_of_any_length(path: Path) -> str:
     return "a.jsonl"
 
 
-@pytest.mark.parametrize("write", [a_clipped_warc, bad_lines_of_any_length])
+@pytest.mark.parametrize("write", [a_warc_with_a_damaged_page, bad_lines_of_any_length])
 def test_what_may_be_one_record_counts_as_one(tmp_path: Path, write: Callable[[Path], str]) -> None:
     result = result_of(tmp_path, write)
     assert [stretch.num_records for stretch in result.unreadable] == [1]

@@ -9,8 +9,8 @@ from phonenumbers import SUPPORTED_REGIONS
 
 from lineage.recipe import RecipeError
 from stages.document import Document, Edit, Rejection
+from stages.linear import linear
 from stages.pii import phones
-from stages.pii.linear import linear
 from stages.pii.numbers import IBAN_LENGTHS, is_card, is_iban, luhn_holds
 from stages.pii.options import KINDS, PiiTable, check_phone_region
 from stages.pii.phones import find_phones

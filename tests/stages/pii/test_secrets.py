@@ -8,8 +8,8 @@ import string
 
 import pytest
 
+from stages.linear import linear
 from stages.pii import secrets
-from stages.pii.linear import linear
 from stages.pii.scrub import GATES, scrub
 
 LETTERS_DIGITS = string.ascii_letters + string.digits
@@ -220,3 +220,43 @@ def test_every_secret_holds_what_the_one_pass_looks_for():
             token = written(3, *pieces).encode()
             if linear(known.pattern).search(token):
                 assert mark.search(token) and gate.search(token), issuer
+
+
+@pytest.mark.parametrize(
+    ("text", "scrubbed"),
+    [
+        ("redis://:p4ssw0rdLong@10.0.0.5:6379/0", "redis://:<SECRET>@10.0.0.5:6379/0"),
+        ("https://user:hunter2secret@10.0.0.5/admin", "https://user:<SECRET>@10.0.0.5/admin"),
+        ("amqp://svc:Zk9qLw22Rt@queue:5672", "amqp://svc:<SECRET>@queue:5672"),
+        (
+            "postgres://app:Zk9qLw22Rt@db.example.net:5432/prod",
+            "postgres://app:<SECRET>@db.example.net:5432/prod",
+        ),
+        ("mongodb+srv://u:p%40s%2Fs@h.x.net/db", "mongodb+srv://u:<SECRET>@h.x.net/db"),
+        ("https://u:a@b@c.org/", "https://u:<SECRET>@c.org/"),
+        ("https://a:b:c@h", "https://a:<SECRET>@h"),
+        ("ftp://jo@x.org:pw1@[2001:db8::1]/", "ftp://<EMAIL>:<SECRET>@[2001:db8::1]/"),
+        ("jdbc:mysql://root:s3cret@${HOST}/x", "jdbc:mysql://root:<SECRET>@${HOST}/x"),
+        ("http://u:pw@h,http://u2:pw2@h2", "http://u:<SECRET>@h,http://u2:<SECRET>@h2"),
+        ("https://0123456789abcdef0123:x-oauth-basic@h/x", "https://<SECRET>:x-oauth-basic@h/x"),
+        ("https://tok3n_aaaaaaaaaaaaaaaaaa:@h/v1", "https://<SECRET>:@h/v1"),
+        (f"https://ghp_{'a1B2' * 9}@github.com/x/y", "https://<SECRET>@github.com/x/y"),
+    ],
+)
+def test_a_password_in_a_url_is_a_secret_whatever_its_scheme_and_host(text, scrubbed):
+    assert scrub(f"Set it to {text} first.").text == f"Set it to {scrubbed} first."
+    assert not scrub(scrubbed).counts.get("secret")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://${USER}:${PASSWORD}@host/", "https://{user}:{password}@{host}", "https://user:****@host",
+        "https://user:%s@host", "https://$USER:$PASS@host", "http://example.org:8080/path/@me",
+        "https://example.org/?a=b:c@d", "http://example.org:80，联系@某人", "ssh://git@host:22/x",
+        "see https://h:1 @me",
+        "https://user:YOUR_PASSWORD@host", "https://anna@host/", "https://medium.com/@me:hi@x",
+    ],
+)  # fmt: skip
+def test_what_stands_for_a_password_or_only_looks_like_one_stays(text):
+    assert scrub(text, ["secret"]).text == text

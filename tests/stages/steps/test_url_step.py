@@ -6,6 +6,7 @@ import gzip
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from lineage.recipe import RecipeError
 from stages.document import Document, Outcome, Rejection
@@ -116,6 +117,21 @@ def test_lists_may_be_compressed(make_document, tmp_path):
     (tmp_path / "hosts.gz").write_bytes(gzip.compress(b"spam.example\n"))
     step = UrlStep(UrlTable(block_hosts=(str(tmp_path / "hosts.gz"),)), 10**6)
     assert verdict(step(make_document(url="http://spam.example/"))) == "url.blocked_host"
+
+
+@pytest.mark.parametrize(
+    "key", ["block_hosts", "block_urls", "block_words", "block_soft_words", "block_subwords"]
+)
+@pytest.mark.parametrize("name", ["list.jsonl", "list.csv", "list.parquet", "list.json.gz"])
+def test_a_table_is_no_list_of_hosts_urls_or_words(tmp_path, key, name):
+    with pytest.raises(RecipeError, match=r"list.* is a table by its ending: expected a text file"):
+        UrlStep(UrlTable(**{key: (a_list(tmp_path, '{"word": "casino"}', name=name),)}), 10**6).prepare()
+
+
+def test_lists_may_be_packed_by_zstd(make_document, tmp_path):
+    (tmp_path / "list.txt.zst").write_bytes(zstandard.compress(b"casino\n"))
+    step = UrlStep(UrlTable(block_words=(str(tmp_path / "list.txt.zst"),)), 10**6)
+    assert verdict(step(make_document(url="https://a.example/casino"))) == "url.blocked_word"
 
 
 def test_a_list_that_is_not_there_is_a_wrong_recipe():

@@ -139,7 +139,7 @@ def _gzip_members() -> Iterator[Defect]:
         "zero-padding-at-the-end", lambda: A + C + bytes(1024), 2, 2, 1, says="there is no WARC record"
     )
     yield _defect("blank-first-line", lambda: b"\r\n" + A + C, 2, 2, 1, says="there is no WARC record")
-    yield _defect("empty-file", lambda: b"", 0, 0, 1, says="the file is empty")
+    yield _defect("empty-file", lambda: b"", 0, 0)
     yield _defect("not-a-warc", lambda: bytes(range(256)) * 64, 0, 0, 1, says="there is no WARC record")
     yield _defect("gzip-of-no-warc", lambda: member(page("x")), 0, 0, 1, says="there is no WARC record")
 
@@ -320,7 +320,7 @@ def _jsonl() -> Iterator[Defect]:
     yield defect("jsonl-blank-lines-and-no-last-line-end.jsonl", b"\n\n" + ok + b"  \r\n" + ok.strip(), 2)
     yield defect("jsonl-byte-order-mark.jsonl", b"\xef\xbb\xbf" + ok, 1)
     yield defect("jsonl-same-id-twice.jsonl", ok + ok, 2)
-    yield defect("jsonl-empty.jsonl", b"", 0, 1, says="the file is empty")
+    yield defect("jsonl-empty.jsonl", b"", 0)
     packed = gzip.compress(ok * 1000, mtime=0)
     yield defect(
         "jsonl-truncated.jsonl.gz",

@@ -22,7 +22,7 @@ from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import held_tensors, load
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.reached import read_facts
-from trainer.replay.readings import find_purges, readings
+from trainer.recovery.readings import find_purges, readings
 
 CHANGES: Mapping[str, Any] = {
     "seq_len": 64, "global_batch": 4, "steps": 10, "dtype": "float32", "checkpoint": {"every": 2, "keep": 10},

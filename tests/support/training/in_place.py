@@ -23,17 +23,17 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from tests.support.training.training_runs import Run
+from trainer.attempts import attempts
 from trainer.health import check
 from trainer.health.signs import Sign
-from trainer.in_place import supervise, survivor
+from trainer.in_place import generation, supervise
 from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.options import TrainRecipe
 from trainer.processes.forked_processes import ForkedProcesses
 from trainer.processes.participant import Participant, Rendezvous
 from trainer.provenance.reached import read_facts
-from trainer.recovery.attempts import attempts
+from trainer.run.parts import Run as RunParts
 from trainer.run.result import TrainingResult
-from trainer.run.train import RunParts
 from trainer.telemetry.phases import PHASES
 
 
@@ -224,11 +224,11 @@ def _continue_once_stopped() -> None:
 def miss_the_vote(rank: int, dying: int, step: int) -> None:
     """In the first generation, at `step`: `dying` dies once the vote is over, and `rank` does not hear of its
     end, as where its last message is lost with the connection."""
-    voted = survivor.vote
+    voted = generation.vote
 
     def vote(run: RunParts) -> None:
         voted(run)
-        ready = run.context.ready
+        ready = run.stepping.context.ready
         assert ready is not None
         if run.joined.attempt.number == 1 and ready.step == step:
             process = run.launch.process
@@ -241,7 +241,7 @@ def miss_the_vote(rank: int, dying: int, step: int) -> None:
             if dist.get_rank() == rank:
                 raise RuntimeError("Connection closed by peer")
 
-    survivor.vote = vote
+    generation.vote = vote
 
 
 def show_a_sign(once: Path) -> None:

@@ -9,18 +9,18 @@ from typing import Any, NamedTuple
 import torch
 
 from tests.support.processes.forked import run_forked
+from trainer.evidence.observed import Observed
+from trainer.evidence.why import Replay, ReplayedStep
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import local_part
 from trainer.processes.runtime import Process
 from trainer.provenance.setup import Hardware
-from trainer.replay.hardware import hardware_of
-from trainer.replay.observed import Observed
-from trainer.replay.why import Replay, ReplayedStep
-from trainer.run import observe
-from trainer.run import train as train_module
+from trainer.run import observe, steps
+from trainer.run.hardware import hardware_of
+from trainer.run.parts import LaunchContext
 from trainer.run.result import TrainingResult
 from trainer.run.step import StepContext
-from trainer.run.train import LaunchContext, train
+from trainer.run.train import train
 
 
 class Flip(NamedTuple):
@@ -54,7 +54,7 @@ def _observed(asked: ReplayedStep, bit: int, process: Process) -> tuple[Observed
 def train_with_a_flipped_bit(recipe: TrainRecipe, flip: Flip, process: Process) -> TrainingResult:
     """Train, and let that happen."""
     if process.rank == flip.rank:
-        train_module.train_step = partial(_flipped, flip, train_module.train_step)
+        steps.train_step = partial(_flipped, flip, steps.train_step)
     return train(recipe, LaunchContext(process=process))
 
 

@@ -18,8 +18,10 @@ from lineage.recipe import parse_table
 from tests.support.processes.forked import killed, run_forked, start_forked, wait
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
+from trainer.run.hooks import Hooks
+from trainer.run.parts import LaunchContext
 from trainer.run.result import TrainingResult
-from trainer.run.train import LaunchContext, train
+from trainer.run.train import train
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,4 +114,14 @@ def _kill_at(after_step: int, output: Path, due: int, step: int) -> None:
 def _train(
     recipe: TrainRecipe, process: Process, after_step: Callable[[int], None] = lambda step: None
 ) -> TrainingResult:
-    return train(recipe, LaunchContext(process=process, after_step=after_step))
+    return train(recipe, LaunchContext(process=process, hooks=AfterStep(after_step)))
+
+
+class AfterStep(Hooks):
+    """Calls a function after each step, with the number of steps done."""
+
+    def __init__(self, call: Callable[[int], None]) -> None:
+        self._call = call
+
+    def after_step(self, steps: int) -> None:
+        self._call(steps)

@@ -25,7 +25,8 @@ from lineage.recipe import parse_table
 from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import killed, run_forked, start_forked, wait
-from tests.support.training.training_runs import Run
+from tests.support.training.training_runs import AfterStep, Run
+from trainer.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim, counts
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import (
     COMPLETE,
@@ -44,9 +45,9 @@ from trainer.checkpoint.store import (
 )
 from trainer.options import CheckpointTable, TrainRecipe
 from trainer.processes.runtime import Process
-from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim, counts
+from trainer.run.parts import LaunchContext
 from trainer.run.result import TrainingResult
-from trainer.run.train import LaunchContext, train
+from trainer.run.train import train
 
 
 def position(step: int, attempt: int = 1) -> Position:
@@ -271,4 +272,4 @@ def train_there(
                 time.sleep(0.05)
             os.kill(os.getpid(), 9)
 
-    return train(recipe, LaunchContext(process=process, after_step=after_step))
+    return train(recipe, LaunchContext(process=process, hooks=AfterStep(after_step)))

@@ -16,11 +16,11 @@ from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError
 from tests.support.training.training_runs import Run
+from trainer.attempts import attempts
 from trainer.checkpoint.store import CheckpointError, check_files, newest_with_files, read_position
 from trainer.huggingface.export import export_run
 from trainer.huggingface.model_card import checkpoints_of
-from trainer.recovery.attempts import attempts
-from trainer.replay.back import go_back_to
+from trainer.recovery.back import go_back_to
 from trainer.run.preflight import check_recipe, finished
 
 NEWEST = "step-00000008.attempt-1"

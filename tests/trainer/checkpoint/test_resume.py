@@ -18,13 +18,14 @@ from lineage.recipe import RecipeError
 from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError, run_forked
-from tests.support.training.training_runs import Run
+from tests.support.training.training_runs import AfterStep, Run
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
 from trainer.provenance.reached import read_facts
+from trainer.run.parts import LaunchContext
 from trainer.run.preflight import check_recipe
 from trainer.run.result import TrainingResult
-from trainer.run.train import LaunchContext, train
+from trainer.run.train import train
 
 STEPS = 12
 FSDP_2 = {"workers": 2}
@@ -327,4 +328,4 @@ def train_and_purge(recipe: TrainRecipe, process: Process) -> TrainingResult:
         if step == 6 and process.rank == 0:
             purge_tokens(Path(str(recipe.train.data)), "web", 0, 500, 900)
 
-    return train(recipe, LaunchContext(process=process, after_step=after_step))
+    return train(recipe, LaunchContext(process=process, hooks=AfterStep(after_step)))

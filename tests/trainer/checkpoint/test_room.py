@@ -11,12 +11,12 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder, StorageError
 from tests.support.stores.small_disk import resize, small_disk
+from trainer.attempts import claim
 from trainer.checkpoint.files import _Files
 from trainer.checkpoint.room import DiskFullError, check_room
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import Position
 from trainer.options import CheckpointTable
-from trainer.recovery.attempts import claim
 
 
 @pytest.fixture

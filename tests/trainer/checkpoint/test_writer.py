@@ -17,11 +17,11 @@ from torch.distributed.checkpoint.planner import SavePlan
 from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
+from trainer.attempts import Attempt, begin, claim
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import CheckpointError, Position, check_files
 from trainer.checkpoint.writer import StagingMemory, WriterProcess, _sendable, _view, local_folder
 from trainer.options import CheckpointTable
-from trainer.recovery.attempts import Attempt, begin, claim
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
 from tests.support.stores.failing_server import Faults, failing_server
+from trainer.attempts import Attempt
 from trainer.data.blocks import LocalBlocks, Tokens
 from trainer.data.corpus import ShardFile, open_corpus
 from trainer.data.dataset import IGNORED, Dataset, Slice
@@ -27,7 +28,6 @@ from trainer.feed.loading import cache_folder, make_order, node_of, open_feed, s
 from trainer.options import CacheTable, MixtureTable, OrderTable, TrainRecipe, TrainRunTable, TrainTable
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ParallelTable
-from trainer.recovery.attempts import Attempt
 
 SHARDS = {"web": [made_up_tokens(20_000, 1), made_up_tokens(3_000, 2)]}
 

@@ -19,13 +19,14 @@ from torch.distributed.tensor import DTensor
 
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError, run_forked
-from tests.support.training.training_runs import Run
+from tests.support.training.training_runs import AfterStep, Run
 from trainer.health.probe import Probe, judge, known_product, probe, wrong_elements
 from trainer.health.replicas import checksum
 from trainer.health.signs import Sign, SignReader, read_gpus, read_kernel, signs
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import Process
-from trainer.run.train import LaunchContext, train
+from trainer.run.parts import LaunchContext
+from trainer.run.train import train
 
 SOUND = Probe(
     rank=0,
@@ -285,7 +286,7 @@ def _train_flipped(recipe: TrainRecipe, rank: int, process: Process) -> None:
             shards = [each.to_local() for each in found if isinstance(each, DTensor)]
             (shards or found)[0].detach().view(torch.int64).view(-1)[5] ^= 1 << 40
 
-    train(recipe, LaunchContext(process=process, after_step=after))
+    train(recipe, LaunchContext(process=process, hooks=AfterStep(after)))
 
 
 REPLICATED: dict[str, dict[str, Any]] = {

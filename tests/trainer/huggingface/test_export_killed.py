@@ -12,12 +12,12 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import killed, run_forked, start_forked, wait
 from tests.support.processes.purge_child import Countdown, count_acts
 from tests.support.training.training_runs import Run
+from trainer.attempts import attempts
 from trainer.checkpoint.store import complete_checkpoints
 from trainer.huggingface.export import export_run
 from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import read_card
 from trainer.processes.runtime import Process
-from trainer.recovery.attempts import attempts
 
 
 @pytest.fixture(scope="module")

@@ -125,7 +125,7 @@ def test_a_rank_one_step_behind_brings_it_in(
     run = Run(data=corpus, output=tmp_path / "run", changes=changes)
     assert train_with(run, {}, prepare=partial(miss_the_vote, rank=1, dying=2, step=5)).finished
     check_same(run, whole)
-    assert "rank 1 brings step 5 in, as the others have" in capfd.readouterr().err
+    assert "rank 1 applies step 5, which the others have applied" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.mix_world import TARGET, World
+from trainer.attempts import attempts
 from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import complete_checkpoints
 from trainer.mix.doremi import averaged, mean_excess, update
@@ -29,8 +30,8 @@ from trainer.mix.doremi_run import run_job
 from trainer.mix.swarm import Floats
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group
-from trainer.recovery.attempts import attempts
-from trainer.run.train import LaunchContext, train
+from trainer.run.parts import LaunchContext
+from trainer.run.train import train
 
 UNIFORM = np.full(5, 0.2)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import json
 import re
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,6 +174,23 @@ class TestPage:
     def test_a_gain_within_the_noise_is_called_no_reason_to_change(self, corpus: str, tmp_path: Path) -> None:
         noisy = make_report(finished(write_recipe(corpus, tmp_path), noise=0.5), "least_squares")
         assert "no reason to change" in render_mix(noisy)
+        assert as_plain(noisy)["verdict"] == "within_noise"
+
+    def test_optimize_begins_with_the_verdict_and_a_block_that_is_no_better_changes_nothing_when_pasted(
+        self, corpus: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for name, noise, verdict in (("quiet", 0.0005, "better"), ("noisy", 0.5, "within_noise")):
+            folder = tmp_path / name
+            folder.mkdir()
+            path = write_recipe(corpus, folder)
+            finished(path, noise=noise)
+            assert main(["mix", "optimize", str(path)]) == 0
+            told = capsys.readouterr().out
+            assert told.startswith("# The gain over the natural")
+            assert ("no reason to change" in told.splitlines()[0]) == (verdict == "within_noise")
+            assert ("mixture" in tomllib.loads(told).get("train", {})) == (verdict == "better")
+            assert main(["mix", "optimize", str(path), "--json"]) == 0
+            assert json.loads(capsys.readouterr().out)["verdict"] == verdict
 
 
 def test_ticks_are_round_and_within_the_axis() -> None:

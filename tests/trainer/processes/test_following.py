@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lineage.storage.folder import Folder
+from trainer.attempts import claim, failures, record_failure
 from trainer.processes.following import Follower, following
-from trainer.recovery.attempts import claim, failures, record_failure
 from trainer.telemetry.metrics_file import JsonLines
 from trainer.telemetry.step_report import StepReport
 from trainer.telemetry.symptoms import Symptom

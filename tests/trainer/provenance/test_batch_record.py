@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from lineage.storage.folder import Folder
+from trainer.attempts import claim
 from trainer.provenance.batches import BatchRecorder, Recorded, read_row_losses
-from trainer.recovery.attempts import claim
 
 
 def rows(step: int) -> Recorded:

@@ -18,6 +18,7 @@ from lineage.store.delta import StoreError, read_table
 from lineage.store.rows import RunRow, SegmentRow, Span
 from lineage.trace.exposure import Exposure, exposures, fold, plans_of_step
 from tests.support.outputs.synthetic import EOT, made_up_tokens, purge_tokens, write_output
+from trainer.attempts import Attempt
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.dataset import Dataset, Slice
@@ -27,7 +28,6 @@ from trainer.order import Order, OrderOptions, plan_order
 from trainer.provenance.exposure import find_readings, locate_sequences
 from trainer.provenance.facts import FACTS_FILE
 from trainer.provenance.reached import read_facts
-from trainer.recovery.attempts import Attempt
 from trainer.telemetry.step_report import StepReport
 
 SHARDS = {
@@ -517,6 +517,11 @@ def test_rows_of_an_attempt_are_told_by_its_own_prefix(tmp_path: Path) -> None:
 
 def test_an_output_that_is_named_twice_is_refused(tmp_path: Path) -> None:
     write_output(tmp_path / "out", SHARDS)
-    tables = [DataTable(out=str(tmp_path / "out"), prefix=prefix) for prefix in ("a-", "b-")]
-    with pytest.raises(ValueError, match=r"train.data names .*out twice: .*\[\[train.mixture\]\]"):
-        open_corpus(tables)
+    (tmp_path / "link").symlink_to("out")
+    for name in ("out", "link"):
+        tables = [
+            DataTable(out=str(tmp_path / "out"), prefix="a-"),
+            DataTable(out=str(tmp_path / name), prefix="b-"),
+        ]
+        with pytest.raises(ValueError, match=rf"train.data names .*{name} twice: .*\[\[train.mixture\]\]"):
+            open_corpus(tables)

@@ -19,6 +19,7 @@ from lineage.storage.folder import Folder
 from lineage.store.checksum_update import cover_output
 from lineage.store.delta import read_table
 from tests.support.outputs.synthetic import made_up_tokens, write_output
+from trainer.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim
 from trainer.data.corpus import open_corpus
 from trainer.options import DataTable
 from trainer.order import OrderOptions, plan_order
@@ -34,7 +35,6 @@ from trainer.provenance.facts import (
     commit,
     run_fact,
 )
-from trainer.recovery.attempts import Attempt, FencedOutError, attempts, begin, check_fence, claim
 
 
 def fact(host: str) -> SweepFact:

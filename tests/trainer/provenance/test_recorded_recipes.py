@@ -12,7 +12,7 @@ from lineage.recipe import RecipeError, as_toml, parse_table
 from lineage.storage.folder import Folder
 from trainer.options import TrainRecipe
 from trainer.provenance.setup import read_recipe, read_setup
-from trainer.replay.same_recipe import changed_since
+from trainer.recovery.same_recipe import changed_since
 
 
 def recorded(output: Folder) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from lineage.storage.folder import Folder
-from trainer.provenance.batches import unrecorded_steps
-from trainer.recovery.attempts import (
+from trainer.attempts import (
     Attempt,
     Claimant,
     FencedOutError,
@@ -18,6 +17,7 @@ from trainer.recovery.attempts import (
     claim_next,
     steps_on_line,
 )
+from trainer.provenance.batches import unrecorded_steps
 
 
 def test_the_steps_that_no_file_of_the_rank_tells_of(tmp_path: Path) -> None:

@@ -14,20 +14,21 @@ import pytest
 from lineage.storage.folder import Folder
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import ChildFailedError, run_forked, said, start_forked, wait
-from tests.support.training.training_runs import Run
+from tests.support.training.training_runs import AfterStep, Run
+from trainer.attempts import claim
 from trainer.checkpoint import state
 from trainer.checkpoint.state import Saver
 from trainer.checkpoint.store import Position, read_position
 from trainer.options import TrainRecipe
+from trainer.processes import watchdog
 from trainer.processes.runtime import Process
+from trainer.processes.watchdog import EXIT_HUNG, Watchdog
 from trainer.provenance.reached import read_facts
 from trainer.recorder.diagnosis.diagnose import diagnose as diagnose_run
-from trainer.recovery import watchdog
-from trainer.recovery.attempts import claim
-from trainer.recovery.watchdog import EXIT_HUNG, Watchdog
-from trainer.run import train as train_module
+from trainer.run import steps
+from trainer.run.parts import LaunchContext
 from trainer.run.result import TrainingResult
-from trainer.run.train import LaunchContext, train
+from trainer.run.train import train
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +134,7 @@ def train_until_stopped(recipe: TrainRecipe, process: Process) -> TrainingResult
 def train_with_figures_behind(recipe: TrainRecipe, process: Process) -> TrainingResult:
     """As on a GPU: a step's figures are read while the next one runs."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(train_module, "_computes_behind", lambda device: True)
+        patched.setattr(steps, "_computes_behind", lambda device: True)
         return train(recipe, LaunchContext(process=process))
 
 
@@ -217,7 +218,7 @@ def train_superseded(recipe: TrainRecipe, process: Process) -> TrainingResult:
                 time.sleep(0.01)
             claim(Folder(recipe.train.output))
 
-    return train(recipe, LaunchContext(process=process, after_step=after_step))
+    return train(recipe, LaunchContext(process=process, hooks=AfterStep(after_step)))
 
 
 def test_the_watchdog_names_the_rank_that_hangs_and_the_collective(run: Run) -> None:

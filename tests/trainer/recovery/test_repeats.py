@@ -14,11 +14,12 @@ from lineage.storage.folder import Folder
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
 from tests.support.processes.forked import ChildFailedError, said
 from tests.support.training.training_runs import Run
+from trainer.attempts import attempts
 from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import read_position
 from trainer.model.learning_rate import learning_rate
 from trainer.options import OptimizerTable
-from trainer.recovery.attempts import attempts
+from trainer.recovery.repeated import left_out
 from trainer.recovery.repeats import (
     LoweredRate,
     OnRepeat,
@@ -27,7 +28,6 @@ from trainer.recovery.repeats import (
     TrainingStoppedError,
 )
 from trainer.recovery.rollbacks import rollbacks
-from trainer.replay.repeated import left_out
 
 
 def count(counter: SkipCounter, verdicts: str) -> list[LoweredRate | None]:

@@ -13,8 +13,7 @@ from lineage.storage.folder import Folder
 from pipeline.cli.training import goodput as command
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.training_runs import Run
-from trainer.processes.runtime import process_began
-from trainer.recovery.attempts import (
+from trainer.attempts import (
     Attempt,
     AttemptEnd,
     attempt_ends,
@@ -24,6 +23,7 @@ from trainer.recovery.attempts import (
     end,
     record_failure,
 )
+from trainer.processes.runtime import process_began
 from trainer.telemetry.gauges import values
 from trainer.telemetry.goodput import GoodputAccount, LiveGoodput, ReportedStep, read_account
 from trainer.telemetry.metrics_file import JsonLines, each_line

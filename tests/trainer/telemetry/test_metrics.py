@@ -19,7 +19,7 @@ from trainer.model.learning_rate import learning_rate
 from trainer.model.sizes import model_config
 from trainer.options import OptimizerTable
 from trainer.planning.gpus import GPUS, mfu, peak_of_device
-from trainer.recovery.watchdog import RankProgress, diagnose
+from trainer.processes.watchdog import RankProgress, diagnose
 from trainer.telemetry import metrics_file
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.metrics_file import JsonLines, last_reports, read_reports

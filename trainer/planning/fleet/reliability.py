@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from trainer.recovery.cadence import daly_interval
+from trainer.checkpoint.cadence import daly_interval
 
 Floats = npt.NDArray[np.float64]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
+from trainer.attempts import failures
 from trainer.options import StragglersTable, TrainRecipe
 from trainer.recorder.diagnosis.collectives import Absence, Mismatch, absences, causes, mismatches
 from trainer.recorder.diagnosis.own_times import HeatMap, RankTimes, heat_map, rank_times, stragglers
 from trainer.recorder.diagnosis.reading import Recorders, read_recorders
 from trainer.recorder.diagnosis.stacks import Stack, last_stack
-from trainer.recovery.attempts import failures
 from trainer.telemetry.stragglers import MORE_TO_DO, Straggler
 
 

@@ -26,10 +26,10 @@ from tests.support.outputs.purging import assert_whole
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.small_out import hooks
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
+from trainer.attempts import Attempt, begin
 from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe
-from trainer.recovery.attempts import Attempt, begin
 from trainer.recovery.rollbacks import Rollback, record_rollback
 
 

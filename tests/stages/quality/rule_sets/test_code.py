@@ -10,11 +10,10 @@ import pytest
 
 from lineage.recipe import RecipeError
 from stages.document import Document, Place, Rejection
-from stages.quality.code.extensions import LANGUAGES, language_of_path
+from stages.quality.code.language import language_of, languages
 from stages.quality.code.licenses import license_of
 from stages.quality.languages import language_code
 from stages.quality.options import OF_CODE, LanguageQualityTable, QualityTable, check_thresholds, limits
-from stages.quality.rule_sets.code import visible_text
 from stages.quality.step import quality_rules, quality_step
 
 LINE = "def area(width, height):  # of a rectangle\n"
@@ -24,7 +23,7 @@ def judged(text: str, path: str = "a.py", metadata: str | None = None, **keys: o
     """The document that passes, or the rule that turned it down."""
     document = Document(
         doc_id=bytes(16), source="code", place=Place(file="f", offset=0, length=1), raw_hash=b"", record_id=path,
-        text=text, language=language_of_path(path), metadata=metadata,
+        text=text, language=language_of(path, text), metadata=metadata,
     )  # fmt: skip
     outcome = quality_step(QualityTable(variant="code", **keys))(document)  # type: ignore[arg-type]
     return outcome.finding.rule if isinstance(outcome, Rejection) else outcome
@@ -33,6 +32,17 @@ def judged(text: str, path: str = "a.py", metadata: str | None = None, **keys: o
 def base64(num: int) -> str:
     return "".join("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdef"[at % 32] for at in range(num))
 
+
+INDENTED = "<body>\n    <ul>\n" + "".join(
+    f"""\
+        <li class="item item-{number}">
+            <a href="/page/{number}">
+                <b>Item {number}</b>
+            </a>
+        </li>
+"""
+    for number in range(40)
+)
 
 CASES = [
     # a file's name, its text, and the rule that turns it down (None: it stays)
@@ -70,10 +80,21 @@ CASES = [
     ("a.xml", '<?xml version="1.0"?>\n<a>words of text</a>', None),
     ("a.html", "<p>" + "text " * 30 + "</p>", None),
     ("a.html", "<p>" + "text " * 10 + "</p>", "code.too_little_visible_text"),
+    ("a.html", "<p>" + "text " * 20 + "</p>", "code.too_little_visible_text"),  # 100 are too few, 101 are not
+    ("a.html", "<p>" + "text " * 20 + ".</p>", None),
+    ("a.html", f"<p class='{'c ' * 242}'>" + "text." * 25 + "</p>", "code.too_small_visible_share"),  # a fifth of 625
+    ("a.html", f"<p class='{'c ' * 241}'>" + "text." * 25 + "</p>", None),
+    ("a.html", "<p>" + "text " * 30 + "</p><![nothing]>", "code.too_little_visible_text"),  # html.parser refuses it
+    # The blanks before a tag are one line feed.
+    ("a.html", INDENTED, "code.too_small_visible_share"),
+    ("a.html", "<ul>" + "<li>&nbsp;&#8212;&nbsp;</li>" * 60 + "</ul>", "code.too_small_visible_share"),
     ("a.html", "<p>" + "text " * 30 + "</p><script>" + "var a;\n" * 200 + "</script>", "code.too_small_visible_share"),
     ("README.txt", "Words of text.", None),
     ("requirements-dev.txt", "pytest\n", None),
-    ("LICENSE", "Words of text.", None),
+    ("LICENSE", "Words of text.", "code.no_documentation"),
+    ("licence.txt", "Words of text.", "code.no_documentation"),
+    ("COPYING", "Words of text.", "code.no_documentation"),
+    ("readme.de.txt", "Words of text.", "code.no_documentation"),
     ("words.txt", "Words of text.", "code.no_documentation"),
     ("a.py", "", "code.too_little_alphabetic"),
 ]  # fmt: skip
@@ -88,15 +109,6 @@ def test_a_file_is_judged_by_the_thresholds_of_its_language(path: str, text: str
 def test_every_rule_of_source_files_is_met_by_a_case() -> None:
     rules = {rule.name for rule in quality_rules(QualityTable(variant="code"))} - {"quality.no_table"}
     assert rules - {rule for _, _, rule in CASES} == {"notebooks.unreadable"}
-
-
-def test_what_is_visible_stands_outside_of_tags_comments_scripts_and_styles() -> None:
-    assert (
-        visible_text("a<b>b</b><!-- c > -->d<SCRIPT x>e<p></Script >f<style>g</style>h < i<br/>j")
-        == "abdfh < ij"
-    )
-    assert visible_text("a<scripted>b<script>c") == "ab"
-    assert visible_text("a<!-- b") == visible_text("a<b") == "a"
 
 
 def test_rules_of_prose_are_refused_for_source_files_by_name() -> None:
@@ -132,15 +144,9 @@ def _document(text: str, language: str) -> Document:
     )  # fmt: skip
 
 
-def test_a_name_tells_the_language() -> None:
-    names = {
-        "src/a.PY": "python", "a/b.h": "c", "x.hpp": "cpp", "Makefile": "makefile", "a\\b\\CMakeLists.txt": "cmake",
-        "page.html": "html", "n.ipynb": "jupyter", "main.tf": "hcl", ".bashrc": "shell", "archive.zip": None,
-        "noextension": None, ".py": None, "": None,
-    }  # fmt: skip
-    assert {name: language_of_path(name) for name in names} == names
-    assert OF_CODE.keys() <= LANGUAGES
-    assert [name for name in sorted(LANGUAGES) if language_code(name) != name] == []
+def test_every_language_with_thresholds_of_its_own_is_known() -> None:
+    assert OF_CODE.keys() <= languages()
+    assert [name for name in sorted(languages()) if language_code(name) != name] == []
 
 
 MIT = "Permission is hereby granted, free of charge, to any person obtaining a copy of this software"

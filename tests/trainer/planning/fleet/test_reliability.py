@@ -7,6 +7,7 @@ import math
 
 import pytest
 
+from trainer.checkpoint.cadence import daly_interval
 from trainer.planning.fleet.reliability import (
     LLAMA_3,
     LLAMA_3_INTERRUPTIONS,
@@ -20,7 +21,6 @@ from trainer.planning.fleet.reliability import (
     simulate,
     waiting_share,
 )
-from trainer.recovery.cadence import daly_interval
 
 MTBF = 11_135.0
 DAYS = 54 * 86_400.0

@@ -26,7 +26,8 @@ from trainer.processes.runtime import Process
 from trainer.recorder.diagnosis.diagnose import Diagnosis, diagnose
 from trainer.recorder.diagnosis.reading import NoRecorderError
 from trainer.recorder.operations import _COLLECTIVES, _FUNCTIONAL, Operations
-from trainer.run.train import LaunchContext, train
+from trainer.run.parts import LaunchContext
+from trainer.run.train import train
 
 WORKERS = 4
 FIRST_STEP = 2

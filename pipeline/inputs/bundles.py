@@ -1,0 +1,39 @@
+"""Input files that are read together: a source file or a text is a document of a few kilobytes, and a unit of
+work for each would take longer than reading it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pipeline.inputs.files import Input
+from stages.reading.file_names import is_named_as_document
+from stages.reading.options import Format
+
+_MOST_FILES: Final = 1_000
+_MOST_BYTES: Final = 16 << 20
+"""A bundle ends with the file that reaches one of these."""
+
+
+def is_read_whole(name: str, format_name: Format) -> bool:
+    """Whether a file of this name is a document by itself, in a source of this format."""
+    return format_name == "file" or (format_name == "auto" and is_named_as_document(name))
+
+
+def bundled(inputs: Sequence[Input], format_name: Format) -> list[tuple[Input, ...]]:
+    """The inputs of a source, in the order given, with neighbours that are documents by their format or name
+    together. A function of names and sizes alone."""
+    bundles: list[tuple[Input, ...]] = []
+    together: list[Input] = []
+    num_bytes = 0
+    for found in inputs:
+        is_document = is_read_whole(found.name, format_name)
+        if together and (not is_document or len(together) == _MOST_FILES or num_bytes >= _MOST_BYTES):
+            bundles.append(tuple(together))
+            together, num_bytes = [], 0
+        if is_document:
+            together.append(found)
+            num_bytes += found.size
+        else:
+            bundles.append((found,))
+    return [*bundles, tuple(together)] if together else bundles

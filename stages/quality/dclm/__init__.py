@@ -1,0 +1,1 @@
+"""Top-level domains by which DCLM finds URLs in texts."""

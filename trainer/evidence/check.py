@@ -1,0 +1,169 @@
+"""The check of a certificate: everything in it is found again, and each line says whether it holds.
+
+A certificate can lie, and so can what it was made from. What it says is compared with the run's own records,
+the facts in the run's output, the stores of the outputs that it read and the bytes of the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from trainer.checkpoint.digest import weights_digest
+from trainer.checkpoint.store import COMPLETE, CheckpointError, check_files
+from trainer.evidence.certificate import Certified, contradictions, open_certified, records
+from trainer.evidence.certificate_file import Json, parse_certificate
+from trainer.provenance.facts import owner_of, refuse_no_run
+from trainer.recovery.readings import readings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One thing that a certificate says: whether it holds, and why not."""
+
+    what: str
+    holds: bool
+    why: str = ""
+
+
+def check_certificate(data: bytes, where: str, output: Folder, outs: Sequence[str] = ()) -> list[Line]:
+    """A line for each thing that the certificate `data` says of the run at `output`; `outs`: where the
+    outputs that it read lie now, if elsewhere. CertificateError for what is no certificate, RecipeError for
+    what is no run's output."""
+    row, is_whole = parse_certificate(data, where)
+    lines = [
+        Line(
+            what="checksum",
+            holds=is_whole,
+            why="" if is_whole else "its bytes were changed since it was written",
+        )
+    ]
+    refuse_no_run(output)
+    run = owner_of(output)
+    if run != row["run"]:
+        why = f"it is of the run {row['run']!r}, and {output.url} holds {'no run' if run is None else repr(run)}"
+        return [*lines, Line(what="run", holds=False, why=why)]
+    lines.append(Line(what=f"run {run}", holds=True))
+    try:
+        purges = [purge["purge_id"] for purge in row["purges"]]
+        certified = open_certified(output, purges, outs, row["checkpoint"]["name"])
+    except RecipeError as error:
+        return [*lines, Line(what="checkpoint and purges", holds=False, why=str(error))]
+    lines.append(Line(what=f"read {certified.read}", holds=True))
+    return [*lines, *_lines(row, certified)]
+
+
+def _lines(row: Json, certified: Certified) -> Iterator[Line]:
+    for purged in certified.purged:
+        if (back := purged.brought_back()) is not None:
+            yield Line(what=f"purge {back}", holds=False, why=f"{purged.out.url} holds its documents again")
+    problems = contradictions(certified)
+    for problem in problems:
+        yield Line(what="chain", holds=False, why=problem)
+    now = records(certified)
+    yield from _purges(row, now)
+    yield from _chain(row, now)
+    yield _compared("weights that the run began with (init_from)", row["init_from"], now["init_from"])
+    for gap in now["not_covered"]:
+        if gap not in row["not_covered"]:
+            why = f"found and not named: {gap['why']}"
+            yield Line(what=f"not covered: {gap['kind']} {gap['what']}", holds=False, why=why)
+    for gap in row["not_covered"]:
+        if gap not in now["not_covered"]:
+            since = _ended(gap, certified)
+            why = f"named and not found: {gap['why']}" if since is None else since
+            yield Line(what=f"not covered: {gap['kind']} {gap['what']}", holds=since is not None, why=why)
+    yield _compared("what makes it inexact", row["inexact"], now["inexact"])
+    yield from _weights(row, now, certified)
+
+
+def _ended(gap: Json, certified: Certified) -> str | None:
+    """How what a certificate does not cover came to its end since; None where that is not seen."""
+    if gap["kind"] in ("set aside", "damaged"):
+        return None if certified.checkpoints.folder(gap["what"]).exists(COMPLETE) else "it is there no more"
+    if gap["kind"] in ("ablation", "other run"):
+        theirs = [
+            exposure.applied
+            for purged in certified.purged
+            for run in purged.runs()
+            if run.run == gap["what"]
+            for _, exposure in readings(run, purged)
+        ]
+        return "its readings are undone since" if theirs and not any(theirs) else None
+    return None
+
+
+def _purges(row: Json, now: Json) -> Iterator[Line]:
+    found = {(purge["out"], purge["purge_id"]): purge for purge in now["purges"]}
+    by_id = {purge["purge_id"]: purge for purge in now["purges"]}
+    for purge in row["purges"]:
+        here = found.get(
+            (purge["out"], purge["purge_id"]), by_id[purge["purge_id"]]
+        )  # an output may have been moved
+        name = f"purge {purge['purge_id']}"
+        yield _compared(f"{name}: documents", _of(purge, _DOCUMENTS), _of(here, _DOCUMENTS))
+        yield _compared(f"{name}: readings", _of(purge, _READINGS), _of(here, _READINGS))
+        if here["applied"]:
+            why = f"{here['applied']} readings are in the weights, first in step {here['first_step']}"
+            yield Line(what=f"{name}: none is applied", holds=False, why=why)
+
+
+_DOCUMENTS = ("at", "num_documents", "documents_digest", "content_fingerprint_after")
+_READINGS = ("readings", "first_step", "applied")
+
+
+def _of(row: Json, names: Sequence[str]) -> Json:
+    return {name: row.get(name) for name in names}
+
+
+def _chain(row: Json, now: Json) -> Iterator[Line]:
+    there = {link["attempt"]: link for link in row["chain"]}
+    found = {link["attempt"]: link for link in now["chain"]}
+    for attempt in sorted(there.keys() | found.keys()):
+        what = f"chain: attempt {attempt}"
+        if attempt not in there:
+            yield Line(what=what, holds=False, why="it is part of the chain and cut out of the certificate")
+        elif attempt not in found:
+            yield Line(
+                what=what, holds=False, why="the run has no such attempt on the way to this checkpoint"
+            )
+        else:
+            yield _compared(what, there[attempt], found[attempt])
+
+
+def _weights(row: Json, now: Json, certified: Certified) -> Iterator[Line]:
+    folder = certified.folder
+    yield _compared("checkpoint", row["checkpoint"], now["checkpoint"])
+    try:
+        check_files(folder)
+    except CheckpointError as error:
+        yield Line(what="files of the checkpoint", holds=False, why=str(error))
+        return
+    yield Line(what="files of the checkpoint", holds=True)
+    digest = weights_digest(folder)
+    named = row["weights"].get("tensors", {})
+    differing = [
+        name for name in sorted(named | digest.tensors) if named.get(name) != digest.tensors.get(name)
+    ]
+    if differing:
+        why = f"{len(differing)} of {digest.num_tensors} tensors are others, {differing[0]} first"
+        yield Line(what="weights and moments", holds=False, why=why)
+    else:
+        numbers = {
+            "digest": digest.digest,
+            "num_tensors": digest.num_tensors,
+            "num_elements": digest.num_elements,
+        }
+        yield _compared("weights and moments", _of(row["weights"], tuple(numbers)), numbers)
+
+
+def _compared(what: str, said: object, found: object) -> Line:
+    """Whether two parts are equal; what is said and what is found of the fields that differ."""
+    if said == found:
+        return Line(what=what, holds=True)
+    if isinstance(said, dict) and isinstance(found, dict):
+        names = [name for name in sorted(said.keys() | found.keys()) if said.get(name) != found.get(name)]
+        why = "; ".join(f"{name} is {said.get(name)!r}, found {found.get(name)!r}" for name in names)
+        return Line(what=what, holds=False, why=why)
+    return Line(what=what, holds=False, why=f"it says {said!r}, found {found!r}")
