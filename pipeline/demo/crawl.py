@@ -82,9 +82,9 @@ def make_crawl(folder: Path, num_pages: int = 3000, seed: int = 0) -> Truth:
     posts = crawl.posts(int(num_pages * 0.10))
     write_source(folder, "web", crawl.web, 4, rng)
     write_source(folder, "news", crawl.news, 2, rng)
-    broken = [_page("broken", number, write_article("en", rng), rng) for number in range(3)]
+    broken = [_page("broken", number, write_article("en", rng), rng) for number in range(4)]
     crawl.truth.unreadable["web"] = break_records(
-        folder / "web-00003.warc.gz", (broken[0], broken[1], broken[2])
+        folder / "web-00003.warc.gz", (broken[0], broken[1], broken[2], broken[3])
     )
     write_gzip(
         folder / "boards-00000.jsonl.gz",
@@ -93,7 +93,7 @@ def make_crawl(folder: Path, num_pages: int = 3000, seed: int = 0) -> Truth:
     (folder / "benchmark.jsonl").write_text(
         "".join(json.dumps(item) + "\n" for item in benchmark), encoding="utf-8"
     )
-    crawl.truth.num_pages = len(crawl.web) + len(crawl.news) + len(posts) + 1
+    crawl.truth.num_pages = len(crawl.web) + len(crawl.news) + len(posts) + 2
     (folder / "truth.json").write_text(json.dumps(asdict(crawl.truth), indent=1), encoding="utf-8")
     return crawl.truth
 

@@ -81,14 +81,14 @@ def _uuid(name: bytes) -> uuid.UUID:
     return uuid.UUID(bytes=hashlib.sha256(name).digest()[:16], version=4)
 
 
-def break_records(file: Path, pages: tuple[DemoPage, DemoPage, DemoPage]) -> int:
-    """Add a record with flipped bits, one that is clipped, and a whole one: two stretches cannot be read (the
-    number is returned), and nothing else is lost."""
-    flipped, clipped, whole = (bytearray(_response(page, "broken")) for page in pages)
+def break_records(file: Path, pages: tuple[DemoPage, DemoPage, DemoPage, DemoPage]) -> int:
+    """Add a record with flipped bits and one that is clipped, each before a whole one: two stretches cannot be
+    read (the number is returned), and nothing else is lost."""
+    flipped, whole, clipped, last = (bytearray(_response(page, "broken")) for page in pages)
     for place in range(len(flipped) // 2, len(flipped) // 2 + 40):
         flipped[place] ^= 0xFF
     with open(file, "ab") as stream:
-        stream.write(flipped + clipped[: len(clipped) // 2] + whole)
+        stream.write(flipped + whole + clipped[: len(clipped) // 2] + last)
     return 2
 
 
