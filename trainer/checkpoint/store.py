@@ -95,6 +95,21 @@ class Checkpoint:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsDigest:
+    """`digest`: BLAKE3 (hex) over name, dtype, shape and hash of every tensor, by name; `tensors`: the hash
+    of each."""
+
+    digest: str
+    num_tensors: int
+    num_elements: int
+    tensors: Mapping[str, str]
+
+
+DigestWeights = Callable[[Folder], WeightsDigest]
+"""Gives the digest of a checkpoint's weights and moments (`digest.py`, with torch)."""
+
+
 def checkpoint_name(step: int, attempt: int) -> str:
     """The folder of a checkpoint."""
     return f"step-{step:08d}.attempt-{attempt}"

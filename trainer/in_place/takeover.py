@@ -78,6 +78,7 @@ def fill(run: Run, memory: Memory, agreed: Agreement, snapshot: Snapshot) -> Non
     elif memory.state is not None:
         for name, piece in memory.pieces.items():
             piece.copy_(memory.state.tensors[name])
+    # In the same order on every rank: a send waits for its receive.
     for lost, source in sorted(agreed.filled_by.items()):
         if rank == source:
             keeps = agreed.from_copies and keeps_copy_of(rank, num_ranks) == lost
@@ -87,6 +88,7 @@ def fill(run: Run, memory: Memory, agreed: Agreement, snapshot: Snapshot) -> Non
             dist.send(sent, lost, group=control)
         elif rank == lost:
             receive(source, pieces, control)
+    # The number of updates is held once, and each moment has a count of its own.
     restore(state, run.stepping.context.optimizer)
     run.stepping.model.weights_changed()
     settle_buckets(run.stepping.model, run.stepping.feed.num_rows, run.recipe.train.seq_len)

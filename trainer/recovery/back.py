@@ -23,8 +23,8 @@ from trainer.checkpoint.store import (
     newest_with_files,
     read_position,
 )
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import check_output

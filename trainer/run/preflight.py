@@ -28,8 +28,8 @@ from trainer.checkpoint.store import (
     newest_with_files,
     read_position,
 )
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.huggingface.begun_from import check_first_weights
 from trainer.model.sizes import ModelConfig, check_model_name, model_config
 from trainer.options import TrainRecipe, TrainTable
