@@ -277,7 +277,7 @@ def test_context_parallel_pays_only_past_some_length(tmp_path: Path) -> None:
         sizes[2**power] = search(recipe_of(tmp_path, *changes), limit=1).ranked[0].layout.mesh.cp
     assert sizes[8192] == 1
     first = min(length for length, cp in sizes.items() if cp > 1)
-    assert 8192 < first <= 131072
+    assert 8192 < first <= 524288
     assert all(cp > 1 for length, cp in sizes.items() if length >= first)
 
 
