@@ -39,8 +39,9 @@ from stages.composition import clean_text
 from stages.document import Document, Place, Rejection
 from stages.pii.step import PiiStep
 from stages.quality.fineweb2.configurations import Configuration, configuration_of, configurations
+from stages.quality.judged_languages import table_of
 from stages.quality.languages import has_white_space, language_code
-from stages.quality.options import limits, table_of
+from stages.quality.options import limits
 from stages.quality.step import QualityStep, quality_step
 
 RECIPES: Final[tuple[RecipeName, ...]] = ("fineweb", "fineweb2")

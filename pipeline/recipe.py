@@ -24,40 +24,30 @@ from lineage.storage.folder import Folder, is_remote, not_for_tables
 from lineage.store.column_names import LABEL, LICENSE, SCORE
 from stages.chain import DEFAULT_STEPS, check_steps
 from stages.dedup.options import DedupTable
-from stages.pii.options import PiiTable, check_phone_region
+from stages.pii.options import check_phone_region
 from stages.quality.code.language import languages
+from stages.quality.judged_languages import check_languages, judges_any_language, judges_code
 from stages.quality.languages import label_hint, language_code
-from stages.quality.options import (
-    QualityTable,
-    check_languages,
-    check_one_each,
-    check_tables,
-    check_thresholds,
-    judges_any_language,
-    judges_code,
-    threshold_defaults,
-)
+from stages.quality.options import check_one_each, check_tables, check_thresholds
+from stages.quality.rule_sets.catalogue import threshold_defaults
 from stages.reading.options import (
     DEFAULT_COMPRESSION_RATIO,
     DEFAULT_WINDOW_BYTES,
     MAX_WINDOW_BYTES,
     RowFields,
 )
-from stages.steps.catalogue import CATALOGUE, StepTables, given_keys
-from stages.steps.classifier import ClassifierTable, check_classifiers
-from stages.steps.decontaminate import DecontaminateTable
+from stages.steps.catalogue import CATALOGUE, RecipeStepTables, StepTables, given_keys
+from stages.steps.classifier import check_classifiers
 from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import (
     EXTENSION,
-    LanguageTable,
     check_language_model,
     check_min_scores,
     known_labels,
     labels_at_hand,
 )
-from stages.steps.parse import ParseTable
 from stages.steps.url import UrlTable
-from stages.steps.user_step import StepTable, check_step_tables
+from stages.steps.user_step import check_step_tables
 from stages.tokens.repeats import RepeatTable, check_repeat
 from stages.tokens.tokenizer import TokenizeTable
 
@@ -272,8 +262,16 @@ class RayTable:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _BeforeSteps:
+    """The tables that stand before those of steps: a base class, so that the fields have the recipe's order."""
+
+    run: RunTable
+    source: tuple[SourceTable, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineRecipe:
+class PipelineRecipe(RecipeStepTables, _BeforeSteps):
     """A whole data recipe."""
 
     mistaken_for: ClassVar = (
@@ -282,16 +280,6 @@ class PipelineRecipe:
         " [[source]]",
     )
 
-    run: RunTable
-    source: tuple[SourceTable, ...]
-    url: UrlTable = key(UrlTable())
-    parse: ParseTable = key(ParseTable())
-    language: LanguageTable = key(LanguageTable())
-    quality: QualityTable = key(QualityTable())
-    classifier: tuple[ClassifierTable, ...] = key(())
-    step: tuple[StepTable, ...] = key(())
-    decontaminate: DecontaminateTable = key(DecontaminateTable())
-    pii: PiiTable = key(PiiTable())
     dedup: DedupTable = key(DedupTable())
     bucket: tuple[BucketTable, ...] = key(())
     repeat: RepeatTable = key(RepeatTable())
@@ -521,16 +509,24 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
     ]
     dedup = recipe.dedup
     told += _unread_of_dedup(recipe)
-    if "decontaminate" in named and not recipe.decontaminate.against:
-        told += [
-            f"{name} is given, and decontaminate.against names no file: it decides nothing."
-            for name in given_keys("decontaminate", recipe.decontaminate)
-        ]
+    told += [
+        f"{name} is given, and {spec.is_off_where}: it decides nothing."
+        for step, spec in CATALOGUE.items()
+        if step in named and spec.is_off_where and not spec.is_on(tables)
+        for name, is_given in spec.own_keys.items()
+        if is_given(tables)
+    ]
     if recipe.tokenize.off:
-        read = ("off",) if recipe.decontaminate.ngram.endswith("w") else ("off", "encoding", "end_of_text")
+        read = {
+            key
+            for spec in CATALOGUE.values()
+            for key in spec.recipe_keys
+            if key not in spec.leaves_out(tables)
+        }
         told += [
             f"{name} is given, and with tokenize.off nothing is tokenized: it decides nothing."
-            for name in given_keys("tokenize", recipe.tokenize, but=read)
+            for name in given_keys("tokenize", recipe.tokenize, but=("off",))
+            if name not in read
         ]
     told += [
         f"source.fragments of {source.name!r} is given, and no source.steps names 'dedup.url', which reads it: it"
@@ -744,9 +740,7 @@ def columns_added_by(recipe: PipelineRecipe) -> tuple[str, ...]:
 
 def tables_of(recipe: PipelineRecipe) -> StepTables:
     """What the recipe says of the steps."""
-    same = {
-        field.name: getattr(recipe, field.name) for field in fields(StepTables) if hasattr(recipe, field.name)
-    }
+    same: dict[str, Any] = {field.name: getattr(recipe, field.name) for field in fields(RecipeStepTables)}
     return StepTables(
         max_document_bytes=recipe.limits.max_document_bytes,
         encoding=recipe.tokenize.encoding,

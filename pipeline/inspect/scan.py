@@ -41,7 +41,7 @@ from stages.contamination import SHOWN_SPANS, Evidence, Finder, Kind
 from stages.dedup.options import DedupTable
 from stages.ngrams import ElementKind, Tokens
 from stages.pii.options import PiiTable
-from stages.steps.decontaminate import read_items
+from stages.steps.benchmark_items import read_items
 from stages.steps.textfiles import named_bytes
 from stages.tokens.tokenizer import Tokenizer
 

@@ -21,7 +21,7 @@ from pipeline.recipe_help.keys import (
 )
 from pipeline.recipe_help.named import template
 from pipeline.recipe_help.tables import PARAGRAPHS
-from stages.quality.options import threshold_defaults
+from stages.quality.rule_sets.catalogue import threshold_defaults
 
 _WIDTH: Final = 120
 

@@ -284,9 +284,8 @@ def _settled(
     # fields.
     tables = (tables_of(plan.recipe), tables_of(earlier.recipe))
     hands_on_what_it_got = all(
-        stages[i] in ("language", "quality", "decontaminate", "pii")
-        and not any(spec_of(stages[i]).edits_text(each) for each in tables)
-        for i in changed
+        spec.only_judges and not any(spec.edits_text(each) for each in tables)
+        for spec in (spec_of(stages[i]) for i in changed)
     )
     return (settled if hands_on_what_it_got else len(stages)), False
 

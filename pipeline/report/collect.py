@@ -52,7 +52,7 @@ from pipeline.results.run_summary import (
     unread_sources,
 )
 from pipeline.terminal import counted
-from stages.quality.options import table_of
+from stages.quality.judged_languages import table_of
 
 ALL_SOURCES = "all sources"
 _BINS = 20

@@ -21,7 +21,7 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import PurgeRow, Span
 from lineage.trace.exposure import Exposure, TrainingRun, erased_from, exposures
 from lineage.trace.tracer import all_runs
-from trainer.attempts import Attempt
+from trainer.attempts import Attempt, line_of_attempts
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.facts import FACTS_FILE
 from trainer.provenance.reached import read_facts
@@ -133,17 +133,10 @@ def as_of(run: TrainingRun, begun: Sequence[Attempt], attempt: int, step: int) -
     """The run as the checkpoint of `step` steps that `attempt` made has it: the stretches on the line that
     leads there, cut where the next attempt took over. What it read is applied, but for steps that were
     skipped."""
-    known = {each.number: each for each in begun}
-    segments = []
-    end, number = step, attempt
-    while True:
-        segments += [
-            dataclasses.replace(segment, last_step=min(segment.last_step or 0, end - 1))
-            for segment in run.segments
-            if segment.attempt == number and segment.first_step < end and segment.last_step is not None
-        ]
-        at = known.get(number)
-        if at is None or at.parent is None or at.parent >= number:
-            break
-        end, number = min(end, at.first_step), at.parent
+    segments = [
+        dataclasses.replace(segment, last_step=min(segment.last_step, end - 1))
+        for number, end in line_of_attempts(begun, attempt, step)
+        for segment in run.segments
+        if segment.attempt == number and segment.first_step < end and segment.last_step is not None
+    ]
     return dataclasses.replace(run, segments=tuple(sorted(segments, key=lambda s: (s.attempt, s.first_step))))

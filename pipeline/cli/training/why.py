@@ -27,7 +27,8 @@ from pipeline.terminal import visible
 
 if TYPE_CHECKING:
     from trainer.evidence.observed import Observed
-    from trainer.evidence.why import ReplayedStep, WhyStep
+    from trainer.evidence.replayed_step import ReplayedStep
+    from trainer.evidence.why import WhyStep
     from trainer.provenance.setup import Hardware
 
 _SHOWN: Final = 10
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
     from pipeline.cluster.session import what_starts
     from pipeline.phases.progress import ProgressReporter
-    from trainer.evidence.why import ask_why
+    from trainer.evidence.replayed_step import step_to_replay
     from trainer.options import TrainRecipe
 
     if options.overrides and options.recipe is None:
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
     if options.to is not None and not options.to.endswith(".html"):
         raise RecipeError(f"--to {options.to!r}: expected a name that ends in .html")
     given = None if options.recipe is None else load_recipe(options.recipe, TrainRecipe, options.overrides)
-    asked = ask_why(Folder(options.run_output), options.step, given)
+    asked = step_to_replay(Folder(options.run_output), options.step, given)
     reporter = ProgressReporter()
     since = "the first weights" if asked.checkpoint is None else f"checkpoint {asked.checkpoint.name}"
     first = 0 if asked.checkpoint is None else asked.checkpoint.step

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from stages.quality.rules import Limits, RuleSet, RuleSpec
+from stages.quality.rules import RuleSet, RuleSpec, in_all
 from stages.quality.text_view import TextView
 
 _EditedText = tuple[str, tuple[tuple[str, int], ...]]
@@ -78,13 +78,9 @@ def _edit(view: TextView) -> _EditedText:
     return text, (("url_removal.urls", num), ("url_removal.chars_removed", len(view.text) - len(text)))
 
 
-_EMPTY: Final = RuleSpec(
-    name="url_removal.empty",
-    help="a text of URLs alone",
-    measures=dict.fromkeys(("datatrove", "paper", "dclm", "dolma"), _is_empty),
-)
+ROWS: Final = (RuleSpec(name="url_removal.empty", help="a text of URLs alone", measures=in_all(_is_empty)),)
 
 
-def rule_set(limits: Limits) -> RuleSet:
+def rule_set() -> RuleSet:
     """The rule, and the edit."""
-    return RuleSet(name="url_removal", rules=(_EMPTY.rule("dclm", limits),), edit=_edit)
+    return RuleSet(name="url_removal", rules=tuple(row.rule("dclm", {}) for row in ROWS), edit=_edit)

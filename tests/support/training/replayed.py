@@ -10,7 +10,8 @@ import torch
 
 from tests.support.processes.forked import run_forked
 from trainer.evidence.observed import Observed
-from trainer.evidence.why import Replay, ReplayedStep
+from trainer.evidence.replayed_step import ReplayedStep
+from trainer.evidence.why import Replay
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import local_part
 from trainer.processes.runtime import Process

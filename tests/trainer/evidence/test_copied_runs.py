@@ -17,7 +17,8 @@ from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import Trained, copy_out
 from tests.support.training.replayed import replays
 from trainer.checkpoint.store import CheckpointError, check_owner, claim_folder
-from trainer.evidence.why import ask_why, explain_step
+from trainer.evidence.replayed_step import step_to_replay
+from trainer.evidence.why import explain_step
 from trainer.huggingface.export import export_run
 from trainer.huggingface.model_card import checkpoints_of, read_card
 from trainer.recovery.forget import forget
@@ -203,7 +204,7 @@ def test_a_run_is_read_where_the_call_finds_it(
         assert main(["trace", out, "--runs", str(there)]) == 0
         assert f"in {there}" in capsys.readouterr().out
         assert main(["trace", out, "--runs", str(there), "--run", str(made.run), "--step", "9"]) == 0
-        found = explain_step(ask_why(Folder(str(there)), 5), replays(tmp_path / "replays"))
+        found = explain_step(step_to_replay(Folder(str(there)), 5), replays(tmp_path / "replays"))
         assert (found.output, found.verdict.cause) == (str(there), "data")
         assert found.read[0].startswith(f"{there}/checkpoints/step-00000004.attempt-1")
         assert found.read[1] == out
@@ -220,7 +221,7 @@ def test_why_reads_the_weights_of_the_copy_it_is_asked_about(made: Copies, tmp_p
     for step in (copy / "checkpoints").glob("step-*"):
         for file in step.glob("*.distcp"):
             file.write_bytes(b"")
-    asked = ask_why(Folder(str(copy)), 5)
+    asked = step_to_replay(Folder(str(copy)), 5)
     assert asked.checkpoint is None  # no checkpoint of the copy is whole, whatever its original holds
     assert asked.recipe.train.output == str(copy)
 

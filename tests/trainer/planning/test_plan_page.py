@@ -77,13 +77,14 @@ def test_the_405b_that_keeps_gathered_inputs_takes_and_reaches_what_the_page_say
 
 
 @pytest.mark.parametrize(
-    ("length", "says"), [(16384, "splits no sequence of 16,384 tokens"), (32768, "over cp = 2")]
+    ("length", "says"), [(16384, "splits no sequence of 16,384 tokens"), (32768, "and none of 32,768")]
 )
-def test_sequences_of_the_8b_are_split_from_the_length_on_that_the_page_says(length: int, says: str) -> None:
+def test_sequences_of_the_8b_are_as_whole_as_the_page_says(length: int, says: str) -> None:
     (first,) = search(
         recipe_of(f"train.seq_len={length}", "recipes/sizes/8B.toml", searching=True), limit=1
     ).ranked
-    assert first.layout.mesh.cp == (1 if length == 16384 else 2)
+    assert first.layout.mesh.cp == 1
+    assert first.layout.mesh.tp == (1 if length == 16384 else 2)
     assert says in PROSE
 
 
