@@ -24,6 +24,7 @@ from trainer.recipe_tables.parallelism import (
     OverlapTable,
     ParallelTable,
     PipelineTable,
+    ResourcesTable,
 )
 
 _NEEDS: Final = {
@@ -85,6 +86,11 @@ class CheckpointTable:
         at_least=0,
         help="so many more, evenly spaced over the whole run, so that going back is never far; 0: none",
     )
+    on_damage: Literal["go_back", "stop"] = key(
+        "go_back",
+        help="what a start does where the newest checkpoint is damaged: it goes on from the newest whole one and"
+        " sets the damaged ones aside (into damaged, never deleted); or it stops",
+    )
     path: str | None = key(
         None, is_path=True, help="folder or URL of the checkpoints; not given: <output>/checkpoints"
     )
@@ -117,27 +123,6 @@ class OrderTable:
     window_blocks: int = key(64, at_least=1, help="blocks whose sequences are shuffled together")
     mixture_block: int = key(
         1000, at_least=1, help="sequences in which the shares of the mixture hold exactly"
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourcesTable:
-    """`[train.resources]`: what a process reserves on a Ray cluster, and where it may lie; nothing of it
-    under torchrun."""
-
-    cpus: float = key(1.0, at_least=0, help="processors that a worker reserves")
-    gpus: int | None = key(
-        None, at_least=0, help="GPUs that a worker reserves; not given: 1 if all can have one"
-    )
-    memory: int = key(0, at_least=0, help="bytes that a worker reserves (0: none)")
-    resource: str = key("", help="a custom resource that its node must have, such as gpu_node")
-    placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = key(
-        "PACK", help="few nodes or many, if possible or strictly; tensor-parallel peers always share a node"
-    )
-    near: str = key(
-        "",
-        help="a node label such as topology.kubernetes.io/rack: ranks fill the nodes of one value, then of"
-        " the next",
     )
 
 

@@ -84,7 +84,7 @@ def _lines(row: CertificateRow, certified: Certified, digest: DigestWeights) -> 
 
 def _ended(gap: Gap, certified: Certified) -> str | None:
     """How what a certificate does not cover came to its end since; None where that is not seen."""
-    if gap["kind"] == "set aside":
+    if gap["kind"] in ("set aside", "damaged"):
         return None if certified.checkpoints.folder(gap["what"]).exists(COMPLETE) else "it is there no more"
     if gap["kind"] in ("ablation", "other run"):
         theirs = [

@@ -7,7 +7,6 @@ steps read as not applied, since the line of attempts no longer goes through the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lineage.ids import content_hash
@@ -17,11 +16,11 @@ from trainer.attempts import attempts
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
     Checkpoint,
-    CheckpointError,
     check_owner,
     check_sizes,
     checkpoint_folder,
     complete_checkpoints,
+    newest_with_files,
     read_position,
 )
 from trainer.data.corpus import Corpus, open_corpus
@@ -140,20 +139,8 @@ def record(run: Asked, chosen: Checkpoint | None, purges: tuple[str, ...] = ()) 
 
 
 def newest_whole(run: Asked, up_to: int) -> Checkpoint | None:
-    """As `newest_whole_of` the run's checkpoints."""
-    return newest_whole_of(run.folder, run.checkpoints, up_to)
-
-
-def newest_whole_of(folder: Folder, checkpoints: Sequence[Checkpoint], up_to: int) -> Checkpoint | None:
-    """The newest checkpoint of at most `up_to` steps whose files are all there; None where none is."""
-    for entry in reversed(checkpoints):
-        if entry.step <= up_to:
-            try:
-                check_sizes(folder.folder(entry.name))
-            except CheckpointError:
-                continue
-            return entry
-    return None
+    """As `newest_with_files` of the run's checkpoints."""
+    return newest_with_files(run.folder, run.checkpoints, up_to)
 
 
 def _no_such(run: Asked, step: int) -> str:

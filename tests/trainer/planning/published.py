@@ -437,6 +437,17 @@ _BRIDGE: Final = {
 26.02 | Qwen3 235B | FP8-MX | 256 8192 2 4096 | 0 1 4 1 1 32 | 6583
 """,
     "GB200": """
+25.09 | 8B | FP8-CS | 8 128 2 8192 | 0 1 1 1 1 1 | 31357
+25.09 | 8B | FP8-MX | 8 128 2 8192 | 0 1 1 1 1 1 | 29925
+25.09 | 70B | FP8-CS | 64 128 2 8192 | 1 1 1 1 1 1 | 3986
+25.09 | 70B | FP8-MX | 64 128 2 8192 | 0 2 4 1 5 1 | 3546
+25.09 | 405B | FP8-CS | 128 64 1 8192 | 1 2 1 1 1 1 | 729
+25.09 | 405B | FP8-MX | 128 64 1 8192 | 0 4 8 2 8 1 | 578
+25.09 | V3 MTP | FP8-CS | 256 2048 1 4096 | 0 1 4 1 4 64 | 3454
+25.09 | Qwen3 30B | FP8-CS | 8 512 4 4096 | 0 1 1 1 1 8 | 22775
+25.09 | Qwen3 30B | FP8-MX | 8 512 4 4096 | 0 1 1 1 1 8 | 23723
+25.09 | Qwen3 235B | FP8-CS | 64 1024 1 4096 | 0 2 1 1 1 64 | 4452
+25.09 | Qwen3 235B | FP8-MX | 64 1024 1 4096 | 0 2 1 1 1 64 | 4416
 25.11 | 8B | FP8-CS | 8 128 2 8192 | 0 1 1 1 1 1 | 31508
 25.11 | 8B | FP8-MX | 8 128 2 8192 | 0 1 1 1 1 1 | 29789
 25.11 | 70B | FP8-CS | 64 256 2 8192 | 1 1 1 1 1 1 | 4312
@@ -461,6 +472,15 @@ _BRIDGE: Final = {
 26.02 | Qwen3 235B | FP8-MX | 256 8192 1 4096 | 0 1 8 1 4 8 | 2691
 """,
     "B200": """
+25.09 | 8B | FP8-CS | 8 128 2 8192 | 0 1 1 1 1 1 | 29994
+25.09 | 8B | FP8-MX | 8 128 2 8192 | 0 1 1 1 1 1 | 29388
+25.09 | 405B | FP8-CS | 128 64 1 8192 | 0 4 8 2 8 1 | 664
+25.09 | 405B | FP8-MX | 128 64 1 8192 | 0 4 8 2 8 1 | 622
+25.09 | V3 MTP | FP8-CS | 256 2048 1 4096 | 0 1 16 1 1 8 | 2265
+25.09 | V3 MTP | FP8-MX | 256 2048 1 4096 | 0 1 16 1 1 8 | 2159
+25.09 | Qwen3 30B | FP8-CS | 8 512 1 4096 | 0 1 1 1 1 8 | 18066
+25.09 | Qwen3 235B | FP8-CS | 64 1024 1 4096 | 0 1 8 1 2 8 | 4104
+25.09 | Qwen3 235B | FP8-MX | 64 1024 1 4096 | 0 1 8 1 2 8 | 4275
 25.11 | 8B | FP8-CS | 8 128 2 8192 | 0 1 1 1 1 1 | 30624
 25.11 | 8B | FP8-MX | 8 128 2 8192 | 0 1 1 1 1 1 | 29521
 25.11 | 405B | FP8-CS | 128 64 1 8192 | 0 4 8 2 8 1 | 661
@@ -475,6 +495,12 @@ _BRIDGE: Final = {
 26.02 | Qwen3 235B | FP8-MX | 256 8192 1 4096 | 0 1 8 1 1 8 | 3805
 """,
     "H100": """
+25.09 | 8B | FP8-CS | 8 128 1 8192 | 1 1 1 1 1 1 | 14079
+25.09 | 70B | FP8-CS | 64 128 1 8192 | 0 4 8 1 5 1 | 1619
+25.09 | 405B | FP8-CS | 1024 512 1 8192 | 0 8 8 2 8 1 | 302
+25.09 | V3 MTP | FP8-CS | 1024 8192 1 4096 | 0 2 8 1 4 64 | 1297
+25.09 | Qwen3 30B | FP8-CS | 16 512 2 4096 | 0 1 2 1 24 8 | 10494
+25.09 | Qwen3 235B | FP8-CS | 256 2048 1 4096 | 0 2 8 1 4 32 | 1204
 25.11 | 8B | FP8-CS | 8 128 1 8192 | 1 1 1 1 1 1 | 14451
 25.11 | 70B | FP8-CS | 64 128 1 8192 | 0 4 8 1 5 1 | 1602
 25.11 | 405B | FP8-CS | 1024 512 1 8192 | 0 8 8 2 8 1 | 292
@@ -493,9 +519,10 @@ second and GPU."""
 
 
 def megatron_bridge() -> Iterator[Run]:
-    """NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md at df0289c, containers 25.11 and 26.02, each
-    row but five: NVFP4, in which nothing is planned here (four), and a pipeline of 128 stages with the
-    embedding and the loss as layers. The 25.11 row of Qwen3 235B on H100 is as the archive has it.
+    """NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md at df0289c, containers 25.09, 25.11 and 26.02,
+    each row but six: NVFP4, in which nothing is planned here (four), a pipeline of 128 stages with the
+    embedding and the loss as layers, and one whose 64 expert peers are more than its 32 ranks a stage. Of 25.09,
+    where bars part two layouts, the second is FP8-MX's. The 25.11 row of Qwen3 235B on H100 is as the archive has it.
 
     Experts are in float8 there and in bfloat16 here. H100's 26.02 row of Qwen3 30B gives half the tokens that
     its 118 TF are."""
@@ -506,7 +533,7 @@ def megatron_bridge() -> Iterator[Run]:
             fsdp, tp, pp, cp, virtual, ep = map(int, axes.split())
             dp = num_gpus // (tp * pp * cp)
             yield Run(
-                source="Megatron Bridge, 25.11 and 26.02",
+                source=f"Megatron Bridge, {'25.09' if release == '25.09' else '25.11 and 26.02'}",
                 row=f"{gpu}, {release}, {name}, {precision}, {axes}",
                 config=_MODELS[name],
                 gpu=gpu,
@@ -547,6 +574,9 @@ CALIBRATED: Final = (
     "torchtitan 2024, tables 1 to 6",
 )
 """Sources to whose rows the constants of trainer.planning.gpus and trainer.planning.products were fitted."""
-SEEN: Final = ("16384, cp 16", *(run.row for run in megatron_bridge()))
+SEEN: Final = (
+    "16384, cp 16",
+    *(run.row for run in megatron_bridge() if run.source != "Megatron Bridge, 25.09"),
+)
 """Rows of other sources that were looked at when a constant was set (attention under context parallel; what a
 GB300 reaches, how groups lie in a rack, what routing moves)."""
