@@ -21,7 +21,7 @@ from lineage.ids import content_hash
 from lineage.index.names import RUN_FILE
 from lineage.index.output_index import INDEX_FILE, part_name, read_index
 from lineage.index.parsed_texts import facts_name, texts_name
-from lineage.recipe import RecipeError, as_plain, blamed_on, parse_table
+from lineage.recipe import RecipeError, as_plain, errors_about, parse_table
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from lineage.storage.lock import LEASE_FILE
@@ -379,7 +379,7 @@ def probe(found: Input) -> str:
 
 
 def _file_hash(name: str, key: str) -> str:
-    with blamed_on(key):
+    with errors_about(key):
         url = with_environment(name)
     try:
         with filesystem(url).open(url if is_remote(url) else local_path(url), "rb") as file:
