@@ -26,16 +26,26 @@ class FencedOutError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedCheckpoint:
+    """A checkpoint that an attempt would have begun from, and what is wrong with it."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One start: its number from 1, the step it began at and the attempt that made the checkpoint it began
     from; `rollback`: the number of the one that it carried out (`recovery/rollbacks.py`); `began_at`: when
-    its first process began, seconds since the epoch (None: of an earlier release)."""
+    its first process began, seconds since the epoch (None: of an earlier release); `damaged`: newer
+    checkpoints, before which it went back."""
 
     number: int
     first_step: int
     parent: int | None
     rollback: int | None = None
     began_at: float | None = None
+    damaged: tuple[DamagedCheckpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +171,7 @@ def attempts(output: Folder) -> tuple[Attempt, ...]:
                     parent=row["parent"],
                     rollback=row.get("rollback"),  # earlier releases wrote none
                     began_at=row.get("began_at"),
+                    damaged=tuple(DamagedCheckpoint(**each) for each in row.get("damaged", ())),
                 )
             )
     return tuple(found)

@@ -78,6 +78,11 @@ class CheckpointTable:
         at_least=0,
         help="so many more, evenly spaced over the whole run, so that going back is never far; 0: none",
     )
+    on_damage: Literal["go_back", "stop"] = key(
+        "go_back",
+        help="what a start does where the newest checkpoint is damaged: it goes on from the newest whole one and"
+        " sets the damaged ones aside (into damaged, never deleted); or it stops",
+    )
     path: str | None = key(
         None, is_path=True, help="folder or URL of the checkpoints; not given: <output>/checkpoints"
     )

@@ -60,7 +60,7 @@ def check_certificate(
 
 def _lines(row: CertificateRow, certified: Certified, digest: DigestWeights) -> Iterator[Line]:
     for purged in certified.purged:
-        if (back := purged.brought_back()) is not None:
+        if (back := purged.restored_purge()) is not None:
             yield Line(what=f"purge {back}", holds=False, why=f"{purged.out.url} holds its documents again")
     problems = contradictions(certified)
     for problem in problems:
@@ -84,7 +84,7 @@ def _lines(row: CertificateRow, certified: Certified, digest: DigestWeights) -> 
 
 def _ended(gap: Gap, certified: Certified) -> str | None:
     """How what a certificate does not cover came to its end since; None where that is not seen."""
-    if gap["kind"] == "set aside":
+    if gap["kind"] in ("set aside", "damaged"):
         return None if certified.checkpoints.folder(gap["what"]).exists(COMPLETE) else "it is there no more"
     if gap["kind"] in ("ablation", "other run"):
         theirs = [

@@ -70,10 +70,10 @@ def _contradictions(
         problem for each in purged if (problem := _changed_fact(output, run, each, ends)) is not None
     ]
     for attempt, end in line:
-        if attempt.rollback is not None and rollback_of.get(attempt.rollback) != (
-            attempt.first_step,
-            attempt.parent,
-        ):
+        back = None if attempt.rollback is None else rollback_of.get(attempt.rollback)
+        # Where the checkpoint that was asked for is damaged, it goes back further.
+        further = back is not None and attempt.damaged and attempt.first_step < back[0]
+        if attempt.rollback is not None and back != (attempt.first_step, attempt.parent) and not further:
             problems.append(
                 f"attempt {attempt.number} went back to step {attempt.first_step} of attempt {attempt.parent} by its"
                 f" own record, and rollback {attempt.rollback} asks for another step, or is not recorded"

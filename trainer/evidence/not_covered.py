@@ -10,7 +10,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.trace.exposure import TrainingRun
 from trainer.attempts import attempts
-from trainer.checkpoint.store import SET_ASIDE, checkpoints_set_aside
+from trainer.checkpoint.store import DAMAGED, SET_ASIDE, checkpoints_set_aside, damaged_checkpoints
 from trainer.evidence.certified import Certified
 from trainer.evidence.chain import first_setup
 from trainer.evidence.origin import init_from
@@ -103,6 +103,9 @@ def _set_aside(certified: Certified) -> Iterator[Gap]:
     for entry in checkpoints_set_aside(certified.checkpoints):
         why = "a checkpoint of steps that were undone, and that the run has not done again"
         yield _gap("set aside", f"{SET_ASIDE}/{entry.name}", why)
+    for entry in damaged_checkpoints(certified.checkpoints):
+        why = "a damaged checkpoint of steps that were undone; it is never deleted by the run"
+        yield _gap("damaged", f"{DAMAGED}/{entry.name}", why)
 
 
 def _gap(kind: str, what: str, why: str) -> Gap:

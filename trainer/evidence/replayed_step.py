@@ -11,14 +11,13 @@ from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.storage.places import shown_place
-from trainer.checkpoint.store import Checkpoint
+from trainer.checkpoint.store import Checkpoint, newest_with_files
 from trainer.evidence.observed import ObserveRequest
 from trainer.evidence.origin import origin_of
 from trainer.huggingface.model_card import checkpoints_of, read_card
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import FactLog, SegmentFact, owner_of
 from trainer.provenance.setup import Setup, located_at, make_setup, read_recipe, read_setup
-from trainer.recovery.back import newest_whole_of
 from trainer.telemetry.metrics_file import read_reports
 from trainer.telemetry.step_report import StepReport
 
@@ -91,7 +90,7 @@ def step_to_replay(output: Folder, step: int, recipe: TrainRecipe | None = None)
         )
     folder = Folder(read_card(output).checkpoints)
     known = located_at(known, output, folder)
-    chosen = newest_whole_of(folder, checkpoints_of(output), step)
+    chosen = newest_with_files(folder, checkpoints_of(output), step)
     first = 0 if chosen is None else chosen.step
     setup = read_setup(output, attempt)
     recorded = {number: report for number, report in done.items() if first <= number <= step}

@@ -13,12 +13,11 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
 from trainer.attempts import attempts
-from trainer.checkpoint.store import Position, checkpoint_folder, complete_checkpoints
+from trainer.checkpoint.store import Position, checkpoint_folder, complete_checkpoints, newest_with_files
 from trainer.data.corpus import open_corpus
 from trainer.data.recipe_order import make_order
 from trainer.options import FaultsTable, TrainRecipe
 from trainer.provenance.exposure import sequences_of, spans_of
-from trainer.recovery.back import newest_whole_of
 from trainer.recovery.repeats import MOST_IN_A_ROW, OnRepeat, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import Rollback, record_rollback, rollbacks
 
@@ -66,7 +65,7 @@ def go_back_before(recipe: TrainRecipe, steps: Sequence[int]) -> list[str]:
             " train.faults.on_repeat ="
             ' "lower_lr" or "stop"'
         )
-    chosen = newest_whole_of(folder, complete_checkpoints(folder, attempts(output)), steps[0])
+    chosen = newest_with_files(folder, complete_checkpoints(folder, attempts(output)), steps[0])
     ranges = _ranges(steps, size)
     record_rollback(
         output,
