@@ -276,7 +276,9 @@ def test_a_run_whose_index_was_lost_is_written_again_unless_a_purge_wrote_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(tmp_path)
-    monkeypatch.setattr("pipeline.same_run.read_summary", lambda _out: SimpleNamespace(identity=plan.identity))
+    monkeypatch.setattr(
+        "pipeline.same_run.read_summary", lambda _out: SimpleNamespace(identity=plan.identity)
+    )
     plan.out.publish("run.json", b"{}")
     assert not check_same_run(plan) and plan.out.exists(PLAN)
     plan.out.remove(PLAN)
