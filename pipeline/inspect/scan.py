@@ -33,7 +33,7 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.inspect.scanned_runs import Benchmark, ReadingRuns, ReadItem, ScannedRun
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
-from pipeline.recipe import recipe_of
+from pipeline.recipe.load import recipe_of
 from pipeline.results.rows import clean_texts, read_rows
 from pipeline.terminal import counted
 from stages.composition import clean_text
