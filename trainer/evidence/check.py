@@ -60,7 +60,7 @@ def check_certificate(
 
 def _lines(row: CertificateRow, certified: Certified, digest: DigestWeights) -> Iterator[Line]:
     for purged in certified.purged:
-        if (back := purged.brought_back()) is not None:
+        if (back := purged.restored_purge()) is not None:
             yield Line(what=f"purge {back}", holds=False, why=f"{purged.out.url} holds its documents again")
     problems = contradictions(certified)
     for problem in problems:

@@ -4,7 +4,7 @@
   sluice train why RUN_OUTPUT --step 1200 --to why.html        a page that needs nothing else
 
 The steps since the checkpoint before it are done again on the run's own layout (on Ray, as sluice train does,
-or without it where the run had ray.address = "none" and one worker), and nothing of the run is changed. What
+or in this process if the run had one worker and no Ray), and nothing of the run is changed. What
 comes out is the loss of each row and each document of the step, documents ranked by what they add beyond
 their source's usual loss, the gradients' norms by layer, and a verdict. Data: the replay gives the recorded
 numbers again, to the bit. Hardware: it does not, and nothing else has changed; transient where a second
@@ -70,7 +70,8 @@ def run(options: argparse.Namespace) -> int:
     reporter = ProgressReporter()
     since = "the first weights" if asked.checkpoint is None else f"checkpoint {asked.checkpoint.name}"
     first = 0 if asked.checkpoint is None else asked.checkpoint.step
-    here = asked.recipe.ray.in_process and asked.recipe.train.num_workers == 1
+    without_ray = asked.recipe.ray.in_process or (asked.setup is not None and not asked.setup.on_ray)
+    here = without_ray and asked.recipe.train.num_workers == 1
     # The processes of a run that started them itself are actors here.
     address = "local" if asked.recipe.ray.in_process else asked.recipe.ray.address
     begin = "in this process" if here else what_starts(address)

@@ -32,8 +32,7 @@ _BEFORE_DOMAIN: Final = 10 + len("https://") + 256
 def _expressions() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """What a text begins with; a dot and a top-level domain; a URL."""
     text = importlib.resources.files("stages.quality.dclm").joinpath("tlds.txt").read_text(encoding="utf-8")
-    # DCLM escapes each domain before its trie does: one with a hyphen is found with backslashes alone.
-    domains = sorted(re.escape(re.escape(domain)) for domain in text.split("\n"))
+    domains = sorted(re.escape(domain) for domain in text.split("\n"))
     by_letter = itertools.groupby(domains, key=lambda domain: domain[:1])
     any_of = "|".join(f"{first}(?:{'|'.join(d[1:] for d in of_first)})" for first, of_first in by_letter)
     return (
