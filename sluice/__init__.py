@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lineage.index.checksums import DamagedFileError
     from lineage.index.output_index import NotFinishedError
     from lineage.recipe import RecipeError
-    from pipeline.recipe import PipelineRecipe
+    from pipeline.recipe.tables import PipelineRecipe
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
     from sluice.running import load_recipe, run
     from sluice.sequences import Sequences
@@ -58,7 +58,7 @@ _PLACES = {
     "NotFinishedError": "lineage.index.output_index",
     "Outcome": "stages.document",
     "Output": "sluice.output",
-    "PipelineRecipe": "pipeline.recipe",
+    "PipelineRecipe": "pipeline.recipe.tables",
     "PurgedError": "sluice.output",
     "RecipeError": "lineage.recipe",
     "Rejection": "stages.document",

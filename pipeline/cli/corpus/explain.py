@@ -30,7 +30,7 @@ from stages.document import Document
 if TYPE_CHECKING:
     from pipeline.inspect.explain import Explanation
     from pipeline.inspect.given_document import Named
-    from pipeline.recipe import PipelineRecipe, SourceTable
+    from pipeline.recipe.tables import PipelineRecipe, SourceTable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
     if is_output(options.recipe):
         return _explain_recorded(options)
     named = _named(options)
-    from pipeline.recipe import load
+    from pipeline.recipe.load import load
 
     recipe = load(options.recipe, options.overrides)
     source = _source(recipe, options.source)
@@ -145,7 +145,7 @@ def _explain_recorded(options: argparse.Namespace) -> int:
     from pipeline.inspect.explain import as_json, recorded_json, render, render_recorded
     from pipeline.inspect.refetch import find_one, refetch
     from pipeline.inspect.tracing import make_tracer
-    from pipeline.recipe import recipe_of
+    from pipeline.recipe.load import recipe_of
 
     if (options.doc is None) == (options.url is None):
         raise RecipeError("with OUT, expected --doc ID or --url URL, and one of them")
