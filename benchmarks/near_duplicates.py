@@ -28,7 +28,7 @@ from resiliparse.extract.html2text import extract_plain_text
 
 from benchmarks.support.texts import english, extracted, pages_of
 from lineage.recipe import parse_table
-from pipeline.recipe_help.new import TEMPLATES
+from pipeline.recipe_help.named import template
 from stages.dedup.bands import bands_of
 from stages.dedup.minhash import Signer
 from stages.dedup.normalise import normalised
@@ -182,7 +182,7 @@ AT: Final = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 def named_schemes() -> dict[str, DedupTable]:
     """[dedup] of each named recipe that compares texts, and of Nemotron-CC, whose keys a recipe gives."""
     tables = {
-        name: parse_table(DedupTable, TEMPLATES[name].tables["dedup"])
+        name: parse_table(DedupTable, template(name).tables["dedup"])
         for name in ("fineweb", "fineweb2", "dclm", "dolma3", "code", "text")
     }
     return tables | {

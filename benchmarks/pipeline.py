@@ -33,7 +33,7 @@ from tokenizers.trainers import BpeTrainer
 
 from benchmarks.support.enlarge import enlarge, is_english
 from benchmarks.support.measure import Cost, measure
-from pipeline.recipe_help.new import TEMPLATES
+from pipeline.recipe_help.named import template
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "trafilatura": {"parse": {"extractor": "trafilatura", "favor": "precision"}},
@@ -237,7 +237,7 @@ def _ours(variant: str, crawl: Path, out: Path, tokenizer: Path, *, with_ray: bo
     }
     if variant in (*NAMED, *RAW):
         recipe = {
-            **TEMPLATES[variant.removesuffix(_RAW)].tables,
+            **template(variant.removesuffix(_RAW)).tables,
             **{name: recipe[name] for name in ("run", "source", "tokenize", "ray")},
         }
         # As the other sides: in this process.

@@ -33,14 +33,15 @@ from benchmarks.peers.recipes import Judged, RecipeName, judged_by_datatrove, sp
 from benchmarks.support.near_thresholds import SENTENCES, near_thresholds
 from benchmarks.support.texts import extracted, predicted
 from lineage.recipe import parse_table
-from pipeline.recipe import PipelineRecipe
-from pipeline.recipe_help.new import TEMPLATES
+from pipeline.recipe.tables import PipelineRecipe
+from pipeline.recipe_help.named import template
 from stages.composition import clean_text
 from stages.document import Document, Place, Rejection
 from stages.pii.step import PiiStep
 from stages.quality.fineweb2.configurations import Configuration, configuration_of, configurations
+from stages.quality.judged_languages import table_of
 from stages.quality.languages import has_white_space, language_code
-from stages.quality.options import limits, table_of
+from stages.quality.options import limits
 from stages.quality.step import QualityStep, quality_step
 
 RECIPES: Final[tuple[RecipeName, ...]] = ("fineweb", "fineweb2")
@@ -127,7 +128,7 @@ def _word(rng: random.Random, vocabulary: Sequence[str], stop_words: Sequence[st
 @cache
 def _steps(recipe: RecipeName) -> tuple[QualityStep, PiiStep]:
     """The steps of a named recipe that judge and edit a text in a known language."""
-    tables = parse_table(PipelineRecipe, TEMPLATES[recipe].tables)
+    tables = parse_table(PipelineRecipe, template(recipe).tables)
     return quality_step(tables.quality), PiiStep(tables.pii)
 
 
@@ -149,7 +150,7 @@ def is_judged(recipe: RecipeName, language: str) -> bool:
     if recipe == "fineweb":
         return language_code(language) == "en"
     configuration = configuration_of(language)
-    table = parse_table(PipelineRecipe, TEMPLATES[recipe].tables).quality
+    table = parse_table(PipelineRecipe, template(recipe).tables).quality
     return (
         configuration is not None
         and table_of(table, language) is not None
@@ -280,7 +281,7 @@ def main() -> None:
         texts += made_texts(configuration, options.made)
     for label in SENTENCES if options.near else ():
         recipe: RecipeName = "fineweb" if label == "eng_Latn" else "fineweb2"
-        bounds = limits(parse_table(PipelineRecipe, TEMPLATES[recipe].tables).quality, label)
+        bounds = limits(parse_table(PipelineRecipe, template(recipe).tables).quality, label)
         texts += (Text(text=text, language=label) for text in near_thresholds(label, bounds, options.near))
     texts = [Text(text=clean_text(each.text)[0], language=each.language) for each in texts]
     num_faults = 0

@@ -82,7 +82,7 @@ def _recorded(folder: Path, number: int, way: _Way, asked: argparse.Namespace) -
                 clock.end_step()
             recorder.operations.step = step
             clock.enter("forward")
-            clock.data_came()
+            clock.data_arrived()
 
         return _seconds(way, asked.calls, asked.depth, begin_step)
     finally:

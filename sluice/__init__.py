@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pipeline.inspect.scan import ScanEvidence
     from pipeline.inspect.tune import Tuned
     from pipeline.inspect.verification import VerifiedOutput
-    from pipeline.recipe import PipelineRecipe
+    from pipeline.recipe.tables import PipelineRecipe
     from pipeline.units.bad_records import TooManyBadRecordsError
     from sluice.corpus import explain, explain_file, export, export_checkpoint, scan, tune, verify
     from sluice.history import History
@@ -100,7 +100,7 @@ _PLACES = {
     "NotFinishedError": "lineage.index.output_index",
     "Outcome": "stages.document",
     "Output": "sluice.output",
-    "PipelineRecipe": "pipeline.recipe",
+    "PipelineRecipe": "pipeline.recipe.tables",
     "PurgeError": "lineage.purge.plan",
     "PurgedError": "sluice.output",
     "QueryError": "lineage.store.query",

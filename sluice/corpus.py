@@ -23,7 +23,8 @@ from pipeline.inspect.scan import ScanEvidence, ScanRequest, write_evidence
 from pipeline.inspect.tune import Tuned
 from pipeline.inspect.verification import VerifiedOutput, verify_output
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import PipelineRecipe, RayTable, recipe_of
+from pipeline.recipe.load import recipe_of
+from pipeline.recipe.tables import PipelineRecipe, RayTable
 from sluice.history import DocId, id_of
 from sluice.running import load_recipe
 

@@ -14,9 +14,9 @@ from torch.utils.data import Dataset as TorchDataset
 
 from lineage.recipe import as_plain, load_recipe, parse_table
 from lineage.storage.folder import is_remote
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import Dataset, Slice, document_layout
+from trainer.data.recipe_order import make_order
 from trainer.feed.loading import open_reader
 from trainer.options import TrainRecipe
 

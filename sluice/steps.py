@@ -16,7 +16,7 @@ from lineage.ids import content_hash, row_doc_id, warc_doc_id
 from lineage.recipe import RecipeError
 from pipeline.inspect.explain import Explanation, explain, with_whole_ledger
 from pipeline.phases.steps import step_tables
-from pipeline.recipe import PipelineRecipe
+from pipeline.recipe.tables import PipelineRecipe
 from sluice.running import load_recipe
 from stages.chain import Chain, build_chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection

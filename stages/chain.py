@@ -25,7 +25,7 @@ from stages.steps.purged import PurgeFilter
 
 DEFAULT_STEPS: Final = STAGES
 """What `steps` is where the recipe names none. A step that its table switches off (`language.prefilter =
-false`, no classifier, nothing to decontaminate against, no kinds of personal data) is left out of the chain
+false`, no classifier, no benchmark to look for, no kinds of personal data) is left out of the chain
 and of lineage."""
 
 _TOGETHER: Final = 256

@@ -10,10 +10,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from lineage.storage.folder import Folder
+from lineage.trace.attempt_line import Beginning, line_to
 
 _FOLDER: Final = "attempts"
 _ASK_EVERY_SECONDS: Final = 5.0
@@ -24,16 +26,26 @@ class FencedOutError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DamagedCheckpoint:
+    """A checkpoint that an attempt would have begun from, and what is wrong with it."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One start: its number from 1, the step it began at and the attempt that made the checkpoint it began
     from; `rollback`: the number of the one that it carried out (`recovery/rollbacks.py`); `began_at`: when
-    its first process began, seconds since the epoch (None: of an earlier release)."""
+    its first process began, seconds since the epoch (None: of an earlier release); `damaged`: newer
+    checkpoints, before which it went back."""
 
     number: int
     first_step: int
     parent: int | None
     rollback: int | None = None
     began_at: float | None = None
+    damaged: tuple[DamagedCheckpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +116,22 @@ def _claimed_by(output: Folder, number: int, claimant: Claimant) -> bool:
 def steps_on_line(output: Folder, attempt: Attempt, since: int) -> list[tuple[int, range]]:
     """The attempts that lead to one that begins now, each with the steps from `since` on that it did, the
     newest first."""
-    known = {each.number: each for each in attempts(output)}
-    found = []
-    end, number = attempt.first_step, attempt.parent
-    while number in known and end > since:
-        at = known[number]
-        if at.first_step < end:
-            found.append((number, range(max(at.first_step, since), end)))
-        end, number = min(end, at.first_step), at.parent
-    return found
+    if attempt.parent is None:
+        return []
+    begun = attempts(output)
+    first = {each.number: each.first_step for each in begun}
+    line = line_of_attempts(begun, attempt.parent, attempt.first_step)
+    return [
+        (number, range(max(first[number], since), end))
+        for number, end in line
+        if number in first and max(first[number], since) < end
+    ]
+
+
+def line_of_attempts(begun: Iterable[Attempt], attempt: int, step: int) -> list[tuple[int, int]]:
+    """As of `line_to`, the attempts that lead to the checkpoint of `step` steps that `attempt` made."""
+    known = {each.number: Beginning(each.first_step, each.parent) for each in begun}
+    return list(line_to(known, attempt, step))
 
 
 def begin(output: Folder, attempt: Attempt) -> None:
@@ -152,6 +171,7 @@ def attempts(output: Folder) -> tuple[Attempt, ...]:
                     parent=row["parent"],
                     rollback=row.get("rollback"),  # earlier releases wrote none
                     began_at=row.get("began_at"),
+                    damaged=tuple(DamagedCheckpoint(**each) for each in row.get("damaged", ())),
                 )
             )
     return tuple(found)

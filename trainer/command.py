@@ -19,6 +19,7 @@ from lineage.storage.errors import what_to_do
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.attempts import FencedOutError
+from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import CheckpointError
 from trainer.evidence.certificate import certify_replay
 from trainer.evidence.certificate_file import CertificateError
@@ -88,7 +89,7 @@ def _certify(recipe: TrainRecipe, replay: Replay, result: TrainingResult | None)
     if not replay.purges or not (replay.is_done if result is None else result.finished):
         return 0
     try:
-        name, _ = certify_replay(Folder(recipe.train.output), replay.purges)
+        name, _ = certify_replay(Folder(recipe.train.output), replay.purges, weights_digest)
     except RecipeError as error:
         return _fail(str(error), 2)
     except (CheckpointError, CertificateError, StoreError, OSError) as error:

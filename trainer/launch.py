@@ -34,8 +34,8 @@ from lineage.storage.folder import Folder, filesystem
 from lineage.store.delta import StoreError
 from trainer.attempts import FencedOutError, failures, record_failure
 from trainer.checkpoint.store import newest_step
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.evidence.observed import Observed, ObserveRequest
 from trainer.in_place.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
 from trainer.in_place.survivor import ParticipantJob, participate

@@ -235,6 +235,13 @@ class Lookup:
             left = [span for span in left if not _is_begun(span, known[span.source, span.shard].values())]
         return [_within(span, known[span.source, span.shard].values()) for span in spans]
 
+    def at_spans_of_run(self, prefix: str, spans: Iterable[Span]) -> dict[Span, list[PlacementRow]]:
+        """`at_spans` for a training run, which puts `prefix` before the names of this output's sources; spans
+        of its other sources are in other outputs, and left out."""
+        ours = [span for span in dict.fromkeys(spans) if span.source.startswith(prefix)]
+        here = [span._replace(source=span.source.removeprefix(prefix)) for span in ours]
+        return dict(zip(ours, self.at_spans(here), strict=True))
+
     def _reaching(self, place: tuple[str, int], spans: Sequence[Span], reach: int) -> Iterator[PlacementRow]:
         for first in range(0, len(spans), _SPANS_A_QUESTION):
             asked = spans[first : first + _SPANS_A_QUESTION]

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from lineage.store.delta import StoreError
 from lineage.store.rows import PurgeRow, RunRow, SegmentRow, Span
+from lineage.trace.attempt_line import Beginning, line_to
 
 
 class Reading(NamedTuple):
@@ -215,17 +216,23 @@ class _Account:
 
     def _line_of_descent(self) -> dict[int, range]:
         """The steps of the newest attempt, and of each ancestor up to where its child took over."""
-        line: dict[int, range] = {}
-        attempt = max(self._attempts, default=None)
-        end: int | None = None
-        while attempt is not None and attempt in self._attempts and attempt not in line:
-            segments = self._attempts[attempt]
-            first = min(segment.first_step for segment in segments)
-            reached = max(_last(segment) + 1 for segment in segments)
-            line[attempt] = range(first, reached if end is None else min(reached, end))
-            end = first if end is None else min(first, end)
-            attempt = next((s.parent_attempt for s in segments if s.parent_attempt is not None), None)
-        return line
+        begun = {
+            number: Beginning(
+                first_step=min(segment.first_step for segment in segments),
+                parent=next((s.parent_attempt for s in segments if s.parent_attempt is not None), None),
+            )
+            for number, segments in self._attempts.items()
+        }
+        reached = {
+            number: max(_last(segment) + 1 for segment in segments)
+            for number, segments in self._attempts.items()
+        }
+        newest = max(reached, default=0)
+        return {
+            number: range(begun[number].first_step, min(reached[number], end))
+            for number, end in line_to(begun, newest, reached.get(newest, 0))
+            if number in begun
+        }
 
     def plans(self) -> list[RunRow]:
         """The run's plans by which any step was fed, the newest first."""

@@ -296,13 +296,11 @@ class Tracer:
     def _read_by(self, run: TrainingRun, spans: Iterable[Span]) -> list[bytes]:
         """The ids of the documents of this output (a run may read several) that `spans` hold, in that
         order."""
-        here = [
-            span._replace(source=span.source.removeprefix(prefix))
-            for span in spans
-            for prefix in run.prefixes
-            if span.source.startswith(prefix)
+        asked = list(spans)
+        found = [self._lookup.at_spans_of_run(prefix, asked) for prefix in run.prefixes]
+        return [
+            placement.doc_id for span in asked for of_prefix in found for placement in of_prefix.get(span, ())
         ]
-        return [placement.doc_id for placements in self._lookup.at_spans(here) for placement in placements]
 
     def _histories_of(self, rows: list[DocumentRow], what: str) -> list[DocumentHistory]:
         if not rows:

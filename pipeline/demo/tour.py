@@ -42,7 +42,7 @@ from pipeline.inspect.scan import ScanEvidence, ScanRequest, scan, write_evidenc
 from pipeline.inspect.scanned_runs import run_lines
 from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from stages.tokens.tokenizer import train_bpe
 
 MARKER = "sluice-demo.json"
@@ -241,6 +241,7 @@ class _Certified:
 def _forget(places: DemoPaths, screen: Console) -> _Certified:
     """Go back before the first reading of what was purged, do the steps since again, and certify that."""
     from pipeline.report.certificate import publish_page
+    from trainer.checkpoint.digest import weights_digest
     from trainer.evidence.certificate import certify_replay
     from trainer.evidence.check import check_certificate
     from trainer.launch import train_on_ray
@@ -253,9 +254,9 @@ def _forget(places: DemoPaths, screen: Console) -> _Certified:
         screen.print(line, markup=False, soft_wrap=True)
     if asked.trains:
         train_on_ray(recipe)
-    name, row = certify_replay(places.training, asked.purges)
+    name, row = certify_replay(places.training, asked.purges, weights_digest)
     publish_page(places.training, name, row)
-    lines = check_certificate(places.training.read(name), name, places.training)
+    lines = check_certificate(places.training.read(name), name, places.training, digest=weights_digest)
     holds = all(line.holds for line in lines)
     readings = sum(purge["readings"] for purge in row["purges"])
     screen.print(

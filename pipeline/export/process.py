@@ -58,7 +58,7 @@ from pipeline.export.units import ExportJob, ExportUnit, shard_units, sources_of
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
-from pipeline.recipe import PipelineRecipe, RayTable, RunTable
+from pipeline.recipe.tables import PipelineRecipe, RayTable, RunTable
 from pipeline.results.run_summary import read_summary
 from pipeline.terminal import counted
 

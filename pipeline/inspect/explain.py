@@ -26,8 +26,8 @@ from pipeline.terminal import short_number, visible, visible_lines
 from stages.chain import Chain, attempt
 from stages.document import Document, Edit, Finding, Rejection
 from stages.fault import Fault
+from stages.quality.judged_languages import table_of
 from stages.quality.languages import UNDETERMINED
-from stages.quality.options import table_of
 from stages.quality.rules import STAGE as QUALITY
 from stages.steps.catalogue import StepTables
 from stages.steps.url import STAGE as URL

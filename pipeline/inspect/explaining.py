@@ -13,7 +13,8 @@ from pipeline.inspect.given_document import Named, document_of
 from pipeline.inspect.refetch import find_one, refetch
 from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.steps import step_tables
-from pipeline.recipe import PipelineRecipe, SourceTable, recipe_of
+from pipeline.recipe.load import recipe_of
+from pipeline.recipe.tables import PipelineRecipe, SourceTable
 from stages.chain import build_chain
 from stages.document import Document
 

@@ -19,7 +19,7 @@ from lineage.magic import GZIP_MAGIC, ZSTD_MAGIC
 from lineage.recipe import RecipeError
 from lineage.storage.folder import filesystem, is_remote, local_path
 from pipeline.inputs.files import list_inputs
-from pipeline.recipe import LimitsTable, SourceTable
+from pipeline.recipe.tables import LimitsTable, SourceTable
 from stages.document import Document, Place
 from stages.reading.jsonl import looks_like_jsonl
 from stages.reading.magic import HEAD_BYTES, PARQUET_MAGIC, is_streamed, why_not_read

@@ -13,7 +13,7 @@ from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.results.rows import clean_texts, read_rows
-from stages.steps.decontaminate import read_items
+from stages.steps.benchmark_items import read_items
 from trainer.mix.dsir import (
     BUCKETS,
     effective_sample_size,

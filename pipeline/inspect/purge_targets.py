@@ -20,7 +20,7 @@ from lineage.ids import ID_BYTES, parse_id
 from lineage.index.output_index import read_index
 from lineage.pages import page_of
 from lineage.purge.plan import PurgeMatch
-from lineage.recipe import RecipeError, utf8_text
+from lineage.recipe import RecipeError, errors_about, utf8_text
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, local_path
 from lineage.store.delta import read_table
@@ -241,7 +241,7 @@ class _Name:
 
 def _names(path: str) -> list[_Name]:
     ending = list_ending(path)
-    data = read_named_file(path)
+    data = _content(path)
     if ending == "parquet":
         try:
             return _of_table(path, pq.read_table(io.BytesIO(data)))
@@ -264,7 +264,12 @@ def _names(path: str) -> list[_Name]:
 def is_scan_evidence(path: str) -> bool:
     """Whether a file is what `sluice scan` wrote and no list: a JSON object. RecipeError where it cannot be
     read."""
-    return list_ending(path) == "json" and read_named_file(path).lstrip(_JSON_EDGES)[:1] == b"{"
+    return list_ending(path) == "json" and _content(path).lstrip(_JSON_EDGES)[:1] == b"{"
+
+
+def _content(path: str) -> bytes:
+    with errors_about("--from"):
+        return read_named_file(path)
 
 
 def list_ending(path: str) -> str:

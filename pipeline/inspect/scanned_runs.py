@@ -15,14 +15,14 @@ from lineage.storage.folder import Folder
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import DocumentPart
 from pipeline.inspect.tracing import known_checkpoints, make_tracer
-from stages.steps.decontaminate import short_names
+from stages.steps.benchmark_items import short_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark(JsonRecord):
     """A file of items: which of all items are its (`num_items` from `first_item` on), how many were too short
     to look for, how many were found. `digest`: BLAKE3-128 (hex) of its bytes; `was_checked`: whether the run
-    that made the output looked for the items of a file of these bytes (`[decontaminate] against`)."""
+    that made the output looked for the items of a file of these bytes."""
 
     file: str
     digest: str

@@ -15,7 +15,7 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
     """The runs at these training outputs that read `out`. StorageError where a folder has no facts of a
     run."""
     from trainer.attempts import attempts
-    from trainer.checkpoint.store import SET_ASIDE, checkpoints_set_aside
+    from trainer.checkpoint.store import DAMAGED, SET_ASIDE, checkpoints_set_aside, damaged_checkpoints
     from trainer.huggingface.model_card import checkpoints_of, read_card
     from trainer.provenance.facts import owner_of
     from trainer.provenance.setup import read_setup
@@ -46,6 +46,7 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
                         "first_step": attempt.first_step,
                         "last_step": last.get(attempt.number),
                         "rollback": attempt.rollback,
+                        "damaged": [asdict(each) for each in attempt.damaged],
                     }
                     for attempt in begun
                 ],
@@ -53,6 +54,10 @@ def runs_json(out: str, outputs: Sequence[str]) -> list[dict[str, Any]]:
                 "set_aside": [
                     asdict(entry) | {"folder": folder.at(f"{SET_ASIDE}/{entry.name}")}
                     for entry in checkpoints_set_aside(folder)
+                ],
+                "damaged": [
+                    asdict(entry) | {"folder": folder.at(f"{DAMAGED}/{entry.name}")}
+                    for entry in damaged_checkpoints(folder)
                 ],
                 # As the newest attempt found it; null for one of an earlier release.
                 "checked_against": None
@@ -77,6 +82,8 @@ def run_lines(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
             last = "no step recorded" if row["last_step"] is None else f"to step {row['last_step']}"
             back = "" if row["rollback"] is None else f", rollback {row['rollback']}"
             yield f"  attempt {row['attempt']}: from step {row['first_step']} of {parent}, {last}{back}"
+            for each in row["damaged"]:
+                yield f"    it went back before {each['name']}: {each['why']}"
         for row in run["rollbacks"]:
             if row["left_out"]:
                 ranges = ", ".join(f"{first} to {last}" for first, last in row["left_out"])
@@ -87,3 +94,5 @@ def run_lines(runs: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"  checkpoint {row['name']}"
         for row in run["set_aside"]:
             yield f"  set aside {row['folder']}: undone, kept until step {row['step']} is done again"
+        for row in run["damaged"]:
+            yield f"  damaged {row['folder']}: kept until it is deleted by hand"

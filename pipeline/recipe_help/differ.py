@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage.recipe import RecipeError, as_plain, parse_table, read_toml
 from lineage.storage.folder import Folder, local_path
-from pipeline.recipe import PipelineRecipe, checked
+from pipeline.recipe.checks import checked
+from pipeline.recipe.tables import PipelineRecipe
 from pipeline.recipe_help.check import kind_of
 from pipeline.recipe_help.keys import SHAPES, Kind, recipe_tables
-from pipeline.recipe_help.new import TEMPLATES
+from pipeline.recipe_help.named import published, template
 from stages.quality.options import limits
 
 _THRESHOLD_TYPES: Final = {
@@ -58,6 +60,7 @@ def differences(a: Any, b: Any) -> list[RecipeDifference]:
     return found
 
 
+_OF_LANGUAGE: Final = re.compile(r"quality\.language\.[^.]+\.?(.*)")
 _OF_ITS_OWN: Final = ("run", "source", "ray", "tokenize", "limits", "purges")
 """Tables in which every run of a published recipe is its own."""
 
@@ -65,7 +68,7 @@ _OF_ITS_OWN: Final = ("run", "source", "ray", "tokenize", "limits", "purges")
 def changes_of(name: str, recipe: PipelineRecipe) -> list[RecipeDifference]:
     """What a recipe changes of the published one that a template follows: its values are the second ones. Of
     sources only their steps count."""
-    original = checked(parse_table(PipelineRecipe, TEMPLATES[name].tables))
+    original = checked(parse_table(PipelineRecipe, template(name).tables))
     found = [each for each in differences(original, recipe) if each.key.split(".")[0] not in _OF_ITS_OWN]
     (steps,) = (source.steps for source in original.source)
     others = (source for source in recipe.source if source.steps != steps)
@@ -73,6 +76,25 @@ def changes_of(name: str, recipe: PipelineRecipe) -> list[RecipeDifference]:
         RecipeDifference(key=f"source.{source.name}.steps", a=list(steps), b=list(source.steps))
         for source in others
     ]
+
+
+def steps_of(name: str, difference: RecipeDifference) -> list[str]:
+    """The steps of the published recipe that a changed key belongs to."""
+    return published(name).steps_of(_changed(difference))
+
+
+def _changed(difference: RecipeDifference) -> list[str]:
+    """The keys of [quality] for those of one language; the rule sets, or the steps of a source, that only one
+    recipe has, or all where their order alone differs."""
+    key, a, b = difference.key, difference.a, difference.b
+    if (found := _OF_LANGUAGE.match(key)) is not None:
+        table = {found[1]: True} if found[1] else a or b
+        return [f"quality.{name}" for name, value in table.items() if value is not None]
+    if key == "quality.rules":
+        return [f"{key}.{name}" for name in set(a) ^ set(b) or set(a)]
+    if key.startswith("source."):
+        return [f"{name}.steps" for name in set(a) ^ set(b) or set(a)]
+    return [key]
 
 
 def _effective(recipe: Any) -> dict[str, Any]:

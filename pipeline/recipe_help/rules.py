@@ -8,18 +8,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, get_args
+from typing import Final
 
-from pipeline.recipe import LimitsTable
+from pipeline.recipe.tables import LimitsTable
 from pipeline.recipe_help.keys import recipe_keys
 from stages.pii.options import PiiTable
-from stages.quality.options import RULE_SETS, QualityTable, Variant
-from stages.quality.rules import TextRule
+from stages.quality.options import QualityTable
+from stages.quality.rule_sets.catalogue import RULE_SETS
+from stages.quality.rules import VARIANTS, TextRule, Variant
 from stages.rules import Rule
 from stages.steps.catalogue import CATALOGUE, StepTables
 from stages.steps.classifier import ClassifierTable
 
-_VARIANTS: Final[tuple[Variant, ...]] = tuple(name for name in get_args(Variant) if name != "code")
+_VARIANTS: Final[tuple[Variant, ...]] = tuple(name for name in VARIANTS if name != "code")
 """The variants of the rules of prose. Those of source files are the same in each."""
 _MARKS: Final = (
     "<!-- The tables of rules, written by `make docs`. -->\n",

@@ -22,7 +22,8 @@ from lineage.store.tables import SCHEMAS
 from pipeline.inputs.files import Input
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, make_plan, output_identity
-from pipeline.recipe import PipelineRecipe, recipe_of, tables_of
+from pipeline.recipe.load import recipe_of
+from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.refilter.step_keys import (
     StepKey,
     first_changed,
@@ -284,9 +285,8 @@ def _settled(
     # fields.
     tables = (tables_of(plan.recipe), tables_of(earlier.recipe))
     hands_on_what_it_got = all(
-        stages[i] in ("language", "quality", "decontaminate", "pii")
-        and not any(spec_of(stages[i]).edits_text(each) for each in tables)
-        for i in changed
+        spec.only_judges and not any(spec.edits_text(each) for each in tables)
+        for spec in (spec_of(stages[i]) for i in changed)
     )
     return (settled if hands_on_what_it_got else len(stages)), False
 

@@ -13,7 +13,7 @@ Keep = Literal["longest", "earliest", "newest"]
 BY_DATE: Final = ("earliest", "newest")
 """Those that hang on dates."""
 
-Normalise = Literal["none", "fineweb", "slimpajama"]
+Normalise = Literal["fineweb", "none", "slimpajama"]
 """What is made alike in two texts before they are compared (`stages/dedup/normalise.py`)."""
 
 
@@ -44,8 +44,8 @@ class DedupTable:
         "fast", help="who signs: our own code, or the library datasketch (affine32, SHA-1)"
     )
     normalise: Normalise = key(
-        "none",
-        help="what is made alike before texts are compared: nothing, or what FineWeb or SlimPajama did",
+        "fineweb",
+        help="what is made alike before texts are compared: what FineWeb or SlimPajama did, or nothing",
     )
     verify: bool = key(
         True,

@@ -11,38 +11,25 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stages.document import Document, Edit, Finding, Outcome, Rejection, decide, weigh
 from stages.quality.code.language import path_of
 from stages.quality.code.licenses import license_of
+from stages.quality.judged_languages import table_of
 from stages.quality.options import (
     QualityTable,
-    Variant,
     check_tables,
     limits,
-    measured_as,
     splitter_of,
     stop_words_of,
     table_for,
-    table_of,
-    threshold_defaults,
     thresholds_by_language,
 )
-from stages.quality.rule_sets import (
-    c4,
-    code,
-    fineweb,
-    gopher_quality,
-    gopher_repetition,
-    line_edits,
-    madlad,
-    text_edits,
-    url_removal,
-)
-from stages.quality.rules import STAGE, Limits, RuleSet, TextRule
+from stages.quality.rule_sets.catalogue import CATALOGUE, THRESHOLDS, Making, is_by_language, is_in
+from stages.quality.rules import STAGE, Limits, RuleSet, TextRule, measured_as
 from stages.quality.splitters import WHITE_SPACE, AnySplitter, make_splitter
 from stages.quality.text_view import TextView
 from stages.quality.words import MEMO_BYTES
@@ -193,23 +180,15 @@ def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
 def _sets(
     table: QualityTable, bounds: Limits, stop_words: tuple[str, ...], language: str
 ) -> tuple[RuleSet, ...]:
-    variant: Variant = measured_as(table.variant)
-    build: dict[str, Callable[[], RuleSet]] = {
-        "gopher_quality": lambda: gopher_quality.rule_set(variant, bounds, stop_words),
-        "gopher_repetition": lambda: gopher_repetition.rule_set(variant, bounds),
-        "c4": lambda: c4.rule_set(variant, bounds, terminal_punctuation=table.c4_terminal_punctuation),
-        "fineweb": lambda: fineweb.rule_set(variant, bounds),
-        "length": lambda: text_edits.length(bounds),
-        "url_removal": lambda: url_removal.rule_set(bounds),
-        "newlines": text_edits.newlines,
-        "line_edits": lambda: line_edits.rule_set(bounds, table.line_edits),
-        "madlad": lambda: madlad.rule_set(bounds),
-        "ftfy": text_edits.mojibake,
-        "symbol_lines": text_edits.symbol_lines,
-        "code": lambda: code.rule_set(bounds, language),
-        "notebooks": code.notebooks,
-    }
-    return tuple(build[name]() for name in table.rules)
+    making = Making(
+        variant=measured_as(table.variant),
+        limits=bounds,
+        stop_words=stop_words,
+        language=language,
+        terminal_punctuation=table.c4_terminal_punctuation,
+        line_edits=table.line_edits,
+    )
+    return tuple(CATALOGUE[name].make(making) for name in table.rules)
 
 
 _ANY_STOP_WORDS: Final = ("the", "of")
@@ -219,14 +198,11 @@ _ANY_STOP_WORDS: Final = ("the", "of")
 def every_rule(table: QualityTable) -> tuple[RuleSet, ...]:
     """The rule sets of [quality] with all rules that a language may have, in order. The threshold of a rule
     that every language has its own for is None."""
-    by_language = [key for key, defaults in _defaults().items() if defaults.get(table.variant, 0.0) is None]
+    by_language = [
+        key for key in THRESHOLDS if is_in(key, table.variant) and is_by_language(key, table.variant)
+    ]
     sets = _sets(table, dict.fromkeys(by_language, math.nan) | limits(table), _ANY_STOP_WORDS, "")
     return tuple(replace(found, rules=tuple(map(_without_nan, found.rules))) for found in sets)
-
-
-@functools.cache
-def _defaults() -> dict[str, dict[Variant, float | None]]:
-    return {field.name: threshold_defaults(field.name) for field in fields(QualityTable)}
 
 
 def _without_nan(rule: TextRule) -> TextRule:

@@ -2,7 +2,7 @@
 knows of it.
 
 Chain, recipe, lineage, the identity of a run, `sluice tune` and the report read this table. A new step is a
-row here, its module, and the field of its table in StepTables and in the recipe."""
+row here, the field of its table in RecipeStepTables, and its module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from lineage.purge.purged_sets import PurgedSets
-from lineage.recipe import blamed_on
+from lineage.recipe import errors_about, key
 from stages.document import Step
 from stages.html.page import PageReader
 from stages.libraries import MODULES, libraries
@@ -34,19 +34,25 @@ from stages.steps.user_step import StepTable, UserStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTables:
+class RecipeStepTables:
+    """The recipe's tables of steps, by their names in it: a recipe is one of these."""
+
+    url: UrlTable = key(UrlTable())
+    parse: ParseTable = key(ParseTable())
+    language: LanguageTable = key(LanguageTable())
+    quality: QualityTable = key(QualityTable())
+    classifier: tuple[ClassifierTable, ...] = key(())
+    step: tuple[StepTable, ...] = key(())
+    decontaminate: DecontaminateTable = key(DecontaminateTable())
+    pii: PiiTable = key(PiiTable())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTables(RecipeStepTables):
     """Everything of a recipe that the steps of a chain need. Picklable."""
 
     max_document_bytes: int
-    url: UrlTable = field(default_factory=UrlTable)
-    parse: ParseTable = field(default_factory=ParseTable)
-    language: LanguageTable = field(default_factory=LanguageTable)
-    quality: QualityTable = field(default_factory=QualityTable)
-    classifier: tuple[ClassifierTable, ...] = ()
-    step: tuple[StepTable, ...] = ()
     load_encoder: LoadEncoder | None = None
-    decontaminate: DecontaminateTable = field(default_factory=DecontaminateTable)
-    pii: PiiTable = field(default_factory=PiiTable)
     encoding: str = "cl100k_base"
     end_of_text: str | None = None
     """The recipe's tokenizer (`tokenize.encoding`, `tokenize.end_of_text`): n-grams of tokens are its
@@ -82,21 +88,25 @@ class StepSpec:
     """A step. One without `make` compares documents, and is no part of a chain.
 
     `is_on`: whether it does anything as its tables stand; else it is left out of the chain and of lineage.
+    `is_off_where` says what of its tables switches it off, where its other keys then decide nothing.
     `modules`: those that decide, from which its libraries are derived. `recipe_keys`: the keys, or tables,
     that its outcome hangs on, less those that `leaves_out` names. `files`: for each key that names files,
     these. `asks`: keys that ask for what no other step does, so that they are refused where no source has it.
     `own_keys`: further keys that it alone reads, so that it is told where one is given and no source has it.
-    `edits_text`: whether it may change a text that it lets pass. `rules`: all that may turn a document down
+    `only_judges`: it gives the steps behind it nothing but a text that passed. `edits_text`: whether it may
+    change that text. `rules`: all that may turn a document down
     as its tables stand, in the order of their verdicts."""
 
     make: Callable[[Making], Step] | None = None
     is_on: Callable[[StepTables], bool] = lambda tables: True
+    is_off_where: str = ""
     modules: tuple[str, ...] = ()
     recipe_keys: tuple[str, ...] = ()
     leaves_out: Callable[[StepTables], tuple[str, ...]] = lambda tables: ()
     files: Mapping[str, Files] = field(default_factory=dict)
     asks: Mapping[str, Value] = field(default_factory=dict)
     own_keys: Mapping[str, Value] = field(default_factory=dict)
+    only_judges: bool = False
     edits_text: Callable[[StepTables], bool] = lambda tables: False
     rules: Callable[[StepTables], Sequence[Rule]] = lambda tables: ()
 
@@ -128,7 +138,7 @@ def _load_encode(tables: StepTables) -> Encode:
 
 
 def _model_files(tables: StepTables) -> tuple[str, ...]:
-    with blamed_on("classifier.model"):
+    with errors_about("classifier.model"):
         return tuple(
             file
             for table in tables.classifier
@@ -232,6 +242,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
                 () if tables.language.model in (BUNDLED, EXTENSION) else (tables.language.model,)
             )
         },
+        only_judges=True,
         own_keys={
             f"language.{name}": _language_key(name)
             for name in ("keep", "min_score", "min_scores", "score_table", "model")
@@ -246,6 +257,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         modules=("stages.quality.step",),
         recipe_keys=("quality",),
         leaves_out=lambda tables: ("quality.ledger",),  # it changes what is recorded, and no verdict
+        only_judges=True,
         own_keys=_keys_of_table("quality", QualityTable, but=("ledger", "language")),
         edits_text=_quality_edits,
         rules=_quality_rules,
@@ -266,11 +278,13 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
             making.tables.decontaminate, partial(_load_encode, making.tables), ledger=making.tables.ledger
         ),
         is_on=lambda tables: bool(tables.decontaminate.against),
+        is_off_where="decontaminate.against names no file",
         modules=("stages.steps.decontaminate", "stages.tokens.tokenizer"),
         recipe_keys=("decontaminate", *_TOKENIZER_KEYS),
         leaves_out=lambda tables: () if tables.decontaminate.ngram.endswith("t") else _TOKENIZER_KEYS,
         files={"decontaminate.against": lambda tables: tables.decontaminate.against},
         asks={"decontaminate.against": lambda tables: tables.decontaminate.against},
+        only_judges=True,
         own_keys=_keys_of_table("decontaminate", DecontaminateTable, but=("against",)),
         rules=lambda tables: decontaminate_rules(tables.decontaminate),
     ),
@@ -279,6 +293,7 @@ CATALOGUE: Final[dict[str, StepSpec]] = {
         is_on=lambda tables: bool(tables.pii.kinds),
         modules=("stages.pii.step",),
         recipe_keys=("pii",),
+        only_judges=True,
         own_keys=_keys_of_table("pii", PiiTable),
         edits_text=lambda tables: tables.pii.action == "replace",
         rules=lambda tables: pii_rules(tables.pii),

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import PurePosixPath
 from typing import Final, Literal
 
-from lineage.recipe import RecipeError, blamed_on, key, utf8_text
-from lineage.secrets import without_secrets
+from lineage.recipe import RecipeError, errors_about, key
 from stages.composition import clean_text
 from stages.document import Document, Outcome, decide
 from stages.ngrams import Encode, NgramIndex
-from stages.reading.row import names_shown
 from stages.rules import Rule
-from stages.steps.textfiles import json_lines, read_named_file
+from stages.steps.benchmark_items import read_lines, short_names
 
 STAGE = "decontaminate"
 _OVERLAP: Final = Rule(
@@ -43,14 +39,6 @@ class DecontaminateTable:
     ratio: float = key(
         0.5, at_least=0, at_most=1, help="a document with more than this share of an item goes"
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """An item of a benchmark: the line of its file, from 1, and its text."""
-
-    line: int
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +93,7 @@ def decontaminate_rules(table: DecontaminateTable) -> tuple[Rule, ...]:
 
 def read_benchmarks(table: DecontaminateTable, encode: Encode | None) -> Benchmarks:
     """The items of the table's files; RecipeError if none of them can be looked for."""
-    with blamed_on("decontaminate.against"):
+    with errors_about("decontaminate.against"):
         read = {file: read_lines(file, table.field) for file in table.against}
     # As parse leaves texts: composed, with line feeds. Another form of the same item would not be found in
     # them.
@@ -123,33 +111,3 @@ def read_benchmarks(table: DecontaminateTable, encode: Encode | None) -> Benchma
             "%d of %d benchmark items have fewer than 5 words and are skipped", len(index.skipped), len(items)
         )
     return Benchmarks(index=index, names=names)
-
-
-def short_names(files: Sequence[str]) -> dict[str, str]:
-    """The last part of each file's path, and the whole of it (without credentials) where two have the
-    same."""
-    last = {file: PurePosixPath(file).name for file in files}
-    several = Counter(last.values())
-    return {file: name if several[name] == 1 else without_secrets(file) for file, name in last.items()}
-
-
-def read_items(file: str, field: str) -> list[str]:
-    """The texts at `field` of a JSONL file's lines, in order; RecipeError names the line that has none."""
-    return [item.text for item in read_lines(file, field)]
-
-
-def read_lines(file: str, field: str) -> list[Item]:
-    """The same with the lines on which they stand."""
-    items = []
-    text = utf8_text(read_named_file(file), file)
-    for number, row in json_lines(text, file):
-        value = row
-        for part in field.split("."):
-            value = value.get(part) if isinstance(value, dict) else None
-        if not isinstance(value, str):
-            there = f", only {names_shown(row)}" if isinstance(row, dict) else ""
-            raise RecipeError(
-                f"{file} line {number} has no text at {field!r}{there}: name the key of the text"
-            )
-        items.append(Item(line=number, text=value))
-    return items

@@ -53,7 +53,7 @@ RUNS = {
     "parse": "from stages.steps.parse import *\nfrom stages.html.page import PageReader\n"
     "step = ParseStep(ParseTable(), PageReader(ParseTable().bounds(10**7), 60.0))",
     "language": "from stages.steps.language import *\nstep = LanguageStep(LanguageTable())",
-    "quality": "from stages.quality.step import *\nfrom stages.quality.options import QualityTable, RULE_SETS\n"
+    "quality": "from stages.quality.step import *\nfrom stages.quality.options import *\n"
     "step = quality_step(QualityTable(rules=RULE_SETS, ledger='all'))",
     "classifier": "from stages.steps.classifier import *\n"
     "step = ClassifierStep((ClassifierTable(name='a', model='bundled', label='en', threshold=0.5),))",

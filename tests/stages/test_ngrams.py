@@ -18,7 +18,8 @@ from lineage.recipe import RecipeError
 from stages import ngrams
 from stages.document import Document, Rejection
 from stages.ngrams import NgramIndex, character_spans, word_places, words_of
-from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable, read_items
+from stages.steps.benchmark_items import read_items
+from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable
 from stages.steps.parse import clean_text
 from stages.tokens.tokenizer import load_tokenizer
 

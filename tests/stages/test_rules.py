@@ -11,7 +11,9 @@ from lineage.store.sql import text_literal
 from pipeline.inspect.explain import explain
 from stages.chain import build_chain
 from stages.pii.options import PiiTable
-from stages.quality.options import RULE_SETS, QualityTable, Variant, limits
+from stages.quality.options import QualityTable, limits
+from stages.quality.rule_sets.catalogue import RULE_SETS
+from stages.quality.rules import Variant
 from stages.quality.step import quality_rules
 from stages.rules import SIDES, Rule, Side
 from stages.steps.catalogue import CATALOGUE, StepTables, rules_of

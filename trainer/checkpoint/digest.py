@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -18,22 +17,12 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from lineage.ids import length_prefixed
 from lineage.storage.folder import Folder
 from trainer.checkpoint.state import BUFFERS, WEIGHTS, held_tensors, load
+from trainer.checkpoint.store import WeightsDigest
 
 _KINDS: Final = (WEIGHTS, BUFFERS, "optimizer.")
 """What a model goes on from. The window of losses by which spikes are known is no part of it."""
 _BYTES_AT_ONCE: Final = 256 << 20
 """Tensors that are read together: each reading goes through the checkpoint's metadata once."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsDigest:
-    """`digest`: BLAKE3 (hex) over name, dtype, shape and hash of every tensor, by name; `tensors`: the hash
-    of each."""
-
-    digest: str
-    num_tensors: int
-    num_elements: int
-    tensors: Mapping[str, str]
 
 
 def weights_digest(checkpoint: Folder) -> WeightsDigest:

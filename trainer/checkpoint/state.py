@@ -26,10 +26,11 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.attempts import FencedOutError, attempts, check_fence
+from trainer.attempts import DamagedCheckpoint, FencedOutError, attempts, check_fence
 from trainer.checkpoint.files import CheckpointReader, CheckpointWriter
 from trainer.checkpoint.room import free_bytes, no_room
 from trainer.checkpoint.store import (
+    Checkpoint,
     CheckpointError,
     Position,
     check_files,
@@ -282,6 +283,33 @@ def raised_together(act: Callable[[], None], group: dist.ProcessGroup) -> None:
     for raised in found:
         if raised is not None:
             raise raised
+
+
+def newest_whole(
+    folder: Folder, entries: Sequence[Checkpoint], group: dist.ProcessGroup, *, goes_back: bool
+) -> tuple[Checkpoint | None, tuple[DamagedCheckpoint, ...]]:
+    """The newest of these checkpoints (by step) that is as it was published, and the newer ones, which are
+    not; None where there is none at all. CheckpointError where one is damaged and the run does not go back,
+    or where none is whole. Collective."""
+    damaged: list[DamagedCheckpoint] = []
+    for entry in reversed(entries):
+        try:
+            check_together(folder.folder(entry.name), group)
+        except CheckpointError as error:
+            if not goes_back:
+                raise CheckpointError(
+                    f'{error}; train.checkpoint.on_damage = "go_back" goes on from the newest whole one'
+                ) from error
+            damaged.append(DamagedCheckpoint(name=entry.name, why=str(error)))
+        else:
+            return entry, tuple(damaged)
+    if not damaged:
+        return None, ()
+    more = f"; so are the {len(damaged) - 1:,} before it" if len(damaged) > 1 else ""
+    raise CheckpointError(
+        f"{damaged[0].why}{more}: no checkpoint of the run under {folder.url} is whole. Restore one from a copy, or"
+        " begin again from the first weights with sluice train RECIPE --from-step 0"
+    )
 
 
 def refuse_not_finite(folder: Folder, names: Sequence[str]) -> None:

@@ -7,26 +7,32 @@ torch here.
                                sums-00000.json   each rank's files, with size and hash
                                complete.json     written last: without it there is no checkpoint
 <path>/set-aside/step-…                          of steps that a rollback undid; deleted once the replay has passed them
+<path>/damaged/step-…                          not as it was published; the run went on from one before; never deleted
 """
 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from blake3 import blake3
 
 from lineage.ids import ID_BYTES, content_hash
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder
+from lineage.storage.folder import Folder, split
 from lineage.storage.places import name_in, same_place
 from trainer.attempts import Attempt, attempts, counts
 from trainer.model.sizes import Experts, ModelConfig, RopeScaling
 from trainer.options import CheckpointTable, TrainRecipe
+
+T = TypeVar("T")
 
 COMPLETE: Final = "complete.json"
 OWNER: Final = "run.json"
@@ -34,7 +40,19 @@ OWNER: Final = "run.json"
 METADATA: Final = ".metadata"
 SET_ASIDE: Final = "set-aside"
 """Within the folder of checkpoints: the complete ones that are no part of the run any more."""
+DAMAGED: Final = "damaged"
+"""Within the folder of checkpoints: those that an attempt found damaged, and went on from one before."""
 _READERS: Final = 32
+_DAMAGE: Final = (
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ELOOP,
+)
+"""Errors of a disk that are the file's own. Others may be gone at the next try, as those of a network are."""
 _NAME: Final = re.compile(r"step-(\d{8,})\.attempt-(\d+)")
 
 
@@ -77,6 +95,21 @@ class Checkpoint:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsDigest:
+    """`digest`: BLAKE3 (hex) over name, dtype, shape and hash of every tensor, by name; `tensors`: the hash
+    of each."""
+
+    digest: str
+    num_tensors: int
+    num_elements: int
+    tensors: Mapping[str, str]
+
+
+DigestWeights = Callable[[Folder], WeightsDigest]
+"""Gives the digest of a checkpoint's weights and moments (`digest.py`, with torch)."""
+
+
 def checkpoint_name(step: int, attempt: int) -> str:
     """The folder of a checkpoint."""
     return f"step-{step:08d}.attempt-{attempt}"
@@ -116,12 +149,45 @@ def _complete(folder: Folder) -> list[Checkpoint]:
 
 
 def set_aside(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, ...]:
-    """Move the complete checkpoints that are no part of the run, as after a rollback, out of the way: killed
-    at any point, the same call moves the rest. Gives those that it moved."""
-    moved = tuple(entry for entry in _complete(folder) if not counts(entry.step, entry.attempt, begun))
-    for entry in moved:
-        folder.move(entry.name, f"{SET_ASIDE}/{entry.name}", last=COMPLETE)
-    return moved
+    """Move the complete checkpoints that are no part of the run, as after a rollback, out of the way, and those
+    that an attempt found damaged: killed at any point, the same call moves the rest. Gives those that were
+    undone."""
+    damaged = {each.name for attempt in begun for each in attempt.damaged}
+    undone = []
+    for entry in _complete(folder):
+        if entry.name in damaged and not folder.exists(f"{DAMAGED}/{entry.name}/{COMPLETE}"):
+            folder.move(entry.name, f"{DAMAGED}/{entry.name}", last=COMPLETE)
+        elif not counts(entry.step, entry.attempt, begun):
+            folder.move(entry.name, f"{SET_ASIDE}/{entry.name}", last=COMPLETE)
+            undone.append(entry)
+    return tuple(undone)
+
+
+def damaged_checkpoints(folder: Folder) -> tuple[Checkpoint, ...]:
+    """Those that `set_aside` moved because they are damaged, by step."""
+    return tuple(sorted(_complete(folder.folder(DAMAGED)), key=lambda entry: (entry.step, entry.attempt)))
+
+
+def up_to(complete: tuple[Checkpoint, ...], name: str | None) -> tuple[Checkpoint, ...]:
+    """The checkpoints that a run may go on from which goes back to one: that, and those before it where it is
+    damaged; none where it is there no more, or the first weights (None) are meant."""
+    found = [entry.step for entry in complete if entry.name == name]
+    return tuple(entry for entry in complete if found and entry.step <= found[0])
+
+
+def newest_with_files(
+    folder: Folder, entries: Sequence[Checkpoint], most: int | None = None
+) -> Checkpoint | None:
+    """The newest of these checkpoints (by step), of at most `most` steps, that says where the run stands and
+    whose files are all there with their sizes; None where none is."""
+    for entry in reversed(entries):
+        if most is None or entry.step <= most:
+            try:
+                check_sizes(folder.folder(entry.name))
+            except CheckpointError:
+                continue
+            return entry
+    return None
 
 
 def checkpoints_set_aside(folder: Folder) -> tuple[Checkpoint, ...]:
@@ -197,16 +263,51 @@ def publish_complete(folder: Folder, position: Position) -> None:
             files |= json.loads(read)
     metadata = folder.read(METADATA)
     files[METADATA] = [len(metadata), content_hash(metadata).hex()]
-    row = {**dataclasses.asdict(position), "files": files}
-    folder.publish(COMPLETE, json.dumps(row, sort_keys=True).encode())
+    row = json.loads(json.dumps({**dataclasses.asdict(position), "files": files}))
+    folder.publish(COMPLETE, _canonical({**row, "digest": _digest(row)}))
+
+
+def _canonical(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, sort_keys=True).encode()
+
+
+def _digest(row: Mapping[str, Any]) -> str:
+    """Of what complete.json says, which stands in it too: no hash of another file covers it."""
+    return content_hash(_canonical({name: value for name, value in row.items() if name != "digest"})).hex()
 
 
 def read_position(folder: Folder) -> Position:
-    """The position that a complete checkpoint records."""
-    row = json.loads(folder.read(COMPLETE))
+    """The position that a complete checkpoint records. CheckpointError where that is not what was published,
+    or where the checkpoint lies under another one's name."""
+    return _record(folder)[0]
+
+
+def _record(folder: Folder) -> tuple[Position, dict[str, Any]]:
+    """What complete.json says: the position, and [bytes, hash] of each file that was published."""
+    try:
+        row = json.loads(_reading(folder, COMPLETE, folder.read))
+        if row.get("digest", _digest(row)) != _digest(row):
+            raise ValueError("its digest is another")
+        position, files = _position(row), row.get("files", {})
+        if not all(type(size) is int and type(hash_) is str for size, hash_ in files.values()):
+            raise ValueError("it does not list files")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            _damaged(folder, COMPLETE, f"does not hold what was published ({type(error).__name__}: {error})")
+        ) from error
+    named = _NAME.fullmatch(split(folder.url)[1])
+    if named is not None and (int(named[1]), int(named[2])) != (position.step, position.attempt):
+        there = f"is of step {position.step} of attempt {position.attempt}"
+        raise CheckpointError(_damaged(folder, COMPLETE, there))
+    return position, files
+
+
+def _position(row: Mapping[str, Any]) -> Position:
     later = ("model", "skipped_in_row", "lowered")
     names = [field.name for field in dataclasses.fields(Position) if field.name not in later]
     in_row, step = row["num_skipped_in_row"], row["step"]
+    if not all(type(row[name]) is int for name in ("step", "attempt", "world_size", "num_skipped_in_row")):
+        raise ValueError("it has no numbers of step and attempt")
     return Position(
         **{name: row[name] for name in names},
         skipped_in_row=tuple(row.get("skipped_in_row", range(step - in_row, step))),
@@ -215,23 +316,26 @@ def read_position(folder: Folder) -> Position:
     )
 
 
-def _model(row: dict[str, Any] | None) -> ModelConfig | None:
+def _model(row: Mapping[str, Any] | None) -> ModelConfig | None:
     if row is None:
         return None
-    scaling, experts = row.pop("rope_scaling"), row.pop("experts")
+    rest = dict(row)
+    scaling, experts = rest.pop("rope_scaling"), rest.pop("experts")
     return ModelConfig(
-        **row,
+        **rest,
         rope_scaling=None if scaling is None else RopeScaling(**scaling),
         experts=None if experts is None else Experts(**experts),
     )
 
 
 def check_sizes(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
-    """CheckpointError unless every `num_parts`-th file that was published, from `part` on, is there with its
-    size."""
+    """CheckpointError unless complete.json is whole, and every `num_parts`-th file that was published, from
+    `part` on, is there with its size."""
     for name, (size, _) in _published(folder)[part::num_parts]:
-        if not folder.exists(name) or folder.size(name) != size:
-            raise CheckpointError(_damaged(folder, name, "is missing or has another size"))
+        if not folder.exists(name) or _reading(folder, name, folder.size) != size:
+            raise CheckpointError(
+                _damaged(folder, name, "is missing or has another size than when it was published")
+            )
 
 
 def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
@@ -240,14 +344,26 @@ def check_files(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:
     would be the square of their number."""
     check_sizes(folder, part=part, num_parts=num_parts)
     for name, (_, expected) in _published(folder)[part::num_parts]:
-        if _hash_of(folder, name) != expected:
-            raise CheckpointError(_damaged(folder, name, "has other bytes"))
+        if _reading(folder, name, partial(_hash_of, folder)) != expected:
+            raise CheckpointError(_damaged(folder, name, "has other bytes than when it was published"))
 
 
-def _published(folder: Folder) -> list[tuple[str, list[int | str]]]:
+def _published(folder: Folder) -> list[tuple[str, list[Any]]]:
     """(name, [bytes, hash]) of each file that was published, by name."""
-    files: dict[str, list[int | str]] = json.loads(folder.read(COMPLETE))["files"]
+    files = _record(folder)[1]
+    if not files:
+        raise CheckpointError(_damaged(folder, COMPLETE, "lists no file"))
     return sorted(files.items())
+
+
+def _reading(folder: Folder, name: str, read: Callable[[str], T]) -> T:
+    """What `read` gives of a file; CheckpointError where the disk cannot give it."""
+    try:
+        return read(name)
+    except OSError as error:
+        if folder.is_remote or error.errno not in _DAMAGE:
+            raise
+        raise CheckpointError(_damaged(folder, name, f"cannot be read ({error.strerror})")) from error
 
 
 def _hash_of(folder: Folder, name: str) -> str:
@@ -259,10 +375,7 @@ def _hash_of(folder: Folder, name: str) -> str:
 
 
 def _damaged(folder: Folder, name: str, what: str) -> str:
-    return (
-        f"checkpoint {folder.url}: {name} {what} than when it was published; delete that folder, and the run"
-        " goes on from the checkpoint before it"
-    )
+    return f"checkpoint {folder.url} is damaged: {name} {what}"
 
 
 def superseded(

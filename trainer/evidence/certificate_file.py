@@ -5,21 +5,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from lineage.ids import content_hash
+from trainer.evidence.rows import PublishedCertificate
 
 _OF_ANY_RELEASE: Final = "sluice certificate "
 FORMAT: Final = f"{_OF_ANY_RELEASE}2"
 """2: `documents_digest` is a keyed hash; in 1 it was a sum, which other documents can meet."""
-Json = dict[str, Any]
 
 
 class CertificateError(RuntimeError):
     """A run cannot be certified, or a file is no certificate; the message says why."""
 
 
-def as_bytes(row: Json) -> bytes:
+def as_bytes(row: Mapping[str, object]) -> bytes:
     """The file of a certificate: JSON whose last field is the checksum of all bytes before it."""
     body = json.dumps(row, indent=1, ensure_ascii=False).encode().removesuffix(b"\n}")
     return body + b',\n "checksum": "' + content_hash(body).hex().encode() + b'"\n}\n'
@@ -42,7 +42,7 @@ _FIELDS: Final[dict[str, dict[str, type]]] = {
 these."""
 
 
-def parse_certificate(data: bytes, where: str) -> tuple[Json, bool]:
+def parse_certificate(data: bytes, where: str) -> tuple[PublishedCertificate, bool]:
     """What stands in a certificate, and whether its checksum holds. CertificateError for what is none."""
     try:
         row = _parsed(data)
@@ -57,10 +57,10 @@ def parse_certificate(data: bytes, where: str) -> tuple[Json, bool]:
         ) from error
     checksum = row.pop("checksum")
     body, found, _ = data.rpartition(b',\n "checksum": ')
-    return row, bool(found) and content_hash(body).hex() == checksum
+    return cast(PublishedCertificate, row), bool(found) and content_hash(body).hex() == checksum
 
 
-def _parsed(data: bytes) -> Json:
+def _parsed(data: bytes) -> dict[str, Any]:
     """ValueError where a part is missing or of another type."""
     try:
         row = json.loads(data)

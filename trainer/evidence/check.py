@@ -5,15 +5,17 @@ the facts in the run's output, the stores of the outputs that it read and the by
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from trainer.checkpoint.digest import weights_digest
-from trainer.checkpoint.store import COMPLETE, CheckpointError, check_files
-from trainer.evidence.certificate import Certified, contradictions, open_certified, records
-from trainer.evidence.certificate_file import Json, parse_certificate
+from trainer.checkpoint.store import COMPLETE, CheckpointError, DigestWeights, check_files
+from trainer.evidence.certificate import records
+from trainer.evidence.certificate_file import parse_certificate
+from trainer.evidence.certified import Certified, open_certified
+from trainer.evidence.contradictions import contradictions
+from trainer.evidence.rows import CertificateRow, Gap, Records
 from trainer.provenance.facts import owner_of, refuse_no_run
 from trainer.recovery.readings import readings
 
@@ -27,7 +29,9 @@ class Line:
     why: str = ""
 
 
-def check_certificate(data: bytes, where: str, output: Folder, outs: Sequence[str] = ()) -> list[Line]:
+def check_certificate(
+    data: bytes, where: str, output: Folder, outs: Sequence[str] = (), *, digest: DigestWeights
+) -> list[Line]:
     """A line for each thing that the certificate `data` says of the run at `output`; `outs`: where the
     outputs that it read lie now, if elsewhere. CertificateError for what is no certificate, RecipeError for
     what is no run's output."""
@@ -51,12 +55,12 @@ def check_certificate(data: bytes, where: str, output: Folder, outs: Sequence[st
     except RecipeError as error:
         return [*lines, Line(what="checkpoint and purges", holds=False, why=str(error))]
     lines.append(Line(what=f"read {certified.read}", holds=True))
-    return [*lines, *_lines(row, certified)]
+    return [*lines, *_lines(row, certified, digest)]
 
 
-def _lines(row: Json, certified: Certified) -> Iterator[Line]:
+def _lines(row: CertificateRow, certified: Certified, digest: DigestWeights) -> Iterator[Line]:
     for purged in certified.purged:
-        if (back := purged.brought_back()) is not None:
+        if (back := purged.restored_purge()) is not None:
             yield Line(what=f"purge {back}", holds=False, why=f"{purged.out.url} holds its documents again")
     problems = contradictions(certified)
     for problem in problems:
@@ -75,12 +79,12 @@ def _lines(row: Json, certified: Certified) -> Iterator[Line]:
             why = f"named and not found: {gap['why']}" if since is None else since
             yield Line(what=f"not covered: {gap['kind']} {gap['what']}", holds=since is not None, why=why)
     yield _compared("what makes it inexact", row["inexact"], now["inexact"])
-    yield from _weights(row, now, certified)
+    yield from _weights(row, now, certified, digest)
 
 
-def _ended(gap: Json, certified: Certified) -> str | None:
+def _ended(gap: Gap, certified: Certified) -> str | None:
     """How what a certificate does not cover came to its end since; None where that is not seen."""
-    if gap["kind"] == "set aside":
+    if gap["kind"] in ("set aside", "damaged"):
         return None if certified.checkpoints.folder(gap["what"]).exists(COMPLETE) else "it is there no more"
     if gap["kind"] in ("ablation", "other run"):
         theirs = [
@@ -94,7 +98,7 @@ def _ended(gap: Json, certified: Certified) -> str | None:
     return None
 
 
-def _purges(row: Json, now: Json) -> Iterator[Line]:
+def _purges(row: CertificateRow, now: Records) -> Iterator[Line]:
     found = {(purge["out"], purge["purge_id"]): purge for purge in now["purges"]}
     by_id = {purge["purge_id"]: purge for purge in now["purges"]}
     for purge in row["purges"]:
@@ -113,11 +117,11 @@ _DOCUMENTS = ("at", "num_documents", "documents_digest", "content_fingerprint_af
 _READINGS = ("readings", "first_step", "applied")
 
 
-def _of(row: Json, names: Sequence[str]) -> Json:
+def _of(row: Mapping[str, object], names: Sequence[str]) -> dict[str, object]:
     return {name: row.get(name) for name in names}
 
 
-def _chain(row: Json, now: Json) -> Iterator[Line]:
+def _chain(row: CertificateRow, now: Records) -> Iterator[Line]:
     there = {link["attempt"]: link for link in row["chain"]}
     found = {link["attempt"]: link for link in now["chain"]}
     for attempt in sorted(there.keys() | found.keys()):
@@ -132,7 +136,9 @@ def _chain(row: Json, now: Json) -> Iterator[Line]:
             yield _compared(what, there[attempt], found[attempt])
 
 
-def _weights(row: Json, now: Json, certified: Certified) -> Iterator[Line]:
+def _weights(
+    row: CertificateRow, now: Records, certified: Certified, digest: DigestWeights
+) -> Iterator[Line]:
     folder = certified.folder
     yield _compared("checkpoint", row["checkpoint"], now["checkpoint"])
     try:
@@ -141,19 +147,21 @@ def _weights(row: Json, now: Json, certified: Certified) -> Iterator[Line]:
         yield Line(what="files of the checkpoint", holds=False, why=str(error))
         return
     yield Line(what="files of the checkpoint", holds=True)
-    digest = weights_digest(folder)
+    found = digest(folder)
     named = row["weights"].get("tensors", {})
     differing = [
-        name for name in sorted(named | digest.tensors) if named.get(name) != digest.tensors.get(name)
+        name
+        for name in sorted(named.keys() | found.tensors.keys())
+        if named.get(name) != found.tensors.get(name)
     ]
     if differing:
-        why = f"{len(differing)} of {digest.num_tensors} tensors are others, {differing[0]} first"
+        why = f"{len(differing)} of {found.num_tensors} tensors are others, {differing[0]} first"
         yield Line(what="weights and moments", holds=False, why=why)
     else:
         numbers = {
-            "digest": digest.digest,
-            "num_tensors": digest.num_tensors,
-            "num_elements": digest.num_elements,
+            "digest": found.digest,
+            "num_tensors": found.num_tensors,
+            "num_elements": found.num_elements,
         }
         yield _compared("weights and moments", _of(row["weights"], tuple(numbers)), numbers)
 

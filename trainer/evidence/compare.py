@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.storage.places import same_place, shared_files, shown_place
-from trainer.checkpoint.digest import weights_digest
-from trainer.checkpoint.store import Checkpoint, check_files
-from trainer.evidence.certificate import chain_of, inexact
+from trainer.checkpoint.store import Checkpoint, DigestWeights, check_files
+from trainer.evidence.chain import chain_of, inexact
 from trainer.huggingface.model_card import checkpoints_of, read_card
 
 
@@ -22,7 +21,7 @@ class CheckpointComparison:
     read: tuple[str, str]
 
 
-def compare_runs(ours: Folder, theirs: Folder) -> CheckpointComparison:
+def compare_runs(ours: Folder, theirs: Folder, digest: DigestWeights) -> CheckpointComparison:
     """The newest checkpoint of one run and that of the same step of another. RecipeError where there is none,
     or where both are one; CheckpointError where a file of one is damaged."""
     if same_place(ours, theirs):
@@ -51,7 +50,7 @@ def compare_runs(ours: Folder, theirs: Folder) -> CheckpointComparison:
     for folder in folders:
         check_files(folder)
     read = shown_place(one), shown_place(other)
-    mine_digest, other_digest = map(weights_digest, folders)
+    mine_digest, other_digest = map(digest, folders)
     if mine_digest.digest == other_digest.digest:
         num = mine_digest.num_tensors
         return CheckpointComparison(

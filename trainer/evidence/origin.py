@@ -1,16 +1,23 @@
-"""Where the weights come from that a run begins with: which run made the folder that `train.init_from`
-names."""
+"""Where the weights come from that a run begins with: which run made the folder that `train.init_from` names, with
+which weights that run began, and so on."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from lineage.ids import content_hash
 from lineage.storage.folder import Folder, split
-from trainer.checkpoint.store import COMPLETE, OWNER, is_checkpoint, read_position
+from trainer.attempts import attempts
+from trainer.checkpoint.store import COMPLETE, OWNER, Checkpoint, is_checkpoint, read_position
+from trainer.evidence.certified import Certified
+from trainer.evidence.chain import first_setup
+from trainer.evidence.rows import OriginRow
 from trainer.huggingface.exported import MADE_FROM
 from trainer.provenance.facts import owner_of
 from trainer.provenance.setup import Origin
+from trainer.recovery.readings import as_of, readings
 
 
 def origin_of(url: str) -> Origin:
@@ -35,3 +42,68 @@ def origin_of(url: str) -> Origin:
         digest=content_hash(folder.read("config.json")).hex(),
         **{name: made.get(name) for name in names},
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """Weights that a run began with. `made_by`: the output, name and checkpoint of the run that made them,
+    where it is there; `why_unknown`: why that, or what that run began with, cannot be known."""
+
+    origin: Origin
+    made_by: tuple[Folder, str, Checkpoint] | None = None
+    why_unknown: str | None = None
+
+
+def links(certified: Certified) -> Iterator[Link]:
+    """The weights that the run began with, and those that their run began with, as far as that is
+    recorded."""
+    setup, _ = first_setup(certified.output, certified.checkpoint)
+    origin = None if setup is None else setup.origin
+    seen: set[tuple[str, int | None]] = set()
+    while origin is not None:
+        key = (origin.url, origin.attempt)
+        if origin.output is None or origin.step is None or origin.attempt is None or key in seen:
+            yield Link(origin=origin, why_unknown="the folder does not say which run made it")
+            return
+        seen.add(key)
+        theirs = Folder(origin.output)
+        if origin.run is None or not attempts(theirs) or owner_of(theirs) != origin.run:
+            why = f"{origin.output} is there no more, or holds another run"
+            yield Link(origin=origin, why_unknown=why)
+            return
+        made = Checkpoint(name=origin.url, step=origin.step, attempt=origin.attempt)
+        setup, _ = first_setup(theirs, made)
+        unknown = None if setup is not None else f"what {origin.output} began with is not recorded"
+        yield Link(origin=origin, made_by=(theirs, origin.run, made), why_unknown=unknown)
+        origin = None if setup is None else setup.origin
+
+
+def init_from(certified: Certified) -> list[OriginRow]:
+    """Each of `links`, with how many readings of what was purged are in it, None where that cannot be
+    known."""
+    rows: list[OriginRow] = []
+    for link in links(certified):
+        num = None
+        if link.made_by is not None:
+            output, name, made = link.made_by
+            num = sum(
+                exposure.applied
+                for purged in certified.purged
+                for run in purged.runs([output.url])
+                if run.run == name
+                for _, exposure in readings(as_of(run, attempts(output), made.attempt, made.step), purged)
+            )
+        origin = link.origin
+        rows.append(
+            {
+                "url": origin.url,
+                "digest": origin.digest,
+                "output": origin.output,
+                "run": origin.run,
+                "step": origin.step,
+                "attempt": origin.attempt,
+                "readings": num,
+                "why_unknown": link.why_unknown,
+            }
+        )
+    return rows

@@ -12,11 +12,11 @@ import torch.distributed as dist
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote, local_path
-from trainer.data.asked_order import make_order
 from trainer.data.blocks import BlockReader, LocalBlocks
 from trainer.data.cache.reader import CachedBlocks, CacheOptions
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.dataset import Dataset, Slice
+from trainer.data.recipe_order import make_order
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.options import TrainRecipe
 from trainer.order import Order

@@ -43,7 +43,7 @@ class Health:
         self._replicas: Replicas | None = None
 
     def start(self) -> list[Symptom]:
-        """Before the first step: what is told. TrainingStoppedError where a rank computes wrongly;
+        """Before the first step: what is found. TrainingStoppedError where a rank computes wrongly;
         RecipeError where replicas are to be compared and there are none."""
         if self._replicas_every:
             self._replicas = Replicas(self._state(), self._control)
@@ -56,12 +56,12 @@ class Health:
         return self._look() if self._every else []
 
     def after_step(self, steps: int) -> list[Symptom]:
-        """After so many steps: what is told where something was due. TrainingStoppedError where a rank
+        """After so many steps: what is found where something was due. TrainingStoppedError where a rank
         computes wrongly, or replicas differ and no majority says which is right."""
-        told = self._look() if self._every and steps % self._every == 0 else []
+        found = self._look() if self._every and steps % self._every == 0 else []
         if self._replicas is not None and steps % self._replicas_every == 0:
-            told += self._compare(steps)
-        return told
+            found += self._compare(steps)
+        return found
 
     def _look(self) -> list[Symptom]:
         assert self._signs is not None

@@ -29,7 +29,7 @@ from trainer.in_place.memory import LocalState, Memory, Snapshot, StepCopies, ro
 from trainer.in_place.pieces import as_bytes, pass_on
 from trainer.in_place.takeover import Claimed, claim_attempt, fill, progress_from, publish_missing
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import local_part
+from trainer.parallel.weights import local_part
 from trainer.processes.agreement import Agreement, RankReport, agree, keeps_copy_of
 from trainer.processes.heard import by_first_rank, from_rank, of_every_rank
 from trainer.processes.participant import Participant
@@ -78,6 +78,7 @@ class Generation(Hooks):
             self._catch_up()
         if self._memory.state is not None:
             self._memory.state.run = None  # with the model of the generation before
+        # Before the next model takes as much memory: parts of a model refer to each other in circles.
         gc.collect()
         participant.at(0, "forming of process groups")
         participant.form_group()
@@ -98,6 +99,7 @@ class Generation(Hooks):
         """After its end: keep what this process holds, and drop the groups."""
         run, memory = self._run, self._memory
         if run is not None:
+            # Before anything is closed: the report of a step that is not reported yet is made from the run's parts.
             if self._is_loaded and memory.state is None:
                 memory.state = LocalState(tensors=memory.pieces, snapshot=self._now(run), run=run)
             self._give_up(run)
@@ -185,6 +187,7 @@ class Generation(Hooks):
     def take_over(self, launch: LaunchContext, groups: Groups) -> Run | None:
         recipe, participant, memory, agreed = self._recipe, self._participant, self._memory, self._agreed
         if agreed is None:
+            # Reading a checkpoint may take longer than any step.
             participant.rest()
             return None
         snapshot = self._snapshot = self._heard_snapshot(agreed, groups)
@@ -280,6 +283,7 @@ class Generation(Hooks):
 
     def _claim(self, snapshot: Snapshot) -> Claimed:
         assert self.claimant is not None, "given with the rank"
+        # A process that was stopped may wake up right here, when another has its rank.
         self.check_place()
         return claim_attempt(self._recipe, snapshot, self.claimant, self._began_at)
 
@@ -308,6 +312,7 @@ class Generation(Hooks):
         )
         if snapshot.unfinished is not None:
             end_step(run, snapshot.unfinished)
+            # Who dies now leaves a step that is done: the next generation must not end it a second time.
             state.snapshot = self._now(run)
         save_where_due(run, begun=snapshot.last_saved)
 

@@ -24,8 +24,8 @@ from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from trainer.attempts import FencedOutError, record_failure
 from trainer.checkpoint.store import CheckpointError
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.in_place.generation import Generation
 from trainer.in_place.memory import Memory
 from trainer.options import TrainRecipe

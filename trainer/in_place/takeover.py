@@ -16,7 +16,7 @@ from trainer.checkpoint.store import checkpoint_folder, complete_checkpoints, de
 from trainer.in_place.memory import Memory, Snapshot, StepCopies
 from trainer.in_place.pieces import as_bytes, from_bytes, receive
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import local_part, settle_buckets
+from trainer.parallel.weights import local_part, settle_buckets
 from trainer.processes.agreement import Agreement, keeps_copy_of
 from trainer.provenance.setup import read_setup, record_setup
 from trainer.recovery.repeated import skip_counter
@@ -78,6 +78,7 @@ def fill(run: Run, memory: Memory, agreed: Agreement, snapshot: Snapshot) -> Non
     elif memory.state is not None:
         for name, piece in memory.pieces.items():
             piece.copy_(memory.state.tensors[name])
+    # In the same order on every rank: a send waits for its receive.
     for lost, source in sorted(agreed.filled_by.items()):
         if rank == source:
             keeps = agreed.from_copies and keeps_copy_of(rank, num_ranks) == lost
@@ -87,6 +88,7 @@ def fill(run: Run, memory: Memory, agreed: Agreement, snapshot: Snapshot) -> Non
             dist.send(sent, lost, group=control)
         elif rank == lost:
             receive(source, pieces, control)
+    # The number of updates is held once, and each moment has a count of its own.
     restore(state, run.stepping.context.optimizer)
     run.stepping.model.weights_changed()
     settle_buckets(run.stepping.model, run.stepping.feed.num_rows, run.recipe.train.seq_len)

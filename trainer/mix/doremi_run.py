@@ -143,7 +143,6 @@ def _load_state(run: DoremiParts, joined: Joined) -> None:
         load_first_weights(run.proxy, run.recipe, run.control)
         return
     folder, state = run.checkpoints.folder(joined.name), _state(run)
-    check_together(folder, run.control)
     load_whole(folder, state, None)
     restore(state, run.optimizer)
 

@@ -73,6 +73,16 @@ def stays_within(reach: int, size: int, num_workers: int) -> bool:
     return num_workers <= size or size % reach == 0
 
 
+def in_domain(reach: int, machine: Machine, num_workers: int) -> bool:
+    """Whether each group of `reach` consecutive ranks has the fast link to itself. A domain of several nodes,
+    a rack, is filled with as many groups of whole nodes as it has room for: groups of 64 leave 8 of 72 GPUs
+    idle, or to others."""
+    if stays_within(reach, machine.gpu_domain, num_workers):
+        return True
+    of_nodes = math.lcm(reach, machine.gpus_per_node)
+    return machine.gpus_per_node < machine.gpu_domain and of_nodes <= machine.gpu_domain
+
+
 def _fewest_members(stride: int, reach: int, size: int) -> int:
     """Members of a group, `stride` apart over `reach` ranks, that lie on the node (or pod) with the fewest of
     them, where groups lie on two or more."""
@@ -85,7 +95,7 @@ def link_of(stride: int, num_gpus: int, machine: Machine, num_workers: int) -> t
     and its bandwidth in gigabits a second and GPU: out of a node the ring crosses with `rails` of its
     members' adapters there, and between pods with those of all members of a pod."""
     reach = stride * num_gpus
-    if stays_within(reach, machine.gpu_domain, num_workers):
+    if in_domain(reach, machine, num_workers):
         return "intra", machine.intra_gbps
     members = min(machine.plan.rails, _fewest_members(stride, reach, machine.gpu_domain))
     between = min(machine.intra_gbps, machine.inter_gbps * members)
@@ -144,10 +154,9 @@ def all_to_all_path(
     `experts` have groups that lie in nodes, a token goes to each node of its groups once, and there to its
     experts over the fast link (DeepSeek-V3, 2412.19437, section 3.2.2)."""
     link, _ = link_of(1, num_gpus, machine, num_workers)
-    in_node, in_pod = (
-        num_gpus if stays_within(num_gpus, size, num_workers) else _fewest_members(1, num_gpus, size)
-        for size in (machine.gpu_domain, machine.plan.near_gpus)
-    )
+    node, pod = machine.gpu_domain, machine.plan.near_gpus
+    in_node = num_gpus if in_domain(num_gpus, machine, num_workers) else _fewest_members(1, num_gpus, node)
+    in_pod = num_gpus if stays_within(num_gpus, pod, num_workers) else _fewest_members(1, num_gpus, pod)
     to_node, to_near, to_far = float(in_node - 1), max(0, in_pod - in_node), max(0, num_gpus - in_pod)
     once = 1.0
     if experts is not None and experts.num_groups > 1 and in_node * experts.num_groups >= num_gpus:

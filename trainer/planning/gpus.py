@@ -94,26 +94,31 @@ GPUS: Final[Mapping[str, Gpu]] = {
 # fmt: on
 
 
-REACHED: Final[Mapping[str, tuple[float, float]]] = {
-    "A100": (0.859, 0.6),
-    "H100": (0.801, 0.3),
-    "H200": (0.803, 0.3),
-    "H800": (0.801, 0.3),
-    "B200": (0.776, 0.3),
-    "MI300X": (0.601, 0.3),
-    "H100-96GB": (0.62, 0.28),
+REACHED: Final[Mapping[str, tuple[float, float, float]]] = {
+    "A100": (0.859, 0.859, 0.6),
+    "H100": (0.801, 0.709, 0.339),
+    "H200": (0.803, 0.734, 0.339),
+    "H800": (0.801, 0.709, 0.339),
+    "B200": (0.776, 0.763, 0.3),
+    "B300": (0.786, 0.745, 0.3),
+    "GB200": (0.729, 0.723, 0.3),
+    "GB300": (0.850, 0.843, 0.35),
+    "MI300X": (0.601, 0.601, 0.3),
+    "H100-96GB": (0.62, 0.549, 0.262),
 }
-"""Shares of the bfloat16 peak: what the best of large products reaches alone (Bekman, "Machine Learning
-Engineering", table of maximum achievable matmul FLOPS), and fused attention with its backward pass
-(FlashAttention-2, 2307.08691, section 4.1: 335 TF on H100; the last three are guessed). An H800 computes as
-an H100 does."""
-GUESSED: Final = (0.75, 0.3)
+"""Shares of a peak: what the best of large products reaches alone, in bfloat16 and in float8 (Bekman,
+"Machine Learning Engineering", table of maximum achievable matmul FLOPS), and fused attention with its
+backward pass, of the bfloat16 one (FlashAttention-2, 2307.08691, section 4.1: 190 of 312 TF on A100, 335 on
+H100; guessed for B200 and MI300X).
+
+An H800 computes as an H100 does. Products are bound by power: nobody has measured a GB300 so, and its shares
+are a GB200's times 1,400 over 1,200 W (NVIDIA's sheets of the two racks); an H100 of 500 W reaches .62 in
+bfloat16 (fitted), and of the others the same part of what one of 700 W does."""
+GUESSED: Final = (0.75, 0.7, 0.3)
 """The same of GPUs that nobody measured so."""
 SUSTAINED: Final = 0.93
 """What products keep up of that in training, where power and clocks sink: fitted to the runs of CALIBRATED in
 tests/trainer/planning/published.py."""
-FLOAT8: Final = 0.7
-"""What float8 products reach of that share, scaling included: fitted."""
 COPIES: Final = 0.85
 """What of the memory's bandwidth kernels reach that it bounds: fitted."""
 LINKS: Final = (0.75, 0.85)
@@ -175,6 +180,7 @@ class Machine:
     intra_gbps: float
     inter_gbps: float
     reached: float
+    reached_float8: float
     attention: float
     memory_bandwidth: float
     usable_bytes: float
@@ -196,7 +202,7 @@ def machine_of(plan: PlanTable) -> Machine:
     """RecipeError where the GPU is not known. A recipe that gives `gpus_per_node` alone means the fast link's
     too."""
     gpu, measured = (gpu_named(plan.gpu), None) if plan.measured is None else _read_measured(plan.measured)
-    products, attention = REACHED.get(gpu.name, GUESSED)
+    products, float8, attention = REACHED.get(gpu.name, GUESSED)
     reached, copies, (intra, inter) = products * SUSTAINED, COPIES, LINKS
     if measured is not None:
         # What was measured is reached whole.
@@ -213,6 +219,7 @@ def machine_of(plan: PlanTable) -> Machine:
         intra_gbps=plan.intra_gbps or intra * gpu.intra_gbps,
         inter_gbps=plan.inter_gbps or inter * gpu.inter_gbps,
         reached=reached,
+        reached_float8=reached * float8 / products,
         attention=attention,
         memory_bandwidth=copies * gpu.memory_bandwidth,
         usable_bytes=gpu.memory_bytes * (1 - plan.headroom),

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,12 @@ from typing import Final, Literal
 
 from lineage.index.output_index import NotFinishedError
 from lineage.recipe import RecipeError
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.model.sizes import PLANNED_KINDS, SIZES, ModelConfig, model_config
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
-from trainer.planning.communication import Traffic, stays_within, traffic
+from trainer.planning.communication import Traffic, in_domain, stays_within, traffic
 from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.memory import Memory, memory
@@ -237,8 +238,12 @@ def _notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> tuple[
     copy = checkpoint_bytes(layout) * replicas / mesh.num_workers
     # Members of a ring of shards on a node: of one there is nothing to spread.
     shards, members = layout.shards.split, node // mesh.tp
-    over_nodes = shards > 1 and not stays_within(mesh.tp * shards, node, mesh.num_workers)
-    within = stays_within(mesh.tp, node, mesh.num_workers)
+    over_nodes = shards > 1 and not in_domain(mesh.tp * shards, machine, mesh.num_workers)
+    within = in_domain(mesh.tp, machine, mesh.num_workers)
+    group = max(
+        (size for size in (mesh.tp, mesh.ep) if not stays_within(size, node, mesh.num_workers)), default=0
+    )
+    idle = node % math.lcm(group or 1, machine.gpus_per_node)
     where = {
         f"train.zero = {layout.zero}: within a step torch's pipelines hold weights and gradients whole; only"
         " the moments stay sharded": mesh.pp > 1 and layout.zero >= 2,
@@ -253,6 +258,9 @@ def _notes(table: TrainTable, layout: PlannedLayout, machine: Machine) -> tuple[
         f"train.pipeline.schedule = {pipeline.schedule!r}: with train.parallel.pp = {mesh.pp} it takes"
         f" {layout.num_micro_batches} micro-batches a step, of which a rank's sequences make {num}: the"
         " others are padding": layout.num_micro_batches > num,
+        f"plan.gpu_domain = {node}: groups of {group} are put on {node - idle} GPUs of each, and {idle} stay idle": (
+            0 < idle < node and in_domain(group, machine, mesh.num_workers)
+        ),
         f"train.global_batch = {layout.global_batch}: not a multiple of {mesh.dp} ranks, so some have one of"
         " padding": layout.global_batch % mesh.dp > 0,
         f"train.micro_batch = {layout.micro_batch}: a rank's {layout.num_rows} sequences are no multiple of"

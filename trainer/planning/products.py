@@ -7,15 +7,24 @@ import functools
 from typing import Final, NamedTuple
 
 from trainer.parallel.checks import takes_float8
-from trainer.planning.gpus import FLOAT8, Machine, Measured
+from trainer.planning.gpus import Machine, Measured
 from trainer.planning.layout import Kernels, PlannedLayout
 
 TILE: Final = 128
 """Rows and columns that a product's kernel does at once: what a side lacks to the next multiple takes time
 too (NVIDIA, "Matrix multiplication background user's guide", tile quantization)."""
+ROUTED: Final = 4
+"""How often a token's copy for an expert is read or written outside of products, forward: written to be sent,
+read and written as it is sorted by expert, read for the sum."""
 EAGER: Final = 3.0
 """How many times the bytes of fused kernels it takes where each operation is a kernel of its own
 (train.compile off): torchtitan's table 1, 5,762 beside 6,667 tokens a second."""
+SCALING_BYTES: Final = 6
+"""Memory traffic of bringing a 16-bit number to float8 with a scale of the moment: read for the largest, read
+again, written as the product and as its gradient take it (in rows and in columns)."""
+PARTS: Final = 1.4
+"""What attention of a sequence takes whose positions context peers share, beside that of a whole one: blocks
+are masked by place, and the results of parts merged in float32. Fitted to torchtitan's tables 2 and 6."""
 BYTES_A_SCORE: Final = 9.0
 """Memory traffic of softmax and dropout of an attention that writes its scores, beside its products:
 2205.05198, section 4.1, of two 16-bit numbers and a mask kept."""
@@ -71,7 +80,7 @@ def product_seconds(product: LayerProduct, tokens: float, compute_bytes: int, ma
     rows, inner, columns = tokens * product.rows, product.inputs, product.outputs
     peak, reached, given = machine.gpu.peak_flops, machine.reached, machine.plan.efficiency
     if product.float8 and machine.gpu.peak_float8:
-        peak, reached = machine.gpu.peak_float8, machine.reached * FLOAT8
+        peak, reached = machine.gpu.peak_float8, machine.reached_float8
         given = machine.plan.float8_efficiency or given
     if given is not None:
         return 2.0 * rows * inner * columns / (given * peak)
@@ -112,16 +121,30 @@ def layer_seconds(layer: Kernels, machine: Machine, *, sparse: bool) -> LayerSec
         hidden = config.experts.hidden * (config.experts.top_k + config.experts.num_shared)
     # Numbers read and written: two norms and two sums of the stream, rotation of queries and keys, and the
     # gate.
+    routed = 0
+    if sparse and config.experts is not None:
+        routed = ROUTED * config.experts.top_k * config.width
     numbers = tokens * (10 * config.width + latent + 2 * (heads + pairs) + 3 * hidden) / tp
-    elementwise = size * numbers * (1.0 if layer.compiled else EAGER) / machine.memory_bandwidth
+    moved = size * numbers + SCALING_BYTES * tokens * _scaled(layer, sparse=sparse)
+    # Routing is a kernel an operation, compiled or not.
+    moved = moved * (1.0 if layer.compiled else EAGER) + size * tokens * routed / tp
+    elementwise = moved / machine.memory_bandwidth
     if machine.plan.fused_attention:
         # A causal mask leaves half of the operations.
         attention = flops / 2 / (machine.attention * machine.gpu.peak_flops)
+        attention *= PARTS if layer.cp > 1 else 1.0
         return LayerSeconds(products, attention, elementwise, again + elementwise)
     scores = tokens * config.num_heads / tp * layer.seq_len
     attention = flops / (machine.reached * machine.gpu.peak_flops)
     attention += scores * (2 * size + BYTES_A_SCORE) / machine.memory_bandwidth
     return LayerSeconds(products, attention, elementwise, attention)
+
+
+def _scaled(layer: Kernels, *, sparse: bool) -> float:
+    """Numbers that a token brings to float8 in a layer's forward pass and, as three times as many go by in a
+    step, the mean of that and of backward: inputs of products once a kind, gradients of their outputs."""
+    kinds = [product for product in layer_products(layer, sparse=sparse) if product.float8]
+    return sum(product.rows * (product.inputs + product.outputs * product.times) for product in kinds) / 3
 
 
 def model_products(layout: PlannedLayout) -> tuple[LayerProduct, ...]:

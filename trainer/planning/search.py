@@ -24,7 +24,7 @@ from lineage.recipe import RecipeError
 from trainer.model.sizes import ModelConfig
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_mesh, check_split_backward
-from trainer.planning.communication import stays_within, traffic, weight_traffic
+from trainer.planning.communication import in_domain, traffic, weight_traffic
 from trainer.planning.gpus import Machine, machine_of
 from trainer.planning.layout import (
     ParameterCounts,
@@ -255,7 +255,7 @@ class _Maker:
             if self._num_gpus % (pp * cp * tp):
                 continue
             choice = LayoutChoice(pp=pp, cp=cp, tp=tp, dp=self._num_gpus // (pp * cp * tp))
-            if not stays_within(tp, self.machine.gpu_domain, self._num_gpus):
+            if not in_domain(tp, self.machine, self._num_gpus):
                 message = f"a node has {self.machine.gpu_domain} GPUs, no multiple of {tp}"
                 self.refused.append(Refused(choice, "tp over a node", message))
             elif choice.dp > table.global_batch:

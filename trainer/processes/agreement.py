@@ -67,8 +67,11 @@ def agree(reports: Sequence[RankReport], replicas_of: Callable[[int], Sequence[i
     for rank in lost:
         peers = [peer for peer in replicas_of(rank) if reports[peer].holds]
         if not peers:
+            # One lost piece takes all ranks back: weights of different steps do not fit together.
             return _from_copies(reports, lost, replicas_of)
+        # Any of them holds the same bits; the first, so that all ranks name the same one.
         filled_by[rank] = peers[0]
+    # Where one rank has the step in its weights, the vote on it was finished: the others hold its gradients.
     step = max(report.applied for report in holding)
     behind = tuple(report.rank for report in holding if report.applied < step)
     for rank in behind:
@@ -77,6 +80,7 @@ def agree(reports: Sequence[RankReport], replicas_of: Callable[[int], Sequence[i
                 f"rank {rank} has {reports[rank].applied} steps in its weights and no gradients for the next,"
                 f" and others have {step}"
             )
+    # Of those the one that has come furthest with reports and checkpoints: what it ended is not done again.
     at_step = [report for report in holding if report.applied == step]
     return Agreement(
         step=step,
@@ -107,6 +111,7 @@ def _from_copies(
                 else f"rank {rank} is lost, and no other rank holds its weights and moments"
             )
         filled_by[rank] = holders[0]
+    # A rank that was cut off within its copy keeps one step less: only what all keep can be gone back to.
     common = frozenset.intersection(*(frozenset(report.kept) for report in holding))
     if not common:
         raise CannotRecoverError("the ranks that are left keep no copies of one step")

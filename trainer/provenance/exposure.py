@@ -29,18 +29,22 @@ def find_readings(plan: str, span: Span, up_to: int) -> list[Reading]:
 
 def locate_sequences(plan: str, sequences: Sequence[int]) -> list[Span]:
     """Where each sequence of the run with `plan` (JSON) lies."""
-    order = _order(plan)
+    return spans_of(_order(plan), sequences)
+
+
+def spans_of(order: Order, sequences: Sequence[int]) -> list[Span]:
+    """Where each sequence of an order lies."""
     places = order.locate(np.array(sequences, np.int64))
-    columns = (
-        places.source.tolist(),
-        places.shard.tolist(),
-        places.start.tolist(),
-        places.num_tokens.tolist(),
-    )
+    columns = (places.source, places.shard, places.start, places.num_tokens)
     return [
         Span(order.plan.sources[source], shard, start, num_tokens)
-        for source, shard, start, num_tokens in zip(*columns, strict=True)
+        for source, shard, start, num_tokens in zip(*(column.tolist() for column in columns), strict=True)
     ]
+
+
+def sequences_of(step: int, global_batch: int) -> range:
+    """The sequences that a step reads, by row."""
+    return range(step * global_batch, (step + 1) * global_batch)
 
 
 @functools.lru_cache(maxsize=4)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -20,10 +22,11 @@ from lineage.ids import content_hash
 from lineage.index.checked_against import CheckedAgainst, checked_against
 from lineage.recipe import RecipeError, as_plain, as_toml, parse_table, parse_toml
 from lineage.secrets import without_secrets
-from lineage.storage.folder import Folder
-from lineage.storage.places import name_in
+from lineage.storage.folder import Folder, split
+from lineage.storage.places import name_in, same_place
 from trainer.options import TrainRecipe
 
+_RECORD: Final = re.compile(r"\d{5,}\.toml")
 _PACKAGES: Final = ("sluice", "torch", "numpy")
 _NOT_DECIDING: Final = (
     "plan", "ray", "mix", "train.cache", "train.recorder", "train.recovery", "train.health", "train.resources",
@@ -58,8 +61,8 @@ class Hardware:
 class Setup:
     """What an attempt was started with. `layout`: what the order of additions hangs on; `origin`: None where
     it began with the seed's weights, or went on from a checkpoint; `benchmarks`: against which the data was
-    checked, by the output read; `hardware`: what computed. The last two are None for an attempt of an earlier
-    release."""
+    checked, by the output read; `hardware`: what computed. These two are None for an attempt of an earlier
+    release. `on_ray`: whether Ray ran its processes."""
 
     recipe_hash: str
     seed: int
@@ -69,6 +72,7 @@ class Setup:
     origin: Origin | None = None
     benchmarks: Mapping[str, Sequence[CheckedAgainst]] | None = None
     hardware: Hardware | None = None
+    on_ray: bool = True
 
 
 def make_setup(
@@ -93,6 +97,7 @@ def make_setup(
         origin=origin,
         benchmarks={data.out: checked_against(Folder(data.out)) for data in table.outs},
         hardware=hardware,
+        on_ray="ray" in sys.modules and sys.modules["ray"].is_initialized(),
     )
 
 
@@ -188,6 +193,24 @@ def located_at(recipe: TrainRecipe, output: Folder, checkpoints: Folder | None =
     return dataclasses.replace(
         recipe, train=dataclasses.replace(table, output=output.url, checkpoint=checkpoint)
     )
+
+
+def refuse_record_of_another(recipe: TrainRecipe, path: str) -> None:
+    """RecipeError where the file of a recipe is the record of a run's attempt, and the recipe names another
+    output: the record was copied or moved with its output, and the call would go on with the original."""
+    folder, name = split(path)
+    above, attempts = split(folder.url)
+    if (
+        attempts == "attempts"
+        and _RECORD.fullmatch(name)
+        and not same_place(above, Folder(recipe.train.output))
+    ):
+        raise RecipeError(
+            f"{path} was recorded by the run with the output {recipe.train.output!r}, and lies in {above.url}:"
+            f" --set train.output={above.url} goes on with that one, and the record in {recipe.train.output}"
+            " with the other",
+            "train.output",
+        )
 
 
 def recipe_place(output: Folder, attempt: int) -> str:

@@ -7,7 +7,6 @@ steps read as not applied, since the line of attempts no longer goes through the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lineage.ids import content_hash
@@ -17,15 +16,15 @@ from trainer.attempts import attempts
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
     Checkpoint,
-    CheckpointError,
     check_owner,
     check_sizes,
     checkpoint_folder,
     complete_checkpoints,
+    newest_with_files,
     read_position,
 )
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.provenance.facts import check_output
@@ -34,7 +33,7 @@ from trainer.recovery.rollbacks import Rollback, has_ended, is_carried_out, newe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class BegunRun:
     """A run as it is now: what a call that goes back is checked against. `checkpoints`: the complete ones, by
     step."""
 
@@ -54,7 +53,7 @@ class Asked:
         return content_hash(json.dumps(row, sort_keys=True).encode()).hex()
 
 
-def open_run(recipe: TrainRecipe) -> Asked:
+def open_run(recipe: TrainRecipe) -> BegunRun:
     """The run of a recipe, which must have begun. RecipeError where it has not, or where its places are
     another run's."""
     output = Folder(recipe.train.output)
@@ -68,7 +67,7 @@ def open_run(recipe: TrainRecipe) -> Asked:
             " sluice train begins the run",
             "train.output",
         )
-    return Asked(
+    return BegunRun(
         recipe=recipe,
         corpus=open_corpus(recipe.train.outs),
         output=output,
@@ -105,7 +104,7 @@ def go_back_to(recipe: TrainRecipe, step: int) -> list[str]:
     return [record(run, chosen)]
 
 
-def record(run: Asked, chosen: Checkpoint | None, purges: tuple[str, ...] = ()) -> str:
+def record(run: BegunRun, chosen: Checkpoint | None, purges: tuple[str, ...] = ()) -> str:
     """Write down that the run goes back to a checkpoint, or to its first weights; says what is undone.
     RecipeError where it was saved of another model or in another order."""
     step = 0 if chosen is None else chosen.step
@@ -139,24 +138,12 @@ def record(run: Asked, chosen: Checkpoint | None, purges: tuple[str, ...] = ()) 
     return f"the run goes back to {where}{steps}"
 
 
-def newest_whole(run: Asked, up_to: int) -> Checkpoint | None:
-    """As `newest_whole_of` the run's checkpoints."""
-    return newest_whole_of(run.folder, run.checkpoints, up_to)
+def newest_whole(run: BegunRun, up_to: int) -> Checkpoint | None:
+    """As `newest_with_files` of the run's checkpoints."""
+    return newest_with_files(run.folder, run.checkpoints, up_to)
 
 
-def newest_whole_of(folder: Folder, checkpoints: Sequence[Checkpoint], up_to: int) -> Checkpoint | None:
-    """The newest checkpoint of at most `up_to` steps whose files are all there; None where none is."""
-    for entry in reversed(checkpoints):
-        if entry.step <= up_to:
-            try:
-                check_sizes(folder.folder(entry.name))
-            except CheckpointError:
-                continue
-            return entry
-    return None
-
-
-def _no_such(run: Asked, step: int) -> str:
+def _no_such(run: BegunRun, step: int) -> str:
     before = [entry for entry in run.checkpoints if entry.step < step]
     there = f"the run has no checkpoint of {step} steps in {run.folder.url}"
     if not before:

@@ -8,6 +8,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from trainer.options import TrainRecipe
+from trainer.provenance.setup import refuse_record_of_another
 from trainer.recovery.back import go_back_to
 from trainer.recovery.forget import forget
 from trainer.recovery.same_recipe import changes_on_the_way
@@ -28,6 +29,7 @@ class Replay:
 def prepare_replay(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
     """Write down what the call asks for; nothing without such an option. Where it trains, the lines say what
     the recipe changes of the run. Errors as of `go_back_to` and `forget`."""
+    refuse_record_of_another(recipe, options.recipe)
     replay = _asked(recipe, options)
     if not replay.trains:
         return replay

@@ -16,7 +16,7 @@ from trainer.attempts import attempts, counts
 from trainer.checkpoint.store import CheckpointError
 from trainer.options import TrainRecipe
 from trainer.provenance.setup import read_recipe
-from trainer.recovery.back import Asked, newest_whole, open_run, record
+from trainer.recovery.back import BegunRun, newest_whole, open_run, record
 from trainer.recovery.readings import PurgedOutput, find_purges, readings
 from trainer.recovery.rollbacks import has_ended, newest_rollback, pending_rollback
 from trainer.recovery.same_recipe import changed_steps
@@ -57,7 +57,7 @@ def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forg
             purges=(), trains=False, lines=("no purge is recorded: there is nothing to forget",)
         )
     for each in purged:
-        if (back := each.brought_back()) is not None:
+        if (back := each.restored_purge()) is not None:
             raise CheckpointError(
                 f"{each.out.url} holds again what purge {back} took, as out of a backup: a replay would read"
                 " it again. Make the purge's call again first"
@@ -106,7 +106,7 @@ def _check_never_begun(recipe: TrainRecipe, purged: Sequence[PurgedOutput]) -> N
                 )
 
 
-def _check_recipe(run: Asked) -> None:
+def _check_recipe(run: BegunRun) -> None:
     """RecipeError where steps that are done again would be done otherwise."""
     newest = attempts(run.output)[-1].number
     was = read_recipe(run.output, newest)
@@ -120,7 +120,7 @@ def _check_recipe(run: Asked) -> None:
         )
 
 
-def _read(run: Asked, purged: Sequence[PurgedOutput]) -> _Read:
+def _read(run: BegunRun, purged: Sequence[PurgedOutput]) -> _Read:
     begun, num, first = attempts(run.output), 0, None
     for each in purged:
         for training in each.runs([run.output.url]):
@@ -134,7 +134,7 @@ def _read(run: Asked, purged: Sequence[PurgedOutput]) -> _Read:
     return _Read(num=num, first=first)
 
 
-def _no_checkpoint(run: Asked, ids: Sequence[str], first: int) -> str:
+def _no_checkpoint(run: BegunRun, ids: Sequence[str], first: int) -> str:
     there = "" if first == 0 else ", and no whole checkpoint before it is kept"
     if first > 0 and run.checkpoints:
         there += f" (the oldest is of step {run.checkpoints[0].step})"

@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from lineage.index.output_index import read_index
 from lineage.purge.execution import unfinished_purge
@@ -18,17 +17,17 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
-from lineage.store.rows import PurgeRow, Span
+from lineage.store.rows import PurgedRow, PurgeRow, Span
 from lineage.trace.exposure import Exposure, TrainingRun, erased_from, exposures
 from lineage.trace.tracer import all_runs
-from trainer.attempts import Attempt
+from trainer.attempts import Attempt, line_of_attempts
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.facts import FACTS_FILE
 from trainer.provenance.reached import read_facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class PurgedSpan:
     """A span that a purge took, of which document, and the contents that lack it."""
 
     doc_id: bytes
@@ -47,26 +46,28 @@ class PurgedOutput:
     def doc_ids(self) -> frozenset[bytes]:
         """Every document that these purges took, duplicates that were never placed in a shard too."""
         ids = {purge.purge_id for purge in self.purges}
-        return frozenset(row["doc_id"] for row in self._purged if row["purge_id"] in ids)
+        return frozenset(row.doc_id for row in self._purged if row.purge_id in ids)
 
     @cached_property
-    def taken(self) -> tuple[Taken, ...]:
+    def spans(self) -> tuple[PurgedSpan, ...]:
         """Every span that these purges took, one a document, by place."""
         erased = {purge.purge_id: erased_from(purge, self._known) for purge in self._known}
         of_document: dict[bytes, set[str]] = defaultdict(set)
         spans: dict[bytes, Span] = {}
         for row in self._purged:
-            if row["doc_id"] in self.doc_ids and row["purge_id"] in erased:
-                of_document[row["doc_id"]].add(row["purge_id"])
-                if row["shard"] is not None:
-                    spans[row["doc_id"]] = Span(row["source"], row["shard"], row["start"], row["num_tokens"])
+            if row.doc_id in self.doc_ids and row.purge_id in erased:
+                of_document[row.doc_id].add(row.purge_id)
+                place = (row.source, row.shard, row.start, row.num_tokens)
+                if None not in place:  # a duplicate that was never placed in a shard
+                    spans[row.doc_id] = Span(*place)  # type: ignore[arg-type]
+        # Documents by the thousand lack the same few purges: each set of these is united once.
         without: dict[frozenset[str], frozenset[str]] = {}
         found = []
         for doc_id, span in sorted(spans.items(), key=lambda item: item[1]):
             names = frozenset(of_document[doc_id])
             if names not in without:
                 without[names] = frozenset().union(*(erased[name] for name in names))
-            found.append(Taken(doc_id=doc_id, span=span, erased_in=without[names]))
+            found.append(PurgedSpan(doc_id=doc_id, span=span, erased_in=without[names]))
         return tuple(found)
 
     def runs(self, outputs: Sequence[str] = ()) -> list[TrainingRun]:
@@ -75,7 +76,7 @@ class PurgedOutput:
         known = [output for output in outputs if Folder(output).exists(FACTS_FILE)]
         return all_runs(Lookup(self.out), read_facts(known, self.out.url))
 
-    def brought_back(self) -> str | None:
+    def restored_purge(self) -> str | None:
         """A purge whose documents the output holds again, as out of a backup; None where none is."""
         now = read_index(self.out).content_fingerprint
         for purge in self.purges:
@@ -88,8 +89,9 @@ class PurgedOutput:
         return Lookup(self.out).purges()
 
     @cached_property
-    def _purged(self) -> list[dict[str, Any]]:
-        return list(read_table(self.out, "purged").to_pylist())
+    def _purged(self) -> list[PurgedRow]:
+        columns = [field.name for field in dataclasses.fields(PurgedRow)]
+        return [PurgedRow(**row) for row in read_table(self.out, "purged").select(columns).to_pylist()]
 
 
 def find_purges(outs: Sequence[str], wanted: Sequence[str]) -> list[PurgedOutput]:
@@ -124,26 +126,19 @@ def find_purges(outs: Sequence[str], wanted: Sequence[str]) -> list[PurgedOutput
 
 def readings(run: TrainingRun, purged: PurgedOutput) -> Iterator[tuple[bytes, Exposure]]:
     """Each row of the run that read tokens of a document that the purges took, and of which document."""
-    for taken in purged.taken:
-        for exposure in exposures(run, taken.span, find_readings, taken.erased_in):
-            yield taken.doc_id, exposure
+    for purged_span in purged.spans:
+        for exposure in exposures(run, purged_span.span, find_readings, purged_span.erased_in):
+            yield purged_span.doc_id, exposure
 
 
 def as_of(run: TrainingRun, begun: Sequence[Attempt], attempt: int, step: int) -> TrainingRun:
     """The run as the checkpoint of `step` steps that `attempt` made has it: the stretches on the line that
     leads there, cut where the next attempt took over. What it read is applied, but for steps that were
     skipped."""
-    known = {each.number: each for each in begun}
-    segments = []
-    end, number = step, attempt
-    while True:
-        segments += [
-            dataclasses.replace(segment, last_step=min(segment.last_step or 0, end - 1))
-            for segment in run.segments
-            if segment.attempt == number and segment.first_step < end and segment.last_step is not None
-        ]
-        at = known.get(number)
-        if at is None or at.parent is None or at.parent >= number:
-            break
-        end, number = min(end, at.first_step), at.parent
+    segments = [
+        dataclasses.replace(segment, last_step=min(segment.last_step, end - 1))
+        for number, end in line_of_attempts(begun, attempt, step)
+        for segment in run.segments
+        if segment.attempt == number and segment.first_step < end and segment.last_step is not None
+    ]
     return dataclasses.replace(run, segments=tuple(sorted(segments, key=lambda s: (s.attempt, s.first_step))))

@@ -9,18 +9,16 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import numpy as np
-
 from lineage.storage.folder import Folder
 from lineage.store.delta import StoreError
 from lineage.store.lookup import Lookup
-from lineage.store.rows import Span
 from trainer.attempts import attempts
-from trainer.checkpoint.store import Position, checkpoint_folder, complete_checkpoints
-from trainer.data.asked_order import make_order
+from trainer.checkpoint.store import Position, checkpoint_folder, complete_checkpoints, newest_with_files
 from trainer.data.corpus import open_corpus
-from trainer.options import FaultsTable, TrainRecipe
-from trainer.recovery.back import newest_whole_of
+from trainer.data.recipe_order import make_order
+from trainer.options import TrainRecipe
+from trainer.provenance.exposure import sequences_of, spans_of
+from trainer.recipe_tables.failures import FaultsTable
 from trainer.recovery.repeats import MOST_IN_A_ROW, OnRepeat, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import Rollback, record_rollback, rollbacks
 
@@ -68,7 +66,7 @@ def go_back_before(recipe: TrainRecipe, steps: Sequence[int]) -> list[str]:
             " train.faults.on_repeat ="
             ' "lower_lr" or "stop"'
         )
-    chosen = newest_whole_of(folder, complete_checkpoints(folder, attempts(output)), steps[0])
+    chosen = newest_with_files(folder, complete_checkpoints(folder, attempts(output)), steps[0])
     ranges = _ranges(steps, size)
     record_rollback(
         output,
@@ -94,23 +92,13 @@ def documents_of(recipe: TrainRecipe, steps: Sequence[int]) -> Iterator[str]:
     corpus = open_corpus(recipe.train.outs)
     order = make_order(recipe, corpus)
     size = recipe.train.global_batch
-    numbers = np.concatenate([np.arange(step * size, (step + 1) * size, dtype=np.int64) for step in steps])
-    places = order.locate(numbers)
-    columns = (places.source, places.shard, places.start, places.num_tokens)
-    spans = [
-        Span(order.plan.sources[source], shard, start, num)
-        for source, shard, start, num in zip(*(column.tolist() for column in columns), strict=True)
-    ]
+    spans = spans_of(order, [number for step in steps for number in sequences_of(step, size)])
     num = 0
     for output in corpus.outputs:
-        mine = [
-            span._replace(source=span.source.removeprefix(output.prefix))
-            for span in spans
-            if span.source.startswith(output.prefix)
-        ]
         try:
             lookup = Lookup(Folder(output.url))
-            found = {placed.doc_id for placements in lookup.at_spans(mine) for placed in placements}
+            placed = lookup.at_spans_of_run(output.prefix, spans).values()
+            found = {placement.doc_id for of_span in placed for placement in of_span}
             shown = sorted(found)[: max(_SHOWN - num, 0)]
             for row in lookup.documents(shown):
                 yield f"  document {row.doc_id.hex()}{'' if row.url is None else f' {row.url}'}"

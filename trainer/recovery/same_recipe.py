@@ -13,7 +13,7 @@ from typing import Any, Final
 from lineage.recipe import RecipeError, as_plain, differing, shown_value
 from lineage.storage.folder import Folder
 from trainer.attempts import attempts
-from trainer.checkpoint.store import Position, complete_checkpoints, read_position
+from trainer.checkpoint.store import Position, complete_checkpoints, newest_with_files, read_position, up_to
 from trainer.model.learning_rate import learning_rate
 from trainer.options import TrainRecipe
 from trainer.provenance.setup import absolute_places, read_recipe
@@ -67,10 +67,11 @@ def _continued(recipe: TrainRecipe) -> Position | None:
     output = Folder(recipe.train.output)
     folder = Folder(recipe.train.checkpoint.path or output.at("checkpoints"))
     begun = attempts(output)
-    names = [entry.name for entry in complete_checkpoints(folder, begun)]
+    complete = complete_checkpoints(folder, begun)
     if (back := pending_rollback(output, begun)) is not None:
-        names = [name for name in names if name == back.checkpoint]
-    return read_position(folder.folder(names[-1])) if names else None
+        complete = up_to(complete, back.checkpoint)
+    newest = newest_with_files(folder, complete)
+    return None if newest is None else read_position(folder.folder(newest.name))
 
 
 def _parted(recipe: TrainRecipe) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from lineage.storage.folder import Folder
 from trainer.attempts import Fence, record_failure
 from trainer.checkpoint.cadence import FIRST_STEPS, AutoCadence
-from trainer.checkpoint.state import Saver, check_together, held_tensors, load_whole, restore, training_state
+from trainer.checkpoint.state import Saver, held_tensors, load_whole, restore, training_state
 from trainer.checkpoint.store import checkpoint_folder
 from trainer.feed.feed import Feed
 from trainer.feed.loading import feed_group
@@ -27,7 +27,8 @@ from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.float8 import float8_products
 from trainer.parallel.layout import parallel_layout
-from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
+from trainer.parallel.mesh import ParallelModel, parallelise_model
+from trainer.parallel.weights import settle_buckets
 from trainer.planning.gpus import machine_of
 from trainer.planning.plan import mtbf_hours
 from trainer.processes.heard import of_every_rank
@@ -249,10 +250,9 @@ def load_weights(
     num_rows: int,
     control: dist.ProcessGroup,
 ) -> None:
-    """Weights, moments and the window of losses of a checkpoint; without one, the weights that the run begins
-    with. `num_rows`: of a step's first forward pass. Collective."""
+    """Weights, moments and the window of losses of a checkpoint, which is whole; without one, the weights that
+    the run begins with. `num_rows`: of a step's first forward pass. Collective."""
     if checkpoint is not None:
-        check_together(checkpoint, control)
         state, spikes = state_tensors(context), context.spikes
         held = held_tensors(checkpoint).get("spikes.losses")  # of another size where spike_window was changed
         held_N = torch.zeros_like(spikes.losses) if held is None else spikes.losses.new_zeros(held.size)

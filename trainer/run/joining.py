@@ -15,7 +15,9 @@ import torch.distributed as dist
 from lineage.storage.folder import Folder
 from trainer.attempts import Attempt, Claimant, attempts, begin, claim
 from trainer.checkpoint.same_model import check_resumed
+from trainer.checkpoint.state import newest_whole
 from trainer.checkpoint.store import (
+    DAMAGED,
     SET_ASIDE,
     Checkpoint,
     CheckpointError,
@@ -24,8 +26,10 @@ from trainer.checkpoint.store import (
     complete_checkpoints,
     delete_left_over,
     delete_passed,
+    newest_with_files,
     read_position,
     set_aside,
+    up_to,
 )
 from trainer.feed.feed import Feed
 from trainer.model.sizes import ModelConfig
@@ -61,38 +65,57 @@ def join(
 
     On rank 0 FencedOutError where another process has this one's place. RecipeError where output or
     checkpoints are another run's, or where the newest checkpoint was saved of another model or in another
-    order, CheckpointError where the one to which the run is to go back is gone."""
+    order, CheckpointError where the one to which the run is to go back is gone, or where none is
+    whole."""
 
-    def claimed() -> Joined:
+    def claimed() -> _Claimed:
         check_output(recipe.run.name, output)
         claim_folder(checkpoints, output)
-        _check_position(_continued(output, checkpoints).position, output, data, config)
+        candidates, _ = _candidates(output, checkpoints)
+        if (newest := newest_with_files(checkpoints, candidates)) is not None:
+            _checked_position(checkpoints, newest, output, data, config)
         claim_output(recipe.run.name, output)
         number = claim(output, claimant)
-        found = _continued(output, checkpoints)
-        _check_position(found.position, output, data, config)
-        newest = found.checkpoint
-        first_step, parent = (newest.step, newest.attempt) if newest else (0, None)
-        attempt = Attempt(
-            number=number, first_step=first_step, parent=parent, rollback=found.rollback, began_at=began_at
-        )
+        candidates, rollback = _candidates(output, checkpoints)
+        return _Claimed(number=number, candidates=candidates, rollback=rollback)
+
+    def begun() -> Joined:
+        position = None if newest is None else _checked_position(checkpoints, newest, output, data, config)
         begin(output, attempt)
-        _clear(output, checkpoints, first_step, recipe.train)
-        return Joined(attempt=attempt, name=newest.name if newest else None, position=found.position)
+        _clear(output, checkpoints, attempt, recipe.train)
+        return Joined(attempt=attempt, name=newest.name if newest else None, position=position)
 
-    return by_first_rank(claimed, control, CheckpointError)
+    found = by_first_rank(claimed, control, CheckpointError)
+    # Each rank reads its part: before the attempt says where it begins.
+    goes_back = recipe.train.checkpoint.on_damage == "go_back"
+    newest, damaged = newest_whole(checkpoints, found.candidates, control, goes_back=goes_back)
+    attempt = Attempt(
+        number=found.number,
+        first_step=newest.step if newest else 0,
+        parent=newest.attempt if newest else None,
+        rollback=found.rollback,
+        began_at=began_at,
+        damaged=damaged,
+    )
+    return by_first_rank(begun, control, CheckpointError)
 
 
-def _clear(output: Folder, checkpoints: Folder, first_step: int, table: TrainTable) -> None:
-    """Set aside or delete what is no part of a run that goes on from `first_step` steps."""
-    for undone in set_aside(checkpoints, attempts(output)):
-        if undone.step > first_step:
+def _clear(output: Folder, checkpoints: Folder, attempt: Attempt, table: TrainTable) -> None:
+    """Set aside or delete what is no part of a run that goes on as `attempt` does."""
+    undone = set_aside(checkpoints, attempts(output))
+    for each in attempt.damaged:
+        sys.stderr.write(
+            f"{each.why}: the run goes back to step {attempt.first_step}; the damaged checkpoint lies in"
+            f" {checkpoints.at(DAMAGED)} (train.checkpoint.on_damage)\n"
+        )
+    for entry in undone:
+        if entry.step > attempt.first_step:
             sys.stderr.write(
-                f"checkpoint {undone.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the"
-                f" run has done step {undone.step} again\n"
+                f"checkpoint {entry.name} is undone: it lies in {checkpoints.at(SET_ASIDE)} until the"
+                f" run has done step {entry.step} again\n"
             )
     # An attempt that was superseded can write one of a step that the run has passed by then.
-    delete_passed(checkpoints, first_step)
+    delete_passed(checkpoints, attempt.first_step)
     # Of files that have the number of an attempt in their name no later writer removes what is left.
     for folder in (output, checkpoints):
         folder.drop_all_dead()
@@ -101,38 +124,38 @@ def _clear(output: Folder, checkpoints: Folder, first_step: int, table: TrainTab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Continued:
-    """What the next attempt goes on from: no checkpoint for the first weights; the number of the rollback
-    that it carries out."""
+class _Claimed:
+    """The number of an attempt, the checkpoints that it may go on from, by step (none: the first weights), and
+    the number of the rollback that it carries out."""
 
-    checkpoint: Checkpoint | None = None
-    position: Position | None = None
-    rollback: int | None = None
+    number: int
+    candidates: tuple[Checkpoint, ...]
+    rollback: int | None
 
 
-def _continued(output: Folder, checkpoints: Folder) -> _Continued:
+def _candidates(output: Folder, checkpoints: Folder) -> tuple[tuple[Checkpoint, ...], int | None]:
+    """The checkpoints that the next attempt may go on from, by step, and the number of the rollback that it
+    carries out."""
     begun = attempts(output)
     complete = complete_checkpoints(checkpoints, begun)
     rollback = pending_rollback(output, begun)
-    if rollback is not None:
-        complete = tuple(entry for entry in complete if entry.name == rollback.checkpoint)
-        if rollback.checkpoint is not None and not complete:
-            raise CheckpointError(
-                f"checkpoint {checkpoints.at(rollback.checkpoint)}, to which the run is to go back, is there"
-                " no more: sluice train RECIPE --from-step T with an earlier step goes back further"
-            )
-    number = None if rollback is None else rollback.number
-    if not complete:
-        return _Continued(rollback=number)
-    position = read_position(checkpoints.folder(complete[-1].name))
-    return _Continued(checkpoint=complete[-1], position=position, rollback=number)
+    if rollback is None:
+        return complete, None
+    earlier = up_to(complete, rollback.checkpoint)
+    if rollback.checkpoint is not None and not earlier:
+        raise CheckpointError(
+            f"checkpoint {checkpoints.at(rollback.checkpoint)}, to which the run is to go back, is there"
+            " no more: sluice train RECIPE --from-step T with an earlier step goes back further"
+        )
+    return earlier, rollback.number
 
 
-def _check_position(position: Position | None, output: Folder, data: Feed, config: ModelConfig) -> None:
+def _checked_position(
+    checkpoints: Folder, entry: Checkpoint, output: Folder, data: Feed, config: ModelConfig
+) -> Position:
     """RecipeError where a checkpoint's model is not that of this recipe, or its order not the one that this
     recipe and data give."""
-    if position is None:
-        return
+    position = read_position(checkpoints.folder(entry.name))
     check_resumed(position, output, config)
     check_same_plan(
         output,
@@ -141,3 +164,4 @@ def _check_position(position: Position | None, output: Folder, data: Feed, confi
         order_version=position.order_version,
         fingerprint=position.plan_fingerprint,
     )
+    return position

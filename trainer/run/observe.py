@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from lineage.storage.folder import Folder
+from trainer.checkpoint.state import check_together
 from trainer.checkpoint.store import checkpoint_folder, read_position
 from trainer.data.dataset import IGNORED, document_layout
 from trainer.data.row_loss import RowLoss
@@ -54,6 +55,8 @@ def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> O
         layout = parallel_layout(table, process.device)
         check_layout(table, config)
         model = parallelise_model(config, layout, process.device, timeout)
+        if folder is not None:
+            check_together(folder, control)
         position = None if folder is None else read_position(folder)
         skips = skip_counter(table.faults, position)
         context = step_context(recipe, feed, model, skips, PhaseClock(model.device))

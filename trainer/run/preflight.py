@@ -19,14 +19,17 @@ from trainer.attempts import attempts
 from trainer.checkpoint.room import check_room
 from trainer.checkpoint.same_model import check_resumed
 from trainer.checkpoint.store import (
+    CheckpointError,
     Position,
+    check_files,
     check_owner,
     checkpoint_folder,
     complete_checkpoints,
+    newest_with_files,
     read_position,
 )
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import Corpus, open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.huggingface.begun_from import check_first_weights
 from trainer.model.sizes import ModelConfig, check_model_name, model_config
 from trainer.options import TrainRecipe, TrainTable
@@ -86,13 +89,14 @@ def check_run(recipe: TrainRecipe) -> list[str]:
 
 
 def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
-    """The run's newest complete checkpoint and what it records, where there is one."""
+    """The run's newest complete checkpoint and what it records, where there is one. Damaged ones are passed
+    over: what becomes of them is decided where the run joins."""
     output = Folder(recipe.train.output)
     folder = checkpoint_folder(recipe)
-    complete = complete_checkpoints(folder, attempts(output))
-    if not complete:
+    entry = newest_with_files(folder, complete_checkpoints(folder, attempts(output)))
+    if entry is None:
         return None
-    newest = folder.folder(complete[-1].name)
+    newest = folder.folder(entry.name)
     return newest, read_position(newest)
 
 
@@ -131,6 +135,10 @@ def finished(recipe: TrainRecipe) -> TrainingResult | None:
     if pending_rollback(output, attempts(output)) is not None:
         return None  # the run is to go back, and has steps to do again
     folder, position = found
+    try:
+        check_files(folder)
+    except CheckpointError:
+        return None  # its last steps are done again
     commit(FactLog(output), open_corpus(recipe.train.outs).outputs)
     counted = [report.loss for report in last_reports(output, lambda report: report.step < position.step)]
     return TrainingResult(

@@ -49,6 +49,7 @@ def after_save(run: Run) -> None:
     """Let the checkpoint that has begun be published: what is reported of its steps is durable."""
     for sink in run.reporting.sinks:
         sink.flush()
+    # From here on the thread that writes it may publish: until then a crash leaves the checkpoint before.
     run.saving.saver.release()
     progress = run.progress
     if progress.next_save is not None:

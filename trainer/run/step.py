@@ -113,7 +113,7 @@ def train_step(
 
     clock.enter("data loading")
     batch = context.batches.micro_batches(step)
-    clock.data_came()
+    clock.data_arrived()
     counts_S, stop = _count_labels(context, batch)
     losses = _StepLosses(context, step, counts_S)
 

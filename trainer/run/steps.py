@@ -56,6 +56,7 @@ def _run_step(run: Run) -> None:
     step = stepping.recorder.operations.step = progress.step
     if run.rank == 0:
         run.saving.fence.check()
+    # Known to all ranks alike, from the recipe and the rollbacks: no rank waits for a step that others pass over.
     listed = stepping.feed.is_listed(step)
     if listed:
         _pass_over(run, step)

@@ -72,6 +72,7 @@ def _attempt(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: G
         hooks.load(run)
         result = _steps_to_the_end(run)
     if result.finished and run.rank == 0:
+        # Only now: a rollback whose steps were not all done again is carried out by the next call.
         end_rollbacks(run.output, attempts(run.output), result.attempt)
     return result
 
@@ -154,8 +155,8 @@ def _end(run: Run, saving_seconds: float) -> TrainingResult:
             at=time.time(), how="finished" if finished else "stopped", saving_seconds=saving_seconds
         )
         end(run.output, run.attempt, how)
-        came_to = goodput.ended(run.attempt, how)
-        sys.stderr.writelines(f"{line}\n" for line in describe_goodput(came_to))
+        summary = goodput.ended(run.attempt, how)
+        sys.stderr.writelines(f"{line}\n" for line in describe_goodput(summary))
     return TrainingResult(
         step=progress.step,
         attempt=run.attempt,

@@ -128,7 +128,7 @@ class StragglerDetector:
         found = {
             (one.rank, one.phase): one for one in suspects(medians, self._alike, step_seconds, self._limits)
         }
-        told = []
+        reported = []
         for key in sorted(found.keys() | self._windows.keys()):
             if key in self._exempt:
                 continue
@@ -138,16 +138,16 @@ class StragglerDetector:
                 self._windows[key] = self._windows.get(key, 0) + 1
                 self._clean[key], self._last[key] = 0, found[key]
                 if self._windows[key] >= _IN_A_ROW:
-                    told.append(self._straggler(key, ended=False))
+                    reported.append(self._straggler(key, ended=False))
                 continue
             self._clean[key] += 1
             if is_named and self._clean[key] < _IN_A_ROW:
                 continue
             if is_named:
-                told.append(self._straggler(key, ended=True))
+                reported.append(self._straggler(key, ended=True))
             for state in (self._since, self._windows, self._clean, self._last):
                 state.pop(key)
-        return told
+        return reported
 
     def _straggler(self, key: tuple[int, str], *, ended: bool) -> Straggler:
         last = self._last[key]

@@ -19,13 +19,13 @@ class StepTiming:
     def __init__(
         self,
         marks: list[tuple[Phase, Any]],
-        data_came: Any,
+        data_arrived: Any,
         end: Any,
         passes: Sequence[tuple[Any, Any]] = (),
         waits: Sequence[tuple[Phase, Any, Any]] = (),
     ) -> None:
         self._marks = marks
-        self._data_came = data_came
+        self._data_arrived = data_arrived
         self._end = end
         self._passes = passes
         self._waits = waits
@@ -67,7 +67,7 @@ class StepTiming:
     def data_wait_seconds(self) -> float:
         """From the step's begin until its batch was there; on a GPU, what the device waited for it."""
         self._wait()
-        return _between(self._marks[0][1], self._data_came)
+        return _between(self._marks[0][1], self._data_arrived)
 
     def pipeline_idle_share(self) -> float | None:
         """From the begin of this rank's first pass through a stage to the end of its last: the share in which
@@ -108,7 +108,7 @@ class PhaseClock:
         self._computing = torch.cuda.current_stream(device) if self.on_gpu else None
         self._watcher = watcher
         self._marks: list[tuple[Phase, Any]] = []
-        self._data_came: Any = None
+        self._data_arrived: Any = None
         self._passes: list[tuple[Any, Any]] = []
         self._waits: list[tuple[Phase, Any, Any]] = []
 
@@ -122,10 +122,10 @@ class PhaseClock:
         self.phase = phase
         self._marks.append((phase, self.now()))
 
-    def data_came(self) -> None:
+    def data_arrived(self) -> None:
         """The step's batch is there: what is left of its first phase is the ranks' waiting for each other."""
         self.has_data = True
-        self._data_came = self.now()
+        self._data_arrived = self.now()
 
     def end_wait(self, begin: Any) -> None:
         """The step goes on, which began to wait for other ranks at the mark `begin`."""
@@ -159,7 +159,7 @@ class PhaseClock:
         passes, self._passes = self._passes, []
         waits, self._waits = self._waits, []
         self.phase = None
-        return StepTiming(marks, self._data_came, self.now(), passes, waits)
+        return StepTiming(marks, self._data_arrived, self.now(), passes, waits)
 
     def _now_on_gpu(self) -> Any:
         return _event(timed=True, stream=self._computing)

@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     named = _named(options)
     from pipeline.inspect.explain import as_json, render
     from pipeline.inspect.explaining import explain_given
-    from pipeline.recipe import load
+    from pipeline.recipe.load import load
 
     explanation = explain_given(load(options.recipe, options.overrides), named, options.source)
     if options.json:

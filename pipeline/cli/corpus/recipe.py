@@ -29,14 +29,12 @@ from typing import TYPE_CHECKING
 from lineage.recipe import RecipeError, utf8_text
 from pipeline.cli.arguments import add_action, add_json, add_set
 from pipeline.cli.printing import print_json
+from pipeline.recipe_help.named import KINDS, NAMED
 from pipeline.terminal import speaks_unicode, visible
 
 if TYPE_CHECKING:
     from pipeline.recipe_help.differ import RecipeDifference
     from pipeline.recipe_help.keys import RecipeKey
-
-NAMED = ("fineweb", "fineweb2", "dclm", "dolma3", "code")
-KINDS = (*NAMED, "text", "train", "mix")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -155,7 +153,8 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from pipeline.recipe import load, unread_keys
+    from pipeline.recipe.checks import unread_keys
+    from pipeline.recipe.load import load
     from pipeline.recipe_help.check import check_recipe
 
     try:
@@ -217,27 +216,31 @@ def _shown(difference: RecipeDifference) -> str:
 
 
 def _diff_against(options: argparse.Namespace) -> int:
-    from pipeline.recipe_help.differ import changes_of, open_recipe
-    from pipeline.recipe_help.published import PUBLISHED
+    from pipeline.recipe_help.differ import changes_of, open_recipe, steps_of
+    from pipeline.recipe_help.named import published
 
     kind, recipe = open_recipe(options.a)
     if kind != "data":
         raise RecipeError(f"{options.a} is a training recipe, and {options.against} is a data recipe")
-    changed, published = changes_of(options.against, recipe), PUBLISHED[options.against]
-    departures = [step for step in published.steps if step.here != "same"]
+    changed, original = changes_of(options.against, recipe), published(options.against)
+    departures = [step for step in original.steps if step.here != "same"]
     if options.json:
         told = {
-            "differences": [asdict(each) for each in changed],
+            "differences": [asdict(each) | {"steps": steps_of(options.against, each)} for each in changed],
             "departures": [asdict(each) for each in departures],
         }
         print_json({"file": options.a, "against": options.against, **told})
         return 0
     print(visible(f"{options.a} beside `sluice recipe new {options.against}`:"))
     for difference in changed:
-        print(visible(f"  {_shown(difference)}"))
-    if not changed:
-        print("  no difference")
-    print(f"\nWhat that recipe is not the same in as {published.title} ({published.sources}):")
+        steps = ", ".join(steps_of(options.against, difference)) or "none of its steps"
+        print(visible(f"  {_shown(difference)}  [{steps}]"))
+    print(
+        "  no difference"
+        if not changed
+        else "  In brackets: the published recipe's steps that depend on the key."
+    )
+    print(f"\nWhat that recipe is not the same in as {original.title} ({original.sources}):")
     for step in departures:
         print(visible(f"  {step.step}, {step.here}: {step.original}. Here: {step.reason}."))
     return 0

@@ -2,11 +2,11 @@
 made.
 
 The run must have been made with quality.ledger = "all", which keeps what every rule measured. Thresholds of
-[quality] and its no_table, language.keep and min_score, a classifier's threshold and decontaminate.ratio can
-be judged again; another change is refused by name. A rejected document that now passes is open if a later step
-never saw it, or saw its text before an edit. Open documents are judged from their texts if the run kept these
-(run.keep_text = true); otherwise the call that decides them is printed. Duplicates are not looked at: the
-figures are of documents that survive the filters.
+[quality] and its no_table, language.keep and min_score, a classifier's threshold and the share of a
+benchmark's item can be judged again; another change is refused by name. A rejected document that now passes is
+open if a later step never saw it, or saw its text before an edit. Open documents are judged from their texts if
+the run kept these (run.keep_text = true); otherwise the call that decides them is printed. Duplicates are not
+looked at: the figures are of documents that survive the filters.
 
   sluice tune --from OUT --set quality.min_words=80                OUT's own recipe, with another threshold
   sluice tune recipes/crawl.toml --from OUT --set quality.min_words=80
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     from lineage.index.output_index import check_finished
     from lineage.storage.folder import Folder
     from pipeline.inspect.tune import tune
-    from pipeline.recipe import load, recipe_of
+    from pipeline.recipe.load import load, recipe_of
 
     out = Folder(options.out)
     check_finished(out)

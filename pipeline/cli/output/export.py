@@ -130,7 +130,7 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
     from pipeline.export.process import corpus_export, export, on_ray
     from pipeline.export.request import DEFAULT_FILE_DOCUMENTS
     from pipeline.phases.progress import ProgressReporter
-    from pipeline.recipe import RayTable
+    from pipeline.recipe.tables import RayTable
 
     if options.format is None:
         raise RecipeError(

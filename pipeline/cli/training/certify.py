@@ -72,11 +72,13 @@ def run(options: argparse.Namespace) -> int:
 
 def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
     from pipeline.report.certificate import publish_page
-    from trainer.evidence.certificate import make_certificate, open_certified, publish_certificate
+    from trainer.checkpoint.digest import weights_digest
+    from trainer.evidence.certificate import make_certificate, publish_certificate
+    from trainer.evidence.certified import open_certified
 
     certified = open_certified(output, options.purge or ["all"], options.outs)
     folder, name = split(options.to)
-    row = publish_certificate(folder, name, make_certificate(certified))
+    row = publish_certificate(folder, name, make_certificate(certified, weights_digest))
     page = publish_page(folder, name, row)
     if not options.json:
         readings = sum(purge["readings"] for purge in row["purges"])
@@ -89,10 +91,11 @@ def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
         print(visible(f"  read {certified.read}"))
         for gap in row["not_covered"]:
             print(visible(f"  not covered: {gap['kind']} {gap['what']}: {gap['why']}"))
-    return {"certificate": options.to, "page": folder.at(page), "read": certified.read} | row
+    return {"certificate": options.to, "page": folder.at(page), "read": certified.read, **row}
 
 
 def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
+    from trainer.checkpoint.digest import weights_digest
     from trainer.evidence.check import check_certificate
 
     folder, name = split(options.check)
@@ -100,7 +103,7 @@ def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
         data = folder.read(name)
     except OSError as error:
         raise RecipeError(f"--check {options.check} cannot be read: {error}") from error
-    lines = check_certificate(data, options.check, output, options.outs)
+    lines = check_certificate(data, options.check, output, options.outs, digest=weights_digest)
     if not options.json:
         for line in lines:
             print(
@@ -110,9 +113,10 @@ def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
 
 
 def _compare(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
+    from trainer.checkpoint.digest import weights_digest
     from trainer.evidence.compare import compare_runs
 
-    found = compare_runs(output, Folder(options.against))
+    found = compare_runs(output, Folder(options.against), weights_digest)
     if not options.json:
         print(visible(f"read {found.read[0]}\n and {found.read[1]}"))
         print(visible(f"{'equal' if found.equal else 'DIFFERENT'}: {found.why}"))

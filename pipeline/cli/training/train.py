@@ -125,10 +125,11 @@ def _trained(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
 def _certificate(recipe: TrainRecipe, purges: Sequence[str]) -> str:
     """Write the certificate of a replay that has ended, and its page; gives where it lies."""
     from pipeline.report.certificate import publish_page
+    from trainer.checkpoint.digest import weights_digest
     from trainer.evidence.certificate import certify_replay
 
     output = Folder(recipe.train.output)
-    name, row = certify_replay(output, purges)
+    name, row = certify_replay(output, purges, weights_digest)
     publish_page(output, name, row)
     return output.at(name)
 

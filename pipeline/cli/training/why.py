@@ -4,7 +4,7 @@
   sluice train why RUN_OUTPUT --step 1200 --to why.html        a page that needs nothing else
 
 The steps since the checkpoint before it are done again on the run's own layout (on Ray, as sluice train does,
-or without it where the run had ray.address = "none" and one worker), and nothing of the run is changed. What
+or in this process if the run had one worker and no Ray), and nothing of the run is changed. What
 comes out is the loss of each row and each document of the step, documents ranked by what they add beyond
 their source's usual loss, the gradients' norms by layer, and a verdict. Data: the replay gives the recorded
 numbers again, to the bit. Hardware: it does not, and nothing else has changed; transient where a second
@@ -27,7 +27,8 @@ from pipeline.terminal import visible
 
 if TYPE_CHECKING:
     from trainer.evidence.observed import Observed
-    from trainer.evidence.why import ReplayedStep, WhyStep
+    from trainer.evidence.replayed_step import ReplayedStep
+    from trainer.evidence.why import WhyStep
     from trainer.provenance.setup import Hardware
 
 _SHOWN: Final = 10
@@ -57,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     from lineage.recipe import load_recipe
     from pipeline.cluster.session import what_starts
     from pipeline.phases.progress import ProgressReporter
-    from trainer.evidence.why import ask_why
+    from trainer.evidence.replayed_step import step_to_replay
     from trainer.options import TrainRecipe
 
     if options.overrides and options.recipe is None:
@@ -65,11 +66,12 @@ def run(options: argparse.Namespace) -> int:
     if options.to is not None and not options.to.endswith(".html"):
         raise RecipeError(f"--to {options.to!r}: expected a name that ends in .html")
     given = None if options.recipe is None else load_recipe(options.recipe, TrainRecipe, options.overrides)
-    asked = ask_why(Folder(options.run_output), options.step, given)
+    asked = step_to_replay(Folder(options.run_output), options.step, given)
     reporter = ProgressReporter()
     since = "the first weights" if asked.checkpoint is None else f"checkpoint {asked.checkpoint.name}"
     first = 0 if asked.checkpoint is None else asked.checkpoint.step
-    here = asked.recipe.ray.in_process and asked.recipe.train.num_workers == 1
+    without_ray = asked.recipe.ray.in_process or (asked.setup is not None and not asked.setup.on_ray)
+    here = without_ray and asked.recipe.train.num_workers == 1
     # The processes of a run that started them itself are actors here.
     address = "local" if asked.recipe.ray.in_process else asked.recipe.ray.address
     begin = "in this process" if here else what_starts(address)

@@ -26,11 +26,12 @@ _HEAD_CHARS: Final = 8_192
 _LINES: Final = 5
 
 _USUAL: Final = {
-    ".asc": "asciidoc", ".ash": "ags-script", ".bb": "bitbake", ".bf": "brainfuck", ".cfg": "ini", ".cl": "common-lisp",
-    ".cls": "tex", ".cp": "cpp", ".ddl": "sql", ".e": "eiffel", ".es": "javascript", ".f": "fortran", ".for": "fortran",
-    ".frag": "glsl", ".frm": "visual-basic-6.0", ".fx": "hlsl", ".gs": "javascript", ".inc": "php", ".jq": "jq",
-    ".prc": "sql", ".properties": "java-properties", ".rsc": "rascal", ".sch": "scheme", ".t": "perl", ".v": "verilog",
-    ".bas": "visual-basic-6.0", ".pro": "prolog", ".k": "kframework", ".s": "assembly", ".w": "cweb",
+    ".asc": "asciidoc", ".ash": "ags-script", ".bas": "visual-basic-6.0", ".bb": "bitbake", ".bf": "brainfuck",
+    ".cfg": "ini", ".cl": "common-lisp", ".cls": "tex", ".cp": "cpp", ".ddl": "sql", ".e": "eiffel",
+    ".es": "javascript", ".f": "fortran", ".for": "fortran", ".frag": "glsl", ".frm": "visual-basic-6.0",
+    ".fx": "hlsl", ".gs": "javascript", ".inc": "php", ".jq": "jq", ".k": "kframework", ".m": "matlab", ".prc": "sql",
+    ".pro": "prolog", ".properties": "java-properties", ".rsc": "rascal", ".s": "assembly", ".sch": "kicad-schematic",
+    ".t": "perl", ".v": "verilog", ".w": "cweb",
 }  # fmt: skip
 """What an extension of several languages names where no pattern is found, if not the first language whose
 first extension it is."""
@@ -145,11 +146,14 @@ def language_of(path: str, text: str) -> str | None:
         if len(among) == 1:
             return among[0]
         candidates = among or candidates
-    if not candidates and "<?xml version=" in "\n".join(text[:_HEAD_CHARS].split("\n", 2)[:2]):
+    is_xml = "<?xml version=" in "\n".join(text[:_HEAD_CHARS].split("\n", 2)[:2])
+    if not candidates and is_xml:
         return "xml"
     if not candidates and _MAN_PAGE.search(name.lower()):
         candidates = ("roff-manpage", "roff")
     candidates = _by_patterns(name.lower(), text) or candidates
+    if is_xml and "xml" in candidates:
+        return "xml"
     usual = _USUAL.get(extension)
     if usual in candidates:
         return usual

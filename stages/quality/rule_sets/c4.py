@@ -21,16 +21,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from stages.quality.offending import lines_that
-from stages.quality.options import Variant
-from stages.quality.rules import Limits, RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec, Threshold, Variant, in_all
 from stages.quality.text_view import TextView, all_lines, share
 from stages.quality.words import Splitter
 from stages.rules import Lines
 
 PageFault = Literal["lorem_ipsum", "curly_bracket", "javascript"]
+
+_C4: Final = "TensorFlow Datasets, text/c4_utils.py"
+_DCLM: Final = "mlfoundations/dclm, baselines_configs/dclm_baseline_refinedweb.yaml"
 
 _CITATION: Final = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
 _POLICIES: Final = (
@@ -173,21 +175,40 @@ def _mark_any_case(variant: Variant, *, cleaner: Cleaner, word: str) -> Lines:
     return lines_that(lambda line: word in line.lower())
 
 
-_ALL: Final[tuple[Variant, ...]] = get_args(Variant)
 _WITH_SENTENCES: Final[tuple[Variant, ...]] = ("datatrove", "paper", "dclm")
+
+SETTINGS: Final = (
+    Threshold(
+        key="c4_min_words_per_line",
+        help="words a line has at least, or it goes",
+        source=_C4,
+        unit="words",
+        default=5,
+        own={"datatrove": 3, "dolma": 3},
+    ),
+    Threshold(
+        key="c4_max_word_chars",
+        help="characters of a line's longest word, or it goes (not dolma)",
+        source=_C4,
+        unit="characters",
+        default=1000,
+        own={"dolma": None},
+    ),
+)
+"""What the line rules go by."""
 
 ROWS: Final = (
     RuleSpec(
         name="c4.lorem_ipsum",
         help="`lorem ipsum` on a line",
-        measures=dict.fromkeys(_ALL, partial(_has_fault, fault="lorem_ipsum")),
+        measures=in_all(partial(_has_fault, fault="lorem_ipsum")),
         lines=partial(_mark_any_case, word=_LOREM),
         datatrove="lorem_ipsum",
     ),
     RuleSpec(
         name="c4.curly_bracket",
         help="`{` on a line",
-        measures=dict.fromkeys(_ALL, partial(_has_fault, fault="curly_bracket")),
+        measures=in_all(partial(_has_fault, fault="curly_bracket")),
         lines=partial(_mark_any_case, word="{"),
         datatrove="curly_bracket",
     ),
@@ -200,7 +221,14 @@ ROWS: Final = (
     RuleSpec(
         name="c4.too_few_sentences",
         side="below",
-        key="c4_min_sentences",
+        threshold=Threshold(
+            key="c4_min_sentences",
+            help="sentences that the lines left have at least (not dolma)",
+            source=_C4,
+            unit="sentences",
+            default=3,
+            own={"datatrove": 5},
+        ),
         help="sentences of the lines that stay",
         measures=dict.fromkeys(_WITH_SENTENCES, _num_sentences),
         quick=_num_lines,
@@ -210,9 +238,15 @@ ROWS: Final = (
     RuleSpec(
         name="c4.too_many_words_removed",
         side="above",
-        key="c4_max_removed_words",
+        threshold=Threshold(
+            key="c4_max_removed_words",
+            help="share of a page's words in lines that went (only dclm sets it)",
+            source=_DCLM,
+            default=1,
+            own={"dclm": 0.05},
+        ),
         help="share of the words in lines that are removed",
-        measures=dict.fromkeys(_ALL, _removed_words),
+        measures=in_all(_removed_words),
         quick=_any_words_removed,
         lines=_mark_removed,
     ),

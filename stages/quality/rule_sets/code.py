@@ -19,17 +19,21 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Callable
-from typing import Final, get_args
+from typing import Final
 
 from stages.quality.code.generated import is_generated
 from stages.quality.code.notebooks import NoNotebookError, cells
 from stages.quality.code.page_text import NoPageError, page_text
 from stages.quality.offending import lines_that
-from stages.quality.options import Variant
-from stages.quality.rules import Limits, RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec, Threshold, Variant, in_all
 from stages.quality.text_view import TextView, all_lines, share
 from stages.rules import Lines
+
+_STACK: Final = "Lozhkov et al. 2024 (StarCoder 2 and The Stack v2), section 3.1"
+_STARCODER: Final = "Li et al. 2023 (StarCoder), section 3.3"
+_MARKUP: Final = ("html", "json", "markdown", "roff", "roff-manpage", "smt", "tex", "text", "xml")
+_DATA: Final = ("dot", "json", "owl", "text", "yaml")
+_WITHOUT_LETTERS: Final = ("motorola-68k", "webassembly")
 
 _EditedText = tuple[str, tuple[tuple[str, int], ...]]
 
@@ -117,88 +121,137 @@ def _mark_encoded(variant: Variant) -> Lines:
     return lines_that(lambda line: any(expression.search(line) for expression in _ENCODED))
 
 
-def _in_all(measure: Callable[..., float]) -> dict[Variant, Callable[..., float]]:
-    return dict.fromkeys(get_args(Variant), measure)
-
-
 ROWS: Final = (
     RuleSpec(
         name="code.too_many_lines",
         side="above",
-        key="code_max_lines",
+        threshold=Threshold(
+            key="code_max_lines",
+            help="lines a source file has at most (512 of data formats)",
+            source=_STACK,
+            unit="lines",
+            default=100_000,
+            by_language=dict.fromkeys(_DATA, 512),
+        ),
         help="lines of a source file",
-        measures=_in_all(_num_lines),
+        measures=in_all(_num_lines),
     ),
     RuleSpec(
         name="code.line_too_long",
         side="above",
-        key="code_max_line_chars",
+        threshold=Threshold(
+            key="code_max_line_chars",
+            help="characters of a source file's longest line, at most (100,000 of markup and data)",
+            source=_STACK,
+            unit="characters",
+            default=1000,
+            by_language=dict.fromkeys(_MARKUP, 100_000),
+        ),
         help="characters of the longest line",
-        measures=_in_all(_longest_line),
+        measures=in_all(_longest_line),
         lines=lambda variant: lines_that(lambda line: len(line) > _SHOWN_LINE),
     ),
     RuleSpec(
         name="code.lines_too_long",
         side="above",
-        key="code_max_mean_line_chars",
+        threshold=Threshold(
+            key="code_max_mean_line_chars",
+            help="mean characters of a source file's lines, at most (off for markup and data)",
+            source=_STACK,
+            unit="characters",
+            default=100,
+            by_language=dict.fromkeys(_MARKUP),
+        ),
         help="mean characters of a line",
-        measures=_in_all(_mean_line),
+        measures=in_all(_mean_line),
         lines=lambda variant: lines_that(lambda line: len(line) > _SHOWN_LINE),
     ),
     RuleSpec(
         name="code.too_little_alphabetic",
         side="below",
-        key="code_min_alphabetic",
+        threshold=Threshold(
+            key="code_min_alphabetic",
+            help="share of a source file's characters that are letters",
+            source=_STACK,
+            default=0.25,
+            by_language=dict.fromkeys(_WITHOUT_LETTERS),
+        ),
         help="share of characters that are letters",
-        measures=_in_all(_alphabetic),
+        measures=in_all(_alphabetic),
     ),
     RuleSpec(
         name="code.too_little_alphanumeric",
         side="below",
-        key="code_min_alphanumeric",
+        threshold=Threshold(
+            key="code_min_alphanumeric", help="share that are letters or digits", source=_STACK, default=0.25
+        ),
         help="share of characters that are letters or digits",
-        measures=_in_all(_alphanumeric),
+        measures=in_all(_alphanumeric),
     ),
     RuleSpec(
         name="code.encoded_run",
         side="above",
-        key="code_max_encoded_chars",
+        threshold=Threshold(
+            key="code_max_encoded_chars",
+            help="characters of the longest run of base64, hexadecimal bytes or escapes",
+            source=_STACK,
+            unit="characters",
+            default=1024,
+        ),
         help="characters of the longest run of base64, hexadecimal bytes or escapes of Unicode",
-        measures=_in_all(_longest_encoded),
+        measures=in_all(_longest_encoded),
         lines=_mark_encoded,
     ),
     RuleSpec(
         name="code.too_much_encoded",
         side="above",
-        key="code_max_encoded",
+        threshold=Threshold(
+            key="code_max_encoded",
+            help="share of a source file's characters in such runs",
+            source=_STACK,
+            default=0.5,
+        ),
         help="share of characters in such runs of one kind",
-        measures=_in_all(_share_encoded),
+        measures=in_all(_share_encoded),
         lines=_mark_encoded,
     ),
-    RuleSpec(name="code.generated", help="a file that a program wrote", measures=_in_all(_is_generated)),
+    RuleSpec(name="code.generated", help="a file that a program wrote", measures=in_all(_is_generated)),
     RuleSpec(
         name="code.xml_head",
         help="`<?xml version=` in the first 100 characters of a file that is not called XML",
-        measures=_in_all(_has_xml_head),
+        measures=in_all(_has_xml_head),
     ),
     RuleSpec(
         name="code.too_little_visible_text",
         side="at most",
-        key="code_min_visible_chars",
+        threshold=Threshold(
+            key="code_min_visible_chars",
+            help="visible characters of an HTML file",
+            source=_STARCODER,
+            unit="characters",
+            default=None,
+            by_language={"html": 100},
+        ),
         help="characters of HTML that BeautifulSoup's get_text gives without scripts and styles",
-        measures=_in_all(_visible_chars),
+        measures=in_all(_visible_chars),
     ),
     RuleSpec(
         name="code.too_small_visible_share",
         side="at most",
-        key="code_min_visible",
+        threshold=Threshold(
+            key="code_min_visible",
+            help="share of an HTML file's characters that are visible",
+            source=_STARCODER,
+            default=None,
+            by_language={"html": 0.2},
+        ),
         help="share of HTML's characters that are so",
-        measures=_in_all(_visible_share),
+        measures=in_all(_visible_share),
     ),
     RuleSpec(
         name="code.no_documentation",
         help="a text file whose name says neither readme, notes, todo, description, cmakelists nor requirements",
-        measures=_in_all(_is_no_document),
+        measures=in_all(_is_no_document),
     ),
 )
 
@@ -217,7 +270,7 @@ def rule_set(limits: Limits, language: str) -> RuleSet:
 _NO_NOTEBOOK: Final = RuleSpec(
     name="notebooks.unreadable",
     help="a file called .ipynb that is no notebook, or has no cell with anything in it",
-    measures=_in_all(lambda view: _is_notebook(view) and not view.once(_cells)[1]),
+    measures=in_all(lambda view: _is_notebook(view) and not view.once(_cells)[1]),
 )
 
 

@@ -7,13 +7,11 @@ datatrove's. FineWeb-2 has no rule of short lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, get_args
+from typing import Final
 
 from stages.quality.characters import TERMINAL_PUNCTUATION
 from stages.quality.offending import lines_that, repeated_lines
-from stages.quality.options import Variant
-from stages.quality.rules import Limits, RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec, Threshold, Variant, in_all
 from stages.quality.text_view import (
     TextView,
     counts,
@@ -24,6 +22,8 @@ from stages.quality.text_view import (
     written_lines,
 )
 from stages.rules import Lines
+
+_SOURCE: Final = "Penedo et al. 2024 (FineWeb), Table 2, and datatrove's fineweb_quality_filter.py"
 
 
 def _line_punctuation(view: TextView) -> float:
@@ -60,21 +60,34 @@ def _mark_short(variant: Variant, *, chars: float) -> Lines:
     return lines_that(lambda line: len(line) <= chars)
 
 
-def _in_all(measure: Callable[..., float]) -> dict[Variant, Callable[..., float]]:
-    return dict.fromkeys(get_args(Variant), measure)
-
+SETTINGS: Final = (
+    Threshold(
+        key="fineweb_short_line_chars",
+        help="characters up to which a line is short",
+        source=_SOURCE,
+        unit="characters",
+        default=30,
+        own={"fineweb2": None},
+    ),
+)
+"""What a short line is."""
 
 ROWS: Final = (
     RuleSpec(
-        name="fineweb.empty", help="a text without a line", measures=_in_all(_is_empty), datatrove="empty"
+        name="fineweb.empty", help="a text without a line", measures=in_all(_is_empty), datatrove="empty"
     ),
     RuleSpec(
         name="fineweb.too_little_line_punctuation",
         side="below",
         own_sides={"paper": "at most"},
-        key="fineweb_min_line_punctuation",
+        threshold=Threshold(
+            key="fineweb_min_line_punctuation",
+            help="share of lines that end in terminal punctuation",
+            source=_SOURCE,
+            default=0.12,
+        ),
         help="share of lines that end in terminal punctuation",
-        measures=_in_all(_line_punctuation),
+        measures=in_all(_line_punctuation),
         lines=lambda variant: lines_that(lambda line: line[-1] not in TERMINAL_PUNCTUATION),
         datatrove="line_punct_ratio",
     ),
@@ -82,9 +95,15 @@ ROWS: Final = (
         name="fineweb.too_many_short_lines",
         side="above",
         own_sides={"paper": "at least"},
-        key="fineweb_max_short_lines",
+        threshold=Threshold(
+            key="fineweb_max_short_lines",
+            help="share of short lines",
+            source=_SOURCE,
+            default=0.67,
+            own={"fineweb2": None},
+        ),
         help="share of lines of up to `fineweb_short_line_chars` characters",
-        measures=_in_all(_short_lines),
+        measures=in_all(_short_lines),
         lines=_mark_short,
         datatrove="short_line_ratio",
     ),
@@ -92,16 +111,28 @@ ROWS: Final = (
         name="fineweb.duplicate_line_chars",
         side="above",
         own_sides={"paper": "at least"},
-        key="fineweb_max_duplicate_line_chars",
+        threshold=Threshold(
+            key="fineweb_max_duplicate_line_chars",
+            help="share of characters in duplicate lines",
+            source=_SOURCE,
+            default=0.01,
+            own={"fineweb2": 0.1},
+        ),
         help="share of characters in duplicate lines",
-        measures=_in_all(_duplicate_line_chars),
+        measures=in_all(_duplicate_line_chars),
         lines=lambda variant: repeated_lines,
         datatrove="char_dup_ratio",
     ),
     RuleSpec(
         name="fineweb.too_many_newlines",
         side="above",
-        key="fineweb_max_newlines_per_word",
+        threshold=Threshold(
+            key="fineweb_max_newlines_per_word",
+            help="line feeds for each word (not paper)",
+            source=_SOURCE,
+            unit="line feeds a word",
+            default=0.3,
+        ),
         help="line feeds for each word",
         measures={"datatrove": _newlines_per_word, "dclm": _newlines_per_word, "dolma": _newlines_per_word},
         quick=_most_newlines_per_word,

@@ -23,8 +23,7 @@ from statistics import median
 from typing import Any, Final
 
 from stages.quality.offending import lines_that, lines_with
-from stages.quality.options import Variant
-from stages.quality.rules import Limits, RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec, Threshold, Variant
 from stages.quality.text_view import (
     TextView,
     all_lines,
@@ -35,6 +34,8 @@ from stages.quality.text_view import (
     whitespace_words,
 )
 from stages.rules import Lines
+
+_SOURCE: Final = "Rae et al. 2021 (Gopher), section A1.1"
 
 _BULLETS: Final[dict[Variant, tuple[str, ...]]] = {
     "datatrove": ("•", "-"),
@@ -182,7 +183,9 @@ _LENGTHS: Final = (
     RuleSpec(
         name="gopher_quality.too_few_words",
         side="below",
-        key="min_words",
+        threshold=Threshold(
+            key="min_words", help="words a page has at least", source=_SOURCE, unit="words", default=50
+        ),
         help="words",
         measures={
             "datatrove": _num_words,
@@ -195,7 +198,9 @@ _LENGTHS: Final = (
     RuleSpec(
         name="gopher_quality.too_many_words",
         side="above",
-        key="max_words",
+        threshold=Threshold(
+            key="max_words", help="words a page has at most", source=_SOURCE, unit="words", default=100_000
+        ),
         help="words",
         measures={
             "datatrove": _num_words,
@@ -208,7 +213,13 @@ _LENGTHS: Final = (
     RuleSpec(
         name="gopher_quality.words_too_short",
         side="below",
-        key="min_word_length",
+        threshold=Threshold(
+            key="min_word_length",
+            help="mean (dolma: median) characters of a word, at least",
+            source=_SOURCE,
+            unit="characters",
+            default=3,
+        ),
         help="mean characters of a word (dolma: the median)",
         measures={
             "datatrove": _mean_word_length,
@@ -221,7 +232,13 @@ _LENGTHS: Final = (
     RuleSpec(
         name="gopher_quality.words_too_long",
         side="above",
-        key="max_word_length",
+        threshold=Threshold(
+            key="max_word_length",
+            help="mean (dolma: median) characters of a word, at most",
+            source=_SOURCE,
+            unit="characters",
+            default=10,
+        ),
         help="mean characters of a word (dolma: the median)",
         measures={
             "datatrove": _mean_word_length,
@@ -236,7 +253,13 @@ _SYMBOLS: Final = (
     RuleSpec(
         name="gopher_quality.too_many_hashes",
         side="above",
-        key="max_hashes_per_word",
+        threshold=Threshold(
+            key="max_hashes_per_word",
+            help="'#' for each word (datatrove, paper)",
+            source=_SOURCE,
+            unit="hashes a word",
+            default=0.1,
+        ),
         help="`#` for each word",
         measures={"datatrove": _hashes_per_token, "paper": _hashes_per_whitespace_word},
         lines=lambda variant: lines_with("#"),
@@ -245,7 +268,13 @@ _SYMBOLS: Final = (
     RuleSpec(
         name="gopher_quality.too_many_ellipses",
         side="above",
-        key="max_ellipses_per_word",
+        threshold=Threshold(
+            key="max_ellipses_per_word",
+            help="ellipses for each word (datatrove, paper)",
+            source=_SOURCE,
+            unit="ellipses a word",
+            default=0.1,
+        ),
         help="ellipses for each word",
         measures={"datatrove": _ellipses_per_token, "paper": _ellipses_per_whitespace_word},
         lines=lambda variant: lines_with(*_ELLIPSES[variant]),
@@ -254,7 +283,13 @@ _SYMBOLS: Final = (
     RuleSpec(
         name="gopher_quality.too_many_symbols",
         side="above",
-        key="max_symbols_per_word",
+        threshold=Threshold(
+            key="max_symbols_per_word",
+            help="'#' and ellipses together for each word (dclm, dolma)",
+            source=_SOURCE,
+            unit="symbols a word",
+            default=0.1,
+        ),
         help="`#` and ellipses together for each word",
         measures={"dclm": _symbols_per_whitespace_word, "dolma": _whitespace_words_with_symbols},
         lines=lambda variant: lines_with("#", *_ELLIPSES[variant]),
@@ -264,7 +299,12 @@ _LINES: Final = (
     RuleSpec(
         name="gopher_quality.too_many_bullet_lines",
         side="above",
-        key="max_bullet_lines",
+        threshold=Threshold(
+            key="max_bullet_lines",
+            help="share of lines that start with a bullet",
+            source=_SOURCE,
+            default=0.9,
+        ),
         help="share of lines that start with a bullet",
         measures={
             "datatrove": _bullet_lines,
@@ -278,7 +318,12 @@ _LINES: Final = (
     RuleSpec(
         name="gopher_quality.too_many_ellipsis_lines",
         side="above",
-        key="max_ellipsis_lines",
+        threshold=Threshold(
+            key="max_ellipsis_lines",
+            help="share of lines that end in an ellipsis",
+            source=_SOURCE,
+            default=0.3,
+        ),
         help="share of lines that end in an ellipsis",
         measures={
             "datatrove": _ellipsis_lines,
@@ -293,7 +338,9 @@ _LINES: Final = (
 _LETTERS: Final = RuleSpec(
     name="gopher_quality.too_few_alphabetic_words",
     side="below",
-    key="min_alphabetic_words",
+    threshold=Threshold(
+        key="min_alphabetic_words", help="share of words with a letter", source=_SOURCE, default=0.8
+    ),
     help="share of words with a letter",
     measures={
         "datatrove": _alphabetic_tokens,
@@ -307,7 +354,13 @@ _LETTERS: Final = RuleSpec(
 _STOP_WORDS: Final = RuleSpec(
     name="gopher_quality.too_few_stop_words",
     side="below",
-    key="min_stop_words",
+    threshold=Threshold(
+        key="min_stop_words",
+        help="stop words a page holds at least (datatrove, paper: different ones)",
+        source=_SOURCE,
+        unit="words",
+        default=2,
+    ),
     help="stop words of the text's language (datatrove, paper: different ones)",
     measures={
         "datatrove": _num_stop_words,

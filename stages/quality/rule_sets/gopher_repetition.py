@@ -29,8 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from stages.quality.offending import lines_of_grams, repeated_lines, repeated_paragraphs
-from stages.quality.options import Variant
-from stages.quality.rules import Limits, RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec, Threshold, Variant
 from stages.quality.text_view import (
     Measure,
     Reader,
@@ -46,6 +45,8 @@ from stages.quality.text_view import (
     windows_of,
 )
 from stages.quality.windows import Windows
+
+_SOURCE: Final = "Rae et al. 2021 (Gopher), Table A1"
 
 Ints = npt.NDArray[np.int64]
 
@@ -204,7 +205,13 @@ _EMPTY: Final = RuleSpec(
 _PARAGRAPH_SHARE: Final = RuleSpec(
     name="gopher_repetition.duplicate_paragraph_share",
     side="above",
-    key="max_duplicate_paragraphs",
+    threshold=Threshold(
+        key="max_duplicate_paragraphs",
+        help="share of paragraphs that are duplicates (not dolma)",
+        source=_SOURCE,
+        default=0.3,
+        own={"fineweb2": None},
+    ),
     help="share of paragraphs that are duplicates",
     measures={
         "datatrove": _paragraph_share,
@@ -217,7 +224,13 @@ _PARAGRAPH_SHARE: Final = RuleSpec(
 _PARAGRAPH_CHARS: Final = RuleSpec(
     name="gopher_repetition.duplicate_paragraph_chars",
     side="above",
-    key="max_duplicate_paragraph_chars",
+    threshold=Threshold(
+        key="max_duplicate_paragraph_chars",
+        help="share of characters in duplicate paragraphs (not dolma)",
+        source=_SOURCE,
+        default=0.2,
+        own={"fineweb2": None},
+    ),
     help="share of characters in duplicate paragraphs",
     measures={
         "datatrove": _paragraph_chars,
@@ -230,7 +243,9 @@ _PARAGRAPH_CHARS: Final = RuleSpec(
 _LINE_SHARE: Final = RuleSpec(
     name="gopher_repetition.duplicate_line_share",
     side="above",
-    key="max_duplicate_lines",
+    threshold=Threshold(
+        key="max_duplicate_lines", help="share of lines that are duplicates", source=_SOURCE, default=0.3
+    ),
     help="share of lines that are duplicates",
     measures={
         "datatrove": _line_share,
@@ -244,7 +259,13 @@ _LINE_SHARE: Final = RuleSpec(
 _LINE_CHARS: Final = RuleSpec(
     name="gopher_repetition.duplicate_line_chars",
     side="above",
-    key="max_duplicate_line_chars",
+    threshold=Threshold(
+        key="max_duplicate_line_chars",
+        help="share of characters in duplicate lines",
+        source=_SOURCE,
+        default=0.2,
+        own={"dolma": 0.3, "fineweb2": None},
+    ),
     help="share of characters in duplicate lines",
     measures={
         "datatrove": _line_chars,
@@ -259,7 +280,12 @@ _TOP_GRAMS: Final = tuple(
     RuleSpec(
         name=f"gopher_repetition.top_{n}_gram",
         side="above",
-        key=f"max_top_{n}_gram",
+        threshold=Threshold(
+            key=f"max_top_{n}_gram",
+            help=f"share of characters in the most common {n}-gram",
+            source=_SOURCE,
+            default=most,
+        ),
         help=f"share of characters in the most common {n}-gram",
         measures={
             "datatrove": partial(_top_gram, n=n),
@@ -270,13 +296,18 @@ _TOP_GRAMS: Final = tuple(
         lines=lambda variant, n=n: partial(lines_of_grams, size=n, only_top=True),
         datatrove=f"top_{n}_gram",
     )
-    for n in (2, 3, 4)
+    for n, most in ((2, 0.2), (3, 0.18), (4, 0.16))
 )
 _DUPLICATE_GRAMS: Final = tuple(
     RuleSpec(
         name=f"gopher_repetition.duplicate_{n}_grams",
         side="above",
-        key=f"max_duplicate_{n}_grams",
+        threshold=Threshold(
+            key=f"max_duplicate_{n}_grams",
+            help=f"share of characters in duplicate {n}-grams",
+            source=_SOURCE,
+            default=most,
+        ),
         help=f"share of characters in duplicate {n}-grams",
         measures={
             "datatrove": partial(_greedy_duplicates, n=n),
@@ -287,7 +318,7 @@ _DUPLICATE_GRAMS: Final = tuple(
         lines=lambda variant, n=n: partial(lines_of_grams, size=n, only_top=False),
         datatrove=f"duplicated_{n}_n_grams",
     )
-    for n in (5, 6, 7, 8, 9, 10)
+    for n, most in ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.1))
 )
 _GRAMS: Final = (*_TOP_GRAMS, *_DUPLICATE_GRAMS)
 

@@ -22,11 +22,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-from stages.quality.rules import Limits, RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec, Threshold, in_all
 from stages.quality.text_view import TextView, fasttext_words, share, uax29_words, uax29_words_of
 
 Manner = Literal["dclm", "dolma3"]
 Cut = Literal["uppercase", "digits", "counters", "short", "phrases"]
+
+_SOURCE: Final = "mlfoundations/dclm, baselines_configs/dclm_baseline_refinedweb.yaml"
 
 _MANY_NEWLINES: Final = re.compile(r"\n{3,}")
 _COUNTER: Final = re.compile(
@@ -161,18 +163,53 @@ def _edit(view: TextView, *, editor: LineEditor) -> tuple[str, tuple[tuple[str, 
     return edited.text, (*lines, ("line_edits.chars_removed", edited.num_chars))
 
 
+SETTINGS: Final = (
+    Threshold(
+        key="line_edits_max_uppercase",
+        help="share of a line's length in capitals, or it goes",
+        source=_SOURCE,
+        default=0.5,
+    ),
+    Threshold(
+        key="line_edits_max_digits",
+        help="share of a line's length in digits, or it goes",
+        source=_SOURCE,
+        default=0.999999,
+    ),
+    Threshold(
+        key="line_edits_min_words",
+        help="words a line has at least, or it goes",
+        source=_SOURCE,
+        unit="words",
+        default=2,
+    ),
+    Threshold(
+        key="line_edits_max_words",
+        help="words of a line, at most, that phrases such as 'items in cart' are cut from",
+        source=_SOURCE,
+        unit="words",
+        default=10,
+    ),
+)
+"""What the edits go by."""
+
 ROWS: Final = (
     RuleSpec(
         name="line_edits.empty",
         help="nothing is left of the lines",
-        measures=dict.fromkeys(("datatrove", "paper", "dclm", "dolma"), _is_empty),
+        measures=in_all(_is_empty),
     ),
     RuleSpec(
         name="line_edits.too_many_words_removed",
         side="above",
-        key="line_edits_max_removed_words",
+        threshold=Threshold(
+            key="line_edits_max_removed_words",
+            help="share of a page's words that line edits took",
+            source=_SOURCE,
+            default=0.05,
+        ),
         help="share of the words that went with lines and phrases",
-        measures=dict.fromkeys(("datatrove", "paper", "dclm", "dolma"), _removed_words),
+        measures=in_all(_removed_words),
         quick=_any_chars_removed,
     ),
 )

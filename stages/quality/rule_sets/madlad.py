@@ -11,8 +11,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from stages.quality.rules import Limits, RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec, Threshold, in_all
 from stages.quality.text_view import TextView, share, uax29_words_of
+
+_SOURCE: Final = "allenai/datamap-rs, configs/all_dressed/all_dressed_config.yaml (Dolma 3)"
 
 _SENTENCE_END: Final = re.compile(r"[.!?]+\s+")
 _LEAST_WORDS: Final = 12
@@ -57,16 +59,27 @@ ROWS: Final = (
     RuleSpec(
         name="madlad.too_few_sentences",
         side="below",
-        key="madlad_min_sentences",
+        threshold=Threshold(
+            key="madlad_min_sentences",
+            help="sentences a page has at least",
+            source=_SOURCE,
+            unit="sentences",
+            default=5,
+        ),
         help="sentences",
-        measures=dict.fromkeys(("datatrove", "paper", "dclm", "dolma"), _num_sentences),
+        measures=in_all(_num_sentences),
     ),
     RuleSpec(
         name="madlad.too_many_suspect_sentences",
         side="at least",
-        key="madlad_max_suspect_sentences",
+        threshold=Threshold(
+            key="madlad_max_suspect_sentences",
+            help="share of sentences that are suspect: from it on a page goes",
+            source=_SOURCE,
+            default=0.2,
+        ),
         help="share of sentences in title case, or with one of the paper's phrases",
-        measures=dict.fromkeys(("datatrove", "paper", "dclm", "dolma"), _suspects),
+        measures=in_all(_suspects),
     ),
 )
 

@@ -14,10 +14,12 @@ import functools
 import re
 from typing import Any, Final
 
-from stages.quality.rules import Limits, RuleSet, RuleSpec
+from stages.quality.rules import Limits, RuleSet, RuleSpec, Threshold, in_all
 from stages.quality.text_view import TextView
 
 _EditedText = tuple[str, tuple[tuple[str, int], ...]]
+
+_SOURCE: Final = "allenai/datamap-rs, configs/all_dressed/all_dressed_config.yaml (Dolma 3)"
 
 _NEWLINES: Final = 2
 _MANY_NEWLINES: Final = re.compile(r"\n{3,}")
@@ -27,18 +29,26 @@ def _num_chars(view: TextView) -> float:
     return len(view.text)
 
 
-_TOO_SHORT: Final = RuleSpec(
-    name="length.too_few_chars",
-    side="below",
-    key="min_chars",
-    help="characters",
-    measures=dict.fromkeys(("datatrove", "paper", "dclm", "dolma"), _num_chars),
+LENGTH_ROWS: Final = (
+    RuleSpec(
+        name="length.too_few_chars",
+        side="below",
+        threshold=Threshold(
+            key="min_chars",
+            help="characters a page has at least",
+            source=_SOURCE,
+            unit="characters",
+            default=150,
+        ),
+        help="characters",
+        measures=in_all(_num_chars),
+    ),
 )
 
 
 def length(limits: Limits) -> RuleSet:
     """The one rule of a page's length."""
-    return RuleSet(name="length", rules=(_TOO_SHORT.rule("dclm", limits),))
+    return RuleSet(name="length", rules=tuple(row.rule("dclm", limits) for row in LENGTH_ROWS))
 
 
 def newlines() -> RuleSet:

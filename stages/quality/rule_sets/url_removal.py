@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from stages.quality.rules import Limits, RuleSet, RuleSpec
+from stages.quality.rules import RuleSet, RuleSpec, in_all
 from stages.quality.text_view import TextView
 
 _EditedText = tuple[str, tuple[tuple[str, int], ...]]
@@ -32,8 +32,7 @@ _BEFORE_DOMAIN: Final = 10 + len("https://") + 256
 def _expressions() -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
     """What a text begins with; a dot and a top-level domain; a URL."""
     text = importlib.resources.files("stages.quality.dclm").joinpath("tlds.txt").read_text(encoding="utf-8")
-    # DCLM escapes each domain before its trie does: one with a hyphen is found with backslashes alone.
-    domains = sorted(re.escape(re.escape(domain)) for domain in text.split("\n"))
+    domains = sorted(re.escape(domain) for domain in text.split("\n"))
     by_letter = itertools.groupby(domains, key=lambda domain: domain[:1])
     any_of = "|".join(f"{first}(?:{'|'.join(d[1:] for d in of_first)})" for first, of_first in by_letter)
     return (
@@ -79,13 +78,9 @@ def _edit(view: TextView) -> _EditedText:
     return text, (("url_removal.urls", num), ("url_removal.chars_removed", len(view.text) - len(text)))
 
 
-_EMPTY: Final = RuleSpec(
-    name="url_removal.empty",
-    help="a text of URLs alone",
-    measures=dict.fromkeys(("datatrove", "paper", "dclm", "dolma"), _is_empty),
-)
+ROWS: Final = (RuleSpec(name="url_removal.empty", help="a text of URLs alone", measures=in_all(_is_empty)),)
 
 
-def rule_set(limits: Limits) -> RuleSet:
+def rule_set() -> RuleSet:
     """The rule, and the edit."""
-    return RuleSet(name="url_removal", rules=(_EMPTY.rule("dclm", limits),), edit=_edit)
+    return RuleSet(name="url_removal", rules=tuple(row.rule("dclm", {}) for row in ROWS), edit=_edit)

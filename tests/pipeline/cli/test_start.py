@@ -29,8 +29,8 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.stores.small_disk import small_disk
 from trainer.attempts import Attempt, begin, claim
 from trainer.checkpoint.store import METADATA, Position, checkpoint_name, publish_complete
-from trainer.data.asked_order import plan_of
 from trainer.data.corpus import open_corpus
+from trainer.data.recipe_order import plan_of
 from trainer.huggingface.model_card import ModelCard, publish_card
 from trainer.model.sizes import model_config
 from trainer.options import DataTable, TrainRecipe

@@ -38,7 +38,9 @@ from tests.support.outputs.runs import run_in, s3_server
 
 
 def similar(left: str, right: str) -> float:
-    return jaccard(shingles(left, DedupTable()), shingles(right, DedupTable()))
+    return jaccard(
+        shingles(left, DedupTable(normalise="none")), shingles(right, DedupTable(normalise="none"))
+    )
 
 
 def chain(num_windows: int, *, step: int = 8) -> list[str]:
@@ -64,7 +66,7 @@ def by_row(verdicts: Sequence[Verdict]) -> dict[int, Verdict]:
 
 
 def test_texts_of_one_page_that_are_unlike_are_counted_by_source(tmp_path: Path) -> None:
-    table = DedupTable()
+    table = DedupTable(normalise="none")
     left, right = pair_at(0.9, "page")
     posts = [
         Doc(text=" ".join(random_words(f"post {number}", 60 + number)), url="thread") for number in range(4)
@@ -85,7 +87,7 @@ def test_texts_of_one_page_that_are_unlike_are_counted_by_source(tmp_path: Path)
     assert counts.unlike_pages == {"1": 3, "2": 1}
     many = deduplicate(corpus.job(tmp_path / "many", rows_per_partition=1)).counts
     assert (many.compared_pages, many.unlike_pages) == (counts.compared_pages, counts.unlike_pages)
-    off = Corpus(files=corpus.files, table=DedupTable(near=False))
+    off = Corpus(files=corpus.files, table=DedupTable(normalise="none", near=False))
     assert deduplicate(off.job(tmp_path / "off")).counts.compared_pages == 0
 
 
@@ -155,7 +157,7 @@ def test_a_chain_of_shifted_windows_does_not_collapse(tmp_path: Path) -> None:
 def test_whatever_is_dropped_as_near_resembles_what_it_repeats(
     tmp_path: Path, scheme: str, threshold: float
 ) -> None:
-    table = DedupTable(scheme=scheme, threshold=threshold)  # type: ignore[arg-type]
+    table = DedupTable(normalise="none", scheme=scheme, threshold=threshold)  # type: ignore[arg-type]
     levels = [0.4, 0.5, 0.6, 0.7, 0.78, 0.8, 0.82, 0.88, 0.9, 0.92, 0.97]
     docs = [
         Doc(text=text) for level in levels for seed in range(6) for text in pair_at(level, (seed, level), 150)
@@ -189,7 +191,9 @@ def test_what_is_turned_off_is_not_looked_for(tmp_path: Path) -> None:
             ({"url": False, "exact": False, "near": False}, []),
         ]
     ):
-        rows = one_file(docs, table=DedupTable(keep="longest", **options)).verdicts(tmp_path / str(number))  # type: ignore[arg-type]
+        rows = one_file(docs, table=DedupTable(normalise="none", keep="longest", **options)).verdicts(
+            tmp_path / str(number)
+        )  # type: ignore[arg-type]
         assert sorted(row["stage"] for row in rows if row["stage"]) == stages
 
 
@@ -272,7 +276,7 @@ def test_a_repetition_of_an_earlier_output_names_its_document(tmp_path: Path) ->
         Doc(text="old text", name="old exact"),
         Doc(text="x", url="u", name="old"),
     ]
-    table = DedupTable()
+    table = DedupTable(normalise="none")
     longer = " ".join([right, *random_words("longer", 600)])
     docs = [Doc(text=longer), Doc(text=right), Doc(text="old text"), Doc(text="y z", url="u")]
     corpus = one_file(docs, earlier=(write_earlier(tmp_path / "before", earlier, table),))
@@ -289,7 +293,9 @@ def test_a_repetition_of_an_earlier_output_names_its_document(tmp_path: Path) ->
 
 def test_a_record_that_an_earlier_output_kept_repeats_itself_there(tmp_path: Path) -> None:
     doc = Doc(text="one and the same record", url="u")
-    corpus = one_file([doc], earlier=(write_earlier(tmp_path / "before", [doc], DedupTable()),))
+    corpus = one_file(
+        [doc], earlier=(write_earlier(tmp_path / "before", [doc], DedupTable(normalise="none")),)
+    )
     (row,) = corpus.verdicts(tmp_path / "now")
     assert (row["status"], row["stage"], row["duplicate_of"]) == ("duplicate", "dedup.url", doc.doc_id)
 
@@ -304,7 +310,9 @@ def test_what_only_earlier_documents_share_does_not_widen_a_cluster(tmp_path: Pa
         if (doc := Doc(text="z", url="u", name=name)).doc_id < min(new.doc_id, near.doc_id)
     )
     earlier = tuple(
-        write_earlier(tmp_path / doc.name, [doc], DedupTable()) for doc in (near, far) if doc.name
+        write_earlier(tmp_path / doc.name, [doc], DedupTable(normalise="none"))
+        for doc in (near, far)
+        if doc.name
     )
     (row,) = one_file([new], earlier=earlier).verdicts(tmp_path / "now")
     assert (row["duplicate_of"], row["cluster_id"]) == (near.doc_id, min(new.doc_id, near.doc_id))
@@ -324,7 +332,7 @@ def test_what_resembles_an_earlier_text_goes_also_where_the_new_crawl_holds_that
     old = Doc(text=boilerplate(), name="old")
     docs = [Doc(text=boilerplate(number)) for number in range(400)]
     for name, new in (("without", docs), ("with", [*docs, replace(old, name="again")])):
-        before = write_earlier(tmp_path / f"before-{name}", [old], DedupTable())
+        before = write_earlier(tmp_path / f"before-{name}", [old], DedupTable(normalise="none"))
         rows = one_file(new, earlier=(before,)).verdicts(tmp_path / name)
         assert {row["duplicate_of"] for row in rows} == {old.doc_id}, name
         assert len(rows) == len(new)
@@ -343,7 +351,7 @@ def test_the_kept_text_drops_all_that_resembles_it_however_many_copies_of_it_the
         for copy in range(30)
     ]
     docs.append(Doc(text=boilerplate(), captured_at=f"{kept}-01-01T00:00:00Z", name="kept"))
-    rows = one_file(docs, table=DedupTable(keep=keep)).verdicts(tmp_path)
+    rows = one_file(docs, table=DedupTable(normalise="none", keep=keep)).verdicts(tmp_path)
     assert [row["doc_id"] for row in rows if row["status"] == "kept"] == [docs[-1].doc_id]
     assert {row["duplicate_of"] for row in rows[:-1]} == {docs[-1].doc_id}
 
@@ -356,7 +364,7 @@ def test_the_kept_text_drops_all_that_resembles_it_within_one_second_too(tmp_pat
         for number in range(400)
     ]
     docs.append(Doc(text=boilerplate(), captured_at=first if keep == "earliest" else last))
-    rows = one_file(docs, table=DedupTable(keep=keep)).verdicts(tmp_path)
+    rows = one_file(docs, table=DedupTable(normalise="none", keep=keep)).verdicts(tmp_path)
     assert [row["doc_id"] for row in rows if row["status"] == "kept"] == [docs[-1].doc_id]
     assert {row["duplicate_of"] for row in rows[:-1]} == {docs[-1].doc_id}
 
@@ -365,7 +373,7 @@ def test_a_text_purged_since_drops_nothing_that_only_resembles_it(tmp_path: Path
     left, right = pair_at(0.95, "purged")
     for purged, expected in (([], ["dedup.near"]), ([0], [])):
         before = write_earlier(
-            tmp_path / f"before-{len(purged)}", [Doc(text=left)], DedupTable(), purged=purged
+            tmp_path / f"before-{len(purged)}", [Doc(text=left)], DedupTable(normalise="none"), purged=purged
         )
         rows = one_file([Doc(text=right)], earlier=(before,)).verdicts(tmp_path / f"now-{len(purged)}")
         assert [row["stage"] for row in rows] == expected
@@ -377,7 +385,7 @@ def half_alike(num: int) -> list[Doc]:
 
 
 def test_without_verification_a_shared_band_is_enough_and_the_jaccard_is_recorded(tmp_path: Path) -> None:
-    docs, verified = half_alike(20), DedupTable(num_perm=128, bands=32, rows=4)
+    docs, verified = half_alike(20), DedupTable(normalise="none", num_perm=128, bands=32, rows=4)
     texts = one_file(docs).texts()
     assert not dropped(one_file(docs, table=verified).verdicts(tmp_path / "verified"))
     by_bands = one_file(docs, table=replace(verified, verify=False)).verdicts(tmp_path / "by-bands")
@@ -394,7 +402,7 @@ def test_without_verification_too_nothing_is_dropped_without_a_band_in_common_wi
     # A chain of windows: each shares bands with its neighbours, the ends with nobody else.
     whole = random_words("chain", 4000)
     docs = [Doc(text=" ".join(whole[start : start + 600])) for start in range(0, 3400, 100)]
-    table = DedupTable(num_perm=128, bands=32, rows=4, verify=False)
+    table = DedupTable(normalise="none", num_perm=128, bands=32, rows=4, verify=False)
     rows = one_file(docs, table=table).verdicts(tmp_path)
     alike, texts = Similarity(table), one_file(docs).texts()
     kept = {row["doc_id"] for row in rows if row["status"] == "kept"}
@@ -406,7 +414,7 @@ def test_without_verification_too_nothing_is_dropped_without_a_band_in_common_wi
 
 def test_a_text_purged_since_drops_nothing_by_its_bands_alone(tmp_path: Path) -> None:
     left, right = pair_at(0.95, "purged")
-    table = DedupTable(verify=False)
+    table = DedupTable(normalise="none", verify=False)
     for purged, expected in (([], ["dedup.near"]), ([0], [])):
         before = write_earlier(tmp_path / f"before-{len(purged)}", [Doc(text=left)], table, purged=purged)
         rows = one_file([Doc(text=right)], table=table, earlier=(before,)).verdicts(
@@ -432,7 +440,9 @@ def test_the_similarity_that_decides_is_that_of_the_normalised_texts(tmp_path: P
 
 
 def test_signatures_of_another_shape_are_refused(tmp_path: Path) -> None:
-    before = write_earlier(tmp_path / "before", [Doc(text="some text")], DedupTable(num_perm=256))
+    before = write_earlier(
+        tmp_path / "before", [Doc(text="some text")], DedupTable(normalise="none", num_perm=256)
+    )
     with pytest.raises(ValueError, match=r"256 values, but dedup\.num_perm = 128"):
         one_file([Doc(text="some other text")], earlier=(before,)).verdicts(tmp_path / "now")
 
@@ -457,7 +467,7 @@ QUICK = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCh
 def test_arrival_order_never_matters(
     tmp_path_factory: pytest.TempPathFactory, docs: list[Doc], random: random.Random, keep: str
 ) -> None:
-    table = DedupTable(keep=keep)  # type: ignore[arg-type]
+    table = DedupTable(normalise="none", keep=keep)  # type: ignore[arg-type]
     docs = list({doc.doc_id: doc for doc in docs}.values())
     expected = outcome(one_file(docs, table=table).verdicts(tmp_path_factory.mktemp("one")))
     files: dict[tuple[int, int], list[Doc]] = {(source, file): [] for source in range(2) for file in range(2)}

@@ -240,7 +240,7 @@ def test_a_file_that_is_not_there_is_named_by_the_flag_that_names_it(
     assert main(["scan", out, "--against", nowhere, "--to", str(tmp_path / "scan.json")]) == 2
     assert f"--against: '{nowhere}' cannot be read" in capsys.readouterr().err
     assert main(["purge", out, "--from", nowhere, "--reason", "leak", "--by", "me"]) == 2
-    assert f"--from {nowhere} cannot be read" in capsys.readouterr().err
+    assert f"--from: '{nowhere}' cannot be read" in capsys.readouterr().err
 
 
 def test_too_large_a_share_is_refused_unless_told(planted: tuple[Path, list[str]]) -> None:

@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 
 import pipeline.recipe_help.new
 from lineage.recipe import RecipeError, parse_table, with_overrides
-from pipeline.recipe import UNIT_KINDS, PipelineRecipe, check_steps_of, checked
+from pipeline.recipe.checks import check_steps_of, checked
+from pipeline.recipe.tables import UNIT_KINDS, PipelineRecipe
+from pipeline.recipe_help.check import kind_of
 from pipeline.recipe_help.keys import SHAPES, Kind, recipe_tables
-from pipeline.recipe_help.new import TEMPLATES, new_recipe
+from pipeline.recipe_help.named import KINDS
+from pipeline.recipe_help.named import template as template_of
+from pipeline.recipe_help.new import new_recipe
 from stages.tokens.repeats import curve_times
 
 TEXTS: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -79,10 +83,10 @@ def toml(value: Any) -> str:
 def is_allowed(template: str, given: dict[str, Any]) -> bool:
     """Whether the template may be given these values, by the recipe's own bounds."""
     plain = with_overrides(
-        TEMPLATES[template].tables, [f"{name}={toml(value)}" for name, value in given.items()]
+        template_of(template).tables, [f"{name}={toml(value)}" for name, value in given.items()]
     )
     try:
-        parse_table(SHAPES[TEMPLATES[template].kind], plain)
+        parse_table(SHAPES[kind_of(template_of(template).tables)], plain)
     except RecipeError:
         return False
     return True
@@ -91,8 +95,8 @@ def is_allowed(template: str, given: dict[str, Any]) -> bool:
 @st.composite
 def changes(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     """A template and values that it may be given."""
-    template = draw(st.sampled_from(sorted(TEMPLATES)))
-    within = SETTABLE[TEMPLATES[template].kind]
+    template = draw(st.sampled_from(KINDS))
+    within = SETTABLE[kind_of(template_of(template).tables)]
     given: dict[str, Any] = {}
     for name in draw(st.lists(st.sampled_from(sorted(within)), min_size=1, max_size=6, unique=True)):
         more = given | {name: draw(within[name])}
@@ -108,7 +112,7 @@ def test_what_is_written_reads_back_as_the_template_with_just_the_given_values(
     template, given_values = change
     overrides = [f"{name}={toml(value)}" for name, value in given_values.items()]
     held = tomllib.loads(new_recipe(template, overrides))
-    assert held == with_overrides(TEMPLATES[template].tables, overrides)
+    assert held == with_overrides(template_of(template).tables, overrides)
     for name, value in given_values.items():
         found: Any = held
         for part in name.split("."):
@@ -156,9 +160,7 @@ def test_a_value_that_would_be_lost_is_refused_by_its_key(monkeypatch: pytest.Mo
         new_recipe("fineweb", ["run.name=mine"])
 
 
-@pytest.mark.parametrize(
-    "template", [name for name, each in TEMPLATES.items() if each.with_model is not None]
-)
+@pytest.mark.parametrize("template", [name for name in KINDS if template_of(name).rest])
 def test_what_asks_for_a_model_stands_at_the_end_and_is_right_without_its_marks(template: str) -> None:
     text = new_recipe(template)
     assert "repeat" not in tomllib.loads(text)

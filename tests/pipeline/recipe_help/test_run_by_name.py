@@ -13,14 +13,14 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
-from pipeline.cli.corpus.recipe import KINDS, NAMED
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.recipe_help.new import TEMPLATES
+from pipeline.recipe_help.check import kind_of
+from pipeline.recipe_help.named import KINDS, NAMED, template
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 
 ROOT = Path(__file__).parents[3]
-DATA = tuple(name for name in KINDS if TEMPLATES[name].kind == "data")
+DATA = tuple(name for name in KINDS if kind_of(template(name).tables) == "data")
 EXTRAS = {"fineweb2": "ftfy"}
 """Packages of an extra that a recipe's steps need."""
 
@@ -79,7 +79,7 @@ def test_in_an_empty_folder_the_missing_inputs_are_told_with_what_to_do(
     assert main(["recipe", "new", name, "--to", "mine.toml"]) == 0
     capsys.readouterr()
     assert main(["run", "mine.toml", "--set", 'ray.address="none"']) == 2
-    inputs = TEMPLATES[name].tables["source"][0]["inputs"][0]
+    inputs = template(name).tables["source"][0]["inputs"][0]
     said = capsys.readouterr().err
     assert (
         f"{inputs!r} cannot be listed: the pattern matches no file ({tmp_path}/{inputs}). Name yours" in said

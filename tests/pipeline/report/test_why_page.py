@@ -8,11 +8,14 @@ import math
 
 from pipeline.cli.training.why import why_json, why_lines
 from pipeline.report.why import render_why
-from trainer.evidence.why import DocumentInStep, RowInStep, Verdict, WhyStep
+from trainer.evidence.documents import DocumentInStep, RowInStep
+from trainer.evidence.verdict import Verdict
+from trainer.evidence.why import WhyStep
 
 FOUND = WhyStep(
     run="<run>",
     output="/data/run",
+    read=("/data/run/checkpoints/step-00000004.attempt-1", "/data/out"),
     step=7,
     attempt=2,
     replayed_from="step-00000004.attempt-1",

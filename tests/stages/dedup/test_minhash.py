@@ -42,7 +42,9 @@ def made_text(seed: int, num_words: int) -> str:
 @pytest.mark.parametrize("num_words", [1, 4, 5, 6, 511, 516, 517, 1100])
 @pytest.mark.parametrize(("num_perm", "shingle"), [(128, 5), (112, 13), (1, 1)])
 def test_the_datasketch_scheme_equals_datasketch(num_words: int, num_perm: int, shingle: int) -> None:
-    table = DedupTable(scheme="datasketch", num_perm=num_perm, bands=1, rows=1, shingle=shingle)
+    table = DedupTable(
+        normalise="none", scheme="datasketch", num_perm=num_perm, bands=1, rows=1, shingle=shingle
+    )
     text = made_text(num_words, num_words)
     assert Signer(table).signature(text) == by_datasketch(text, table)
 
@@ -51,13 +53,13 @@ def test_the_datasketch_scheme_equals_datasketch(num_words: int, num_perm: int, 
     "text", ["a", "我们在这里吃饭 and drink", "lone \ud800 surrogate of a text", "\u00a0nbsp\u2003em\x1cfs"]
 )
 def test_the_datasketch_scheme_equals_datasketch_on_odd_texts(text: str) -> None:
-    table = DedupTable(scheme="datasketch")
+    table = DedupTable(normalise="none", scheme="datasketch")
     assert Signer(table).signature(text) == by_datasketch(text, table)
 
 
 @pytest.mark.slow
 def test_the_datasketch_scheme_equals_datasketch_on_a_thousand_real_texts(real_data: Path) -> None:
-    table, num_equal = DedupTable(scheme="datasketch"), 0
+    table, num_equal = DedupTable(normalise="none", scheme="datasketch"), 0
     signer = Signer(table)
     for file in sorted((real_data / "crawl").glob("*.warc.gz")):
         for record in ArchiveIterator(file.open("rb"), record_types=WarcRecordType.response, parse_http=True):
@@ -70,14 +72,14 @@ def test_the_datasketch_scheme_equals_datasketch_on_a_thousand_real_texts(real_d
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_text_without_words_has_no_signature(scheme: str) -> None:
-    signer = Signer(DedupTable(scheme=scheme))  # type: ignore[arg-type]
+    signer = Signer(DedupTable(normalise="none", scheme=scheme))  # type: ignore[arg-type]
     assert signer.signature("") is None
     assert signer.signature(" \n\t\u3000") is None
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_signer_remembers_nothing_and_can_be_pickled(scheme: str) -> None:
-    signer = Signer(DedupTable(scheme=scheme))  # type: ignore[arg-type]
+    signer = Signer(DedupTable(normalise="none", scheme=scheme))  # type: ignore[arg-type]
     first = signer.signature("one two three four five six")
     signer.signature(made_text(1, 3000))
     assert signer.signature("one two three four five six") == first
@@ -90,7 +92,7 @@ def test_a_signer_remembers_nothing_and_can_be_pickled(scheme: str) -> None:
 def test_the_estimate_is_without_bias(scheme: str, similarity: float) -> None:
     """Over 40 independent pairs of about 600 shingles the mean error stays within 4.5 of its standard
     errors."""
-    signer = Signer(DedupTable(scheme=scheme))  # type: ignore[arg-type]
+    signer = Signer(DedupTable(normalise="none", scheme=scheme))  # type: ignore[arg-type]
     errors = []
     for seed in range(40):
         chosen = random.Random(f"{seed} {similarity}")
@@ -129,14 +131,14 @@ def test_a_short_text_is_one_shingle_of_all_its_words() -> None:
 def test_hashed_shingles_are_equal_exactly_where_shingles_are(
     letters: list[str], size: int, key: int
 ) -> None:
-    text, table = " ".join(letters), DedupTable(shingle=size)
+    text, table = " ".join(letters), DedupTable(normalise="none", shingle=size)
     hashed, plain = shingle_hashes(text, table, key).tolist(), shingle_strings(text, table)
     assert [hashed.index(h) for h in hashed] == [plain.index(p) for p in plain]
 
 
 @given(st.text("ab \n漢🙂\ud800", max_size=40), st.integers(1, 7), st.integers(0, 2**64 - 1))
 def test_shingles_of_characters_are_all_runs_of_so_many(text: str, size: int, key: int) -> None:
-    table = DedupTable(shingle=size, shingle_unit="character")
+    table = DedupTable(normalise="none", shingle=size, shingle_unit="character")
     runs = (
         [text[start : start + size] for start in range(max(1, len(text) - size + 1))] if text.strip() else []
     )
@@ -166,16 +168,25 @@ def test_mixing_keeps_distinct_values_distinct(values: list[int]) -> None:
 
 
 def test_the_estimate_floor_lies_four_standard_errors_below_the_threshold() -> None:
-    assert estimate_floor(DedupTable(threshold=0.8)) == pytest.approx(0.8 - 4 * (0.8 * 0.2 / 128) ** 0.5)
-    assert estimate_floor(DedupTable(threshold=0.8, verify=False)) == 0
+    assert estimate_floor(DedupTable(normalise="none", threshold=0.8)) == pytest.approx(
+        0.8 - 4 * (0.8 * 0.2 / 128) ** 0.5
+    )
+    assert estimate_floor(DedupTable(normalise="none", threshold=0.8, verify=False)) == 0
 
 
 def test_scheme_names_tell_incomparable_signatures_apart() -> None:
-    tables = [DedupTable(), DedupTable(scheme="datasketch"), DedupTable(shingle=6), DedupTable(num_perm=256)]
+    tables = [
+        DedupTable(normalise="none"),
+        DedupTable(normalise="none", scheme="datasketch"),
+        DedupTable(normalise="none", shingle=6),
+        DedupTable(normalise="none", num_perm=256),
+    ]
     tables += [DedupTable(normalise="fineweb"), DedupTable(normalise="slimpajama")]
-    tables += [DedupTable(shingle_unit="character")]
+    tables += [DedupTable(normalise="none", shingle_unit="character")]
     assert len({scheme_name(table) for table in tables}) == 7
-    assert scheme_name(DedupTable(verify=False, threshold=0.5)) == scheme_name(DedupTable())
+    assert scheme_name(DedupTable(normalise="none", verify=False, threshold=0.5)) == scheme_name(
+        DedupTable(normalise="none")
+    )
 
 
 def test_bands_and_rows_must_fit_the_signature() -> None:

@@ -17,17 +17,16 @@ from pipeline.demo.pages import write_article
 from stages.document import Rejection
 from stages.quality import splitters
 from stages.quality.fineweb2.configurations import configuration_of, configurations
+from stages.quality.judged_languages import check_languages, table_of
 from stages.quality.languages import LABELS, language_code
 from stages.quality.options import (
     LanguageQualityTable,
     QualityTable,
-    check_languages,
     check_tables,
     check_thresholds,
     limits,
     splitter_of,
     stop_words_of,
-    table_of,
     thresholds_by_language,
 )
 from stages.quality.splitters import make_splitter, pieces_of_bytes

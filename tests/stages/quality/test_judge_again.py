@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.document import Document, Outcome, Rejection
-from stages.quality.options import QualityTable, Variant
+from stages.quality.options import QualityTable
+from stages.quality.rules import Variant
 from stages.quality.step import QualityStep, quality_rules, quality_step
 from stages.rules import SIDES
 from tests.support.inputs.quality_texts import EDGES, document, gopher_words

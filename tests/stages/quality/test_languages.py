@@ -12,8 +12,10 @@ from lineage.recipe import RecipeError
 from pipeline.demo.pages import write_article
 from stages.document import Document, Rejection
 from stages.quality import step as quality
+from stages.quality.judged_languages import check_languages, table_of
 from stages.quality.languages import SPLIT_BY_SPACY, STOP_WORDS, has_white_space, language_code
-from stages.quality.options import QualityTable, Variant, check_languages, check_tables, table_of
+from stages.quality.options import QualityTable, check_tables
+from stages.quality.rules import Variant
 from stages.quality.step import every_rule, quality_step
 from stages.steps.fasttext_model import load_model
 from tests.support.inputs.quality_texts import document, filler

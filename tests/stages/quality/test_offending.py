@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.quality import offending
-from stages.quality.options import RULE_SETS, QualityTable
+from stages.quality.options import QualityTable
+from stages.quality.rule_sets.catalogue import RULE_SETS
 from stages.quality.rules import TextRule
 from stages.quality.step import quality_rules, rule_sets
 from stages.quality.text_view import TextView

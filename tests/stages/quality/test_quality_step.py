@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, parse_table
 from stages.document import Document, Edit, Rejection
-from stages.quality.options import QualityTable, Variant, limits
+from stages.quality.options import QualityTable, limits
+from stages.quality.rules import Variant
 from stages.quality.step import quality_step
 from tests.support.inputs.quality_texts import EDGES, document, filler, gopher_words, judge, verdict
 

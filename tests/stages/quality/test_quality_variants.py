@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.document import Document, Finding, Rejection
-from stages.quality.options import QualityTable, Variant
+from stages.quality.options import QualityTable
+from stages.quality.rules import Variant
 from stages.quality.step import every_rule
 from stages.quality.text_view import TextView, fasttext_words, uax29_words
 from stages.quality.words import Splitter

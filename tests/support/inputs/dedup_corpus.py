@@ -46,7 +46,7 @@ class Corpus:
     """Documents by (source_index, file_index), and how they are deduplicated."""
 
     files: dict[tuple[int, int], Sequence[Doc]]
-    table: DedupTable = field(default_factory=DedupTable)
+    table: DedupTable = field(default_factory=lambda: DedupTable(normalise="none"))
     group_files: int = 1000
     earlier: tuple[EarlierFile, ...] = ()
 

@@ -10,9 +10,10 @@ import torch
 
 from tests.support.processes.forked import run_forked
 from trainer.evidence.observed import Observed
-from trainer.evidence.why import Replay, ReplayedStep
+from trainer.evidence.replayed_step import ReplayedStep
+from trainer.evidence.why import Replay
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import local_part
+from trainer.parallel.weights import local_part
 from trainer.processes.runtime import Process
 from trainer.provenance.setup import Hardware
 from trainer.run import observe, steps

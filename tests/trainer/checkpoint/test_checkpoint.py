@@ -124,7 +124,7 @@ def test_a_checkpoint_whose_files_changed_is_refused(name: str, data: bytes | No
         publish_complete(entry, position(10))
     else:
         entry.publish(name, data)
-    with pytest.raises(CheckpointError, match="delete that folder"):
+    with pytest.raises(CheckpointError, match="is damaged: "):
         check_files(entry)
 
 

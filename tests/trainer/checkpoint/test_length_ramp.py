@@ -16,10 +16,10 @@ from tests.support.outputs.tiny_corpus import VOCAB, make_corpus
 from tests.support.training.layouts import plain_loss
 from tests.support.training.training_runs import Run
 from trainer.checkpoint.state import load
-from trainer.data.asked_order import make_order
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import Dataset, Slice
+from trainer.data.recipe_order import make_order
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama
 from trainer.provenance.exposure import find_readings

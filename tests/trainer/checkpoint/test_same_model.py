@@ -91,6 +91,7 @@ def copied(run: Run, folder: Path, *, recorded: bool) -> Run:
         complete = copy.output / "checkpoints" / checkpoint_of(run).name / "complete.json"
         row = json.loads(complete.read_text())
         row.pop("model", None)
+        row.pop("digest")
         complete.write_text(json.dumps(row))
     return copy
 

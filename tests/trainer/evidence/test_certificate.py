@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,19 @@ from pipeline.cli.main import main
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.outputs.small_out.records import Record
 from tests.support.training.forgotten import Trained, copy_out
+from trainer.checkpoint.digest import weights_digest
 from trainer.checkpoint.store import publish_complete, read_position
-from trainer.evidence.certificate import certify_replay, make_certificate, open_certified, records
+from trainer.evidence import certificate as certificates
+from trainer.evidence import check
+from trainer.evidence.certificate import certify_replay, records
 from trainer.evidence.certificate_file import CertificateError, as_bytes
-from trainer.evidence.check import check_certificate
+from trainer.evidence.certified import open_certified
+from trainer.evidence.compare import compare_runs
 from trainer.huggingface.export import export_run
 from trainer.recovery.forget import forget
+
+make_certificate = partial(certificates.make_certificate, digest=weights_digest)
+check_certificate = partial(check.check_certificate, digest=weights_digest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +72,7 @@ def world(small: SmallOut, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 @pytest.fixture(scope="module")
 def certificate(world: World) -> dict[str, Any]:
-    name, _ = certify_replay(Folder(str(world.output)), [world.purge_id])
+    name, _ = certify_replay(Folder(str(world.output)), [world.purge_id], weights_digest)
     return dict(json.loads((world.output / name).read_text()))
 
 
@@ -444,13 +452,11 @@ def test_weights_in_the_middle_that_were_hidden_are_named(world: World) -> None:
 
 
 def test_other_weights_are_told_from_equal_ones(world: World) -> None:
-    from trainer.evidence.compare import compare_runs
-
     ours, theirs = Folder(str(world.output)), Folder(str(world.fresh.run.output))
-    assert compare_runs(ours, theirs).equal
+    assert compare_runs(ours, theirs, weights_digest).equal
     other = replace(world.trained, name="other", changes={"optimizer": {"lr": 1e-3}})
     other.run.start()
-    found = compare_runs(ours, Folder(str(other.run.output)))
+    found = compare_runs(ours, Folder(str(other.run.output)), weights_digest)
     assert not found.equal and "tensors differ" in found.why and "need not" not in found.why
     with pytest.raises(RecipeError, match=r"it has no checkpoint of step 10, the newest"):
-        compare_runs(ours, Folder(str(world.trained.folder / "child")))
+        compare_runs(ours, Folder(str(world.trained.folder / "child")), weights_digest)

@@ -13,13 +13,16 @@ import pytest
 
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
+from pipeline.cli.training import why as cli_why
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import Trained, copy_out
 from tests.support.training.replayed import replays
 from trainer.checkpoint.store import CheckpointError, check_owner, claim_folder
-from trainer.evidence.why import ask_why, explain_step
+from trainer.evidence.replayed_step import ReplayedStep, step_to_replay
+from trainer.evidence.why import WhyStep, explain_step
 from trainer.huggingface.export import export_run
 from trainer.huggingface.model_card import checkpoints_of, read_card
+from trainer.provenance.setup import read_setup
 from trainer.recovery.forget import forget
 
 
@@ -203,7 +206,7 @@ def test_a_run_is_read_where_the_call_finds_it(
         assert main(["trace", out, "--runs", str(there)]) == 0
         assert f"in {there}" in capsys.readouterr().out
         assert main(["trace", out, "--runs", str(there), "--run", str(made.run), "--step", "9"]) == 0
-        found = explain_step(ask_why(Folder(str(there)), 5), replays(tmp_path / "replays"))
+        found = explain_step(step_to_replay(Folder(str(there)), 5), replays(tmp_path / "replays"))
         assert (found.output, found.verdict.cause) == (str(there), "data")
         assert found.read[0].startswith(f"{there}/checkpoints/step-00000004.attempt-1")
         assert found.read[1] == out
@@ -220,9 +223,49 @@ def test_why_reads_the_weights_of_the_copy_it_is_asked_about(made: Copies, tmp_p
     for step in (copy / "checkpoints").glob("step-*"):
         for file in step.glob("*.distcp"):
             file.write_bytes(b"")
-    asked = ask_why(Folder(str(copy)), 5)
+    asked = step_to_replay(Folder(str(copy)), 5)
     assert asked.checkpoint is None  # no checkpoint of the copy is whole, whatever its original holds
     assert asked.recipe.train.output == str(copy)
+
+
+def test_a_record_of_the_recipe_that_was_copied_does_not_go_on_with_the_original(
+    made: Copies, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in made.run.rglob("*")}
+    assert main(["train", str(made.copy / "attempts/00001.toml"), "--forget", "all", "--restart"]) == 2
+    shown = capsys.readouterr().err
+    assert f"recorded by the run with the output {str(made.run)!r}, and lies in {made.copy}" in shown
+    assert {path: path.stat().st_mtime_ns for path in made.run.rglob("*")} == before
+
+
+def test_why_starts_no_ray_for_a_run_that_had_none(made: Copies, monkeypatch: pytest.MonkeyPatch) -> None:
+    replayed: list[str] = []
+
+    def explained(asked: ReplayedStep) -> WhyStep:
+        replayed.append(asked.output.url)
+        return explain_step(asked, replays(made.trained.folder / "replays"))
+
+    monkeypatch.setattr(cli_why, "_explained_here", explained)
+    monkeypatch.setattr(cli_why, "_explained_on_ray", None)
+    setup = read_setup(Folder(str(made.run)), 1)
+    assert setup is not None and not setup.on_ray
+    assert main(["train", "why", str(made.run), "--step", "1"]) == 0
+    assert replayed == [str(made.run)]
+
+
+def test_data_that_was_moved_is_named_behind_the_output(
+    made: Copies, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cert, moved, out = str(tmp_path / "cert.json"), tmp_path / "moved", Path(made.trained.out.url)
+    shutil.copytree(out, moved)
+    out.rename(out.with_name("aside"))
+    try:
+        assert main(["certify", str(made.run), str(moved), "--to", cert]) == 0
+        assert f"and the purges of {moved}" in capsys.readouterr().out
+        assert main(["certify", "--check", cert, str(made.run), str(moved)]) == 0
+        assert f"and the purges of {moved}" in capsys.readouterr().out
+    finally:
+        out.with_name("aside").rename(out)
 
 
 def test_checkpoints_apart_are_those_of_one_output(made: Copies, tmp_path: Path) -> None:

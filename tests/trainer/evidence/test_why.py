@@ -20,14 +20,17 @@ from tests.support.outputs.small_out.records import make_records
 from tests.support.processes.forked import run_forked
 from tests.support.training.forgotten import Trained, copy_out
 from tests.support.training.replayed import Flip, replays, train_with_a_flipped_bit
-from trainer.evidence.why import WhyStep, ask_why, explain_step
+from trainer.evidence.replayed_step import step_to_replay
+from trainer.evidence.why import WhyStep, explain_step
 
 STEPS: Mapping[str, Any] = {"record_losses": True, "checkpoint": {"every": 4, "keep": 10}}
 
 
 def why(trained: Trained, step: int, *, flips: bool = False) -> WhyStep:
     output = trained.run.output
-    return explain_step(ask_why(Folder(str(output)), step), replays(trained.folder / "replays", flips=flips))
+    return explain_step(
+        step_to_replay(Folder(str(output)), step), replays(trained.folder / "replays", flips=flips)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +100,9 @@ def test_what_is_no_proof_is_not_called_hardware(trained: Trained, tmp_path: Pat
 def test_a_wrong_call_is_refused_in_a_sentence(trained: Trained, tmp_path: Path) -> None:
     output = Folder(str(trained.run.output))
     with pytest.raises(RecipeError, match=r"--step 99: steps 0 to 9 are recorded, in metrics.jsonl of"):
-        ask_why(output, 99)
+        step_to_replay(output, 99)
     with pytest.raises(RecipeError, match="is not the output of a training run"):
-        ask_why(Folder(str(tmp_path)), 1)
+        step_to_replay(Folder(str(tmp_path)), 1)
     recipe = (
         output.path("attempts/00001.toml")
         if hasattr(output, "path")
@@ -109,11 +112,11 @@ def test_a_wrong_call_is_refused_in_a_sentence(trained: Trained, tmp_path: Path)
     Path(recipe).unlink()
     try:
         with pytest.raises(RecipeError, match="recorded no recipe: name it with --recipe"):
-            ask_why(output, 6)
-        assert ask_why(output, 6, trained.run.recipe()).attempt == 1
+            step_to_replay(output, 6)
+        assert step_to_replay(output, 6, trained.run.recipe()).attempt == 1
         other = replace(trained.run.recipe(), run=replace(trained.run.recipe().run, name="other"))
         with pytest.raises(RecipeError, match="--recipe is of the run 'other'"):
-            ask_why(output, 6, other)
+            step_to_replay(output, 6, other)
     finally:
         recipe.write_bytes(kept)
 

@@ -17,8 +17,8 @@ from pipeline.report.charts import Axes, spanning, ticks
 from pipeline.report.mix import as_plain, render_mix
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.measured_ablation import finished, law, write_recipe
-from trainer.data.asked_order import make_order
 from trainer.data.corpus import open_corpus
+from trainer.data.recipe_order import make_order
 from trainer.mix.models import least_runs
 from trainer.mix.proxies import Ablation
 from trainer.mix.report import MixReport, make_report

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
+from tests.support.training.plans import DEEPSEEK_V3
 from tests.trainer.planning.formulae import Gpt, gpt_step_flops
-from trainer.model.sizes import SIZES, ModelConfig
+from trainer.model.sizes import PLANNED_KINDS, SIZES, Experts, ModelConfig, from_hugging_face
 from trainer.options import PlanTable
 from trainer.planning.communication import traffic
 from trainer.planning.gpus import machine_of
@@ -338,66 +339,216 @@ def llama_3() -> Iterator[Run]:
         )
 
 
+_CP: Final = ((1, 32768), (2, 65536), (4, 131072), (8, 262144))
+
+
 def torchtitan() -> Iterator[Run]:
-    """torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, tables 1 to 5: H100 of 500 W with 2.4
-    TB/s. A pipeline has as many micro-batches as ranks, torchtitan's default then."""
-    rows: tuple[tuple[str, str, int, Mesh, int, int, Recompute, bool, bool, Schedule, float], ...] = (
-        ("1 eager", "8B", 8192, mesh(1, 1, 8, shard=True), 16, 2, "selective", False, False, "1f1b", 5762),
-        ("1 compiled", "8B", 8192, mesh(1, 1, 8, shard=True), 16, 2, "selective", False, True, "1f1b", 6667),
-        ("1 float8", "8B", 8192, mesh(1, 1, 8, shard=True), 16, 2, "selective", True, True, "1f1b", 8532),
-        ("3 eager", "8B", 8192, mesh(1, 1, 128, shard=True), 256, 2, "selective", False, False, "1f1b", 5605),
-        (
-            "3 compiled",
-            "8B",
-            8192,
-            mesh(1, 1, 128, shard=True),
-            256,
-            2,
-            "selective",
-            False,
-            True,
-            "1f1b",
-            6514,
-        ),
-        ("3 float8", "8B", 8192, mesh(1, 1, 128, shard=True), 256, 2, "selective", True, True, "1f1b", 8380),
-        ("2 cp 1", "8B", 32768, mesh(1, 1, 8, shard=True), 8, 1, "full", True, True, "1f1b", 3890),
-        ("2 cp 2", "8B", 65536, mesh(1, 1, 4, 2, shard=True), 4, 1, "full", True, True, "1f1b", 2540),
-        ("4 2D", "70B", 8192, mesh(8, 1, 32, shard=True), 512, 16, "full", True, True, "1f1b", 829),
-        ("4 2D async", "70B", 8192, mesh(8, 1, 32, shard=True), 512, 16, "full", True, True, "1f1b", 876),
-        ("5 1F1B", "405B", 8192, mesh(8, 8, 8, shard=True), 256, 4, "full", True, True, "1f1b", 100),
-        (
-            "5 interleaved",
-            "405B",
-            8192,
-            mesh(8, 8, 8, shard=True),
-            256,
-            4,
-            "full",
-            True,
-            True,
-            "interleaved",
-            128,
-        ),
+    """torchtitan, benchmarks/llama3_h100_202412_torchtitan.md, all rows of tables 1 to 6: H100 of 500 W with
+    2.4 TB/s; tokens a second and GPU. A pipeline has as many micro-batches as ranks, torchtitan's default
+    then."""
+    for table, dp, batch, found in ((1, 8, 16, (5762, 6667, 8532)), (3, 128, 256, (5605, 6514, 8380))):
+        for name, tokens in zip(("eager", "compiled", "float8"), found, strict=True):
+            yield _torchtitan(
+                f"{table} {name}",
+                ("8B", 8192, mesh(1, 1, dp, shard=True), batch, 2),
+                tokens,
+                recompute="selective",
+                float8=name == "float8",
+                compiled=name != "eager",
+            )
+    for (cp, seq_len), tokens in zip(_CP, (3890, 2540, 1071, 548), strict=True):
+        spread = mesh(1, 1, 8 // cp, cp, shard=True)
+        yield _torchtitan(f"2 cp {cp}", ("8B", seq_len, spread, 8 // cp, 1), tokens)
+    for name, tokens in (("2D", 829), ("2D async", 876)):
+        of_70b = ("70B", 8192, mesh(8, 1, 32, shard=True), 512, 16)
+        yield _torchtitan(f"4 {name}", of_70b, tokens, async_tp=name == "2D async")
+    of_405b = ("405B", 8192, mesh(8, 8, 8, shard=True), 256, 4)
+    yield _torchtitan("5 1F1B", of_405b, 100, async_tp=True)
+    yield _torchtitan("5 interleaved", of_405b, 128, async_tp=True, schedule="interleaved", ends_lighter=1)
+    for (cp, seq_len), tokens in zip(_CP, (76, 47, 31, 16), strict=True):
+        spread = mesh(8, 8, 8 // cp, cp, shard=True)
+        yield _torchtitan(f"6 cp {cp}", ("405B", seq_len, spread, 8 * (8 // cp), 1), tokens, async_tp=True)
+
+
+def _torchtitan(row: str, what: tuple[str, int, Mesh, int, int], tokens: float, **changes: Any) -> Run:
+    size, seq_len, spread, batch, micro = what
+    known: dict[str, Any] = {"recompute": "full", "float8": True, "zero": 3} | changes
+    return Run(
+        source="torchtitan 2024, tables 1 to 6",
+        row=row,
+        config=llama(size),
+        gpu="H100-96GB",
+        seconds=batch * seq_len / tokens / spread.num_workers,
+        seq_len=seq_len,
+        batch=batch,
+        micro_batch=micro,
+        mesh=spread,
+        **known,
     )
-    for row, size, seq_len, spread, batch, micro, recompute, float8, compiled, schedule, tokens in rows:
-        yield Run(
-            source="torchtitan 2024, tables 1 to 5",
-            row=row,
-            config=llama(size),
-            gpu="H100-96GB",
-            seconds=batch * seq_len / tokens / spread.num_workers,
-            seq_len=seq_len,
-            batch=batch,
-            micro_batch=micro,
-            mesh=spread,
-            schedule=schedule,
-            ends_lighter=1 if schedule == "interleaved" else 0,
-            recompute=recompute,
-            zero=3,
-            float8=float8,
-            compiled=compiled,
-            async_tp="async" in row or size == "405B",
-        )
+
+
+def _experts(
+    layers: int, width: int, heads: tuple[int, int, int], experts: tuple[int, int, int]
+) -> ModelConfig:
+    (num_heads, num_kv_heads, head_dim), (num, top_k, hidden) = heads, experts
+    return ModelConfig(
+        num_layers=layers,
+        width=width,
+        num_heads=num_heads,
+        num_kv_heads=num_kv_heads,
+        head_dim=head_dim,
+        hidden=hidden,
+        vocab_size=201_088 if width == 2880 else 151_936,
+        experts=Experts(num_experts=num, top_k=top_k, hidden=hidden),
+    )
+
+
+_DEEPSEEK_V3: Final = from_hugging_face(DEEPSEEK_V3, where="config.json", kinds=PLANNED_KINDS)
+_MODELS: Final = {
+    "8B": llama("8B"),
+    "70B": llama("70B"),
+    "405B": llama("405B"),
+    "V3": _DEEPSEEK_V3,
+    # With the layer that predicts a second token (2412.19437, section 2.2).
+    "V3 MTP": replace(_DEEPSEEK_V3, num_layers=_DEEPSEEK_V3.num_layers + 1),
+    "Qwen3 30B": _experts(48, 2048, (32, 4, 128), (128, 8, 768)),
+    "Qwen3 235B": _experts(94, 4096, (64, 4, 128), (128, 8, 1536)),
+    # Half of its layers see 128 tokens back alone, which no plan knows.
+    "GPT OSS 120B": _experts(36, 2880, (64, 8, 64), (128, 4, 2880)),
+}
+_BRIDGE: Final = {
+    "GB300": """
+25.11 | 8B | FP8-CS | 8 128 2 8192 | 0 1 1 1 1 1 | 37556
+25.11 | 8B | FP8-MX | 8 128 2 8192 | 0 1 1 1 1 1 | 36108
+25.11 | 70B | FP8-CS | 64 256 2 8192 | 1 1 1 1 1 1 | 4520
+25.11 | 405B | FP8-CS | 256 1536 1 8192 | 0 2 8 2 4 1 | 999
+25.11 | V3 | BF16 | 256 4096 1 4096 | 0 1 2 1 4 32 | 3848
+25.11 | V3 | FP8-MX | 256 4096 1 4096 | 0 1 2 1 4 32 | 4357
+25.11 | GPT OSS 120B | BF16 | 64 1280 2 8192 | 0 1 1 1 1 64 | 18347
+25.11 | Qwen3 30B | FP8-MX | 8 512 4 4096 | 0 1 1 1 1 8 | 28934
+25.11 | Qwen3 235B | BF16 | 256 8192 2 4096 | 0 1 4 1 12 16 | 6131
+26.02 | 70B | FP8-CS | 64 256 2 8192 | 1 1 1 1 1 1 | 5003
+26.02 | 70B | FP8-MX | 64 256 1 8192 | 0 1 4 1 5 1 | 4596
+26.02 | 405B | FP8-CS | 256 1536 1 8192 | 0 4 8 1 4 1 | 988
+26.02 | 405B | FP8-MX | 256 1536 1 8192 | 0 2 8 2 4 1 | 931
+26.02 | V3 MTP | FP8-MX | 256 4096 2 4096 | 0 1 2 1 8 32 | 4612
+26.02 | GPT OSS 120B | BF16 | 64 1280 4 4096 | 0 1 1 1 1 64 | 19412
+26.02 | Qwen3 30B | FP8-MX | 8 512 8 4096 | 0 1 1 1 1 8 | 30376
+26.02 | Qwen3 235B | FP8-MX | 256 8192 2 4096 | 0 1 4 1 1 32 | 6583
+""",
+    "GB200": """
+25.09 | 8B | FP8-CS | 8 128 2 8192 | 0 1 1 1 1 1 | 31357
+25.09 | 8B | FP8-MX | 8 128 2 8192 | 0 1 1 1 1 1 | 29925
+25.09 | 70B | FP8-CS | 64 128 2 8192 | 1 1 1 1 1 1 | 3986
+25.09 | 70B | FP8-MX | 64 128 2 8192 | 0 2 4 1 5 1 | 3546
+25.09 | 405B | FP8-CS | 128 64 1 8192 | 1 2 1 1 1 1 | 729
+25.09 | 405B | FP8-MX | 128 64 1 8192 | 0 4 8 2 8 1 | 578
+25.09 | V3 MTP | FP8-CS | 256 2048 1 4096 | 0 1 4 1 4 64 | 3454
+25.09 | Qwen3 30B | FP8-CS | 8 512 4 4096 | 0 1 1 1 1 8 | 22775
+25.09 | Qwen3 30B | FP8-MX | 8 512 4 4096 | 0 1 1 1 1 8 | 23723
+25.09 | Qwen3 235B | FP8-CS | 64 1024 1 4096 | 0 2 1 1 1 64 | 4452
+25.09 | Qwen3 235B | FP8-MX | 64 1024 1 4096 | 0 2 1 1 1 64 | 4416
+25.11 | 8B | FP8-CS | 8 128 2 8192 | 0 1 1 1 1 1 | 31508
+25.11 | 8B | FP8-MX | 8 128 2 8192 | 0 1 1 1 1 1 | 29789
+25.11 | 70B | FP8-CS | 64 256 2 8192 | 1 1 1 1 1 1 | 4312
+25.11 | 405B | FP8-CS | 256 1536 1 8192 | 0 4 16 1 4 1 | 813
+25.11 | V3 | BF16 | 256 4096 1 4096 | 0 1 4 1 4 64 | 3139
+25.11 | V3 | FP8-MX | 256 4096 1 4096 | 0 1 8 1 4 32 | 4018
+25.11 | GPT OSS 120B | BF16 | 64 1280 1 8192 | 0 1 1 1 1 64 | 15876
+25.11 | Qwen3 30B | FP8-MX | 8 512 4 4096 | 0 1 1 1 1 8 | 23766
+25.11 | Qwen3 235B | BF16 | 256 8192 1 4096 | 0 1 8 1 3 32 | 4916
+26.02 | 70B | FP8-CS | 64 256 2 8192 | 1 1 1 1 1 1 | 4040
+26.02 | 70B | FP8-MX | 64 256 1 8192 | 0 2 4 1 5 1 | 3887
+26.02 | 405B | FP8-CS | 256 1536 1 8192 | 0 4 16 1 4 1 | 793
+26.02 | V3 MTP | FP8-MX | 256 4096 1 4096 | 0 1 4 1 4 64 | 3955
+26.02 | GPT OSS 120B | BF16 | 64 1280 4 4096 | 0 1 1 1 1 64 | 15784
+26.02 | Qwen3 30B | FP8-MX | 8 512 4 4096 | 0 1 1 1 1 8 | 26084
+26.02 | Qwen3 235B | FP8-MX | 256 8192 1 4096 | 0 1 8 1 1 32 | 5448
+""",
+    "B300": """
+26.02 | V3 MTP | FP8-MX | 256 4096 1 4096 | 0 1 16 1 1 8 | 2983
+26.02 | GPT OSS 120B | BF16 | 64 1280 4 4096 | 0 1 1 1 1 64 | 8359
+26.02 | Qwen3 30B | FP8-MX | 8 512 8 4096 | 0 1 1 1 1 8 | 29521
+26.02 | Qwen3 235B | FP8-MX | 256 8192 1 4096 | 0 1 8 1 4 8 | 2691
+""",
+    "B200": """
+25.09 | 8B | FP8-CS | 8 128 2 8192 | 0 1 1 1 1 1 | 29994
+25.09 | 8B | FP8-MX | 8 128 2 8192 | 0 1 1 1 1 1 | 29388
+25.09 | 405B | FP8-CS | 128 64 1 8192 | 0 4 8 2 8 1 | 664
+25.09 | 405B | FP8-MX | 128 64 1 8192 | 0 4 8 2 8 1 | 622
+25.09 | V3 MTP | FP8-CS | 256 2048 1 4096 | 0 1 16 1 1 8 | 2265
+25.09 | V3 MTP | FP8-MX | 256 2048 1 4096 | 0 1 16 1 1 8 | 2159
+25.09 | Qwen3 30B | FP8-CS | 8 512 1 4096 | 0 1 1 1 1 8 | 18066
+25.09 | Qwen3 235B | FP8-CS | 64 1024 1 4096 | 0 1 8 1 2 8 | 4104
+25.09 | Qwen3 235B | FP8-MX | 64 1024 1 4096 | 0 1 8 1 2 8 | 4275
+25.11 | 8B | FP8-CS | 8 128 2 8192 | 0 1 1 1 1 1 | 30624
+25.11 | 8B | FP8-MX | 8 128 2 8192 | 0 1 1 1 1 1 | 29521
+25.11 | 405B | FP8-CS | 128 64 1 8192 | 0 4 8 2 8 1 | 661
+25.11 | 405B | FP8-MX | 128 64 1 8192 | 0 4 8 2 8 1 | 624
+25.11 | V3 MTP | FP8-MX | 256 2048 1 4096 | 0 1 16 1 1 8 | 2139
+25.11 | GPT OSS 120B | BF16 | 64 512 4 4096 | 0 1 1 1 1 8 | 8213
+25.11 | Qwen3 30B | FP8-MX | 8 512 1 4096 | 0 1 1 1 1 8 | 9299
+25.11 | Qwen3 235B | FP8-MX | 64 1024 1 4096 | 0 1 8 1 2 8 | 3269
+26.02 | V3 MTP | FP8-MX | 256 4096 1 4096 | 0 1 16 1 1 8 | 2689
+26.02 | GPT OSS 120B | BF16 | 64 1280 4 4096 | 0 1 1 1 1 64 | 8047
+26.02 | Qwen3 30B | FP8-MX | 8 512 1 4096 | 0 1 1 1 1 8 | 9691
+26.02 | Qwen3 235B | FP8-MX | 256 8192 1 4096 | 0 1 8 1 1 8 | 3805
+""",
+    "H100": """
+25.09 | 8B | FP8-CS | 8 128 1 8192 | 1 1 1 1 1 1 | 14079
+25.09 | 70B | FP8-CS | 64 128 1 8192 | 0 4 8 1 5 1 | 1619
+25.09 | 405B | FP8-CS | 1024 512 1 8192 | 0 8 8 2 8 1 | 302
+25.09 | V3 MTP | FP8-CS | 1024 8192 1 4096 | 0 2 8 1 4 64 | 1297
+25.09 | Qwen3 30B | FP8-CS | 16 512 2 4096 | 0 1 2 1 24 8 | 10494
+25.09 | Qwen3 235B | FP8-CS | 256 2048 1 4096 | 0 2 8 1 4 32 | 1204
+25.11 | 8B | FP8-CS | 8 128 1 8192 | 1 1 1 1 1 1 | 14451
+25.11 | 70B | FP8-CS | 64 128 1 8192 | 0 4 8 1 5 1 | 1602
+25.11 | 405B | FP8-CS | 1024 512 1 8192 | 0 8 8 2 8 1 | 292
+25.11 | GPT OSS 120B | BF16 | 64 512 4 4096 | 0 1 4 1 1 8 | 5630
+25.11 | Qwen3 30B | FP8-CS | 16 512 2 4096 | 0 1 2 1 24 8 | 5275
+25.11 | Qwen3 235B | FP8-CS | 256 2048 1 4096 | 0 2 8 1 4 32 | 1575
+26.02 | 70B | FP8-CS | 64 256 1 8192 | 0 4 8 1 5 1 | 1621
+26.02 | 405B | FP8-CS | 1024 1536 1 8192 | 0 8 8 2 8 1 | 311
+26.02 | GPT OSS 120B | BF16 | 64 1280 1 4096 | 0 1 4 1 1 8 | 5993
+26.02 | Qwen3 30B | FP8-CS | 16 1024 1 4096 | 0 1 2 1 12 8 | 2557
+26.02 | Qwen3 235B | FP8-CS | 256 8192 1 4096 | 0 2 8 1 4 32 | 1633
+""",
+}
+"""By system; release, model, precision; GPUs, batch, micro-batch, sequence; FSDP, TP, PP, CP, VP, EP; tokens a
+second and GPU."""
+
+
+def megatron_bridge() -> Iterator[Run]:
+    """NVIDIA-NeMo/Megatron-Bridge, docs/performance-summary.md at df0289c, containers 25.09, 25.11 and 26.02,
+    each row but six: NVFP4, in which nothing is planned here (four), a pipeline of 128 stages with the
+    embedding and the loss as layers, and one whose 64 expert peers are more than its 32 ranks a stage. Of 25.09,
+    where bars part two layouts, the second is FP8-MX's. The 25.11 row of Qwen3 235B on H100 is as the archive has it.
+
+    Experts are in float8 there and in bfloat16 here. H100's 26.02 row of Qwen3 30B gives half the tokens that
+    its 118 TF are."""
+    for gpu, rows in _BRIDGE.items():
+        for line in rows.strip().splitlines():
+            release, name, precision, sizes, axes, tokens = (part.strip() for part in line.split("|"))
+            num_gpus, batch, micro, seq_len = map(int, sizes.split())
+            fsdp, tp, pp, cp, virtual, ep = map(int, axes.split())
+            dp = num_gpus // (tp * pp * cp)
+            yield Run(
+                source=f"Megatron Bridge, {'25.09' if release == '25.09' else '25.11 and 26.02'}",
+                row=f"{gpu}, {release}, {name}, {precision}, {axes}",
+                config=_MODELS[name],
+                gpu=gpu,
+                seconds=batch * seq_len / int(tokens) / num_gpus,
+                seq_len=seq_len,
+                batch=batch,
+                micro_batch=micro,
+                mesh=Mesh(dp_replicate=1, dp_shard=dp, tp=tp, pp=pp, cp=cp, ep=ep),
+                schedule="interleaved" if virtual > 1 else "1f1b",
+                virtual=virtual,
+                zero=3 if fsdp else 1,
+                float8=precision != "BF16",
+                async_tp=tp > 1,
+                plan={"fused_gradients": True, "rails": 8},
+            )
 
 
 RUNS: Final = tuple(
@@ -411,6 +562,7 @@ RUNS: Final = tuple(
         megascale,
         llama_3,
         torchtitan,
+        megatron_bridge,
     )
     for run in runs()
 )
@@ -419,8 +571,12 @@ CALIBRATED: Final = (
     "Narayanan 2021, table 1",
     "Narayanan 2021, table 2",
     "Zero Bubble 2024, tables 4 and 6",
-    "torchtitan 2024, tables 1 to 5",
+    "torchtitan 2024, tables 1 to 6",
 )
 """Sources to whose rows the constants of trainer.planning.gpus and trainer.planning.products were fitted."""
-SEEN: Final = ("16384, cp 16",)
-"""Rows of other sources that were looked at when a constant was set (attention's share of the H100)."""
+SEEN: Final = (
+    "16384, cp 16",
+    *(run.row for run in megatron_bridge() if run.source != "Megatron Bridge, 25.09"),
+)
+"""Rows of other sources that were looked at when a constant was set (attention under context parallel; what a
+GB300 reaches, how groups lie in a rack, what routing moves)."""

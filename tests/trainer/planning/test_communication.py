@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.training.plans import mixtral, plan_of
+from tests.support.training.plans import DEEPSEEK_V3, mixtral, plan_of
 from tests.trainer.planning.formulae import zero_volume
 from trainer.options import PlanTable
-from trainer.planning.communication import all_reduce_bytes, all_to_all_path, link_of, ring_bytes
+from trainer.planning.communication import all_reduce_bytes, all_to_all_path, in_domain, link_of, ring_bytes
 from trainer.planning.gpus import Machine, machine_of
 
 
@@ -171,3 +172,36 @@ def test_a_group_on_two_nodes_crosses_with_the_fewest_adapters() -> None:
     assert link_of(1, 2048, table, 4096) == ("far", 3200)
     # An expert alone on its node has both others over its adapter.
     assert all_to_all_path(3, table, 24).gbps == 400
+
+
+@pytest.mark.parametrize(
+    ("reach", "keys", "within"),
+    [
+        (64, {"gpu": "GB200"}, True),  # on 64 of 72
+        (32, {"gpu": "GB300"}, True),  # two groups on 64
+        (16, {"gpu": "GB200"}, True),
+        (72, {"gpu": "GB200"}, True),
+        (128, {"gpu": "GB200"}, False),
+        (7, {"gpu": "GB200"}, True),  # 28 GPUs, seven trays, twice
+        (19, {"gpu": "GB200"}, False),  # whole trays of it are 76
+        (3, {"gpu": "H100"}, False),  # a node is filled whole
+        (4, {"gpu": "H100"}, True),
+    ],
+)
+def test_groups_fill_whole_trays_of_a_rack_and_leave_the_rest_of_it_idle(
+    reach: int, keys: dict[str, str], within: bool
+) -> None:
+    machine = machine_of(PlanTable(**keys))  # type: ignore[arg-type]
+    assert in_domain(reach, machine, 4096) == within
+    assert (link_of(1, reach, machine, 4096)[0] == "intra") == within
+    alone = all_to_all_path(reach, machine, 4096)
+    assert (alone.link == "intra") == within
+
+
+def test_a_plan_says_how_many_gpus_of_a_rack_stay_idle(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(DEEPSEEK_V3))
+    spread = (f"train.model={config}", "plan.gpu=GB200", "train.workers=256", "train.parallel.dp_shard=256")
+    (note,) = (note for note in plan_of(tmp_path, *spread, "train.parallel.ep=64").notes if "idle" in note)
+    assert note == "plan.gpu_domain = 72: groups of 64 are put on 64 GPUs of each, and 8 stay idle"
+    assert not any("idle" in note for note in plan_of(tmp_path, *spread, "train.parallel.ep=8").notes)

@@ -208,7 +208,12 @@ def test_a_schedule_keeps_as_many_layers_as_its_table_has_under_way(
     tmp_path: Path, schedule: str, num_virtual: int, kept: int, between: int
 ) -> None:
     # 8 layers on 4 ranks: two a rank, in one stage or in two.
-    config = {"model_type": "llama", "num_local_experts": None, "num_hidden_layers": 8}
+    config = {
+        "model_type": "llama",
+        "num_local_experts": None,
+        "num_experts_per_tok": None,
+        "num_hidden_layers": 8,
+    }
     changes = (
         mixtral(tmp_path, **config),
         "train.parallel.dp_shard=1",

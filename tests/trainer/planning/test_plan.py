@@ -15,10 +15,10 @@ from pipeline.cli.main import main
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.training.layouts import dataset, feed_options, staged
 from tests.support.training.plans import OVER_EIGHT, mixtral, plan_of, write_recipe
-from trainer.data.asked_order import make_order
 from trainer.data.blocks import LocalBlocks
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import Slice
+from trainer.data.recipe_order import make_order
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe

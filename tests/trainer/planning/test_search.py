@@ -277,7 +277,7 @@ def test_context_parallel_pays_only_past_some_length(tmp_path: Path) -> None:
         sizes[2**power] = search(recipe_of(tmp_path, *changes), limit=1).ranked[0].layout.mesh.cp
     assert sizes[8192] == 1
     first = min(length for length, cp in sizes.items() if cp > 1)
-    assert 8192 < first <= 131072
+    assert 8192 < first <= 524288
     assert all(cp > 1 for length, cp in sizes.items() if length >= first)
 
 
@@ -317,3 +317,9 @@ def test_the_command_ranks_and_says_why_not(tmp_path: Path, capsys: pytest.Captu
     assert main(["plan", path, "--search", "--set", "train.model=405B"]) == 1
     assert "No layout fits" in capsys.readouterr().out
     assert main(["plan", path, "--search", "--set", "train.dtype=float8", "--set", "plan.gpu=A100"]) == 2
+
+
+def test_a_bubble_is_never_below_nothing(tmp_path: Path) -> None:
+    changes = ("train.workers=64", "train.global_batch=64", "train.parallel.dp_shard=64")
+    found = search(recipe_of(tmp_path, *changes), limit=200)
+    assert not [c.layout for c in found.ranked if f"{c.throughput.bubble:.1%}".startswith("-")]

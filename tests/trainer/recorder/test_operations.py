@@ -103,7 +103,7 @@ def _each_way(output: Path, process: Process) -> dict[str, tuple[float, float]]:
             recorder.operations.step = step
             way()  # connections are made at first
             clock.enter("forward")
-            clock.data_came()
+            clock.data_arrived()
             if process.rank == 1:
                 time.sleep(SLEEP)
             way()

@@ -51,7 +51,7 @@ def test_the_peak_of_an_unknown_device_is_not_guessed() -> None:
 
 def test_phases_add_up_to_the_step() -> None:
     clock = PhaseClock(torch.device("cpu"))
-    clock.data_came()
+    clock.data_arrived()
     for phase in ("data loading", "forward", "loss", "backward", "forward", "optimizer"):
         clock.enter(phase)  # type: ignore[arg-type]
     timing = clock.end_step()
@@ -64,7 +64,7 @@ def test_phases_add_up_to_the_step() -> None:
 def test_what_a_step_waits_for_data_is_a_part_of_its_first_phase() -> None:
     clock = PhaseClock(torch.device("cpu"))
     clock.enter("data loading")
-    clock.data_came()
+    clock.data_arrived()
     clock.enter("forward")
     timing = clock.end_step()
     assert 0 < timing.data_wait_seconds() < timing.seconds()["data loading"]
@@ -81,7 +81,7 @@ def test_a_pipeline_is_idle_between_the_passes_of_its_stages() -> None:
 def test_without_a_pipeline_none_is_idle() -> None:
     clock = PhaseClock(torch.device("cpu"))
     clock.enter("data loading")
-    clock.data_came()
+    clock.data_arrived()
     assert clock.end_step().pipeline_idle_share() is None
 
 
@@ -89,10 +89,10 @@ def test_the_passes_of_a_step_are_no_part_of_the_next() -> None:
     clock = PhaseClock(torch.device("cpu"))
     with clock.stage_pass():
         clock.enter("data loading")
-        clock.data_came()
+        clock.data_arrived()
     assert clock.end_step().pipeline_idle_share() == 0.0
     clock.enter("data loading")
-    clock.data_came()
+    clock.data_arrived()
     assert clock.end_step().pipeline_idle_share() is None
 
 

@@ -11,9 +11,11 @@ import pytest
 
 from lineage.recipe import as_plain, load_recipe
 from pipeline.cli.main import main
-from pipeline.recipe import load
+from pipeline.recipe.load import load
+from pipeline.recipe_help.check import kind_of
 from pipeline.recipe_help.differ import differences
-from pipeline.recipe_help.new import TEMPLATES, new_recipe
+from pipeline.recipe_help.named import KINDS, template
+from pipeline.recipe_help.new import new_recipe
 from stages.quality.options import limits
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
@@ -26,7 +28,7 @@ def written(folder: Path, kind: str, text: str | None = None) -> Path:
     return path
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_new_recipe_has_nothing_wrong_and_all_its_defaults_are_true(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -36,7 +38,7 @@ def test_a_new_recipe_has_nothing_wrong_and_all_its_defaults_are_true(
     spelt = re.sub(r"^#(?=\w+ = )", "", path.read_text(), flags=re.MULTILINE)
     assert spelt.count("\n#") < path.read_text().count("\n#")
     again = written(tmp_path, f"{kind}-spelt-out", spelt)
-    if TEMPLATES[kind].kind == "data":
+    if kind_of(template(kind).tables) == "data":
         assert differences(load(path), load(again)) == []
         assert limits(load(again).quality) == limits(load(path).quality)
     else:

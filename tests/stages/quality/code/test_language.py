@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stages.quality.code.language import language_of, languages
+from stages.quality.code.language import _GENERIC, _USUAL, _linguist, language_of, languages
 
 CASES = [
     ("src/a.PY", "", "python"),
@@ -43,6 +43,9 @@ CASES = [
     ("a.1", "words", "text"),
     ("a.cfg", "[a]\nb = 1\n", "ini"),  # no pattern parts it: the usual one
     ("a.v", "words", "verilog"),
+    ("a.m", "x = 1;\n", "matlab"),
+    ("a.sch", "words", "kicad-schematic"),
+    ("a.sch", '<?xml version="1.0"?>\n<eagle/>', "xml"),
     # First lines and modelines.
     ("run", "#!/usr/bin/env -S python3.11 -u\n", "python"),
     ("run", "#!/bin/sh\nexec tclsh \"$0\" \"$@\"\n", "tcl"),
@@ -65,6 +68,12 @@ def test_a_file_has_the_language_that_linguist_tells(path: str, text: str, langu
 def test_every_language_has_a_name_of_its_own_that_a_file_may_be_named_by() -> None:
     assert len(languages()) == 829
     assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789.#_-") for name in languages())
+
+
+def test_the_usual_language_of_an_extension_is_one_of_those_that_have_it() -> None:
+    by_extension = _linguist().by_extension
+    assert [each for each, name in _USUAL.items() if name not in by_extension[each]] == []
+    assert [each for each in _GENERIC if each not in by_extension] == []
 
 
 @pytest.mark.timeout(60)

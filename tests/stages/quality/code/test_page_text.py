@@ -44,7 +44,7 @@ CASES = [
     ("a<template>b<i>c</i></template><ruby>d<rt>e</rt></ruby>f", "adf"),
     ("<![CDATA[ a <b> ]]><![if IE]>b<![endif]>", " a <b> b"),
     ("&amp;&lt;&nbsp;&#65;&#x42;&#128;&#0;&copy &unknown; &fjlig;", "&<\xa0AB\u20ac\ufffd\xa9 &unknown fj"),
-    ("<br> </br> a", "  a"),  # a void element's end tag parts no text
+    ("<br>  </br>  a", "    a"),  # a void element's end tag parts no text
     ("<![nothing]>", None),
 ]
 

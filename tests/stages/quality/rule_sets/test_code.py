@@ -13,7 +13,8 @@ from stages.document import Document, Place, Rejection
 from stages.quality.code.language import language_of, languages
 from stages.quality.code.licenses import license_of
 from stages.quality.languages import language_code
-from stages.quality.options import OF_CODE, LanguageQualityTable, QualityTable, check_thresholds, limits
+from stages.quality.options import LanguageQualityTable, QualityTable, check_thresholds, limits
+from stages.quality.rule_sets.catalogue import THRESHOLDS
 from stages.quality.step import quality_rules, quality_step
 
 LINE = "def area(width, height):  # of a rectangle\n"
@@ -145,7 +146,7 @@ def _document(text: str, language: str) -> Document:
 
 
 def test_every_language_with_thresholds_of_its_own_is_known() -> None:
-    assert OF_CODE.keys() <= languages()
+    assert {name for each in THRESHOLDS.values() for name in each.by_language} <= languages()
     assert [name for name in sorted(languages()) if language_code(name) != name] == []
 
 

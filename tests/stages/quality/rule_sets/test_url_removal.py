@@ -52,7 +52,7 @@ CASES = [
     (
         "The site xn--p1ai.xn--p1ai stays",
         "The site xn--p1ai.xn--p1ai stays",
-    ),  # its trie escapes hyphens twice
+    ),  # no name of its list has a hyphen
     ("The file a.com_b stays, a.comb too", "The file a.com_b stays, a.comb too"),
     ("The" + " " * 12 + "a.com end", "The" + " " * 2 + " end"),
 ]

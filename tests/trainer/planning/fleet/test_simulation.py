@@ -21,6 +21,7 @@ def simulated(ranks: int, *changes: str) -> FleetSimulation:
     layout = [
         f"train.workers={ranks}",
         f"train.parallel.dp_shard={ranks}",
+        "train.parallel.dp_replicate=1",
         f"train.global_batch={max(ranks, 512)}",
     ]
     return simulate_fleet(load_recipe(RECIPE, TrainRecipe, [*layout, *changes]))
