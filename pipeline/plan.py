@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from lineage.ids import content_hash
 from lineage.index.output_index import read_index
-from lineage.recipe import RecipeError, as_plain, blamed_on
+from lineage.recipe import RecipeError, as_plain, errors_about
 from lineage.secrets import recordable, redacted, without_secrets
 from lineage.storage.folder import Folder, filesystem, is_remote, local_path, with_environment
 from pipeline.inputs.bundles import bundled
@@ -361,7 +361,7 @@ def probe(found: Input) -> str:
 
 
 def _file_hash(name: str, key: str) -> str:
-    with blamed_on(key):
+    with errors_about(key):
         url = with_environment(name)
     try:
         with filesystem(url).open(url if is_remote(url) else local_path(url), "rb") as file:
