@@ -184,6 +184,11 @@ class TrainTable:
         help="the vocabulary of the safetensors in init_from may be smaller than the model's: the rows that it"
         " lacks are made from the seed",
     )
+    change_tokenizer: bool = key(
+        False,
+        help="the tokenizer of init_from may be another than the data's: what its weights know of the ids is learnt"
+        " anew",
+    )
     profile: tuple[int, int] | None = key(
         None, at_least=0, help="first and last step of a torch profiler trace"
     )
@@ -242,6 +247,11 @@ class TrainTable:
             raise RecipeError(
                 "train.extend_vocabulary = true: expected train.init_from with it; a run that begins from the seed"
                 " has no rows to add to"
+            )
+        if self.change_tokenizer and self.init_from is None:
+            raise RecipeError(
+                "train.change_tokenizer = true: expected train.init_from with it; a run that begins from the seed"
+                " knows no tokenizer"
             )
         if not self.outs:
             raise RecipeError("train.data = []: expected at least one output of a data run")

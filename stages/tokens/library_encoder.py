@@ -79,7 +79,7 @@ class LibraryEncoder:
 
     def decode_bytes(self, tokens: Tokens) -> bytes:
         """The bytes that the ids stand for; KeyError for an id that the tokenizer does not have."""
-        table = self._table
+        table = self.table
         if self._file.byte_level:
             return b"".join([table[token] for token in tokens.tolist()])
         for token in set(tokens.tolist()):
@@ -100,7 +100,7 @@ class LibraryEncoder:
         return HfTokenizer.from_str(self._file.settings)
 
     @functools.cached_property
-    def _table(self) -> dict[int, bytes]:
+    def table(self) -> dict[int, bytes]:
         """The bytes of each token of a byte-level vocabulary; of another, the names of its tokens."""
         alphabet, added = byte_level_alphabet(), self._original.get_added_tokens_decoder()
         table = {self._file.end.id: self._file.end.token.encode()}

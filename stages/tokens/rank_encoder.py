@@ -68,7 +68,7 @@ class RankEncoder:
 
     def decode_bytes(self, tokens: Tokens) -> bytes:
         """The bytes that the ids stand for; KeyError for an id that the vocabulary does not have."""
-        table = self._table
+        table = self.table
         return b"".join([table[token] for token in tokens.tolist()])
 
     def keeps(self, _text: str) -> bool:
@@ -93,7 +93,8 @@ class RankEncoder:
         )
 
     @functools.cached_property
-    def _table(self) -> dict[int, bytes]:
+    def table(self) -> dict[int, bytes]:
+        """The bytes of each token; of a special one, its name."""
         special = {token: text.encode() for text, token in self._vocabulary.special.items()}
         return special | {rank: token for token, rank in self._vocabulary.ranks.items()}
 

@@ -134,6 +134,26 @@ class Tokenizer:
         normalises texts, or does not know each character, may not."""
         return self._encoder.keeps(text)
 
+    def tokens(self) -> dict[int, bytes]:
+        """Each id and what it stands for: bytes, the name of a special token, or the name of any token where the
+        vocabulary is not of bytes."""
+        return {**self._encoder.table, self.end.id: self.end.token.encode()}
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids that no text makes."""
+        source = self._source
+        special = source.hidden if isinstance(source, TokenizerJson) else source.special
+        return frozenset({*special.values(), self.end.id})
+
+    @property
+    def added_ids(self) -> frozenset[int]:
+        """The ids of tokens that are matched in texts as they are, before anything is split or merged."""
+        added = self._source.added if isinstance(self._source, TokenizerJson) else ()
+        return frozenset(
+            id_ for id_, token in self.tokens().items() if token.decode("utf-8", "replace") in added
+        )
+
     def files(self) -> dict[str, bytes]:
         """The tokenizer as a file to give along, by the name that other tools look for: the tokenizer.json
         that it was read from, or its ranks as a .tiktoken file."""

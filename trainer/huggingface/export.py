@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,6 +32,7 @@ def export_run(
     card = read_card(output)
     entry = chosen_checkpoint(output, step)
     made = {"output": output.url, "run": owner_of(output), "step": entry.step, "attempt": entry.attempt}
+    made |= {"tokenizer": dataclasses.asdict(card.tokenizer)}
     export = Export(
         config=card.config,
         seq_len=card.seq_len,

@@ -12,7 +12,8 @@ from typing import Final
 from lineage.storage.folder import Folder
 
 MADE_FROM: Final = "sluice.json"
-"""In an exported folder: which checkpoint of which run it was made from, for a run that begins with it."""
+"""In an exported folder: which checkpoint of which run it was made from, and the tokenizer of its data, for a run
+that begins with it."""
 _FOLDER: Final = "exports"
 
 

@@ -22,6 +22,7 @@ from lineage.recipe import RecipeError, as_plain, as_toml, differing
 from lineage.storage.folder import Folder
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.huggingface.begun_from import check_first_weights
+from trainer.huggingface.same_tokenizer import CompareFile, check_first_tokenizer
 from trainer.mix.design import Point, make_design
 from trainer.mix.optimize import Goal
 from trainer.mix.space import Space, make_space
@@ -176,9 +177,9 @@ class Ablation:
         )
 
 
-def open_ablation(recipe: TrainRecipe) -> Ablation:
-    """The ablation of a training recipe with `[mix]`. RecipeError where the recipe asks for what cannot
-    be."""
+def open_ablation(recipe: TrainRecipe, compare: CompareFile | None = None) -> Ablation:
+    """The ablation of a training recipe with `[mix]`; `compare` is that of `preflight.check_run`. RecipeError
+    where the recipe asks for what cannot be."""
     if recipe.mix is None:
         raise RecipeError("the recipe has no [mix]: add at least an empty one, its keys have defaults")
     check_outside("train.output", recipe.train.output, is_folder=True)
@@ -208,6 +209,7 @@ def open_ablation(recipe: TrainRecipe) -> Ablation:
             check_first_weights(recipe.train, config)
         except RecipeError as error:
             raise RecipeError(f"mix.proxy.model = {recipe.mix.proxy.model!r}: {error}") from error
+        check_first_tokenizer(recipe.train, corpus, compare)
     return ablation
 
 

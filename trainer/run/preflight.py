@@ -31,6 +31,7 @@ from trainer.checkpoint.store import (
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.recipe_order import make_order
 from trainer.huggingface.begun_from import check_first_weights
+from trainer.huggingface.same_tokenizer import CompareFile, check_first_tokenizer
 from trainer.model.sizes import ModelConfig, check_model_name, model_config
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
@@ -55,21 +56,22 @@ class MissingShardError(FileNotFoundError):
     """A file of an output that is to be trained on is not there."""
 
 
-def check_recipe(recipe: TrainRecipe) -> list[str]:
+def check_recipe(recipe: TrainRecipe, compare: CompareFile | None = None) -> list[str]:
     """`check_run` of a run that `sluice train` starts. RecipeError also for far more workers than this machine
     has processors, and for workers that nothing would start."""
     _check_starter(recipe)
     sharing = list(_sharing(recipe))
-    return [*check_run(recipe), *sharing]
+    return [*check_run(recipe, compare), *sharing]
 
 
-def check_run(recipe: TrainRecipe) -> list[str]:
+def check_run(recipe: TrainRecipe, compare: CompareFile | None = None) -> list[str]:
     """Lines that the user should read before the run: how many epochs it sees, and what looks like a mistake.
+    `compare`: how the tokenizer in the folder of `train.init_from` is compared; None: it is told that it is not.
 
     RecipeError for a model that is none, a place to write within the output of a data run, a layout that does
-    not fit the model, a checkpoint of another model or order, a run.name that belongs to another output, an
-    output or checkpoints of another run, and sizes or a mixture that do not fit the data; NotFinishedError
-    where train.data is no output, MissingShardError where a shard of it is gone."""
+    not fit the model, a checkpoint of another model or order, first weights of another tokenizer, a run.name
+    that belongs to another output, an output or checkpoints of another run, and sizes or a mixture that do not
+    fit the data; NotFinishedError where train.data is no output, MissingShardError where a shard of it is gone."""
     check_model_name(recipe.train.model)
     for name, place in _written(recipe.train).items():
         if place is not None:
@@ -79,13 +81,13 @@ def check_run(recipe: TrainRecipe) -> list[str]:
     _check_name(recipe, corpus)
     config = model_config(recipe.train.model, corpus.tokenizer.vocab_size)
     check_layout(recipe.train, config)
-    _check_init_from(recipe, config)
+    first = _check_init_from(recipe, config, corpus, compare)
     if recipe.train.checkpoint.path is not None:
         check_owner(Folder(recipe.train.checkpoint.path), Folder(recipe.train.output))
     order = make_order(recipe, corpus)
     _check_newest(recipe, config, order)
     _check_room(recipe, config)
-    return list(_epochs(order, recipe.train.steps))
+    return [*first, *_epochs(order, recipe.train.steps)]
 
 
 def _newest(recipe: TrainRecipe) -> tuple[Folder, Position] | None:
@@ -186,10 +188,14 @@ def _check_name(recipe: TrainRecipe, corpus: Corpus) -> None:
         raise RecipeError(f"run.name: {error}", "run.name") from error
 
 
-def _check_init_from(recipe: TrainRecipe, config: ModelConfig) -> None:
+def _check_init_from(
+    recipe: TrainRecipe, config: ModelConfig, corpus: Corpus, compare: CompareFile | None
+) -> list[str]:
     """A run that has begun goes on from its own checkpoint, and needs that folder no more."""
-    if not attempts(Folder(recipe.train.output)):
-        check_first_weights(recipe.train, config)
+    if attempts(Folder(recipe.train.output)):
+        return []
+    check_first_weights(recipe.train, config)
+    return check_first_tokenizer(recipe.train, corpus, compare)
 
 
 def _epochs(order: Order, steps: int) -> Iterator[str]:

@@ -53,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
 
     stacks_to_stderr()
     from lineage.recipe import load_recipe
+    from pipeline.inspect.first_tokenizer import compare_file
     from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
     from trainer.recovery.call import prepare_replay
@@ -62,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
     reporter.say(f"{options.recipe}: training run {recipe.run.name!r}; checking its data and model")
     check_replay(options)
-    for line in check_recipe(recipe):
+    for line in check_recipe(recipe, compare_file):
         reporter.say(line)
     replay = prepare_replay(recipe, options)
     for line in replay.lines:

@@ -53,6 +53,8 @@ def test_an_exported_folder_holds_the_weights_under_the_names_of_transformers(
 ) -> None:
     checkpoint = export_run(Folder(str(run.output)), tmp_path, tokenizer_files={"tokenizer.model": b"ranks"})
     assert checkpoint.step == 4
+    made = json.loads((tmp_path / "sluice.json").read_text())
+    assert (made["step"], made["tokenizer"]["hash"]) == (4, "00" * 16)
     tensors = load_file(tmp_path / "model.safetensors")
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLM"]
