@@ -76,8 +76,8 @@ def compare_file(train: TrainTable, file: str, corpus: Corpus) -> list[str]:
         ours = tokenizer_of(out, read_index(out))
     except RecipeError as error:
         if theirs.vocab_size < recorded.vocab_size and not (has_ranks_only or train.extend_vocabulary):
-            difference = f"{file} has {theirs.vocab_size:,} ids, the data's has {recorded.vocab_size:,}"
-            raise another_tokenizer(folder, difference) from error
+            fewer = f"{file} has {theirs.vocab_size:,} ids, the data's has {recorded.vocab_size:,}"
+            raise another_tokenizer(folder, fewer) from error
         return [
             f"train.init_from: {folder.at(file)} ({theirs.vocab_size:,} ids) could not be compared with the tokenizer"
             f" of the data ({recorded.vocab_size:,} ids): {error}"

@@ -31,8 +31,13 @@ def export_run(
     RecipeError where there is no such checkpoint, CheckpointError where it is damaged."""
     card = read_card(output)
     entry = chosen_checkpoint(output, step)
-    made = {"output": output.url, "run": owner_of(output), "step": entry.step, "attempt": entry.attempt}
-    made |= {"tokenizer": dataclasses.asdict(card.tokenizer)}
+    made = {
+        "output": output.url,
+        "run": owner_of(output),
+        "step": entry.step,
+        "attempt": entry.attempt,
+        "tokenizer": dataclasses.asdict(card.tokenizer),
+    }
     export = Export(
         config=card.config,
         seq_len=card.seq_len,
