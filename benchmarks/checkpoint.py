@@ -34,7 +34,8 @@ from trainer.model.optimizer import build_optimizer
 from trainer.model.sizes import model_config
 from trainer.options import CheckpointTable, OptimizerTable
 from trainer.parallel.layout import ParallelLayout
-from trainer.parallel.mesh import initialise, local_part, parallelise_model
+from trainer.parallel.mesh import parallelise_model
+from trainer.parallel.weights import initialise, local_part
 from trainer.recipe_tables.parallelism import Mesh
 
 VOCABULARY = 50_304

@@ -52,7 +52,7 @@ from pipeline.dedup.inputs import locators
 from pipeline.phases.phase import Run
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
-from pipeline.recipe import PipelineRecipe, RunTable, SourceTable
+from pipeline.recipe.tables import PipelineRecipe, RunTable, SourceTable
 from pipeline.results.rows import read_rows
 from stages.dedup.bands import I64
 from stages.dedup.minhash import Signer

@@ -47,7 +47,8 @@ from trainer.model.rows import DeviceRows
 from trainer.model.sizes import Experts, ModelConfig
 from trainer.model.transformer import Llama, initial_weight
 from trainer.parallel.layout import ParallelLayout
-from trainer.parallel.mesh import initialise, parallelise_model
+from trainer.parallel.mesh import parallelise_model
+from trainer.parallel.weights import initialise
 from trainer.planning.layout import PlannedLayout
 from trainer.planning.schedules import PassTimes, PipelinePlan, span
 from trainer.processes.runtime import Process

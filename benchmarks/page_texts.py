@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from pipeline.dedup.near import UNLIKE
-from pipeline.recipe import recipe_of
+from pipeline.recipe.load import recipe_of
 from stages.dedup.bands import unpack_signatures
 
 

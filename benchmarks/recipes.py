@@ -33,7 +33,7 @@ from benchmarks.peers.recipes import Judged, RecipeName, judged_by_datatrove, sp
 from benchmarks.support.near_thresholds import SENTENCES, near_thresholds
 from benchmarks.support.texts import extracted, predicted
 from lineage.recipe import parse_table
-from pipeline.recipe import PipelineRecipe
+from pipeline.recipe.tables import PipelineRecipe
 from pipeline.recipe_help.named import template
 from stages.composition import clean_text
 from stages.document import Document, Place, Rejection

@@ -25,7 +25,7 @@ from benchmarks.support.measure import Cost, measure
 from pipeline.demo.pages import write_article
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from pipeline.refilter.earlier import Refiltering, open_earlier, plan_from, starts_of
 from pipeline.refilter.unit import refilter_phase, refilter_unit
 

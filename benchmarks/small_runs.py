@@ -77,7 +77,7 @@ def _print_parts(recipe: str) -> None:
     """Processor seconds of each part of a run without Ray."""
     from pipeline import process  # timed: imports are a part of a short run
     from pipeline.phases.progress import ProgressReporter
-    from pipeline.recipe import load
+    from pipeline.recipe.load import load
 
     seconds: defaultdict[str, float] = defaultdict(float)
     seconds["Python and imports"] = time.process_time()

@@ -76,7 +76,7 @@ class _Faults:
 
 
 @contextmanager
-def blamed_on(name: str) -> Iterator[None]:
+def errors_about(name: str) -> Iterator[None]:
     """RecipeErrors of the block begin with the key that they are about."""
     try:
         yield

@@ -42,8 +42,9 @@ from pipeline.phases.shard import cut_phase, number_shards, write_phase
 from pipeline.phases.small_tables import small_tables
 from pipeline.phases.steps import stages_of
 from pipeline.phases.tokenize import check_tokenizer, tokenize_phase, tokenizer_of
-from pipeline.plan import GAVE_UP, RunPlan, check_same_run, places_with_credentials, plan_run
-from pipeline.recipe import UNIT_KINDS, PipelineRecipe, keeps_facts, unread_keys
+from pipeline.plan import GAVE_UP, RunPlan, places_with_credentials, plan_run
+from pipeline.recipe.checks import unread_keys
+from pipeline.recipe.tables import UNIT_KINDS, PipelineRecipe, keeps_facts
 from pipeline.refilter.earlier import (
     Refiltering,
     honouring,
@@ -58,6 +59,7 @@ from pipeline.report.render import render_output
 from pipeline.results.dedup_result import DedupResult
 from pipeline.results.run_summary import RunSummary, read_summary
 from pipeline.results.unit_results import JoinResult, ReadResult, TokenizeResult
+from pipeline.same_run import check_same_run
 from pipeline.terminal import counted
 from pipeline.units.bad_records import BadRecordWatch, TooManyBadRecordsError, announcement, check_bad_records
 from pipeline.units.placed_tokens import PlacedTokens

@@ -17,57 +17,116 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lineage.index.checksums import DamagedFileError
     from lineage.index.output_index import NotFinishedError
+    from lineage.purge.plan import PurgeError
     from lineage.recipe import RecipeError
-    from pipeline.recipe import PipelineRecipe
+    from lineage.storage.errors import StorageError
+    from lineage.storage.lock import HeldError
+    from lineage.store.query import QueryError
+    from lineage.trace.tracer import UnknownError
+    from pipeline.inspect.explain import Explanation
+    from pipeline.inspect.refetch import RefetchError
+    from pipeline.inspect.scan import ScanEvidence
+    from pipeline.inspect.tune import Tuned
+    from pipeline.inspect.verification import VerifiedOutput
+    from pipeline.recipe.tables import PipelineRecipe
+    from pipeline.units.bad_records import TooManyBadRecordsError
+    from sluice.corpus import explain, explain_file, export, export_checkpoint, scan, tune, verify
+    from sluice.history import History
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
     from sluice.running import load_recipe, run
     from sluice.sequences import Sequences
     from sluice.steps import Judged, Steps
+    from sluice.tokenizer import Tokenizer, load_tokenizer
     from stages.document import Document, Edit, Finding, Outcome, Rejection
-    from stages.tokens.tokenizer import load_tokenizer
+    from trainer.checkpoint.store import CheckpointError
+    from trainer.evidence.certificate_file import CertificateError
 
 __all__ = [
+    "CertificateError",
     "ChangedOutputError",
+    "CheckpointError",
     "DamagedFileError",
     "Document",
     "Edit",
+    "Explanation",
     "Finding",
+    "HeldError",
+    "History",
     "Judged",
     "NotFinishedError",
     "Outcome",
     "Output",
     "PipelineRecipe",
+    "PurgeError",
     "PurgedError",
+    "QueryError",
     "RecipeError",
+    "RefetchError",
     "Rejection",
+    "ScanEvidence",
     "Sequences",
     "Steps",
+    "StorageError",
+    "Tokenizer",
+    "TooManyBadRecordsError",
+    "Tuned",
+    "UnknownError",
+    "VerifiedOutput",
+    "explain",
+    "explain_file",
+    "export",
+    "export_checkpoint",
     "load_recipe",
     "load_tokenizer",
     "open_output",
     "run",
+    "scan",
+    "tune",
+    "verify",
 ]
 
 _PLACES = {
+    "CertificateError": "trainer.evidence.certificate_file",
     "ChangedOutputError": "sluice.output",
+    "CheckpointError": "trainer.checkpoint.store",
     "DamagedFileError": "lineage.index.checksums",
     "Document": "stages.document",
     "Edit": "stages.document",
+    "Explanation": "pipeline.inspect.explain",
     "Finding": "stages.document",
+    "HeldError": "lineage.storage.lock",
+    "History": "sluice.history",
     "Judged": "sluice.steps",
     "NotFinishedError": "lineage.index.output_index",
     "Outcome": "stages.document",
     "Output": "sluice.output",
-    "PipelineRecipe": "pipeline.recipe",
+    "PipelineRecipe": "pipeline.recipe.tables",
+    "PurgeError": "lineage.purge.plan",
     "PurgedError": "sluice.output",
+    "QueryError": "lineage.store.query",
     "RecipeError": "lineage.recipe",
+    "RefetchError": "pipeline.inspect.refetch",
     "Rejection": "stages.document",
+    "ScanEvidence": "pipeline.inspect.scan",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
+    "StorageError": "lineage.storage.errors",
+    "Tokenizer": "sluice.tokenizer",
+    "TooManyBadRecordsError": "pipeline.units.bad_records",
+    "Tuned": "pipeline.inspect.tune",
+    "UnknownError": "lineage.trace.tracer",
+    "VerifiedOutput": "pipeline.inspect.verification",
+    "explain": "sluice.corpus",
+    "explain_file": "sluice.corpus",
+    "export": "sluice.corpus",
+    "export_checkpoint": "sluice.corpus",
     "load_recipe": "sluice.running",
-    "load_tokenizer": "stages.tokens.tokenizer",
+    "load_tokenizer": "sluice.tokenizer",
     "open_output": "sluice.output",
     "run": "sluice.running",
+    "scan": "sluice.corpus",
+    "tune": "sluice.corpus",
+    "verify": "sluice.corpus",
 }
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lineage.ids import parse_id, tokens_hash
+from lineage.ids import tokens_hash
 from lineage.index.checksums import DamagedFileError
-from lineage.index.output_index import Index, TokenizerIdentity, read_index
+from lineage.index.output_index import Index, PartFile, TokenizerIdentity, read_index
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow
 from lineage.store.sql import query
-from lineage.trace.document_history import DocumentHistory
 from pipeline.inspect.tracing import make_tracer
 from pipeline.results.rows import opened, read_rows, read_texts
+from sluice.history import DocId, History, history_of, id_of
+from sluice.shown import shown_table
+
+if TYPE_CHECKING:
+    import pandas
 
 _TOKEN_BYTES: Final = 4
 _Read = TypeVar("_Read")
@@ -53,6 +58,15 @@ class Output:
         num_texts = sum(part.num_rows for part in self._index.dedup)
         num_tokens = f"{self._index.num_tokens:,} tokens, " if self._index.has_tokens else ""
         return f"Output({self.url!r}: {num_texts:,} texts, {num_tokens}version {self._index.version})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: its sources, with the texts that a training reads of each."""
+        texts = Counter(dict.fromkeys(self.sources, 0))
+        for part in self._index.dedup:
+            texts[part.source] += part.num_rows
+        tokens = f", {self._index.num_tokens:,} tokens" if self._index.has_tokens else ""
+        caption = f"Output {self.url}: version {self._index.version}{tokens}"
+        return shown_table(caption, ("source", "texts"), sorted(texts.items()))
 
     @property
     def url(self) -> str:
@@ -92,30 +106,71 @@ class Output:
         """The texts that a training reads: kept, deduplicated and not purged, as tables of at most one row
         group.
 
-        Columns: doc_id (16 bytes), source, text, url, captured_at, language, language_score, metadata (JSON),
+        Columns: doc_id (hex), source, text, url, captured_at, language, language_score, metadata (JSON),
         host, record_id, rule_values (JSON; null unless the ledger is kept), and score_<name> for each
         classifier that turns nothing down."""
         self._check_source(source)
+        for part, kept in self._kept_parts(source):
+            yield from self._texts_of(part, kept)
+
+    def to_pandas(self, source: str | None = None) -> pandas.DataFrame:
+        """The rows of `texts` as one pandas DataFrame, in memory."""
+        return self._all_texts(source).to_pandas()
+
+    def to_datasets(self, source: str | None = None, *, streaming: bool = False) -> Any:
+        """The rows of `texts` as a Dataset of Hugging Face's `datasets`, in memory; with `streaming` as an
+        IterableDataset, which reads them from the output's files as they are asked for, a shard for each part. Neither
+        writes a copy, which a purge would not reach.
+
+        ModuleNotFoundError says how to install `datasets`."""
+        self._check_source(source)
+        try:
+            import datasets
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                "Output.to_datasets needs Hugging Face's datasets: pip install 'sluice[hf]' (in Sluice's checkout"
+                " pip install '.[hf]')",
+                name=error.name,
+            ) from error
+        if not streaming:
+            return datasets.Dataset(self._all_texts(source))
+        parts = list(self._kept_parts(source))
+        if not parts:
+            raise ValueError(f"{self.url} has no text to stream")
+        return datasets.IterableDataset.from_generator(
+            _text_rows, gen_kwargs={"output": self, "parts": parts}
+        )
+
+    def _all_texts(self, source: str | None) -> pa.Table:
+        tables = list(self.texts(source))
+        if tables:
+            return pa.concat_tables(tables)
+        return pa.table({name: pa.array([], pa.string()) for name in ("doc_id", "source", "text", "url")})
+
+    def _kept_parts(self, source: str | None) -> Iterator[tuple[PartFile, PartFile]]:
+        """Each part of texts, and the file that says which of its rows deduplication keeps."""
         kept_by = {(part.source, part.part): part for part in self._index.dedup}
         for part in self._index.documents:
             kept = kept_by.get((part.source, part.part))
-            if source not in (None, part.source) or kept is None:
-                continue
-            with self._as_opened():
-                rows = np.sort(
-                    read_rows(self._folder, kept.file, ["part_row"], kept.hash)["part_row"].to_numpy()
-                )
-            with self._as_opened(), opened(self._folder, part.file, part.hash) as file:
-                first = 0
-                for group in range(file.num_row_groups):
-                    table = file.read_row_group(group)
-                    low, high = np.searchsorted(rows, [first, first + table.num_rows])
-                    taken = table.take(pa.array(rows[low:high] - first))
-                    first += table.num_rows
-                    if taken.num_rows:
-                        others = [name for name in taken.column_names if name not in ("doc_id", "source")]
-                        source_column = pa.repeat(part.source, taken.num_rows)
-                        yield taken.select(["doc_id", *others]).add_column(1, "source", source_column)
+            if source in (None, part.source) and kept is not None:
+                yield part, kept
+
+    def _texts_of(self, part: PartFile, kept: PartFile) -> Iterator[pa.Table]:
+        with self._as_opened():
+            rows = np.sort(read_rows(self._folder, kept.file, ["part_row"], kept.hash)["part_row"].to_numpy())
+        with self._as_opened(), opened(self._folder, part.file, part.hash) as file:
+            first = 0
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group)
+                low, high = np.searchsorted(rows, [first, first + table.num_rows])
+                taken = table.take(pa.array(rows[low:high] - first))
+                first += table.num_rows
+                if taken.num_rows:
+                    others = [name for name in taken.column_names if name not in ("doc_id", "source")]
+                    source_column = pa.repeat(part.source, taken.num_rows)
+                    yield _with_hex_ids(taken.select(["doc_id", *others])).add_column(
+                        1, "source", source_column
+                    )
 
     def sql(self, select: str) -> pa.Table:
         """The answer to a SELECT over the lineage views (documents, placements, step_rules, …), as `sluice
@@ -129,20 +184,21 @@ class Output:
         """Where the tokens of each kept document lie, a table for each shard in the shard's order. A purged
         one keeps its place, in which all tokens are end-of-text; the view placements of `sql` says which.
 
-        Columns: doc_id, source, shard, start, num_tokens (in tokens, end-of-text included), tokens_hash."""
+        Columns: doc_id (hex), source, shard, start, num_tokens (in tokens, end-of-text included), tokens_hash."""
         self._check_source(source)
         for shard in self._index.shards:
             if source in (None, shard.source):
                 with self._as_opened():
                     table = read_rows(self._folder, shard.index_file, None, shard.index_hash)
+                table = _with_hex_ids(table)
                 table = table.add_column(1, "source", pa.repeat(shard.source, table.num_rows))
                 yield table.add_column(
                     2, "shard", pa.repeat(pa.scalar(shard.shard, pa.int64()), table.num_rows)
                 )
 
     def trace(
-        self, *, doc_id: str | bytes | None = None, url: str | None = None, runs: Sequence[str] = ()
-    ) -> list[DocumentHistory]:
+        self, *, doc_id: DocId | None = None, url: str | None = None, runs: Sequence[str] = ()
+    ) -> list[History]:
         """The histories of a document by its id, or of all of a URL in any spelling: crawl record, decisions,
         cluster, placement, and the training steps that read it.
 
@@ -151,9 +207,10 @@ class Output:
         tracer = make_tracer(self._folder.url, runs=runs)
         if (doc_id is None) == (url is None):
             raise ValueError("give doc_id or url, one of them")
-        return tracer.by_url(url) if url is not None else [tracer.by_id(_id_of(doc_id or b""))]
+        found = tracer.by_url(url) if url is not None else [tracer.by_id(id_of(doc_id or b""))]
+        return list(map(history_of, found))
 
-    def text(self, doc_id: str | bytes) -> str:
+    def text(self, doc_id: DocId) -> str:
         """The clean text of a document that survived the filters. LookupError where none is kept of it,
         PurgedError where it was purged."""
         row = self._row(doc_id)
@@ -172,9 +229,9 @@ class Output:
             raise PurgedError(f"document {row.doc_id.hex()} was purged")
         return found[row.part_row]
 
-    def tokens(self, doc_id: str | bytes) -> npt.NDArray[np.uint32]:
-        """The tokens of a kept document, shape (num_tokens,), the last one end-of-text. LookupError where it
-        has none, PurgedError where it was purged."""
+    def tokens(self, doc_id: DocId) -> npt.NDArray[np.int64]:
+        """The tokens of a kept document, shape (num_tokens,), the last one end-of-text, in the type that torch takes as
+        ids. LookupError where it has none, PurgedError where it was purged."""
         row = self._row(doc_id)
         if row.shard is None or row.start is None or row.num_tokens is None:
             raise LookupError(f"document {row.doc_id.hex()} was {row.status} by {row.rule}: it has no tokens")
@@ -189,7 +246,7 @@ class Output:
         file, data = self._at_last(read)
         tokens = np.frombuffer(data, "<u4").astype(np.uint32)
         if tokens_hash(tokens) == row.tokens_hash:
-            return tokens
+            return tokens.astype(np.int64)
         if Lookup(self._folder).purged([row.doc_id]):
             raise PurgedError(f"document {row.doc_id.hex()} was purged")
         raise DamagedFileError(
@@ -220,15 +277,28 @@ class Output:
                 f" {version} of it: open it again"
             ) from error
 
-    def _row(self, doc_id: str | bytes) -> DocumentRow:
+    def _row(self, doc_id: DocId) -> DocumentRow:
         """The facts of a document. Of several records with its id, of the one that is kept, else of one that
         has a text and is no repetition: another source may have turned the same record down."""
-        found = Lookup(self._folder).documents([_id_of(doc_id)])
+        found = Lookup(self._folder).documents([id_of(doc_id)])
         if not found:
-            raise LookupError(f"no document {_id_of(doc_id).hex()} in {self.url}")
+            raise LookupError(f"no document {id_of(doc_id).hex()} in {self.url}")
         return min(
             found, key=lambda row: (row.status != "kept", row.part_row is None, row.stage == "identity")
         )
+
+
+def _text_rows(output: Output, parts: list[tuple[PartFile, PartFile]]) -> Iterator[dict[str, Any]]:
+    """The rows of some parts, each a dict."""
+    for part, kept in parts:
+        for table in output._texts_of(part, kept):
+            yield from table.to_pylist()
+
+
+def _with_hex_ids(table: pa.Table) -> pa.Table:
+    """The table with doc_id, its first column, in hex."""
+    ids = pa.array([doc_id.hex() for doc_id in table["doc_id"].to_pylist()], pa.string())
+    return table.set_column(0, "doc_id", ids)
 
 
 def _array(values: Sequence[object]) -> pa.Array:
@@ -241,7 +311,3 @@ def _array(values: Sequence[object]) -> pa.Array:
         if fits:
             return pa.array(values, pa.uint64())
         return pa.array([Decimal(value) if isinstance(value, int) else value for value in values])
-
-
-def _id_of(doc_id: str | bytes) -> bytes:
-    return parse_id(doc_id) if isinstance(doc_id, str) else doc_id

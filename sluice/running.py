@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import PipelineRecipe, check_steps_of, load
+from pipeline.recipe.checks import check_steps_of
+from pipeline.recipe.load import load
+from pipeline.recipe.tables import PipelineRecipe
 
 if TYPE_CHECKING:
     from pipeline.results.run_summary import RunSummary

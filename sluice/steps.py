@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from lineage.ids import content_hash, row_doc_id, warc_doc_id
 from lineage.recipe import RecipeError
+from pipeline.inspect.explain import Explanation, explain, with_whole_ledger
 from pipeline.phases.steps import step_tables
-from pipeline.recipe import PipelineRecipe
+from pipeline.recipe.tables import PipelineRecipe
 from sluice.running import load_recipe
 from stages.chain import Chain, build_chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
@@ -82,6 +83,11 @@ class Steps:
     def __call__(self, text: str, *, url: str | None = None) -> Judged:
         """What the steps make of one text."""
         return _judged(self._chain(self._of_text(text, url, 0)))
+
+    def explain(self, text: str, *, url: str | None = None) -> Explanation:
+        """Every step and rule on one text, past its rejections: what each measured against which threshold."""
+        chain = build_chain(self.stages, with_whole_ledger(self._chain.tables))
+        return explain(self._of_text(text, url, 0), chain)
 
     def judge(self, texts: Iterable[str], urls: Iterable[str | None] | None = None) -> Iterator[Judged]:
         """What the steps make of each text, in order; faster than one by one, a few hundred are held at a

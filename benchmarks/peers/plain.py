@@ -18,7 +18,7 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.dedup import compare as dedup
 from pipeline.phases import phase as phases
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 
 WORKERS = 2
 

@@ -85,6 +85,7 @@ def all_runs(lookup: Lookup, more: MoreRuns) -> list[TrainingRun]:
     Of a run that is read elsewhere than the store has it, only its own facts count: the original may have
     gone on since, which is no history of a copy."""
     runs, segments = lookup.runs(), lookup.segments()
+    # Facts are numbered by their log, and the logs of a copy and its original part: they cannot be mixed.
     elsewhere = {row.run for row in runs if (row.run, row.output) in more.placed}
     return fold(
         [*(row for row in runs if row.run not in elsewhere), *more.runs],

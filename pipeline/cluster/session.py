@@ -27,7 +27,7 @@ from pipeline.cluster.local_services import (
     without_cluster_processes,
     without_driver_lines,
 )
-from pipeline.recipe import RayTable
+from pipeline.recipe.tables import RayTable
 
 _log = logging.getLogger(__name__)
 

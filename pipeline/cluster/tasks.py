@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from pipeline.cluster.capacity import Wanted
 from pipeline.cluster.session import check_cluster
-from pipeline.recipe import RayTable, UnitKindTable
+from pipeline.recipe.tables import RayTable, UnitKindTable
 
 _CUSTOM_RESOURCE_SHARE: Final = 0.001
 """Of a custom resource that only says where a unit may run: a node that has one of it holds a thousand

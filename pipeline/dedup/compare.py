@@ -10,7 +10,7 @@ from pipeline.dedup.exchange import Engine, InPhases, InProcess
 from pipeline.dedup.inputs import DedupUnit, earlier_files
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan
-from pipeline.recipe import comparing
+from pipeline.recipe.tables import comparing
 from pipeline.results.dedup_result import DedupResult
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lineage.recipe import RecipeError
-from pipeline.recipe import PipelineRecipe, comparing
+from pipeline.recipe.tables import PipelineRecipe, comparing
 from pipeline.results.run_summary import first_odd_date
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted

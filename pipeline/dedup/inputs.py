@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
-from pipeline.recipe import MAX_FILES, MAX_SOURCES
+from pipeline.recipe.checks import MAX_FILES, MAX_SOURCES
 from pipeline.results.rows import opened, read_rows
 from stages.dedup.bands import I64
 from stages.dedup.options import DedupTable

@@ -42,7 +42,7 @@ from pipeline.inspect.scan import ScanEvidence, ScanRequest, scan, write_evidenc
 from pipeline.inspect.scanned_runs import run_lines
 from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from stages.tokens.tokenizer import train_bpe
 
 MARKER = "sluice-demo.json"

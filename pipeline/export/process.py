@@ -52,13 +52,13 @@ from lineage.store.checksum_update import WORK, is_covered
 from lineage.store.rows import ExportRow
 from pipeline.cluster.session import as_connected, units_session
 from pipeline.export.formats.registry import FORMATS, check_request, reads_tokens
-from pipeline.export.request import ExportRequest
+from pipeline.export.request import DEFAULT_FILE_DOCUMENTS, DTYPES, ExportRequest, parse_split
 from pipeline.export.sink import ExportSink
 from pipeline.export.units import ExportJob, ExportUnit, shard_units, sources_of, text_units, up_to_date
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
-from pipeline.recipe import PipelineRecipe, RayTable, RunTable
+from pipeline.recipe.tables import PipelineRecipe, RayTable, RunTable
 from pipeline.results.run_summary import read_summary
 from pipeline.terminal import counted
 
@@ -85,6 +85,40 @@ class Done:
 
     row: ExportRow
     was_done: bool
+
+
+def corpus_export(
+    out: Folder,
+    to: Folder,
+    *,
+    format: str,
+    name: str | None = None,
+    sources: Sequence[str] = (),
+    split: str | None = None,
+    dtype: str = "auto",
+    tokens: bool = False,
+    file_documents: int = DEFAULT_FILE_DOCUMENTS,
+    copy: bool = False,
+) -> CorpusExport:
+    """What a call asks for: `split` as train=0.99,test=0.01; without a `name` the last part of `to` is it; `copy`:
+    no file of it is another name of one of the output's. RecipeError for what no export is."""
+    if format not in FORMATS:
+        raise RecipeError(f"--format {format}: expected one of {', '.join(FORMATS)}")
+    if dtype not in DTYPES:
+        raise RecipeError(f"--dtype {dtype}: expected one of {', '.join(DTYPES)}")
+    if file_documents < 1:
+        raise RecipeError(f"--file-documents {file_documents}: expected at least 1")
+    request = ExportRequest(
+        format=format,
+        split=parse_split(split),
+        dtype=dtype,
+        tokens=tokens,
+        sources=tuple(sorted(set(sources))),
+        file_documents=file_documents,
+    )
+    return CorpusExport(
+        out=out, to=to, name=name or to.url.rpartition("/")[2], request=request, links=not copy
+    )
 
 
 WriteAll = Callable[[ExportJob, Sequence[ExportUnit]], list[ExportedUnit]]

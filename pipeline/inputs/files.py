@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any, BinaryIO, Final, Protocol, cast
 from urllib.parse import urlsplit
 
-from lineage.recipe import RecipeError, blamed_on, utf8_text
+from lineage.recipe import RecipeError, errors_about, utf8_text
 from lineage.secrets import without_secrets
 from lineage.storage.folder import filesystem, is_remote, join, kind_of, local_path, with_environment
 from pipeline.inputs.retries import READING, Retries
@@ -154,7 +154,7 @@ def _is_http(url: str) -> bool:
 
 def _list_all(source: InputSource) -> Iterator[_Listed]:
     for given in source.inputs:
-        with blamed_on(f"source.inputs of {source.name!r}"):
+        with errors_about(f"source.inputs of {source.name!r}"):
             entry, shown = with_environment(given), without_secrets(given)
         try:
             if _without_query(shown).endswith(_LIST_ENDINGS):

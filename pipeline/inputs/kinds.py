@@ -12,7 +12,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import is_remote
 from pipeline.inputs.bundles import is_read_whole
 from pipeline.inputs.files import Input, open_input
-from pipeline.recipe import LimitsTable, SourceTable
+from pipeline.recipe.tables import LimitsTable, SourceTable
 from stages.reading.file_names import is_marker
 from stages.reading.magic import HEAD_BYTES
 from stages.reading.options import ReadOptions, RowFields, Unreadable

@@ -19,7 +19,7 @@ from lineage.magic import GZIP_MAGIC, ZSTD_MAGIC
 from lineage.recipe import RecipeError
 from lineage.storage.folder import filesystem, is_remote, local_path
 from pipeline.inputs.files import list_inputs
-from pipeline.recipe import LimitsTable, SourceTable
+from pipeline.recipe.tables import LimitsTable, SourceTable
 from stages.document import Document, Place
 from stages.reading.jsonl import looks_like_jsonl
 from stages.reading.magic import HEAD_BYTES, PARQUET_MAGIC, is_streamed, why_not_read
@@ -50,6 +50,44 @@ class Named:
     row: int | None = None
     element: int | None = None
     url: str | None = None
+
+
+def named_document(
+    *,
+    file: str | None,
+    text: str | None,
+    warc: str | None,
+    offset: int | None,
+    row: int | None,
+    element: int | None,
+    url: str | None,
+) -> Named:
+    """What a call names by its options, of which it gives those that are not None; RecipeError where they do not go
+    together."""
+    given = {"--file": file, "--text": text, "--warc": warc}
+    named = [(option, path) for option, path in given.items() if path is not None]
+    if len(named) != 1:
+        raise RecipeError(
+            "expected --file HTML, --text FILE, --file JSONL --offset N, --file PARQUET --row N or --warc"
+            " FILE --offset N; or OUT with --doc ID or --url URL"
+        )
+    ((option, path),) = named
+    has_place = offset is not None or row is not None
+    if offset is not None and row is not None:
+        raise RecipeError("--offset names a byte and --row a row of a Parquet file: expected one of them")
+    if url is not None and (option == "--warc" or has_place):
+        raise RecipeError(
+            "--url goes with a --file of HTML and with --text: a record or row has a URL of its own"
+        )
+    if has_place and option == "--text":
+        raise RecipeError("--offset and --row go with --warc and --file: a --text is read as a whole")
+    if element is not None and not has_place:
+        raise RecipeError(
+            "--element goes with --offset or --row: it is the number of a document among those of one row"
+        )
+    if option == "--warc" and not has_place:
+        raise RecipeError("--warc needs --offset N: the byte at which the record's member begins")
+    return Named(path=path, option=option, offset=offset, row=row, element=element, url=url)
 
 
 def document_of(named: Named, source: SourceTable, limits: LimitsTable) -> Document:

@@ -12,7 +12,7 @@ from lineage.storage.folder import Folder
 from lineage.trace.earlier import find_in
 from lineage.verify.problems import VerifyHooks
 from pipeline.inspect.repeats import wrong_repeats
-from pipeline.recipe import recipe_of
+from pipeline.recipe.load import recipe_of
 from pipeline.report.render import render_output, stale_report
 from stages.dedup.bands import bands_of
 from stages.dedup.minhash import Signer

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from lineage.index.checksums import DamagedFileError
 from lineage.index.parsed_texts import ParsedPart, read_parsed_texts
 from lineage.storage.folder import Folder
-from pipeline.recipe import PipelineRecipe, tables_of
+from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.results.rows import opened
 from stages.chain import build_chain
 from stages.document import Document, Edit, Place

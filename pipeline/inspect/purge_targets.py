@@ -20,7 +20,7 @@ from lineage.ids import ID_BYTES, parse_id
 from lineage.index.output_index import read_index
 from lineage.pages import page_of
 from lineage.purge.plan import PurgeMatch
-from lineage.recipe import RecipeError, blamed_on, utf8_text
+from lineage.recipe import RecipeError, errors_about, utf8_text
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, local_path
 from lineage.store.delta import read_table
@@ -268,7 +268,7 @@ def is_scan_evidence(path: str) -> bool:
 
 
 def _content(path: str) -> bytes:
-    with blamed_on("--from"):
+    with errors_about("--from"):
         return read_named_file(path)
 
 

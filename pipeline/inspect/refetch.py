@@ -16,7 +16,7 @@ from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import Tracer, UnknownError
 from pipeline.inputs.files import open_place
 from pipeline.inputs.retries import READING
-from pipeline.recipe import PipelineRecipe, SourceTable
+from pipeline.recipe.tables import PipelineRecipe, SourceTable
 from stages.document import Document
 from stages.reading.options import ReadOptions
 from stages.reading.reader import heads_at, read_one

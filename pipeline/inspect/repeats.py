@@ -30,7 +30,9 @@ from lineage.verify.problems import Problem
 from pipeline.phases.buckets import by_place, part_numbers, parted_sources, recorded_cuts, repeat_firsts
 from pipeline.phases.percentiles import Values, Weights, weighted_cuts
 from pipeline.phases.repeats import Firsts, OfSource, RowsOfUnit, own_tables, plan_repeats
-from pipeline.recipe import BucketTable, PipelineRecipe, recipe_of, repeated_bucket
+from pipeline.recipe.load import recipe_of
+from pipeline.recipe.parts import repeated_bucket
+from pipeline.recipe.tables import BucketTable, PipelineRecipe
 from pipeline.results.run_summary import RunSummary, read_summary
 from stages.tokens.repeats import rows_of
 from stages.tokens.shards import shuffle_key

@@ -23,7 +23,7 @@ from lineage.index.checksums import check_file
 from lineage.index.output_index import Index, PartFile, Shard, check_outside, read_index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.json_record import JsonRecord, json_name
-from lineage.recipe import RecipeError, blamed_on
+from lineage.recipe import RecipeError, errors_about
 from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, split
 from lineage.store.lookup import Lookup
@@ -33,7 +33,7 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.inspect.scanned_runs import Benchmark, ReadingRuns, ReadItem, ScannedRun
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.tokenize import kept_tokenizer
-from pipeline.recipe import recipe_of
+from pipeline.recipe.load import recipe_of
 from pipeline.results.rows import clean_texts, read_rows
 from pipeline.terminal import counted
 from stages.composition import clean_text
@@ -423,7 +423,7 @@ def _read_items(found: FoundIn) -> Iterator[ReadItem]:
 
 def _read_benchmark(file: str, field: str) -> tuple[str, list[str]]:
     """The digest of a file and its items; RecipeError where it has none."""
-    with blamed_on("--against"):
+    with errors_about("--against"):
         digest, items = content_hash(named_bytes(file)).hex(), read_items(file, field)
     if not items:
         raise RecipeError(f"--against {without_secrets(file)}: there is no item in it")

@@ -16,7 +16,9 @@ from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
 from lineage.store.sql import QueryResult, questions, text_literal
 from pipeline.inspect.open_documents import MOST, survivors
-from pipeline.recipe import PipelineRecipe, check_steps_of, recipe_of, tables_of
+from pipeline.recipe.checks import check_steps_of
+from pipeline.recipe.load import recipe_of
+from pipeline.recipe.tables import PipelineRecipe, tables_of
 from stages.chain import build_chain
 from stages.quality.languages import language_code
 from stages.quality.rule_sets.catalogue import RULE_SETS, threshold_defaults

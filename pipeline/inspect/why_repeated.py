@@ -14,7 +14,9 @@ from lineage.store.delta import open_table
 from lineage.store.rows import DocumentRow
 from pipeline.phases.buckets import recorded_cuts, repeat_firsts
 from pipeline.phases.repeats import own_tables
-from pipeline.recipe import BucketTable, recipe_of, repeated_bucket
+from pipeline.recipe.load import recipe_of
+from pipeline.recipe.parts import repeated_bucket
+from pipeline.recipe.tables import BucketTable
 from pipeline.results.run_summary import read_summary
 from pipeline.terminal import counted
 

@@ -22,10 +22,10 @@ from lineage.ids import content_hash
 from lineage.recipe import RecipeError, as_plain, load_recipe
 from lineage.secrets import holds_secrets, without_secrets
 from lineage.storage.folder import is_remote
-from pipeline import recipe as data_recipe
 from pipeline.jobs.settings import SETTINGS
 from pipeline.plan import named_files, own_code
-from pipeline.recipe import PipelineRecipe
+from pipeline.recipe import load as data_recipe
+from pipeline.recipe.tables import PipelineRecipe
 from stages.steps.encoder_folder import encoder_files
 from trainer.options import TrainRecipe
 

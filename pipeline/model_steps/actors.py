@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lineage.recipe import IN_PROCESS, RecipeError
 from pipeline.cluster.tasks import ActorResources, TaskResources, check_actors, num_cpus, num_gpus
-from pipeline.recipe import RayTable
+from pipeline.recipe.tables import RayTable
 from stages.chain import build_chain
 from stages.steps.catalogue import StepTables
 from stages.steps.model_step import ModelStep

@@ -35,7 +35,8 @@ from pipeline.phases.repeats import (
     plan_repeats,
 )
 from pipeline.plan import Unit
-from pipeline.recipe import BucketTable, PipelineRecipe, check_part, repeated_bucket
+from pipeline.recipe.parts import check_part, repeated_bucket
+from pipeline.recipe.tables import BucketTable, PipelineRecipe
 from pipeline.results.rows import publish_table, read_rows
 from pipeline.results.run_summary import RunSummary
 from pipeline.results.unit_results import BucketCuts, BucketSize, PartResult, PartSize, RepeatSize

@@ -19,7 +19,7 @@ from pipeline.cluster.tasks import TaskResources
 from pipeline.cluster.underway import told_shares
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
-from pipeline.recipe import PipelineRecipe
+from pipeline.recipe.tables import PipelineRecipe
 from pipeline.results.run_summary import PhaseTime
 
 

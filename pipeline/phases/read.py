@@ -23,7 +23,7 @@ from pipeline.inputs.files import Input, open_input
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
-from pipeline.recipe import PipelineRecipe, columns_added_by, comparing, keeps_facts, tables_of
+from pipeline.recipe.tables import PipelineRecipe, columns_added_by, comparing, keeps_facts, tables_of
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted
 from pipeline.units.facts import publish_facts

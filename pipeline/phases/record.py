@@ -33,7 +33,7 @@ from lineage.store.write import (
 )
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.plan import Unit
-from pipeline.recipe import columns_added_by
+from pipeline.recipe.tables import columns_added_by
 from pipeline.results.rows import read_rows
 from pipeline.results.unit_results import BucketResult, JoinResult, ShuffleResult
 from pipeline.terminal import counted

@@ -11,7 +11,9 @@ from lineage.recipe import RecipeError
 from lineage.store.column_names import LABEL
 from lineage.store.delta import StoreError
 from pipeline.models.encoder import check_installed, load_encoder
-from pipeline.recipe import PipelineRecipe, check_part, check_steps_of, comparing, tables_of
+from pipeline.recipe.checks import check_steps_of
+from pipeline.recipe.parts import check_part
+from pipeline.recipe.tables import PipelineRecipe, comparing, tables_of
 from stages.chain import build_chain
 from stages.steps.catalogue import CORPUS_STAGES, StepTables
 from stages.steps.fasttext_model import load_model

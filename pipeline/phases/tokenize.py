@@ -21,7 +21,7 @@ from lineage.storage.folder import Folder
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
 from pipeline.plan import RunPlan, Unit
-from pipeline.recipe import PipelineRecipe
+from pipeline.recipe.tables import PipelineRecipe
 from pipeline.results.rows import publish_table
 from pipeline.results.unit_results import TokenizeResult
 from pipeline.units.placed_tokens import EarlierPart, PlacedTokens

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from lineage.recipe import RecipeError, parse_table, parse_toml, whole_number, with_overrides
-from pipeline.recipe import PipelineRecipe, check_steps_of, checked
+from pipeline.recipe.checks import check_steps_of, checked
+from pipeline.recipe.tables import PipelineRecipe
 from pipeline.recipe_help.keys import SHAPES, Kind
 from pipeline.recipe_help.positions import TextPosition, dotted, key_positions, position_of
 from trainer.model.sizes import check_model_name

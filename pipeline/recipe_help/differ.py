@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from lineage.recipe import RecipeError, as_plain, parse_table, read_toml
 from lineage.storage.folder import Folder, local_path
-from pipeline.recipe import PipelineRecipe, checked
+from pipeline.recipe.checks import checked
+from pipeline.recipe.tables import PipelineRecipe
 from pipeline.recipe_help.check import kind_of
 from pipeline.recipe_help.keys import SHAPES, Kind, recipe_tables
 from pipeline.recipe_help.named import published, template

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from lineage.recipe import as_plain
-from pipeline.recipe import PipelineRecipe
+from pipeline.recipe.tables import PipelineRecipe
 from stages.quality.rule_sets.catalogue import threshold_defaults
 from trainer.options import TrainRecipe
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from lineage.recipe import RecipeError, parse_table, with_overrides
-from pipeline.recipe import differing_keys
+from pipeline.recipe.load import differing_keys
 from pipeline.recipe_help.check import kind_of
 from pipeline.recipe_help.keys import (
     SHAPES,

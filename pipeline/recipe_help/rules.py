@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from pipeline.recipe import LimitsTable
+from pipeline.recipe.tables import LimitsTable
 from pipeline.recipe_help.keys import recipe_keys
 from stages.pii.options import PiiTable
 from stages.quality.options import QualityTable

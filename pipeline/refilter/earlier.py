@@ -22,7 +22,8 @@ from lineage.store.tables import SCHEMAS
 from pipeline.inputs.files import Input
 from pipeline.phases.phase import Run
 from pipeline.plan import RunPlan, make_plan, output_identity
-from pipeline.recipe import PipelineRecipe, recipe_of, tables_of
+from pipeline.recipe.load import recipe_of
+from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.refilter.step_keys import (
     StepKey,
     first_changed,

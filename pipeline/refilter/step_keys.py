@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from lineage.ids import content_hash
 from pipeline.plan import encoder_libraries
-from pipeline.recipe import PipelineRecipe, differing_keys, tables_of
+from pipeline.recipe.load import differing_keys
+from pipeline.recipe.tables import PipelineRecipe, tables_of
 from stages.chain import build_chain
 from stages.libraries import READING, TOKENIZING
 from stages.rules import SIDES

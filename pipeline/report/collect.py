@@ -19,7 +19,8 @@ from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
 from lineage.store.rows import shard_source
 from lineage.store.sql import Limits, questions, text_literal
-from pipeline.recipe import PipelineRecipe, recipe_of
+from pipeline.recipe.load import recipe_of
+from pipeline.recipe.tables import PipelineRecipe
 from pipeline.report.buckets import cut_columns, parts_of
 from pipeline.report.compare import compare_words
 from pipeline.report.data import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from lineage.store.sql import text_literal
-from pipeline.recipe import PipelineRecipe, tables_of
+from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.report.data import HistogramBar, RuleValues, ThresholdOption
 from stages.rules import SIDES, SideSpec
 from stages.steps.catalogue import rules_of

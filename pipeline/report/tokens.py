@@ -21,7 +21,7 @@ from lineage.index.output_index import Index, Shard
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.plan import installed_version
-from pipeline.recipe import recipe_of
+from pipeline.recipe.load import recipe_of
 from pipeline.report.data import FirstToken, TokensRow
 from pipeline.results.rows import read_rows
 from stages.libraries import TOKENIZING

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from lineage.purge.purged_sets import PurgedSets
-from lineage.recipe import blamed_on, key
+from lineage.recipe import errors_about, key
 from stages.document import Step
 from stages.html.page import PageReader
 from stages.libraries import MODULES, libraries
@@ -138,7 +138,7 @@ def _load_encode(tables: StepTables) -> Encode:
 
 
 def _model_files(tables: StepTables) -> tuple[str, ...]:
-    with blamed_on("classifier.model"):
+    with errors_about("classifier.model"):
         return tuple(
             file
             for table in tables.classifier

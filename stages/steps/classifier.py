@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from typing import Final, Literal, NamedTuple
 
-from lineage.recipe import RecipeError, blamed_on, key
+from lineage.recipe import RecipeError, errors_about, key
 from lineage.store.column_names import LABEL
 from stages.document import Document, Finding, Outcome, weigh
 from stages.fault import Fault
@@ -90,7 +90,7 @@ class ClassifierTable:
     @property
     def is_encoder(self) -> bool:
         """Whether the model is a folder. RecipeError for a URL of an unknown kind."""
-        with blamed_on(f"classifier.model of {self.name!r}"):
+        with errors_about(f"classifier.model of {self.name!r}"):
             return is_folder(self.model)
 
 
@@ -288,7 +288,7 @@ def _check_share(table: ClassifierTable) -> None:
 
 def _check_encoder(table: ClassifierTable) -> EncoderConfig:
     """RecipeError if the folder is no encoder, or its head has no such label."""
-    with blamed_on("classifier.model"):
+    with errors_about("classifier.model"):
         config = read_encoder_config(table.model)
     if table.label not in config.labels:
         raise RecipeError(_no_label(table, config.labels))
@@ -298,7 +298,7 @@ def _check_encoder(table: ClassifierTable) -> EncoderConfig:
 
 
 def _model_and_label(table: ClassifierTable) -> tuple[FastTextModel, str]:
-    with blamed_on("classifier.model"):
+    with errors_about("classifier.model"):
         model = load_model(table.model)
     label = table.label.removeprefix("__label__")
     if label not in model.labels and not table.is_argmax:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal
 
-from lineage.recipe import RecipeError, blamed_on, key
+from lineage.recipe import RecipeError, errors_about, key
 from stages.composition import clean_text
 from stages.document import Document, Outcome, decide
 from stages.ngrams import Encode, NgramIndex
@@ -93,7 +93,7 @@ def decontaminate_rules(table: DecontaminateTable) -> tuple[Rule, ...]:
 
 def read_benchmarks(table: DecontaminateTable, encode: Encode | None) -> Benchmarks:
     """The items of the table's files; RecipeError if none of them can be looked for."""
-    with blamed_on("decontaminate.against"):
+    with errors_about("decontaminate.against"):
         read = {file: read_lines(file, table.field) for file in table.against}
     # As parse leaves texts: composed, with line feeds. Another form of the same item would not be found in
     # them.

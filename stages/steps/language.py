@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal
 
-from lineage.recipe import RecipeError, blamed_on, key
+from lineage.recipe import RecipeError, errors_about, key
 from stages.document import Document, Finding, Outcome, decide
 from stages.quality.code.language import language_of, languages, path_of
 from stages.quality.fineweb2.configurations import configurations
@@ -216,7 +216,7 @@ def check_min_scores(table: LanguageTable) -> None:
 
 def language_model(table: LanguageTable) -> FastTextModel:
     """The table's fastText model; RecipeError if it has no label for one of the wanted languages."""
-    with blamed_on("language.model"):
+    with errors_about("language.model"):
         model = load_model(table.model)
     _check_kept(table, model.labels)
     return model

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final, Literal
 
 from lineage.pages import page_of
-from lineage.recipe import blamed_on, key
+from lineage.recipe import errors_about, key
 from stages.document import Document, Finding, Outcome, decide
 from stages.rules import Rule
 from stages.steps.url_lists import (
@@ -155,27 +155,27 @@ class UrlStep:
 
     @cached_property
     def _hosts(self) -> LineNumbers:
-        with blamed_on("url.block_hosts"):
+        with errors_about("url.block_hosts"):
             return hosts_of_list(self._table.block_hosts, self._table.match)
 
     @cached_property
     def _urls(self) -> LineNumbers:
-        with blamed_on("url.block_urls"):
+        with errors_about("url.block_urls"):
             return urls_of_list(self._table.block_urls, self._table.match)
 
     @cached_property
     def _words(self) -> WordList:
-        with blamed_on("url.block_words"):
+        with errors_about("url.block_words"):
             return words_of_list(self._table.block_words, self._table.match)
 
     @cached_property
     def _soft(self) -> WordList:
-        with blamed_on("url.block_soft_words"):
+        with errors_about("url.block_soft_words"):
             return words_of_list(self._table.block_soft_words, self._table.match)
 
     @cached_property
     def _subwords(self) -> SubwordList:
-        with blamed_on("url.block_subwords"):
+        with errors_about("url.block_subwords"):
             return subwords_of_list(self._table.block_subwords, self._table.match)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from tokenizers import Regex
 from tokenizers import Tokenizer as HfTokenizer
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
@@ -114,16 +115,16 @@ class Tokenizer:
         """`encode` of each text; faster for many short ones."""
         return self._encoder.encode_batch(texts)
 
-    def decode_bytes(self, tokens: Tokens) -> bytes:
+    def decode_bytes(self, tokens: Tokens | Sequence[int]) -> bytes:
         """The bytes that the ids stand for; ValueError names an id that the encoding does not have."""
         try:
-            return self._encoder.decode_bytes(tokens)
+            return self._encoder.decode_bytes(np.asarray(tokens))
         except KeyError as error:
             raise ValueError(
                 f"{self.name} has no token {error.args[0]}: was this made by another tokenizer?"
             ) from error
 
-    def decode(self, tokens: Tokens) -> str:
+    def decode(self, tokens: Tokens | Sequence[int]) -> str:
         """The text of the ids; `decode(encode(text)) == text` where the tokenizer `keeps` it. A cut character
         becomes U+FFFD."""
         return self.decode_bytes(tokens).decode("utf-8", "replace")

@@ -19,7 +19,8 @@ from lineage.storage.folder import Folder
 from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.recipe import check_steps_of, load
+from pipeline.recipe.checks import check_steps_of
+from pipeline.recipe.load import load
 from pipeline.report.collect import collect
 from sluice.output import open_output
 from tests.support.inputs.tiny_crawl import make_tiny_crawl

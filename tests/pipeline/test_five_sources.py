@@ -18,7 +18,7 @@ from lineage.recipe import load_recipe
 from lineage.storage.folder import Folder
 from pipeline import process
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.support.inputs.five_sources import write_five_sources
 from tests.support.outputs.lineage_query import query
 from trainer.data.corpus import open_corpus

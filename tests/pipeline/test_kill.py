@@ -27,7 +27,7 @@ from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases import publish
 from pipeline.phases.progress import ProgressReporter
 from pipeline.process import run as run_recipe
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs import runs
 from tests.support.outputs.runs import ON_RAY, fingerprint, run, write_recipe

@@ -14,9 +14,12 @@ import tomli_w
 
 from lineage.recipe import RecipeError, parse_table
 from lineage.storage.folder import Folder
-from pipeline.plan import PLAN, RunPlan, check_same_run, clear_work, plan_run, versions
-from pipeline.recipe import PipelineRecipe, checked, load
+from pipeline.plan import PLAN, RunPlan, plan_run, versions
+from pipeline.recipe.checks import checked
+from pipeline.recipe.load import load
+from pipeline.recipe.tables import PipelineRecipe
 from pipeline.refilter.step_keys import step_keys
+from pipeline.same_run import check_same_run, clear_work
 from stages.html.extraction import Extractor, extract
 from tests.support.outputs.runs import recipe, run, write_recipe
 from tests.support.outputs.small_out.output import make_small_out
@@ -64,8 +67,8 @@ def test_more_files_of_a_source_than_can_be_compared_are_refused(
         ),
         ({"num_perm": 256}, {}, r"earlier was signed as .*perm=256.*give both the same"),
         (
+            {"normalise": "none"},
             {},
-            {"normalise": "fineweb"},
             r"earlier was signed as .*=5, this run as .*normalise=fineweb: give both",
         ),
         (
@@ -273,7 +276,9 @@ def test_a_run_whose_index_was_lost_is_written_again_unless_a_purge_wrote_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = planned(tmp_path)
-    monkeypatch.setattr("pipeline.plan.read_summary", lambda _out: SimpleNamespace(identity=plan.identity))
+    monkeypatch.setattr(
+        "pipeline.same_run.read_summary", lambda _out: SimpleNamespace(identity=plan.identity)
+    )
     plan.out.publish("run.json", b"{}")
     assert not check_same_run(plan) and plan.out.exists(PLAN)
     plan.out.remove(PLAN)
@@ -295,9 +300,9 @@ def test_a_key_and_a_step_that_a_finished_run_does_not_record_count_as_not_given
     (tmp_path / "out" / "run.json").write_text(json.dumps(earlier))
     assert run(tmp_path, plain) == earlier
     with pytest.raises(
-        RecipeError, match=r"finished run, with other settings.*\n  dedup\.normalise is .fineweb. now"
+        RecipeError, match=r"finished run, with other settings.*\n  dedup\.normalise is .slimpajama. now"
     ):
-        run(tmp_path, plain | {"dedup": {"normalise": "fineweb"}})
+        run(tmp_path, plain | {"dedup": {"normalise": "slimpajama"}})
     of_earlier["dedup"]["no_such_key"] = 1
     (tmp_path / "out" / "run.json").write_text(json.dumps(earlier))
     with pytest.raises(RecipeError, match=r"  dedup\.no_such_key is not given now and was 1\n"):

@@ -17,7 +17,9 @@ from lineage.recipe import RecipeError, as_plain, as_toml, parse_table, with_ove
 from lineage.storage.folder import Folder
 from lineage.store.delta import commit_tables, read_table
 from pipeline.plan import plan_run
-from pipeline.recipe import PipelineRecipe, check_steps_of, checked, differing_keys, load, recipe_of
+from pipeline.recipe.checks import check_steps_of, checked
+from pipeline.recipe.load import differing_keys, load, recipe_of
+from pipeline.recipe.tables import PipelineRecipe
 from stages.steps.catalogue import STAGES
 
 LEAST = '[run]\nname = "a"\noutput = "out"\n[[source]]\nname = "web"\ninputs = ["a.warc.gz"]\n'

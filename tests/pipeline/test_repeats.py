@@ -28,7 +28,8 @@ from lineage.verify.output import verify
 from pipeline.cli.corpus.summary import show_summary
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.recipe import check_steps_of, load
+from pipeline.recipe.checks import check_steps_of
+from pipeline.recipe.load import load
 from pipeline.results.run_summary import read_summary
 from stages.tokens.repeats import curve_times
 from tests.support.outputs.recorded_training import record_training

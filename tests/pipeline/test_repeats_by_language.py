@@ -24,7 +24,8 @@ from lineage.verify.output import verify
 from pipeline.cli.main import main
 from pipeline.demo.prose import Writer
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.recipe import check_steps_of, load
+from pipeline.recipe.checks import check_steps_of
+from pipeline.recipe.load import load
 from tests.support.outputs.repeats import Row, ask, assert_exact, edited, shuffled_copy, times_on_disk
 from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, summary_of, write_recipe
 

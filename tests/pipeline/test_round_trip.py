@@ -20,7 +20,7 @@ from lineage.trace.tracer import Tracer
 from pipeline.demo.crawl import make_crawl
 from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.steps import step_tables
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from stages.chain import build_chain
 from stages.document import Document, Rejection
 from stages.reading.options import ReadOptions

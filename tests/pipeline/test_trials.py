@@ -12,10 +12,10 @@ import pytest
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
-from pipeline import plan
+from pipeline import same_run
 from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.recipe import load, trial_of
+from pipeline.recipe.load import load, trial_of
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
@@ -120,7 +120,7 @@ def test_a_trial_killed_while_it_makes_room_goes_on(
         remove(folder, name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(plan.Folder, "remove", gone_at_the_fifth)
+        patched.setattr(same_run.Folder, "remove", gone_at_the_fifth)
         with pytest.raises(GoneError):
             main(["run", path, "--try", "4"])
     assert removed[0] == "index.json"

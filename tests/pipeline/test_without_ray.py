@@ -23,7 +23,8 @@ from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases.phase import BEGUN, Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
-from pipeline.recipe import PipelineRecipe, RayTable, RunTable, load
+from pipeline.recipe.load import load
+from pipeline.recipe.tables import PipelineRecipe, RayTable, RunTable
 from tests.support.checkout import ROOT
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.runs import ON_RAY, fingerprint, recipe, run, write_recipe

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from torch.utils.data import DataLoader
 
 import sluice
@@ -176,14 +177,14 @@ def test_texts_are_those_of_kept_documents_and_tokens_decode_to_them(
     kept = output.sql(
         "SELECT doc_id, source FROM documents WHERE status = 'kept' ORDER BY doc_id"
     ).to_pylist()
-    assert sorted((row["doc_id"].hex(), row["source"]) for row in rows) == [
+    assert sorted((row["doc_id"], row["source"]) for row in rows) == [
         (r["doc_id"], r["source"]) for r in kept
     ]
     assert sum(pq.ParquetFile(file).metadata.num_rows for file in output.document_files()) > len(rows)
     for row in rows[:10]:
         tokens = output.tokens(row["doc_id"])
         assert tokens[-1] == output.tokenizer.eot_id
-        assert tokenizer.decode(tokens[:-1]) == row["text"] == output.text(row["doc_id"].hex())
+        assert tokenizer.decode(tokens[:-1]) == row["text"] == output.text(bytes.fromhex(row["doc_id"]))
     assert {row["source"] for table in output.texts("posts") for row in table.to_pylist()} == {"posts"}
 
 
@@ -192,7 +193,7 @@ def test_placements_tile_the_shards_and_agree_with_the_store(output: sluice.Outp
     told = output.sql(
         "SELECT doc_id, source, shard, start, num_tokens FROM placements ORDER BY source, shard, start"
     )
-    assert [row["doc_id"].hex() for row in found.to_pylist()] == told["doc_id"].to_pylist()
+    assert [row["doc_id"] for row in found.to_pylist()] == told["doc_id"].to_pylist()
     for name in ("source", "shard", "start", "num_tokens"):
         assert found[name].to_pylist() == told[name].to_pylist()
     assert sum(found["num_tokens"].to_pylist()) == output.index.num_tokens
@@ -212,8 +213,9 @@ def test_histories_by_id_and_by_url(output: sluice.Output) -> None:
         "SELECT doc_id, url FROM documents WHERE status = 'kept' AND url IS NOT NULL LIMIT 1"
     ).to_pylist()[0]
     (by_id,) = output.trace(doc_id=row["doc_id"])
-    assert by_id.row.url == row["url"]
-    assert row["doc_id"] in [history.doc_id.hex() for history in output.trace(url=row["url"])]
+    assert (by_id.url, by_id.doc_id) == (row["url"], row["doc_id"])
+    assert output.trace(doc_id=bytes.fromhex(row["doc_id"])) == [by_id]
+    assert row["doc_id"] in [history.doc_id for history in output.trace(url=row["url"])]
     with pytest.raises(UnknownError):
         output.trace(doc_id="0" * 32)
     with pytest.raises(ValueError, match="one of them"):
@@ -269,7 +271,7 @@ def test_what_was_purged_is_gone_from_every_way_in(crawl: Path, tmp_path: Path) 
     beside = next(other for other in placed["doc_id"].to_pylist() if other != doc_id)
     was = before.text(beside), before.tokens(beside).tolist()
     opened = [sluice.open_output(out) for _ in range(3)]
-    assert main(["purge", out, "--doc", doc_id.hex(), "--reason", "test", "--by", "me", "--apply"]) == 0
+    assert main(["purge", out, "--doc", doc_id, "--reason", "test", "--by", "me", "--apply"]) == 0
     after = sluice.open_output(out)
     for read in (after.text, after.tokens, opened[0].text, opened[1].tokens):
         with pytest.raises(PurgedError):
@@ -335,3 +337,71 @@ def test_steps_of_a_source_that_names_its_language_judge_by_it(tmp_path: Path) -
     del plain["source"][0]["language"]
     with pytest.raises(sluice.RecipeError, match=r"source\.language"):
         sluice.Steps(write_recipe(tmp_path / "recipe.toml", plain))
+
+
+def test_a_tokenizer_of_an_output_gives_ids_that_torch_takes_and_reads_lists(output: sluice.Output) -> None:
+    tokenizer = sluice.load_tokenizer(output)
+    assert tokenizer.hash == sluice.load_tokenizer(output.url).hash == output.tokenizer.hash
+    ids = torch.as_tensor(tokenizer.encode("the boats and the harbour"))
+    assert torch.nn.Embedding(tokenizer.vocab_size, 2)(ids).shape == (len(ids), 2)
+    torch.nn.functional.cross_entropy(torch.zeros(len(ids), tokenizer.vocab_size), ids)
+    for given in (ids, ids.tolist(), ids.numpy()):
+        assert tokenizer.decode(given) == "the boats and the harbour"
+    assert tokenizer.decode([]) == ""
+    with pytest.raises(ValueError, match="has no token 99999999"):
+        tokenizer.decode([99_999_999])
+    doc_id = output.sql("SELECT doc_id FROM documents WHERE status = 'kept' LIMIT 1")["doc_id"][0].as_py()
+    assert torch.as_tensor(output.tokens(doc_id)).dtype == torch.int64
+
+
+def test_every_way_to_all_texts_gives_the_same_rows_and_hex_ids(output: sluice.Output) -> None:
+    rows = [row for table in output.texts() for row in table.to_pylist()]
+    assert output.to_pandas()["doc_id"].tolist() == [row["doc_id"] for row in rows]
+    assert output.to_datasets().to_list() == rows
+    assert list(output.to_datasets(streaming=True)) == rows
+    assert set(output.to_datasets("posts")["source"]) == {"posts"}
+
+
+def test_datasets_that_are_not_installed_are_named_with_their_extra(
+    output: sluice.Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'sluice\[hf\]'"):
+        output.to_datasets()
+
+
+def test_a_check_a_scan_and_an_explanation_are_those_of_the_commands(
+    crawl: Path, output: sluice.Output, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = sluice.verify(output.url)
+    assert found.ok
+    assert main(["verify", output.url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(found.as_json()))
+    row = next(output.texts("posts")).to_pylist()[0]
+    (tmp_path / "items.jsonl").write_text(json.dumps({"text": row["text"]}) + "\n")
+    evidence = sluice.scan(output.url, str(tmp_path / "items.jsonl"), to=str(tmp_path / "scan.json"))
+    assert row["doc_id"] in [document.doc_id for document in evidence.documents]
+    assert json.loads((tmp_path / "scan.json").read_text()) == json.loads(json.dumps(evidence.to_json()))
+    explained = sluice.explain(output.url, doc_id=row["doc_id"], overrides=["quality.min_words=9000"])
+    assert explained.deciding is not None
+    assert explained.deciding.threshold == 9000
+    rules = {
+        finding.rule
+        for step in sluice.Steps(crawl / "recipe.toml", source="posts").explain("Few.").steps
+        for finding in step.findings
+    }
+    assert "gopher_quality.too_few_words" in rules
+    (tmp_path / "note.txt").write_text("Few words.")
+    of_file = sluice.explain_file(crawl / "recipe.toml", text=str(tmp_path / "note.txt"))
+    assert of_file.deciding is not None
+    with pytest.raises(sluice.UnknownError):
+        sluice.explain(output.url, doc_id="0" * 32)
+
+
+def test_an_export_is_recorded_and_found_done(output: sluice.Output, tmp_path: Path) -> None:
+    done = sluice.export(output.url, str(tmp_path / "copy"), format="jsonl", address="none")
+    assert done.row.num_documents == sum(part.num_rows for part in output.index.dedup)
+    again = sluice.export(output.url, str(tmp_path / "copy"), format="jsonl", address="none")
+    assert again.was_done and not done.was_done
+    with pytest.raises(sluice.RecipeError, match="--format docx: expected one of"):
+        sluice.export(output.url, str(tmp_path / "other"), format="docx")

@@ -25,3 +25,11 @@ def test_steps_show_their_source_and_names(tmp_path: Path) -> None:
     plain["source"][0]["steps"] = ["url", "parse"]
     steps = sluice.Steps(write_recipe(tmp_path / "r.toml", plain))
     assert repr(steps) == f"Steps(source 'posts': 2 steps, url, parse; sluice {version('sluice')})"
+
+
+def test_a_notebook_shows_an_output_as_a_table_of_its_sources(tmp_path: Path) -> None:
+    out = str(tmp_path / "<b>out")
+    small = make_small_out(out)
+    shown = sluice.Output(out)._repr_html_()
+    assert "<b>" not in shown and "&lt;b&gt;out" in shown
+    assert all(f">{source}</td>" in shown for source in {part.source for part in small.index.dedup})

@@ -45,6 +45,7 @@ def make_certificate(certified: Certified, digest: DigestWeights) -> Certificate
                 f" {purge['purge_id']} {purge['applied']} times, first in step {purge['first_step']}; sluice"
                 f" train RECIPE --forget {purge['purge_id']} does the steps since again"
             )
+    # The files first: a digest of damaged weights would be a true one of other weights.
     check_files(folder)
     found = digest(folder)
     weights: WeightsRow = {

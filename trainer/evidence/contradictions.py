@@ -47,6 +47,7 @@ def contradictions(certified: Certified) -> list[str]:
                     f"{certified.checkpoint.name} was saved in the order {position.plan_fingerprint} by its"
                     f" own record, and the run has the order {found} by its facts"
                 )
+    # A reading hidden in the run that made the first weights is in this one's too: its records are held to the same.
     for link in links(certified):
         if link.made_by is not None:
             output, run, checkpoint = link.made_by
@@ -87,6 +88,7 @@ def _contradictions(
                 )
         if attempt.number not in beginnings and end > attempt.first_step:
             problems.append(f"attempt {attempt.number} has no facts: what it read is not known")
+        # Written by two code paths, to two files: who hides an init_from has to change both.
         setup, start = read_setup(output, attempt.number), starts.get(attempt.number)
         ours = None if setup is None else (setup.recipe_hash, *_origin_key(setup.origin))
         theirs = None if start is None else (start.recipe_hash, start.init_from, start.init_digest)
@@ -103,6 +105,8 @@ def _changed_fact(output: Folder, run: str, purged: PurgedOutput, ends: Mapping[
 
     The original of a copy may have added facts since; then the copy's own must reach its checkpoint."""
     facts = dict(FactLog(output).facts())
+    # Facts beyond the end of a log are either its original's, if this is a copy, or were cut off it: those of a
+    # copy that was made of a whole output reach the checkpoint without them.
     is_elsewhere = output.url not in recorded_places(output)
     for row in Lookup(purged.out).segments():
         if row.run == run and row.fact is not None:

@@ -66,6 +66,7 @@ def _in_output(purged: PurgedOutput) -> Iterator[Gap]:
 def _in_run(run: TrainingRun, purged: PurgedOutput, certified: Certified) -> Iterator[Gap]:
     """Copies of the run's earlier checkpoints, and the steps of attempts that are undone."""
     for exported in exported_checkpoints(certified.output):
+        # What the copy holds is what its checkpoint held then, whatever the run has undone since.
         there = as_of(run, certified.begun, exported.attempt, exported.step)
         if num := sum(exposure.applied for _, exposure in readings(there, purged)):
             what = f"checkpoint of step {exported.step}, exported {exported.at}; it read it {num} times"

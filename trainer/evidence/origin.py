@@ -61,6 +61,7 @@ def links(certified: Certified) -> Iterator[Link]:
     origin = None if setup is None else setup.origin
     seen: set[tuple[str, int | None]] = set()
     while origin is not None:
+        # A run that began with its own later weights would never end: such a record is damaged or a lie.
         key = (origin.url, origin.attempt)
         if origin.output is None or origin.step is None or origin.attempt is None or key in seen:
             yield Link(origin=origin, why_unknown="the folder does not say which run made it")

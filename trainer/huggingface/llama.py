@@ -37,7 +37,7 @@ from trainer.huggingface.folder import (
 )
 from trainer.model.sizes import ModelConfig, to_hugging_face
 from trainer.model.transformer import initial_weight, rotary_angles
-from trainer.parallel.mesh import assign, local_part
+from trainer.parallel.weights import assign, local_part
 
 _FILE_BYTES: Final = 4 << 30
 _STACKED: Final = ".experts.w"

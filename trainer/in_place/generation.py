@@ -29,7 +29,7 @@ from trainer.in_place.memory import LocalState, Memory, Snapshot, StepCopies, ro
 from trainer.in_place.pieces import as_bytes, pass_on
 from trainer.in_place.takeover import Claimed, claim_attempt, fill, progress_from, publish_missing
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import local_part
+from trainer.parallel.weights import local_part
 from trainer.processes.agreement import Agreement, RankReport, agree, keeps_copy_of
 from trainer.processes.heard import by_first_rank, from_rank, of_every_rank
 from trainer.processes.participant import Participant

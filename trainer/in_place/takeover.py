@@ -16,7 +16,7 @@ from trainer.checkpoint.store import checkpoint_folder, complete_checkpoints, de
 from trainer.in_place.memory import Memory, Snapshot, StepCopies
 from trainer.in_place.pieces import as_bytes, from_bytes, receive
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import local_part, settle_buckets
+from trainer.parallel.weights import local_part, settle_buckets
 from trainer.processes.agreement import Agreement, keeps_copy_of
 from trainer.provenance.setup import read_setup, record_setup
 from trainer.recovery.repeated import skip_counter

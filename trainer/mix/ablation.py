@@ -25,8 +25,8 @@ from lineage.storage.lock import hold
 from trainer.mix.design import Point
 from trainer.mix.doremi_job import Answer, doremi_job, read_answer
 from trainer.mix.proxies import Ablation, AblationError, pending, publish_result, write_design, write_tables
-from trainer.options import RecoveryTable
 from trainer.processes.placement import Workers, workers_of
+from trainer.recipe_tables.failures import RecoveryTable
 from trainer.recipe_tables.parallelism import ParallelTable
 
 _PRELOADED: Final = ("pyarrow.dataset", "torch.utils.tensorboard")

@@ -31,15 +31,14 @@ from trainer.options import (
     CheckpointTable,
     MixtureTable,
     PlanTable,
-    RecoveryTable,
-    ResourcesTable,
     TrainRayTable,
     TrainRecipe,
 )
 from trainer.ordering.geometry import Geometry, num_validated
 from trainer.parallel.checks import check_layout
+from trainer.recipe_tables.failures import RecoveryTable
 from trainer.recipe_tables.mixing import MixTable
-from trainer.recipe_tables.parallelism import ParallelTable
+from trainer.recipe_tables.parallelism import ParallelTable, ResourcesTable
 from trainer.telemetry.metrics_file import read_reports
 
 _DESIGN: Final = "design.json"

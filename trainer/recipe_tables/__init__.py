@@ -1,2 +1,2 @@
-"""Large tables of the training recipe: parallelism and mixing. trainer/options.py puts them into the
+"""Large tables of the training recipe: parallelism, failures and mixing. trainer/options.py puts them into the
 whole."""

@@ -210,3 +210,24 @@ class Mesh:
         stage = self.num_workers // self.pp
         first = rank // stage * stage
         return tuple(other for other in range(first + rank % inner, first + stage, inner) if other != rank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourcesTable:
+    """`[train.resources]`: what a process reserves on a Ray cluster, and where it may lie; nothing of it
+    under torchrun."""
+
+    cpus: float = key(1.0, at_least=0, help="processors that a worker reserves")
+    gpus: int | None = key(
+        None, at_least=0, help="GPUs that a worker reserves; not given: 1 if all can have one"
+    )
+    memory: int = key(0, at_least=0, help="bytes that a worker reserves (0: none)")
+    resource: str = key("", help="a custom resource that its node must have, such as gpu_node")
+    placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = key(
+        "PACK", help="few nodes or many, if possible or strictly; tensor-parallel peers always share a node"
+    )
+    near: str = key(
+        "",
+        help="a node label such as topology.kubernetes.io/rack: ranks fill the nodes of one value, then of"
+        " the next",
+    )

@@ -16,8 +16,9 @@ from trainer.attempts import attempts
 from trainer.checkpoint.store import Position, checkpoint_folder, complete_checkpoints, newest_with_files
 from trainer.data.corpus import open_corpus
 from trainer.data.recipe_order import make_order
-from trainer.options import FaultsTable, TrainRecipe
+from trainer.options import TrainRecipe
 from trainer.provenance.exposure import sequences_of, spans_of
+from trainer.recipe_tables.failures import FaultsTable
 from trainer.recovery.repeats import MOST_IN_A_ROW, OnRepeat, SkipCounter, TrainingStoppedError
 from trainer.recovery.rollbacks import Rollback, record_rollback, rollbacks
 

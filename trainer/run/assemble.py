@@ -27,7 +27,8 @@ from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.float8 import float8_products
 from trainer.parallel.layout import parallel_layout
-from trainer.parallel.mesh import ParallelModel, parallelise_model, settle_buckets
+from trainer.parallel.mesh import ParallelModel, parallelise_model
+from trainer.parallel.weights import settle_buckets
 from trainer.planning.gpus import machine_of
 from trainer.planning.plan import mtbf_hours
 from trainer.processes.heard import of_every_rank

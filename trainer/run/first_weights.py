@@ -14,7 +14,8 @@ from trainer.checkpoint.store import is_checkpoint
 from trainer.huggingface.folder import new_rows, open_weights
 from trainer.huggingface.llama import import_weights
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import ParallelModel, initialise, local_part
+from trainer.parallel.mesh import ParallelModel
+from trainer.parallel.weights import initialise, local_part
 
 
 def load_first_weights(model: ParallelModel, recipe: TrainRecipe, group: dist.ProcessGroup) -> None:

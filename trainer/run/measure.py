@@ -23,7 +23,8 @@ from trainer.model.optimizer import build_optimizer
 from trainer.model.rows import DeviceRows
 from trainer.options import TrainRecipe
 from trainer.parallel.layout import parallel_layout
-from trainer.parallel.mesh import initialise, parallelise_model
+from trainer.parallel.mesh import parallelise_model
+from trainer.parallel.weights import initialise
 from trainer.planning.layout import PlannedLayout, planned_layout
 from trainer.planning.plan import finished_corpus, planned_model
 from trainer.planning.products import model_products

@@ -20,17 +20,13 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, is_remote, local_path
 from pipeline.cli.arguments import add_json, add_recipe, count, doc_id
 from pipeline.cli.printing import console, print_json
-from stages.document import Document
 
 if TYPE_CHECKING:
-    from pipeline.inspect.explain import Explanation
     from pipeline.inspect.given_document import Named
-    from pipeline.recipe import PipelineRecipe, SourceTable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -74,17 +70,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.inspect.explain import as_json, render
-    from pipeline.inspect.given_document import document_of
-
     if is_output(options.recipe):
         return _explain_recorded(options)
     named = _named(options)
-    from pipeline.recipe import load
+    from pipeline.inspect.explain import as_json, render
+    from pipeline.inspect.explaining import explain_given
+    from pipeline.recipe.load import load
 
-    recipe = load(options.recipe, options.overrides)
-    source = _source(recipe, options.source)
-    explanation = _explain(document_of(named, source, recipe.limits), recipe, source)
+    explanation = explain_given(load(options.recipe, options.overrides), named, options.source)
     if options.json:
         print_json(as_json(explanation))
     else:
@@ -101,39 +94,19 @@ def is_output(given: str) -> bool:
 
 def _named(options: argparse.Namespace) -> Named:
     """The file and the place in it that the options name; RecipeError where they do not go together."""
-    from pipeline.inspect.given_document import Named
+    from pipeline.inspect.given_document import named_document
 
-    given = {"--file": options.file, "--text": options.text, "--warc": options.warc}
-    option = next((name for name, path in given.items() if path is not None), None)
-    if options.doc is not None or (options.url is not None and option is None):
+    no_file = options.file is None and options.text is None and options.warc is None
+    if options.doc is not None or (options.url is not None and no_file):
         name, value = ("--doc", "ID") if options.doc is not None else ("--url", "URL")
         raise RecipeError(
             f"{name} goes with an output, and {options.recipe} is no folder:"
             f" sluice explain OUT {name} {shlex.quote(value)}"
         )
-    if option is None:
-        raise RecipeError(
-            "expected --file HTML, --text FILE, --file JSONL --offset N, --file PARQUET --row N or --warc"
-            " FILE --offset N; or OUT with --doc ID or --url URL"
-        )
-    has_place = options.offset is not None or options.row is not None
-    if options.offset is not None and options.row is not None:
-        raise RecipeError("--offset names a byte and --row a row of a Parquet file: expected one of them")
-    if options.url is not None and (option == "--warc" or has_place):
-        raise RecipeError(
-            "--url goes with a --file of HTML and with --text: a record or row has a URL of its own"
-        )
-    if has_place and option == "--text":
-        raise RecipeError("--offset and --row go with --warc and --file: a --text is read as a whole")
-    if options.element is not None and not has_place:
-        raise RecipeError(
-            "--element goes with --offset or --row: it is the number of a document among those of one row"
-        )
-    if option == "--warc" and not has_place:
-        raise RecipeError("--warc needs --offset N: the byte at which the record's member begins")
-    return Named(
-        path=given[option],
-        option=option,
+    return named_document(
+        file=options.file,
+        text=options.text,
+        warc=options.warc,
         offset=options.offset,
         row=options.row,
         element=options.element,
@@ -144,25 +117,21 @@ def _named(options: argparse.Namespace) -> Named:
 def _explain_recorded(options: argparse.Namespace) -> int:
     """A document of an output: its record read again, by the output's own recipe with what --set changes."""
     from pipeline.inspect.explain import as_json, recorded_json, render, render_recorded
-    from pipeline.inspect.refetch import find_one, refetch
-    from pipeline.inspect.tracing import make_tracer
-    from pipeline.recipe import recipe_of
+    from pipeline.inspect.explaining import explain_recorded
 
-    if (options.doc is None) == (options.url is None):
-        raise RecipeError("with OUT, expected --doc ID or --url URL, and one of them")
     places = (options.file, options.text, options.offset, options.row, options.element)
     if any(place is not None for place in places):
         raise RecipeError(
             "--file, --text, --offset, --row and --element go with a RECIPE: with OUT the document's place is known"
         )
-    out = Folder(options.recipe)
-    check_finished(out)
-    wanted = None if options.doc is None else doc_id(options.doc)
-    history = find_one(make_tracer(options.recipe), doc_id=wanted, url=options.url)
-    recipe = recipe_of(out, options.overrides)
-    found = refetch(out, recipe, history, options.warc)
-    source = found.source if options.source is None else _source(recipe, options.source)
-    explanation = _explain(found.document, recipe, source)
+    explanation, history = explain_recorded(
+        Folder(options.recipe),
+        doc_id=None if options.doc is None else doc_id(options.doc),
+        url=options.url,
+        overrides=options.overrides,
+        source=options.source,
+        warc=options.warc,
+    )
     if options.json:
         print_json(as_json(explanation) | {"recorded": recorded_json(explanation, history.row)})
     else:
@@ -170,19 +139,3 @@ def _explain_recorded(options: argparse.Namespace) -> int:
         render(explanation, screen)
         render_recorded(explanation, history, options.recipe, screen)
     return 0
-
-
-def _source(recipe: PipelineRecipe, name: str | None) -> SourceTable:
-    sources = {source.name: source for source in recipe.source}
-    name = name or recipe.source[0].name
-    if name not in sources:
-        raise RecipeError(f"--source {name!r}: the recipe has {', '.join(map(repr, sources))}")
-    return sources[name]
-
-
-def _explain(document: Document, recipe: PipelineRecipe, source: SourceTable) -> Explanation:
-    from pipeline.inspect.explain import explain, with_whole_ledger
-    from pipeline.phases.steps import step_tables
-    from stages.chain import build_chain
-
-    return explain(document, build_chain(source.steps, with_whole_ledger(step_tables(recipe))))

@@ -157,7 +157,8 @@ def _new(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from pipeline.recipe import load, unread_keys
+    from pipeline.recipe.checks import unread_keys
+    from pipeline.recipe.load import load
     from pipeline.recipe_help.check import check_recipe
 
     try:

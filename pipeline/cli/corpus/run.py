@@ -37,7 +37,7 @@ from pipeline.cli.printing import console, print_json
 from pipeline.phases.progress import ProgressReporter
 
 if TYPE_CHECKING:
-    from pipeline.recipe import RayTable
+    from pipeline.recipe.tables import RayTable
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +88,8 @@ def run(options: argparse.Namespace) -> int:
     from pipeline.cli.corpus.summary import show_summary
     from pipeline.cli.errors import FailedError
     from pipeline.cli.without_pandas import leave_pandas_out
-    from pipeline.recipe import check_steps_of, load, trial_of
+    from pipeline.recipe.checks import check_steps_of
+    from pipeline.recipe.load import load, trial_of
 
     reporter = ProgressReporter()
     recipe = load(options.recipe, options.overrides)

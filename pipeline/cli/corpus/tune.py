@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
     from lineage.index.output_index import check_finished
     from lineage.storage.folder import Folder
     from pipeline.inspect.tune import tune
-    from pipeline.recipe import load, recipe_of
+    from pipeline.recipe.load import load, recipe_of
 
     out = Folder(options.out)
     check_finished(out)

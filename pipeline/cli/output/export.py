@@ -24,13 +24,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lineage.index.output_index import INDEX_FILE, TokenizerIdentity, check_outside, read_index
+from lineage.index.output_index import INDEX_FILE, TokenizerIdentity, read_index
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder, split
-from lineage.storage.places import shown_place
+from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json, count
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
@@ -127,10 +125,10 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 
 def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
     from pipeline.export.formats.names import FORMAT_NAMES
-    from pipeline.export.process import CorpusExport, export, on_ray
-    from pipeline.export.request import DEFAULT_FILE_DOCUMENTS, ExportRequest, parse_split
+    from pipeline.export.process import corpus_export, export, on_ray
+    from pipeline.export.request import DEFAULT_FILE_DOCUMENTS
     from pipeline.phases.progress import ProgressReporter
-    from pipeline.recipe import RayTable
+    from pipeline.recipe.tables import RayTable
 
     if options.format is None:
         raise RecipeError(
@@ -142,20 +140,21 @@ def _export_corpus(out: Folder, options: argparse.Namespace) -> int:
             f"--format: {options.out} is the output of a training run, whose checkpoints have one format"
         )
     _refuse(options, _OF_CHECKPOINTS, f"{options.out} is the output of a data run")
-    if options.file_documents == 0 or options.num_cpus == 0:
-        raise RecipeError("--file-documents and --num-cpus: expected at least 1")
-    to = Folder(options.to)
-    request = ExportRequest(
+    if options.num_cpus == 0:
+        raise RecipeError("--num-cpus 0: expected at least 1")
+    asked = corpus_export(
+        out,
+        Folder(options.to),
         format=options.format,
-        split=parse_split(options.split),
+        name=options.name,
+        sources=options.source or (),
+        split=options.split,
         dtype=options.dtype or "auto",
         tokens=bool(options.tokens),
-        sources=tuple(sorted(set(options.source or ()))),
-        file_documents=options.file_documents or DEFAULT_FILE_DOCUMENTS,
+        file_documents=DEFAULT_FILE_DOCUMENTS if options.file_documents is None else options.file_documents,
+        copy=bool(options.copy),
     )
     ray = RayTable(address=options.address or "local", num_cpus=options.num_cpus)
-    name = options.name or split(to.url)[1]
-    asked = CorpusExport(out=out, to=to, name=name, request=request, links=not options.copy)
     done = export(asked, on_ray(ray, ProgressReporter()))
     row = done.row
     if options.json:
@@ -201,48 +200,14 @@ def how_to_read(row: ExportRow, tokenizer: TokenizerIdentity) -> Iterator[str]:
 
 
 def _export_checkpoint(output: Folder, options: argparse.Namespace) -> int:
-    from trainer.huggingface.model_card import chosen_checkpoint, read_card
+    from pipeline.export.checkpoint import export_checkpoint
 
-    check_outside("--to", options.to)
-    if not output.exists("model.json"):
-        raise RecipeError(
-            f"{options.out} holds neither {INDEX_FILE} (the output of a finished data run; the same `sluice"
-            " run` continues one that is not) nor model.json (the output of a training run)"
-        )
-    card = read_card(output)
-    files = tokenizer_files(card.tokenizer, options.tokenizer)
-    chosen_checkpoint(output, options.step)
-
-    from trainer.huggingface.export import export_run  # with torch, which a wrong path need not wait for
-
-    checkpoint = export_run(output, Path(options.to), step=options.step, tokenizer_files=files)
-    read = shown_place(Folder(card.checkpoints).folder(checkpoint.name))
+    done = export_checkpoint(output, options.to, step=options.step, tokenizer=options.tokenizer)
+    if not done.has_tokenizer:
+        line = f"without the tokenizer: {done.tokenizer} is not here; --tokenizer says where its file lies"
+        print(visible(line), file=sys.stderr)
     if options.json:
-        print_json({"step": checkpoint.step, "folder": options.to, "read": read})
+        print_json({"step": done.step, "folder": done.folder, "read": done.read})
     else:
-        print(visible(f"{options.to}: checkpoint of step {checkpoint.step}, read from {read}"))
+        print(visible(f"{done.folder}: checkpoint of step {done.step}, read from {done.read}"))
     return 0
-
-
-def tokenizer_files(named: TokenizerIdentity, given: str | None) -> dict[str, bytes]:
-    """The tokenizer's file as it is exported: the one of that name or, if given, the one at `given`; none
-    where the name leads nowhere, or to another tokenizer. RecipeError where `given` is another tokenizer."""
-    from stages.tokens.tokenizer import Tokenizer, load_recorded
-
-    tokenizer: Tokenizer | None = None
-    try:
-        tokenizer = load_recorded(given or named.name, hash_=named.hash, eot_id=named.eot_id)
-    except RecipeError:
-        if given is not None:
-            raise
-    if tokenizer is not None:
-        return tokenizer.files()
-    if given is not None:
-        raise RecipeError(
-            f"--tokenizer {given}: another tokenizer than {named.name}, with which the data was made"
-        )
-    print(
-        f"without the tokenizer: {named.name} is not here; --tokenizer says where its file lies",
-        file=sys.stderr,
-    )
-    return {}

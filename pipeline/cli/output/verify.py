@@ -18,21 +18,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
 
-from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.storage.lock import holder_of
-from lineage.store.lookup import Lookup
 from lineage.store.rows import PurgeRow
 from pipeline.cli.arguments import add_json
 from pipeline.cli.printing import print_json
 from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import counted, visible
-
-if TYPE_CHECKING:
-    from lineage.verify.problems import Problem, Verification
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,37 +54,17 @@ def _share(value: str) -> float:
 
 
 def run(options: argparse.Namespace) -> int:
-    from lineage.verify.output import verify
-    from pipeline.inspect.hooks import verify_hooks
-    from pipeline.inspect.retokenize import retokenizing
+    from pipeline.inspect.verification import verify_output
 
-    if options.tokenizer is not None and options.retokenize is None:
-        raise RecipeError("--tokenizer is for --retokenize: nothing else looks at it")
-    out = Folder(options.out)
-    if options.retokenize is None:
-        found = verify(out, verify_hooks(out))
-    else:
-        with retokenizing(out, options.retokenize, options.tokenizer, ProgressReporter()) as retokenize:
-            found = verify(out, verify_hooks(out), retokenize=retokenize)
-    notes = [*found.notes, *_held(out, found)]
+    found = verify_output(
+        Folder(options.out), ProgressReporter(), retokenize=options.retokenize, tokenizer=options.tokenizer
+    )
     if options.json:
-        print_json(
-            {
-                "ok": not found.problems,
-                "num_files": found.num_files,
-                "num_documents": found.num_documents,
-                "num_tokens": found.num_tokens,
-                "num_retokenized": found.num_retokenized,
-                "has_more": found.has_more,
-                "problems": [asdict(problem) for problem in found.problems],
-                "notes": [asdict(note) for note in notes],
-                "purges": [asdict(purge) for purge in _proved(out, found)],
-            }
-        )
-        return 1 if found.problems else 0
+        print_json(found.as_json())
+        return 0 if found.ok else 1
     for problem in found.problems:
         print(visible(str(problem)))
-    for note in notes:
+    for note in found.notes:
         print(visible(f"note: {note}"))
     counts = ", ".join(
         (
@@ -106,34 +78,9 @@ def run(options: argparse.Namespace) -> int:
     if found.has_more:
         print(f"The first {len(found.problems):,} problems, and there are more: mend these and verify again")
     else:
-        print(
-            f"{len(found.problems):,} problems in {counts}"
-            if found.problems
-            else f"All of it holds: {counts}."
-        )
-    _print_proved(_proved(out, found))
-    return 1 if found.problems else 0
-
-
-def _held(out: Folder, found: Verification) -> list[Problem]:
-    """A note that another process is at the output, where something does not hold: it may be what that is
-    changing."""
-    from lineage.verify.problems import Problem
-
-    if not found.problems or (holder := holder_of(out)) is None:
-        return []
-    return [Problem("output.held", out.url, f"it is held by {holder}: verify again when that has ended")]
-
-
-def _proved(out: Folder, found: Verification) -> list[PurgeRow]:
-    """The purges that are proved: all that were carried out, where nothing is wrong; none else."""
-    return (
-        []
-        if found.problems
-        else sorted(
-            (row for row in Lookup(out).purges() if row.num_documents), key=lambda row: (row.at, row.purge_id)
-        )
-    )
+        print(f"All of it holds: {counts}." if found.ok else f"{len(found.problems):,} problems in {counts}")
+    _print_proved(found.purges)
+    return 0 if found.ok else 1
 
 
 def _print_proved(purges: Sequence[PurgeRow]) -> None:

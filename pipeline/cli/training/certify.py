@@ -122,6 +122,6 @@ def _compare(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
 
     found = compare_runs(output, Folder(options.against), weights_digest)
     if not options.json:
-        print(visible(f"read {found.read[0]}\n and {found.read[1]}"))
+        print(visible(f"read {found.read[0]} and {found.read[1]}"))
         print(visible(f"{'equal' if found.equal else 'DIFFERENT'}: {found.why}"))
     return {"equal": found.equal, "why": found.why, "read": list(found.read)}

@@ -25,7 +25,7 @@ from pipeline.page.views.document import (
 )
 from pipeline.page.views.texts import MOST_CHARS, SHOWN_CHARS, clean_text, masked, shown, side_by_side
 from pipeline.page.views.tokens import TOKENS_A_PAGE, tokens_of
-from pipeline.recipe import recipe_of
+from pipeline.recipe.load import recipe_of
 
 _EXPLAIN_SECONDS: Final = 180.0
 _HEAD_CHARS: Final = 20_000

@@ -15,7 +15,7 @@ from lineage.storage.folder import Folder, StorageError
 from pipeline.page.site import Site, aside
 from pipeline.page.views.corpus import num_purged_tokens
 from pipeline.page.views.unfinished import UnfinishedRun, is_begun, progress_of
-from pipeline.recipe import recipe_of
+from pipeline.recipe.load import recipe_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

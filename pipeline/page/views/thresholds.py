@@ -17,7 +17,8 @@ from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.store.query import query
 from pipeline.page.views.sql import LIMITS
-from pipeline.recipe import PipelineRecipe, recipe_of, tables_of
+from pipeline.recipe.load import recipe_of
+from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.report.data import HistogramBar, ThresholdOption
 from pipeline.report.thresholds import values_of_rules
 from stages.steps.catalogue import rules_of

@@ -16,7 +16,7 @@ import pytest
 from pipeline.cli.commands import COMMANDS
 from pipeline.cli.completion import keys_to_set, script
 from pipeline.cli.main import main
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.support.outputs.runs import recipe, write_recipe
 
 SECONDS = 30.0

@@ -16,7 +16,7 @@ from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from pipeline.inputs.files import list_inputs
 from pipeline.inspect.purge_targets import listed_targets
-from pipeline.recipe import SourceTable
+from pipeline.recipe.tables import SourceTable
 from stages.steps.benchmark_items import read_items
 from stages.steps.textfiles import list_lines
 from trainer.mix.swarm import read_swarm

@@ -10,7 +10,7 @@ import pytest
 from lineage.recipe import RecipeError, expanded_path, load_recipe
 from pipeline.cli.commands import parse_command
 from pipeline.cli.main import main
-from pipeline.recipe import PipelineRecipe
+from pipeline.recipe.tables import PipelineRecipe
 from trainer.options import TrainRecipe
 
 

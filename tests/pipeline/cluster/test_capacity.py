@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lineage.recipe import RecipeError, parse_table
 from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
 from pipeline.cluster.tasks import TaskResources
-from pipeline.recipe import RayTable
+from pipeline.recipe.tables import RayTable
 from tests.support.outputs.runs import ON_RAY, recipe, run
 
 HEAD = Nodes(resources={"CPU": 4.0, "memory": 16.0 * 2**30})

@@ -20,7 +20,7 @@ from pipeline.cluster.dataset import DatasetStats, run_units
 from pipeline.cluster.tasks import TaskResources
 from pipeline.phases.progress import ProgressReporter
 from pipeline.process import run as run_recipe
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.runs import ON_RAY, recipe, run, write_recipe
 from tests.support.processes.ray_nodes import wait_until

@@ -32,7 +32,7 @@ from pipeline.dedup.exchange import (
     reduce_partition,
     split,
 )
-from pipeline.recipe import UnitKindTable
+from pipeline.recipe.tables import UnitKindTable
 from pipeline.results.dedup_result import DedupCounts
 from tests.support.outputs.runs import run_in
 

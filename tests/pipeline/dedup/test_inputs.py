@@ -25,7 +25,7 @@ from pipeline.dedup.inputs import (
     read_texts,
     unit_file,
 )
-from pipeline.recipe import MAX_FILES, MAX_SOURCES
+from pipeline.recipe.checks import MAX_FILES, MAX_SOURCES
 from tests.support.inputs.dedup_corpus import Doc, one_file
 
 

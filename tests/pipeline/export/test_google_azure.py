@@ -20,7 +20,7 @@ from pipeline.cli.main import main
 from pipeline.export.process import export, in_process
 from pipeline.inputs.files import input_version, list_inputs, open_input
 from pipeline.inspect.hooks import verify_hooks
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.pipeline.export.conftest import Corpus
 from tests.support.outputs import export_readers as readers
 from tests.support.outputs.runs import recipe, write_recipe

@@ -23,7 +23,7 @@ from lineage.storage import clients as storage
 from pipeline.inputs.files import COMMON_CRAWL, Input, list_inputs, open_input
 from pipeline.inputs.http_file import http_size, open_http
 from pipeline.inputs.retries import Retries
-from pipeline.recipe import SourceTable
+from pipeline.recipe.tables import SourceTable
 from stages.document import Document
 from stages.reading.reader import ReadOptions, read_documents
 from tests.support.inputs.make_warc import good, member, wacz

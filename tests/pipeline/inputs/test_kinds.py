@@ -16,7 +16,7 @@ from lineage.recipe import RecipeError
 from pipeline.inputs.files import Input, list_inputs
 from pipeline.inputs.kinds import check_kinds
 from pipeline.plan import plan_run
-from pipeline.recipe import LimitsTable, PipelineRecipe, RunTable, SourceTable
+from pipeline.recipe.tables import LimitsTable, PipelineRecipe, RunTable, SourceTable
 from tests.support.stores.loopback import Handler, serving
 
 ROW = b'{"text": "a"}\n'

@@ -24,7 +24,7 @@ from pipeline.demo.pages import write_article
 from pipeline.inputs.http_file import http_facts, open_http
 from pipeline.inputs.retries import Retries
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.support.outputs.byte_search import everything, of_folder
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import ON_RAY, recipe, summary_of, write_recipe
@@ -202,7 +202,7 @@ def test_a_list_of_presigned_urls_is_read_and_named_without_their_signatures(
     vault: Vault, tmp_path: Path
 ) -> None:
     from pipeline.inputs.files import list_inputs, open_input
-    from pipeline.recipe import SourceTable
+    from pipeline.recipe.tables import SourceTable
 
     lines = [f"{vault.url}/signed/{name}.jsonl.gz?{vault.query()}" for name in "bc"]
     vault.files["/signed/all.paths.gz"] = gzip.compress("\n".join(lines).encode())

@@ -24,7 +24,7 @@ from pipeline.inspect.explain import agrees, explain, with_whole_ledger
 from pipeline.inspect.refetch import RefetchError, refetch
 from pipeline.inspect.tracing import make_tracer
 from pipeline.phases.steps import step_tables
-from pipeline.recipe import recipe_of
+from pipeline.recipe.load import recipe_of
 from stages.chain import build_chain
 from tests.support.inputs.make_warc import good, member
 from tests.support.outputs.lineage_query import query

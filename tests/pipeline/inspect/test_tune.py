@@ -16,7 +16,7 @@ from lineage.store.sql import questions
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import Tuned, _cannot_judge, tune
-from pipeline.recipe import load, recipe_of
+from pipeline.recipe.load import load, recipe_of
 from pipeline.report.thresholds import values_of_rules
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.lineage_query import query

@@ -22,7 +22,8 @@ from pipeline.model_steps.phase import DEVICES
 from pipeline.phases.progress import ProgressReporter
 from pipeline.phases.steps import step_tables
 from pipeline.plan import plan_run
-from pipeline.recipe import RayTable, load
+from pipeline.recipe.load import load
+from pipeline.recipe.tables import RayTable
 from pipeline.units.bad_records import TooManyBadRecordsError
 from stages.chain import build_chain
 from stages.document import Document, Rejection

@@ -12,7 +12,7 @@ import tomli_w
 from lineage.recipe import as_plain
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.support.outputs.lineage_query import query
 
 RECIPE = Path(__file__).parents[3] / "recipes" / "toxicity.toml"

@@ -13,7 +13,7 @@ from lineage.verify.output import verify
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.support.inputs.mutations import KINDS, Mutator
 from tests.support.outputs.runs import recipe, run, write_recipe
 

@@ -20,7 +20,7 @@ from pipeline.phases import progress as progress_module
 from pipeline.phases.phase import Phase, Run, publish_result, run_phase
 from pipeline.phases.progress import ProgressReporter, parse_line
 from pipeline.plan import plan_run
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
 
 

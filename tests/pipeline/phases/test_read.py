@@ -22,9 +22,10 @@ from pipeline import plan as plans
 from pipeline.inputs.files import Input
 from pipeline.phases import read as read_module
 from pipeline.phases.read import read_job, read_phase, read_unit
-from pipeline.plan import InputChangedError, RunPlan, check_same_run, clear_work, plan_run, probe
-from pipeline.recipe import load
+from pipeline.plan import InputChangedError, RunPlan, plan_run, probe
+from pipeline.recipe.load import load
 from pipeline.results.unit_results import ReadResult
+from pipeline.same_run import check_same_run, clear_work
 from stages.chain import DEFAULT_STEPS, build_chain
 from stages.document import Document, Rejection
 from stages.quality.options import QualityTable

@@ -19,7 +19,7 @@ from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.inspect.retokenize import retokenizing
 from pipeline.phases.progress import ProgressReporter
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.support.inputs import tokenizer_files as kinds
 from tests.support.inputs.tokenizer_files import LINES, Kind, library_ids, made, saved
 from tests.support.outputs.runs import recipe, write_recipe

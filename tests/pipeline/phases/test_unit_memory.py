@@ -16,7 +16,7 @@ DO_UNITS = """
 import sys
 from dataclasses import replace
 from pipeline.plan import plan_run
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from pipeline.phases.read import read_job, read_unit
 
 wanted = load(sys.argv[1])

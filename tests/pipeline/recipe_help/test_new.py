@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import pipeline.recipe_help.new
 from lineage.recipe import RecipeError, parse_table, with_overrides
-from pipeline.recipe import UNIT_KINDS, PipelineRecipe, check_steps_of, checked
+from pipeline.recipe.checks import check_steps_of, checked
+from pipeline.recipe.tables import UNIT_KINDS, PipelineRecipe
 from pipeline.recipe_help.check import kind_of
 from pipeline.recipe_help.keys import SHAPES, Kind, recipe_tables
 from pipeline.recipe_help.named import KINDS

@@ -12,7 +12,8 @@ import pytest
 
 from lineage.recipe import RecipeError, parse_table
 from pipeline.cli.main import main
-from pipeline.recipe import PipelineRecipe, check_steps_of, checked
+from pipeline.recipe.checks import check_steps_of, checked
+from pipeline.recipe.tables import PipelineRecipe
 from pipeline.recipe_help import named
 from pipeline.recipe_help.keys import recipe_keys
 from pipeline.recipe_help.named import KINDS, NAMED, published, template

@@ -15,7 +15,7 @@ from lineage.storage.folder import Folder
 from pipeline.cli.main import main
 from pipeline.report.diagnosis import heat_class, render_diagnosis
 from tests.support.training.rings import WORLD, Asked, ring, times
-from trainer.options import StragglersTable
+from trainer.recipe_tables.failures import StragglersTable
 from trainer.recorder.diagnosis.collectives import absences, mismatches
 from trainer.recorder.diagnosis.diagnose import Diagnosis
 from trainer.recorder.diagnosis.own_times import heat_map, rank_times, stragglers

@@ -14,7 +14,7 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from pipeline.demo.pages import write_article
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from pipeline.report.collect import _tables, collect
 from pipeline.report.data import ReportData
 from tests.support.inputs.make_warc import good, http, member, record

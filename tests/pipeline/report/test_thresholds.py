@@ -16,7 +16,8 @@ from lineage.storage.folder import Folder
 from pipeline.demo.crawl import make_crawl
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import tune
-from pipeline.recipe import recipe_of, tables_of
+from pipeline.recipe.load import recipe_of
+from pipeline.recipe.tables import tables_of
 from pipeline.report.collect import collect
 from pipeline.report.data import ReportData, RuleRow, RuleValues
 from pipeline.results.excerpts import PER_CHOICE

@@ -15,7 +15,7 @@ from pipeline.cluster.metrics import Rejections, StageFlow
 from pipeline.phases.join import join_phase
 from pipeline.phases.read import read_job, read_phase
 from pipeline.plan import plan_run
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from pipeline.results.faults import FaultRow
 from pipeline.results.unit_results import (
     BucketCuts,

@@ -19,7 +19,7 @@ from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from stages.reading import record
 from stages.reading.reader import ReadOptions, Unreadable, read_documents
 from tests.support.checkout import ROOT

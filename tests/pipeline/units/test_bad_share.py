@@ -14,7 +14,7 @@ import pytest
 
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from pipeline.results.unit_results import CleanPart, ReadResult, RuleCount, UnreadableStretch
 from pipeline.units.bad_records import BadRecordWatch, TooManyBadRecordsError, announcement, check_bad_records
 from tests.support.inputs.make_warc import good, http, member, page, record

@@ -20,7 +20,7 @@ from pipeline.cli.main import main
 from pipeline.inspect.hooks import verify_hooks
 from pipeline.inspect.tune import tune
 from pipeline.phases import record
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
 from tests.support.outputs.runs import fingerprint, recipe, run, write_recipe
 

@@ -20,7 +20,7 @@ import zstandard
 
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from pipeline.results.unit_results import ReadResult
 from pipeline.units.bad_records import TooManyBadRecordsError, check_bad_records, unread_of
 from tests.support.inputs.make_warc import good, member

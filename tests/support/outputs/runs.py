@@ -20,7 +20,8 @@ from pipeline import process
 from pipeline.phases.phase import Run
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
-from pipeline.recipe import PipelineRecipe, RayTable, RunTable, SourceTable, load
+from pipeline.recipe.load import load
+from pipeline.recipe.tables import PipelineRecipe, RayTable, RunTable, SourceTable
 from tests.support.stores.s3_process import s3_process
 
 MADE_FROM_BYTES = ("shards/", "documents/", "dedup/", "index.json", "excerpts.parquet")

@@ -25,7 +25,8 @@ from trainer.data.blocks import LocalBlocks
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.model.sizes import ModelConfig
 from trainer.parallel.layout import ParallelLayout
-from trainer.parallel.mesh import initialise, parallelise_model, settle_buckets
+from trainer.parallel.mesh import parallelise_model
+from trainer.parallel.weights import initialise, settle_buckets
 from trainer.planning import memory as memory_module
 from trainer.planning.layout import PlannedLayout, micro_batches
 from trainer.planning.memory import Memory, layer_activations

@@ -33,8 +33,9 @@ from trainer.model.transformer import Llama, initial_weight
 from trainer.options import DataTable, OptimizerTable
 from trainer.order import Order, OrderOptions, plan_order
 from trainer.parallel.layout import ParallelLayout
-from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
+from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.parallel.recompute import Recompute
+from trainer.parallel.weights import initialise
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, Schedule
 from trainer.recovery.faults import SpikeWindow

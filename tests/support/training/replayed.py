@@ -13,7 +13,7 @@ from trainer.evidence.observed import Observed
 from trainer.evidence.replayed_step import ReplayedStep
 from trainer.evidence.why import Replay
 from trainer.options import TrainRecipe
-from trainer.parallel.mesh import local_part
+from trainer.parallel.weights import local_part
 from trainer.processes.runtime import Process
 from trainer.provenance.setup import Hardware
 from trainer.run import observe, steps

@@ -88,7 +88,8 @@ def test_a_copy_is_compared_by_its_own_weights(
         assert main(["certify", str(one), "--against", str(other)]) == 1
         shown = capsys.readouterr().out
         assert "DIFFERENT: " in shown and "tensors differ" in shown
-        assert f"read {one}/checkpoints/step-" in shown and f"and {other}/checkpoints/step-" in shown
+        assert f"read {one}/checkpoints/step-" in shown and f" and {other}/checkpoints/step-" in shown
+        assert "\\" not in shown
 
 
 def spelt_otherwise(run: Path, tmp_path: Path, how: str) -> str:

@@ -50,8 +50,9 @@ from trainer.model.sizes import ModelConfig
 from trainer.parallel import mesh as mesh_module
 from trainer.parallel.context import ContextOptions, ContextShare
 from trainer.parallel.layout import ParallelLayout
-from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
+from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.parallel.pipeline import TiedEnds
+from trainer.parallel.weights import initialise
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ContextTable, OverlapTable, PipelineTable, Schedule
 from trainer.run.step import evaluate, train_step

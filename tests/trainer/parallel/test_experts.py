@@ -45,7 +45,8 @@ from trainer.model.learning_rate import learning_rate
 from trainer.model.sizes import Experts, ModelConfig, model_config
 from trainer.model.transformer import Llama, initial_weight
 from trainer.parallel.layout import ParallelLayout
-from trainer.parallel.mesh import ParallelModel, initialise, parallelise_model
+from trainer.parallel.mesh import ParallelModel, parallelise_model
+from trainer.parallel.weights import initialise
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ExpertsTable
 from trainer.run.step import train_step

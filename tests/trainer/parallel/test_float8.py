@@ -19,7 +19,8 @@ from tests.support.training.layouts import CONFIG, Trained, apart, mesh, train_s
 from trainer.model.sizes import Experts, ModelConfig, model_config
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import ParallelLayout
-from trainer.parallel.mesh import ParallelModel, initialise
+from trainer.parallel.mesh import ParallelModel
+from trainer.parallel.weights import initialise
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ContextTable, Float8Table
 

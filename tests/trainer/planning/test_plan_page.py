@@ -37,11 +37,11 @@ def test_the_8b_takes_the_memory_and_reaches_the_share_of_the_peak_that_the_page
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ((), "comes to {0} of the peak at 8,192 tokens and {1} at 131,072 with CP 16"),
+        ((), "reaches {0} of the peak at 8,192 tokens and {1} at 131,072 with CP 16"),
         ((), "it fits: it takes {2} GB and {3} GB"),
         (
             ("train.activation_checkpointing=selective",),
-            "it takes {2} GB and {3} GB, and comes to {0} and {1}.",
+            "it takes {2} GB and {3} GB, and reaches {0} and {1}.",
         ),
     ],
 )
@@ -63,7 +63,7 @@ def test_the_405b_on_half_as_many_gpus_has_the_room_that_the_page_says() -> None
     half = ("train.workers=8192", "train.parallel.dp_shard=64")
     plan = plan_training(recipe_of("train.model=405B", "train.seq_len=8192", changes=half))
     share, size = plan.throughput.mfu, plan.memory.total
-    assert f"comes to {share:.1%} (published: 43%)" in PROSE
+    assert f"reaches {share:.1%} (published: 43%)" in PROSE
     assert f"takes {size / 1e9:.2f} of the {plan.machine.usable_bytes / 1e9:.2f} GB" in PROSE
     assert plan.fits
 
@@ -73,7 +73,7 @@ def test_the_405b_that_keeps_gathered_inputs_takes_and_reaches_what_the_page_say
         recipe_of("train.model=405B", "train.seq_len=8192", changes=("train.gather_again=false",))
     )
     share, size = found.throughput.mfu, found.memory.total
-    assert f"takes {size / 1e9:.1f} GB on 16,384 and comes to {share:.1%}" in PROSE
+    assert f"takes {size / 1e9:.1f} GB on 16,384 and reaches {share:.1%}" in PROSE
 
 
 @pytest.mark.parametrize(

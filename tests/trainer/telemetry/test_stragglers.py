@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from trainer.options import StragglersTable
+from trainer.recipe_tables.failures import StragglersTable
 from trainer.telemetry.phases import PHASES
 from trainer.telemetry.stragglers import StepWindow, Straggler, StragglerDetector
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
 from trainer.attempts import failures
-from trainer.options import StragglersTable, TrainRecipe
+from trainer.options import TrainRecipe
+from trainer.recipe_tables.failures import StragglersTable
 from trainer.recorder.diagnosis.collectives import Absence, Mismatch, absences, causes, mismatches
 from trainer.recorder.diagnosis.own_times import HeatMap, RankTimes, heat_map, rank_times, stragglers
 from trainer.recorder.diagnosis.reading import Recorders, read_recorders

@@ -11,7 +11,7 @@ import pytest
 
 from lineage.recipe import as_plain, load_recipe
 from pipeline.cli.main import main
-from pipeline.recipe import load
+from pipeline.recipe.load import load
 from pipeline.recipe_help.check import kind_of
 from pipeline.recipe_help.differ import differences
 from pipeline.recipe_help.named import KINDS, template

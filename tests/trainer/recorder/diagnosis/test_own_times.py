@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.support.training.rings import WORLD, Asked, ring, times
-from trainer.options import StragglersTable
+from trainer.recipe_tables.failures import StragglersTable
 from trainer.recorder.diagnosis.own_times import heat_map, rank_times, stragglers
 from trainer.recorder.diagnosis.stacks import Frame, last_stack
 from trainer.recorder.diagnosis.timeline import clock_offsets, timeline

@@ -1,0 +1,75 @@
+"""`sluice export RUN_OUTPUT`: a checkpoint of a training run as a Hugging Face folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lineage.index.output_index import INDEX_FILE, TokenizerIdentity, check_outside
+from lineage.recipe import RecipeError
+from lineage.storage.folder import Folder
+from lineage.storage.places import shown_place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedCheckpoint:
+    """A checkpoint of `step` steps as it was exported: the `folder` written, and the place `read`.
+    `has_tokenizer`: whether `tokenizer`, by its name, lies beside the weights; it may not have been at hand."""
+
+    step: int
+    folder: str
+    read: str
+    tokenizer: str
+    has_tokenizer: bool
+
+
+def export_checkpoint(
+    output: Folder, to: str, *, step: int | None = None, tokenizer: str | None = None
+) -> ExportedCheckpoint:
+    """Write the checkpoint of `step` steps (the newest) of the run at `output` to the folder `to`, with the
+    tokenizer of its data, which lies in the file `tokenizer` where its name leads nowhere.
+
+    RecipeError where there is no such checkpoint, or the tokenizer is another; CheckpointError where a file is
+    damaged."""
+    from trainer.huggingface.model_card import chosen_checkpoint, read_card
+
+    check_outside("--to", to)
+    if not output.exists("model.json"):
+        raise RecipeError(
+            f"{output.url} holds neither {INDEX_FILE} (the output of a finished data run; the same `sluice"
+            " run` continues one that is not) nor model.json (the output of a training run)"
+        )
+    card = read_card(output)
+    files = tokenizer_files(card.tokenizer, tokenizer)
+    chosen_checkpoint(output, step)
+
+    from trainer.huggingface.export import export_run  # with torch, which a wrong path need not wait for
+
+    checkpoint = export_run(output, Path(to), step=step, tokenizer_files=files)
+    return ExportedCheckpoint(
+        step=checkpoint.step,
+        folder=to,
+        read=shown_place(Folder(card.checkpoints).folder(checkpoint.name)),
+        tokenizer=card.tokenizer.name,
+        has_tokenizer=bool(files),
+    )
+
+
+def tokenizer_files(named: TokenizerIdentity, given: str | None) -> dict[str, bytes]:
+    """The tokenizer's files as they are exported: the one of that name or, if given, the one at `given`; none
+    where the name leads nowhere, or to another tokenizer. RecipeError where `given` is another tokenizer."""
+    from stages.tokens.tokenizer import Tokenizer, load_recorded
+
+    tokenizer: Tokenizer | None = None
+    try:
+        tokenizer = load_recorded(given or named.name, hash_=named.hash, eot_id=named.eot_id)
+    except RecipeError:
+        if given is not None:
+            raise
+    if tokenizer is not None:
+        return tokenizer.files()
+    if given is not None:
+        raise RecipeError(
+            f"--tokenizer {given}: another tokenizer than {named.name}, with which the data was made"
+        )
+    return {}

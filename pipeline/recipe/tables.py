@@ -1,0 +1,290 @@
+"""The tables of a data recipe, and what they say together. Each package declares its own tables; this composes
+them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Final, Literal
+
+from lineage.recipe import (
+    IN_PROCESS,
+    RecipeError,
+    key,
+)
+from lineage.store.column_names import LABEL, LICENSE, SCORE
+from stages.chain import DEFAULT_STEPS
+from stages.dedup.options import DedupTable
+from stages.quality.judged_languages import judges_code
+from stages.reading.options import (
+    DEFAULT_COMPRESSION_RATIO,
+    DEFAULT_WINDOW_BYTES,
+    MAX_WINDOW_BYTES,
+    RowFields,
+)
+from stages.steps.catalogue import RecipeStepTables, StepTables
+from stages.tokens.repeats import RepeatTable
+from stages.tokens.tokenizer import TokenizeTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTable:
+    """[run]"""
+
+    name: str = key(help="a name for people")
+    output: str = key(is_path=True, help="OUT: a folder or an s3:// URL")
+    seed: int = key(0, at_least=0, at_most=2**63 - 1, help="of the order of documents in shards")
+    keep_text: bool = key(
+        False,
+        help="keep each page's text after parse, rejected ones too, with all personal data in it, under"
+        " OUT/texts: other thresholds then need no parsing (sluice run --from OUT)",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """[[source]]"""
+
+    name: str = key(help="letters, digits, dot, dash, underscore: a folder below shards/ and documents/")
+    inputs: tuple[str, ...] = key(
+        is_path=True,
+        help="paths, globs, s3://, gs://, az:// or https:// URLs (credentials as ${SLUICE_SECRET_…}, from the"
+        " environment), or a Common Crawl *.paths.gz list",
+    )
+    format: Literal["auto", "warc", "wet", "jsonl", "parquet", "file"] = key(
+        "auto",
+        help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too; file: each file is"
+        " a document, as .txt, .md and source files are in auto",
+    )
+    steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
+    limit: int | None = key(None, at_least=1, help="input files, the first by name")
+    limit_documents: int | None = key(
+        None,
+        at_least=1,
+        help="documents of each file, the first of it: what lies behind them is neither read nor counted",
+    )
+    language: str | None = key(
+        None, help="of every text, as de: for steps without 'language', which else identifies each one's"
+    )
+    text_field: str = key(
+        "text",
+        help="of JSONL and Parquet rows; a dot leads into a nested field (meta.body), [] into the elements of"
+        " a list, each a document of its own (files[].content)",
+    )
+    id_field: str | None = key(
+        None, help="what names a row: a text or a number, 1.0 as 1 (id, or else the row's number)"
+    )
+    url_field: str | None = key(None, help="the page's address (url)")
+    date_field: str | None = key(
+        None,
+        help="when it was captured: a date in ISO 8601 or RFC 2822, 20260131120000, a Unix time or a"
+        " timestamp (captured_at, date)",
+    )
+    fragments: bool = key(
+        False,
+        help="URLs that differ in what stands behind # alone are different pages, as the posts of a thread"
+        " are",
+    )
+
+    mime: tuple[str, ...] = key(
+        (),
+        help="of WARC, ARC and WACZ records: types that are documents besides HTML and text, as"
+        " application/json, or text/css, which is none by itself; application/* is all that begin so",
+    )
+
+    @property
+    def row_fields(self) -> RowFields:
+        """Where rows of JSONL and Parquet files hold what."""
+        return RowFields(text=self.text_field, id=self.id_field, url=self.url_field, date=self.date_field)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketTable:
+    """[[bucket]]: one way of parting sources by what classifiers gave. Each part is a source of its own for
+    shards and mixtures, <source>.<name>-<k>: k is the number of cuts that are no greater than a document's
+    score, or its label."""
+
+    name: str = key(help="letters, digits, '_' and '-'; the parts are <source>.<name>-0, -1, …")
+    by: str | tuple[str, ...] = key(
+        help="score_NAME of a classifier with reject = 'never'; several: the highest number of all; or"
+        " label_NAME of one with label = '*'"
+    )
+    cuts: tuple[float, ...] = key((), help="the scores that begin parts 1, 2, …, rising")
+    percentiles: tuple[float, ...] = key(
+        (),
+        above=0,
+        at_most=100,
+        help="the same at these percentiles of each score over all kept documents, exactly",
+    )
+    weigh: Literal["documents", "bytes", "tokens"] = key(
+        "documents", help="what percentiles are shares of: documents, bytes of their UTF-8, or tokens"
+    )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it parts by."""
+        return (self.by,) if isinstance(self.by, str) else self.by
+
+    @property
+    def is_of_labels(self) -> bool:
+        """Whether it parts by a label."""
+        return self.columns[0].startswith(LABEL)
+
+
+MOST_PERCENTILES: Final = 99
+"""Cuts by percentile of one [[bucket]]: each takes half a megabyte while it is looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsTable:
+    """[limits]"""
+
+    max_bad_records: float = key(
+        0.01,
+        at_least=0,
+        at_most=1,
+        help="share of records that may be bad (unreadable one by one, or turned down as <step>.error), and of"
+        " the input's bytes that may be unread; a file that breaks off counts as a whole",
+    )
+    max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
+    max_window_bytes: int = key(
+        DEFAULT_WINDOW_BYTES,
+        at_least=1 << 10,
+        at_most=MAX_WINDOW_BYTES,
+        help="memory that a file compressed with zstd or xz may take for its window (zstd --long=31:"
+        " 2147483648)",
+    )
+    max_compression_ratio: int = key(
+        DEFAULT_COMPRESSION_RATIO,
+        at_least=1,
+        help="what the documents of an input file may unfold to, as a multiple of its size (256 MiB always"
+        " may); the rest of the file is unreadable",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgesTable:
+    """[purges]"""
+
+    honour: tuple[str, ...] = key(
+        (), is_path=True, help="earlier outputs: what was purged there stays out here"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitKindTable:
+    """[ray.stages.KIND]: what the units of one kind reserve, where it is not what [ray] says."""
+
+    cpus: float | None = key(None, above=0, help="processors (ray.unit_cpus)")
+    gpus: float | None = key(None, at_least=0, help="GPUs, for functions of your own that use one (none)")
+    memory: int | None = key(None, at_least=0, help="bytes (ray.unit_memory)")
+    resource: str | None = key(None, help="a custom resource (ray.unit_resource)")
+    max_in_flight: int | None = key(None, at_least=0, help="units submitted at once (ray.max_in_flight)")
+
+
+UNIT_KINDS: Final = ("read", "compare", "tokenize", "cut", "write", "join")
+"""What the units of phases do, by the names of [ray.stages]: read and filter inputs; find duplicates
+(dedup.engine = "ray_data"); tokenize; cut groups into shards; write shards; join and record the facts."""
+
+
+TRIAL: Final = "-try"
+"""How the output of a trial is called, behind the name of the recipe's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayTable:
+    """[ray]: where it runs. Nothing here changes a byte of the result."""
+
+    address: str = key(
+        "local",
+        help='"local", "auto" or "host:port"; "none": in this process, without Ray, a unit at a time: for'
+        " small inputs",
+    )
+    num_cpus: int | None = key(None, at_least=1, help="processors to use (all)")
+    retries: int = key(2, at_least=0, help="how often a unit whose worker died is tried again")
+    unit_cpus: float = key(1.0, above=0, help="processors a unit of work reserves")
+    unit_memory: int = key(0, at_least=0, help="bytes a unit of work reserves (0: none)")
+    unit_resource: str = key("", help="a custom resource that units need, such as data")
+    max_in_flight: int = key(0, at_least=0, help="units at work at once (0: as many as fit on the nodes)")
+    grows: bool = key(
+        False, help="nodes come when they are asked for: what none has yet is waited for, not refused"
+    )
+    stages: dict[str, UnitKindTable] = key(
+        {}, choices=UNIT_KINDS, help="stage = what its units reserve instead"
+    )
+
+    @property
+    def in_process(self) -> bool:
+        """Whether units are carried out in this process, and Ray is neither started nor imported."""
+        return self.address == IN_PROCESS
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(self.stages.keys() - set(UNIT_KINDS)):
+            raise RecipeError(
+                f"ray.stages.{unknown[0]}: expected one of {', '.join(UNIT_KINDS)}; what a model's actors"
+                " reserve stands in its [[classifier]] or [[step]]"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BeforeSteps:
+    """The tables that stand before those of steps: a base class, so that the fields have the recipe's order."""
+
+    run: RunTable
+    source: tuple[SourceTable, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineRecipe(RecipeStepTables, _BeforeSteps):
+    """A whole data recipe."""
+
+    mistaken_for: ClassVar = (
+        "train",
+        "is a training recipe (it has [train]), which `sluice train` carries out: name a data recipe, with"
+        " [[source]]",
+    )
+
+    dedup: DedupTable = key(DedupTable())
+    bucket: tuple[BucketTable, ...] = key(())
+    repeat: RepeatTable = key(RepeatTable())
+    tokenize: TokenizeTable = key(TokenizeTable())
+    limits: LimitsTable = key(LimitsTable())
+    purges: PurgesTable = key(PurgesTable())
+    ray: RayTable = key(RayTable())
+
+
+def columns_added_by(recipe: PipelineRecipe) -> tuple[str, ...]:
+    """The columns that `documents` and the parts have besides, for this recipe (`tables.with_added`)."""
+    scored = [table for table in recipe.classifier if not table.rejects]
+    labelled = (LABEL + table.name for table in scored if table.is_argmax)
+    license = (LICENSE,) if judges_code(recipe.quality) else ()
+    return (*(SCORE + table.name for table in scored), *labelled, *license)
+
+
+def tables_of(recipe: PipelineRecipe) -> StepTables:
+    """What the recipe says of the steps."""
+    same: dict[str, Any] = {field.name: getattr(recipe, field.name) for field in fields(RecipeStepTables)}
+    return StepTables(
+        max_document_bytes=recipe.limits.max_document_bytes,
+        encoding=recipe.tokenize.encoding,
+        end_of_text=recipe.tokenize.end_of_text,
+        keep_measured=keeps_facts(recipe),
+        **same,
+    )
+
+
+def comparing(recipe: PipelineRecipe) -> DedupTable:
+    """[dedup] as the sources' `steps` leave it: a stage that none of them names is off. One that any of them
+    names compares the documents of all: a corpus has one graph of duplicates."""
+    named, table = {step for source in recipe.source for step in source.steps}, recipe.dedup
+    return replace(
+        table,
+        url=table.url and "dedup.url" in named,
+        exact=table.exact and "dedup.exact" in named,
+        near=table.near and "dedup.near" in named,
+    )
+
+
+def keeps_facts(recipe: PipelineRecipe) -> bool:
+    """Whether another run may start from this one's output: from its texts after parse, or where nothing was
+    tokenized from its clean texts."""
+    return recipe.run.keep_text or recipe.tokenize.off
