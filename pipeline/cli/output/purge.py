@@ -1,23 +1,24 @@
-"""Take documents out again, and prove it.
+"""Remove documents from an output, and prove it.
 
-  sluice purge OUT --doc ID --reason "takedown" --by you              shows the plan and changes nothing
-  sluice purge OUT --host example.org --reason "…" --by you --apply   carries it out
-  sluice purge OUT --domain example.org --reason "…" --by you         all hosts of a domain, as block lists take them
+  sluice purge OUT --doc ID --reason "takedown" --by you              show the plan, change nothing
+  sluice purge OUT --host example.org --reason "…" --by you --apply   carry it out
+  sluice purge OUT --domain example.org --reason "…" --by you         all hosts of a domain, as in block lists
   sluice purge OUT --from scan.json --reason "leaked benchmark" --by you --apply
   sluice purge OUT --from takedown.csv --reason "takedown" --by you         ids or URLs: .txt, .csv, .parquet
   sluice purge OUT --where "source = 'web' AND language = 'en'" --reason "takedown" --by you
-  sluice purge OUT --source SOURCE --reason "licence ended" --by you        all of a source; --warc: of an input file
-  sluice purge OUT --parsed-texts --reason "tuning is over" --by you --apply  all texts kept after parse, no document
+  sluice purge OUT --source SOURCE --reason "licence ended" --by you        a whole source; --warc: an input file
+  sluice purge OUT --parsed-texts --reason "tuning is over" --by you --apply  all texts kept after parse; no document
   sluice purge OUT --forget-export NAME --reason "handed over" --by you --apply
 
-With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy
-that was kept; no duplicate is promoted in its place (docs/purging.md says why). With --promote-duplicates
-only the named copies go, and the next run may keep a duplicate of each. Tokens become end-of-text ids, so
-lengths and the training order stay; clean texts become null; old files are deleted; the report is made again;
-an audit row stays. Every export of OUT (sluice export) is cleaned too; one that cannot be reached is named,
-with exit code 1, until a later call reaches it or --forget-export says that it is none of yours any more.
-Killed at any point, or stopped by a full disk, the same call finishes it. What was purged before and is there
-again, out of a backup, goes again with the next purge."""
+A purge removes each named document with its suppressed duplicates by text (twins). If the named document was
+itself suppressed, the kept copy goes too. No duplicate replaces it (docs/purging.md explains this). With
+--promote-duplicates only the named copies go, and the next run may keep a duplicate of each.
+
+Tokens become end-of-text ids, so lengths and the training order stay; clean texts become null; old files are
+deleted; the report is rendered again; an audit row stays. Every export of OUT (sluice export) is cleaned too.
+An export that cannot be reached is named, and the exit code is 1 until a later call reaches it or
+--forget-export declares it out of your hands. After a kill or a full disk the same call finishes the purge.
+Purged documents that a backup restores are removed again by the next purge."""
 
 from __future__ import annotations
 
@@ -60,68 +61,68 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--doc", nargs="+", metavar="ID", help="document ids: 32 hex digits each")
     way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
-    way.add_argument(
-        "--host", nargs="+", metavar="HOST", help="all documents of these hosts, and of no other"
-    )
+    way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of exactly these hosts")
     way.add_argument(
         "--domain",
         nargs="+",
         metavar="DOMAIN",
-        help="all documents of these domains: of the host and of all below it (--domain example.org:"
+        help="all documents of these domains and their subdomains (--domain example.org covers example.org,"
         " www.example.org, a.b.example.org)",
     )
     way.add_argument(
         "--from",
         dest="scan",
         metavar="FILE",
-        help="what `sluice scan` found (.json), or a list of ids or URLs: .txt, or .csv, .tsv, .jsonl, .json or"
-        " .parquet with a column doc_id or url (a row without id goes by its url); listed ones that OUT does not"
-        " hold are reported, each with the nearest that it holds, and skipped",
+        help="the result of `sluice scan` (.json), or a list of ids or URLs: .txt, or .csv, .tsv, .jsonl, .json"
+        " or .parquet with a column doc_id or url (url counts if the id is absent); entries that OUT does not"
+        " hold are reported with the nearest match and skipped",
     )
     way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
     way.add_argument("--source", metavar="NAME", help="all documents of a source")
     way.add_argument(
         "--warc",
         metavar="FILE",
-        help="all documents of an input file: its path or URL, or its name in the column warc_file if one"
-        " input has it",
+        help="all documents of an input file: its path or URL, or its name in the column warc_file if only one"
+        " input has that name",
     )
     way.add_argument(
         "--parsed-texts",
         action="store_true",
-        help="all that run.keep_text keeps, and no document: tokens and clean texts stay",
+        help="all texts kept by run.keep_text; documents, tokens and clean texts stay",
     )
     parser.add_argument(
-        "--reason", type=words, required=True, metavar="TEXT", help="why; kept in the audit row"
+        "--reason", type=words, required=True, metavar="TEXT", help="the reason, recorded in the audit row"
     )
     parser.add_argument(
-        "--by", type=words, required=True, metavar="NAME", help="who wants it; kept in the audit row"
+        "--by", type=words, required=True, metavar="NAME", help="the requester, recorded in the audit row"
     )
     parser.add_argument(
         "--forget-export",
         nargs="+",
         default=[],
         metavar="NAME",
-        help="exports that are not cleaned and not asked for any more",
+        help="exports to leave alone and stop tracking",
     )
     parser.add_argument(
         "--promote-duplicates",
         action="store_true",
-        help="only these copies go: their suppressed duplicates stay, and the next run that honours this"
-        " purge may keep one of them (without: the text goes with all its copies, and stays out)",
+        help="remove only these copies: their suppressed duplicates stay, and the next run that applies this"
+        " purge may keep one of them (default: the text goes with all its copies, and stays out)",
     )
     documents = parser.add_mutually_exclusive_group()
     documents.add_argument(
         "--csv",
         metavar="FILE",
-        help="write all documents of the plan there: id, role, status, URL, place, tokens",
+        help="write all documents of the plan to this file: id, role, status, URL, place, tokens",
     )
     documents.add_argument(
         "--csv-safe",
         metavar="FILE",
-        help="the same for a spreadsheet: an apostrophe before each text that it would take for a formula",
+        help="the same for a spreadsheet, with an apostrophe before each text that looks like a formula",
     )
-    parser.add_argument("--apply", action="store_true", help="carry it out (without: only show the plan)")
+    parser.add_argument(
+        "--apply", action="store_true", help="carry out the purge (default: only show the plan)"
+    )
     add_json(parser)
 
 
