@@ -290,11 +290,11 @@ def _unknown_key(
     close = [inner[name]] if name in inner else difflib.get_close_matches(name, known, n=1)
     if not close:
         close = [inner[short] for short in difflib.get_close_matches(name, inner, n=1, cutoff=_LIKE_A_KEY)]
-    hint = f"; did you mean {_dotted(where, close[0])!r}?" if close else "."
-    message = (
-        f"unknown key {_dotted(where, name)!r} (= {_shorten(value)}){hint} Known here: {', '.join(known)}"
+    # A long list hides the near match from who mistyped one letter.
+    hint = f"; did you mean {_dotted(where, close[0])!r}?" if close else f". Known here: {', '.join(known)}"
+    return RecipeError(
+        f"unknown key {_dotted(where, name)!r} (= {_shorten(value)}){hint}", _dotted(where, name)
     )
-    return RecipeError(message, _dotted(where, name))
 
 
 _LIKE_A_KEY: Final = 0.8

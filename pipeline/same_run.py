@@ -66,7 +66,7 @@ def check_same_run(
             out.publish(PLAN, json.dumps(plan.identity, sort_keys=True, indent=1).encode())
             out.remove(GAVE_UP)
             say(
-                f"{out.url}: the run there ended behind its reading; it goes on with what was read of"
+                f"{out.url}: the run there stopped after reading; it goes on with what was read of"
                 f" {num_kept:,} of {counted(plan.num_files, 'input file')}, and with other inputs or settings:"
                 f"{_listed(found)}"
             )

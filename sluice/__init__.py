@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sluice.corpus import explain, explain_file, export, export_checkpoint, scan, tune, verify
     from sluice.history import History
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
+    from sluice.purging import AppliedPurge, PlannedPurge, purge
     from sluice.running import load_recipe, run
     from sluice.sequences import Sequences
     from sluice.steps import Judged, Steps
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from trainer.evidence.certificate_file import CertificateError
 
 __all__ = [
+    "AppliedPurge",
     "CertificateError",
     "ChangedOutputError",
     "CheckpointError",
@@ -57,6 +59,7 @@ __all__ = [
     "Outcome",
     "Output",
     "PipelineRecipe",
+    "PlannedPurge",
     "PurgeError",
     "PurgedError",
     "QueryError",
@@ -79,6 +82,7 @@ __all__ = [
     "load_recipe",
     "load_tokenizer",
     "open_output",
+    "purge",
     "run",
     "scan",
     "tune",
@@ -86,6 +90,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "AppliedPurge": "sluice.purging",
     "CertificateError": "trainer.evidence.certificate_file",
     "ChangedOutputError": "sluice.output",
     "CheckpointError": "trainer.checkpoint.store",
@@ -101,6 +106,7 @@ _PLACES = {
     "Outcome": "stages.document",
     "Output": "sluice.output",
     "PipelineRecipe": "pipeline.recipe.tables",
+    "PlannedPurge": "sluice.purging",
     "PurgeError": "lineage.purge.plan",
     "PurgedError": "sluice.output",
     "QueryError": "lineage.store.query",
@@ -123,6 +129,7 @@ _PLACES = {
     "load_recipe": "sluice.running",
     "load_tokenizer": "sluice.tokenizer",
     "open_output": "sluice.output",
+    "purge": "sluice.purging",
     "run": "sluice.running",
     "scan": "sluice.corpus",
     "tune": "sluice.corpus",

@@ -70,7 +70,9 @@ def history_of(found: DocumentHistory) -> History:
     """What the store's history of a document is to who reads it."""
     row: Mapping[str, Any] = asdict(found.row)
     columns = {field.name: row[field.name] for field in fields(History) if field.name in row}
-    shown = {name: value.hex() if isinstance(value, bytes) else value for name, value in columns.items()}
+    shown: dict[str, Any] = {
+        name: value.hex() if isinstance(value, bytes) else value for name, value in columns.items()
+    }
     return History(
         **shown,
         decisions=found.decisions,

@@ -115,7 +115,8 @@ class Output:
 
     def to_pandas(self, source: str | None = None) -> pandas.DataFrame:
         """The rows of `texts` as one pandas DataFrame, in memory."""
-        return self._all_texts(source).to_pandas()
+        frame: pandas.DataFrame = self._all_texts(source).to_pandas()
+        return frame
 
     def to_datasets(self, source: str | None = None, *, streaming: bool = False) -> Any:
         """The rows of `texts` as a Dataset of Hugging Face's `datasets`, in memory; with `streaming` as an

@@ -30,7 +30,7 @@ def check_address(name: str, address: str) -> None:
 def add_recipe(parser: argparse.ArgumentParser, what: str, *, is_optional: bool = False) -> None:
     """The recipe's path and `--set key=value`."""
     number = "?" if is_optional else None
-    parser.add_argument("recipe", metavar="RECIPE", nargs=number, help=f"a .toml file that describes {what}")
+    parser.add_argument("recipe", metavar="RECIPE", nargs=number, help=f"a .toml file: {what}")
     add_set(parser)
 
 
@@ -44,7 +44,7 @@ def add_set(
         default=[],
         metavar="KEY=VALUE",
         dest="overrides",
-        help=f"override {what}; may be given again",
+        help=f"override {what}; repeatable",
     )
 
 

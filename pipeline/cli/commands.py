@@ -19,50 +19,65 @@ _ARGUMENTS = ("out", "outs", "recipe", "recipes", "a", "b")
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (
         "pipeline.cli.demo",
-        "the whole way in a few minutes: crawl, pipeline, training, trace, purge, proof",
+        "all of Sluice in a few minutes: crawl, pipeline, training, trace, purge, proof",
     ),
-    "run": ("pipeline.cli.corpus.run", "the data pipeline of a recipe, resumable"),
-    "tune": ("pipeline.cli.corpus.tune", "what other thresholds would have kept, lost and gained"),
+    "run": ("pipeline.cli.corpus.run", "run the data pipeline of a recipe; resumable"),
+    "tune": (
+        "pipeline.cli.corpus.tune",
+        "compare thresholds on a finished run: documents kept, lost and gained",
+    ),
     "recipe": (
         "pipeline.cli.corpus.recipe",
-        "the keys of recipes, a file to start from, a check, a comparison",
+        "list recipe keys; write, check or compare recipes",
     ),
     "classifier": (
         "pipeline.cli.corpus.classifier",
-        "precision and recall of a classifier on labelled texts",
+        "measure precision and recall of a classifier on labelled texts",
     ),
-    "explain": ("pipeline.cli.corpus.explain", "every step and rule on one page"),
-    "report": ("pipeline.cli.output.report", "a finished run as one self-contained HTML page"),
-    "verify": ("pipeline.cli.output.verify", "recompute every checksum and balance of an output"),
-    "trace": ("pipeline.cli.output.trace", "from crawl record to training step, in every direction"),
-    "lineage": ("pipeline.cli.output.lineage", "SQL over the lineage store, read-only; or its page"),
+    "explain": ("pipeline.cli.corpus.explain", "show every step and rule for one document"),
+    "report": ("pipeline.cli.output.report", "render a finished run as one self-contained HTML page"),
+    "verify": ("pipeline.cli.output.verify", "recompute every checksum and count of an output"),
+    "trace": ("pipeline.cli.output.trace", "trace a document from crawl record to training step, or back"),
+    "lineage": (
+        "pipeline.cli.output.lineage",
+        "query the lineage store with SQL, read-only, or serve its page",
+    ),
     "page": (
         "pipeline.cli.output.page",
-        "the lineage page: documents, corpus, runs, purges with a plan and a proof",
+        "serve the lineage page: documents, corpus, runs, purges",
     ),
-    "scan": ("pipeline.cli.output.scan", "find documents that contain given texts, with the evidence"),
-    "purge": ("pipeline.cli.output.purge", "take documents out again, and prove it"),
-    "tokenizer": ("pipeline.cli.output.tokenizer", "train a tokenizer from a run's clean texts"),
-    "train": ("pipeline.cli.training.train", "the training run of a recipe, resumable"),
-    "train why": ("pipeline.cli.training.why", "a training step again: loss by document, data or hardware"),
-    "train goodput": ("pipeline.cli.training.goodput", "what share of a run's wall time was useful steps"),
+    "scan": ("pipeline.cli.output.scan", "find documents that contain given texts, with evidence"),
+    "purge": ("pipeline.cli.output.purge", "remove documents from an output, and prove it"),
+    "tokenizer": ("pipeline.cli.output.tokenizer", "train a tokenizer on a run's clean texts"),
+    "train": ("pipeline.cli.training.train", "run the training of a recipe; resumable"),
+    "train why": (
+        "pipeline.cli.training.why",
+        "replay a training step: loss by document, data or hardware fault",
+    ),
+    "train goodput": (
+        "pipeline.cli.training.goodput",
+        "measure the share of wall time spent on useful steps",
+    ),
     "train diagnose": (
         "pipeline.cli.training.diagnose",
-        "the recorders of all ranks: who is missing, who is slow",
+        "merge the recorders of all ranks: missing and slow ranks",
     ),
     "certify": (
         "pipeline.cli.training.certify",
-        "the certificate that a model is without what was purged, and its check",
+        "certify that a model holds nothing of the purged documents, or check a certificate",
     ),
-    "export": ("pipeline.cli.output.export", "a corpus for other tools, or a checkpoint as safetensors"),
+    "export": (
+        "pipeline.cli.output.export",
+        "export a corpus for other tools, or a checkpoint as safetensors",
+    ),
     "plan": (
         "pipeline.cli.training.plan",
-        "memory, communication, bubble, MFU and cadence of a training recipe",
+        "estimate memory, communication, MFU and cost of a training recipe",
     ),
-    "mix": ("pipeline.cli.training.mix", "mixing-weight ablations"),
-    "submit": ("pipeline.cli.submit", "the same work as a Ray job on a cluster"),
-    "jobs": ("pipeline.cli.jobs", "jobs on a cluster: list, logs, stop"),
-    "completion": ("pipeline.cli.completion", "what the Tab key completes, for bash and zsh"),
+    "mix": ("pipeline.cli.training.mix", "find mixing weights by ablation"),
+    "submit": ("pipeline.cli.submit", "run a command as a Ray job on a cluster"),
+    "jobs": ("pipeline.cli.jobs", "list, follow or stop jobs on a cluster"),
+    "completion": ("pipeline.cli.completion", "print the completion script for bash or zsh"),
 }
 
 
@@ -84,9 +99,7 @@ def overview() -> str:
     """All commands, each in a line."""
     width = max(map(len, COMMANDS))
     lines = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
-    return "usage: sluice COMMAND …\n\ncommands (each teaches itself: sluice COMMAND --help):\n" + "\n".join(
-        lines
-    )
+    return "usage: sluice COMMAND …\n\ncommands (details: sluice COMMAND --help):\n" + "\n".join(lines)
 
 
 def parse_command(name: str, argv: Sequence[str]) -> argparse.Namespace:

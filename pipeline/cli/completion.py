@@ -1,13 +1,13 @@
-"""Completion of `sluice` by the Tab key: commands, options, their values, files, and the keys of --set.
+"""Print a script for Tab completion of `sluice`: commands, options, values, files, and the keys of --set.
 
-  sluice completion bash          prints the script that a shell is to read; also for zsh
+  sluice completion bash          print the script; also for zsh
 
-In the shell that is open; and in every one, with the same line in ~/.bashrc, or below compinit in ~/.zshrc:
+For the present shell; for every shell, add the same line to ~/.bashrc, or to ~/.zshrc after compinit:
   eval "$(sluice completion bash)"
   eval "$(sluice completion zsh)"
 
-Making the script takes about a second, and Tab starts no Python. Where no new shell should wait that second,
-keep the script as a file: for bash ~/.local/share/bash-completion/completions/sluice (with the package
+Making the script takes about a second; Tab itself starts no Python. To save that second in each new shell,
+keep the script in a file: for bash ~/.local/share/bash-completion/completions/sluice (with the package
 bash-completion), for zsh _sluice in a folder of fpath."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The whole way in a few minutes on two cores.
+"""All of Sluice in a few minutes on two cores.
 
 Makes a small multilingual crawl with planted duplicates, spam, personal data and a leaked benchmark; runs the
 pipeline; trains a tiny model on two workers; traces a document from crawl record to training step; purges it;
-takes it out of the model too, with a certificate; proves it gone; and writes the report. Exit 0 only if every
-plant met the end that its truth says, the certificate and the proof hold."""
+removes it from the model too, with a certificate; proves it gone; and writes the report. Exit code 0 only if
+every planted document got the expected decision and the certificate and the proof hold."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pipeline.cli.printing import print_json
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", default="demo-out", metavar="DIR", help="where to work (demo-out)")
-    parser.add_argument("--pages", type=int, default=3000, help="documents of the crawl (3000)")
+    parser.add_argument("--out", default="demo-out", metavar="DIR", help="the working folder (demo-out)")
+    parser.add_argument("--pages", type=int, default=3000, help="number of documents in the crawl (3000)")
     add_json(parser)
 
 

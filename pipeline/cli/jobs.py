@@ -4,8 +4,7 @@
   sluice jobs --address http://127.0.0.1:8265 --logs sluice-run-0123456789ab
   sluice jobs --address http://127.0.0.1:8265 --stop sluice-run-0123456789ab
 
-Without --address the one in RAY_ADDRESS is taken. A stopped run loses nothing: submit it again and it
-continues."""
+The default address is RAY_ADDRESS. A stopped run loses nothing: the same submission continues it."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ from pipeline.terminal import visible
 def configure(parser: argparse.ArgumentParser) -> None:
     add_address(parser)
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--logs", metavar="ID", help="what this job has printed so far")
-    way.add_argument("--stop", metavar="ID", help="end this job, and wait until it has ended")
+    way.add_argument("--logs", metavar="ID", help="print the log of this job so far")
+    way.add_argument("--stop", metavar="ID", help="stop this job and wait until it has ended")
     add_json(parser)
 
 

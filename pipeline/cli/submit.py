@@ -1,22 +1,22 @@
-"""Run a command as a job on a Ray cluster, and follow it.
+"""Run a command as a job on a Ray cluster and follow its log.
 
   sluice submit run recipes/crawl.toml --set run.output=s3://bucket/out --address http://127.0.0.1:8265
   sluice submit train recipes/train.toml --address http://127.0.0.1:8265 --detach
   sluice submit mix run recipes/train.toml --address http://127.0.0.1:8265
   sluice submit verify s3://bucket/out --address http://127.0.0.1:8265
 
-For run, train, mix, scan, purge, report, verify and export; trace, lineage, explain, tune and tokenizer read
-s3:// from here. Inputs and outputs must be URLs, or absolute paths that every node sees; the recipe and the
-files that it names (block lists, models, tokenizers) are shipped, and Sluice's own code. The AWS_*,
-AZURE_STORAGE_* and SLUICE_SECRET_* variables of this shell reach the job without appearing in its
-description. The cluster's token is taken from RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH, or
-~/.ray/auth_token.
+It accepts run, train, mix, scan, purge, report, verify and export; trace, lineage, explain, tune and
+tokenizer read s3:// from this machine. Inputs and outputs must be URLs, or absolute paths that every node can
+read. The job gets Sluice's code, the recipe and the files that the recipe names (block lists, models,
+tokenizers). It also gets the AWS_*, AZURE_STORAGE_* and SLUICE_SECRET_* variables of this shell; its
+description does not show them. The cluster's token comes from RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH,
+or ~/.ray/auth_token.
 
-The same submission again is the same job: it attaches. One that failed or was stopped is continued by a new
-job. A run, a training or a mix that has succeeded is only shown again; scan, purge, report, verify and export
-are carried out anew. Ctrl-C detaches and leaves the job running. The exit code is the command's own.
+The same submission attaches to the same job. After a failure or a stop it starts a new job that continues.
+After success, run, train and mix only show the old job; scan, purge, report, verify and export run again.
+Ctrl-C detaches and leaves the job running. The exit code is that of the command.
 
-Options of submit may stand anywhere; what follows a `--` belongs to the command:
+Options of submit may come anywhere before `--`; arguments after `--` belong to the command:
   sluice submit --address http://127.0.0.1:8265 -- verify s3://bucket/out --json
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     _add_options(parser)
     parser.add_argument(
-        "command", nargs=argparse.REMAINDER, metavar="COMMAND…", help="as you would call sluice"
+        "command", nargs=argparse.REMAINDER, metavar="COMMAND…", help="a command of sluice with its arguments"
     )
 
 
@@ -50,25 +50,25 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     add_address(parser)
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--follow", action="store_true", help="print the job's log until it ends (the default)")
-    way.add_argument("--detach", action="store_true", help="start it and return")
-    parser.add_argument(
-        "--again", action="store_true", help="start it anew although the same job has succeeded"
-    )
+    way.add_argument("--detach", action="store_true", help="start the job and return")
+    parser.add_argument("--again", action="store_true", help="start the job again even if it has succeeded")
     parser.add_argument(
         "--project",
         choices=["ship", "image"],
         default="ship",
-        help="the code that runs: this one, shipped (ship), or what the image holds",
+        help="the code to run: this checkout, shipped (ship, the default), or that of the image",
     )
     parser.add_argument(
-        "--json", action="store_true", help="one JSON document on stdout; the log goes to stderr"
+        "--json", action="store_true", help="print one JSON document on stdout; the log goes to stderr"
     )
 
 
 def add_address(parser: argparse.ArgumentParser) -> None:
     """`--address`, for the commands that talk to a cluster."""
     parser.add_argument(
-        "--address", metavar="URL", help="of the cluster's dashboard, as http://127.0.0.1:8265 (RAY_ADDRESS)"
+        "--address",
+        metavar="URL",
+        help="the URL of the cluster's dashboard, for example http://127.0.0.1:8265 (RAY_ADDRESS)",
     )
 
 

@@ -12,7 +12,7 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import PurgeRow
 from lineage.verify.output import verify
 from lineage.verify.problems import Problem, Verification
-from pipeline.inspect.hooks import verify_hooks
+from pipeline.inspect import hooks
 from pipeline.inspect.retokenize import retokenizing
 from pipeline.phases.progress import ProgressReporter
 
@@ -53,12 +53,12 @@ def verify_output(
     if tokenizer is not None and retokenize is None:
         raise RecipeError("--tokenizer is for --retokenize: nothing else looks at it")
     if retokenize is None:
-        found = verify(out, verify_hooks(out))
+        found = verify(out, hooks.verify_hooks(out))
     else:
         if not 0 < retokenize <= 1:
             raise RecipeError(f"--retokenize {retokenize:g}: expected a share above 0 and up to 1")
         with retokenizing(out, retokenize, tokenizer, reporter) as encoder:
-            found = verify(out, verify_hooks(out), retokenize=encoder)
+            found = verify(out, hooks.verify_hooks(out), retokenize=encoder)
     return VerifiedOutput(
         problems=found.problems,
         has_more=found.has_more,

@@ -107,23 +107,25 @@ class RunSummary(JsonRecord):
     identity: Mapping[str, Any]
 
 
-NOTES: Final[Mapping[Note, str]] = {
-    "mended": "records whose Content-Length is wrong, read to the end of their compressed member",
-    "other_members": "files of WACZ inputs beside their archives, which hold no records",
-    "surrogates": "rows with a lone surrogate in text, id or URL, which became U+FFFD",
-    "odd_dates": "rows whose captured_at or date is no date that is known, so that they have none",
-    "empty": "input files that hold nothing",
-    "marker": "input files that a writer of tables left beside them (_SUCCESS and the like)",
-    "binary": "input files that are binary, and no document",
+NOTES: Final[Mapping[Note, tuple[str, str]]] = {
+    "mended": ("record", "with a wrong Content-Length, read to the end of the compressed member"),
+    "other_members": ("file", "of WACZ inputs beside the archives, without records"),
+    "surrogates": ("row", "with a lone surrogate in text, id or URL, replaced by U+FFFD"),
+    "odd_dates": ("row", "without a date, because captured_at or date has no known format"),
+    "empty": ("empty input file", ""),
+    "marker": ("input file", "left by a writer of tables (_SUCCESS and the like), not read"),
+    "binary": ("binary input file", ", not a document"),
 }
-"""What was read otherwise than it is written, or passed over; how many of them is said before."""
+"""What was read otherwise than it is written, or not read: the noun that is counted, and what is said of it."""
 
 
 def notes_of(notes: Mapping[str, int], odd_date: str | None = None) -> list[str]:
     """A sentence for each of NOTES that was counted."""
     example = {"odd_dates": f", as {odd_date}" if odd_date else ""}
     return [
-        f"{notes[name]:,} {text}{example.get(name, '')}." for name, text in NOTES.items() if notes.get(name)
+        f"{counted(notes[name], noun)} {text}".rstrip().replace(" ,", ",") + f"{example.get(name, '')}."
+        for name, (noun, text) in NOTES.items()
+        if notes.get(name)
     ]
 
 

@@ -98,7 +98,7 @@ def test_what_is_cut_off_is_a_column_and_told_in_the_report(out: Folder) -> None
     assert rows == [("https://cut.example/1", "length"), ("https://cut.example/2", "segment")]
     report = (Path(out.url) / "report.html").read_text()
     assert "Pages that were cut off" in report
-    assert "1 records whose Content-Length is wrong" in report
+    assert "1 record with a wrong Content-Length" in report
 
 
 def test_each_place_leads_to_its_document_and_back(out: Folder, say: Say) -> None:

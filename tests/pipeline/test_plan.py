@@ -67,8 +67,8 @@ def test_more_files_of_a_source_than_can_be_compared_are_refused(
         ),
         ({"num_perm": 256}, {}, r"earlier was signed as .*perm=256.*give both the same"),
         (
+            {"normalise": "none"},
             {},
-            {"normalise": "fineweb"},
             r"earlier was signed as .*=5, this run as .*normalise=fineweb: give both",
         ),
         (
@@ -300,9 +300,9 @@ def test_a_key_and_a_step_that_a_finished_run_does_not_record_count_as_not_given
     (tmp_path / "out" / "run.json").write_text(json.dumps(earlier))
     assert run(tmp_path, plain) == earlier
     with pytest.raises(
-        RecipeError, match=r"finished run, with other settings.*\n  dedup\.normalise is .fineweb. now"
+        RecipeError, match=r"finished run, with other settings.*\n  dedup\.normalise is .slimpajama. now"
     ):
-        run(tmp_path, plain | {"dedup": {"normalise": "fineweb"}})
+        run(tmp_path, plain | {"dedup": {"normalise": "slimpajama"}})
     of_earlier["dedup"]["no_such_key"] = 1
     (tmp_path / "out" / "run.json").write_text(json.dumps(earlier))
     with pytest.raises(RecipeError, match=r"  dedup\.no_such_key is not given now and was 1\n"):

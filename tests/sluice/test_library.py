@@ -271,7 +271,15 @@ def test_what_was_purged_is_gone_from_every_way_in(crawl: Path, tmp_path: Path) 
     beside = next(other for other in placed["doc_id"].to_pylist() if other != doc_id)
     was = before.text(beside), before.tokens(beside).tolist()
     opened = [sluice.open_output(out) for _ in range(3)]
-    assert main(["purge", out, "--doc", doc_id, "--reason", "test", "--by", "me", "--apply"]) == 0
+    plan = sluice.purge(out, docs=[doc_id])
+    assert doc_id in [each.doc_id for each in plan.documents] and sluice.verify(out).purges == ()
+    with pytest.raises(ValueError, match="reason is empty"):
+        plan.apply(reason=" ", by="me")
+    applied = plan.apply(reason="<i>test</i>", by="me")
+    assert applied.documents == plan.documents
+    assert [row.purge_id for row in sluice.verify(out).purges] == [applied.purge_id]
+    for shown in (plan._repr_html_(), applied._repr_html_()):
+        assert doc_id in shown and "<i>" not in shown
     after = sluice.open_output(out)
     for read in (after.text, after.tokens, opened[0].text, opened[1].tokens):
         with pytest.raises(PurgedError):

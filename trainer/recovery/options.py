@@ -14,19 +14,19 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
         "--from-step",
         type=_step,
         metavar="T",
-        help="go back to the checkpoint of T steps (0: the first weights) and on from there; newer"
-        " checkpoints are set aside until their steps are done again",
+        help="go back to the checkpoint of T steps (0: the first weights) and continue; newer checkpoints"
+        " are set aside until their steps are repeated",
     )
     way.add_argument(
         "--forget",
         nargs="+",
         metavar="PURGE_ID",
-        help="go back before the first reading of what these purges took, or `all`, and on from there",
+        help="replay from before the first reading of a document of these purges, or of `all`",
     )
     parser.add_argument(
         "--restart",
         action="store_true",
-        help="with --forget: where no checkpoint is early enough, begin again",
+        help="with --forget: start again if no checkpoint is early enough",
     )
 
 

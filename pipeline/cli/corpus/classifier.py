@@ -1,15 +1,17 @@
-"""How good a classifier is, before a recipe trusts it.
+"""Measure a classifier before a recipe uses it.
 
   sluice classifier evaluate toxic.bin --label toxic --against labelled.jsonl
   sluice classifier evaluate toxic.bin --label toxic --against labelled.jsonl --precision 0.9 --json
   sluice classifier evaluate toxic.bin --label toxic --against rows.jsonl --field comment --truth is_toxic
 
-MODEL is what a [[classifier]] names: a supervised fastText model, or the folder of a transformers encoder.
-Each line of the file is an object with a `text`, its `label` (the label's name, a list of names, or true and
-false), and a `language` where it has one. Printed are precision and recall by threshold, with Wilson's
-intervals, and by language; and the threshold of most recall whose precision reaches the wanted one: `wanted`
-by the share itself, `sure` by the lower end of its interval. A threshold lies between two scores, so that it
-serves either side of `reject`."""
+MODEL is a supervised fastText model or the folder of a transformers encoder, as in [[classifier]]. Each line
+of the file is an object with a `text`, its `label` (a name, a list of names, or true or false) and optionally
+a `language`.
+
+The command prints precision and recall by threshold, with Wilson intervals, and by language. It also prints
+the threshold with the highest recall that reaches the wanted precision: `wanted` judges by the measured
+precision, `sure` by the lower end of its interval. A threshold always falls between two scores, so it works
+for either side of `reject`."""
 
 from __future__ import annotations
 
@@ -37,29 +39,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "model", metavar="MODEL", help="a fastText model, or the folder of a transformers encoder"
     )
     evaluate.add_argument(
-        "--against", required=True, metavar="FILE.jsonl", help="the labelled texts, an object a line"
+        "--against", required=True, metavar="FILE.jsonl", help="the labelled texts, one object per line"
     )
-    evaluate.add_argument("--label", required=True, help="the label whose score is looked at")
+    evaluate.add_argument("--label", required=True, help="the label to evaluate")
     evaluate.add_argument("--field", default="text", metavar="KEY", help="the key of the text (text)")
+    evaluate.add_argument("--truth", default="label", metavar="KEY", help="the key of the labels (label)")
     evaluate.add_argument(
-        "--truth", default="label", metavar="KEY", help="the key of a text's labels (label)"
-    )
-    evaluate.add_argument(
-        "--language-field", default="language", metavar="KEY", help="its language's (language)"
+        "--language-field", default="language", metavar="KEY", help="the key of the language (language)"
     )
     evaluate.add_argument(
         "--precision",
         type=_share,
         default=0.95,
         metavar="X",
-        help="the precision that a threshold shall keep (0.95)",
+        help="the precision to reach (0.95)",
     )
     evaluate.add_argument(
         "--confidence",
         type=_share,
         default=0.95,
         metavar="X",
-        help="of the intervals: the share that hold (0.95)",
+        help="the confidence level of the intervals (0.95)",
     )
     add_json(evaluate)
 

@@ -1,4 +1,4 @@
-"""Every step and rule on one page: what each measured, its threshold and verdict, and the text before and
+"""Show every step and rule for one document: measured value, threshold, verdict, and the text before and
 after.
 
   sluice explain recipes/crawl.toml --file page.html
@@ -6,12 +6,12 @@ after.
   sluice explain recipes/crawl.toml --warc crawl.warc.gz --offset 43210
   sluice explain recipes/crawl.toml --file texts.jsonl --offset 1180    the line that begins at this byte
   sluice explain recipes/crawl.toml --file texts.parquet --row 7    (and --element 2: the third of its files)
-  sluice explain OUT --doc 0123…              a document of a finished output, read again from its crawl file
-  sluice explain OUT --url https://…          by URL, in any spelling that is normalised to the same
-  sluice explain OUT --doc 0123… --set quality.min_words=30     as it would be with another threshold
+  sluice explain OUT --doc 0123…              a document of a finished output, read from its crawl file
+  sluice explain OUT --url https://…          by URL, in any spelling that normalises to the same URL
+  sluice explain OUT --doc 0123… --set quality.min_words=30     with another threshold
 
-Steps run on past a rejection, so that a threshold can be tuned without a run. With OUT the recipe that the
-output keeps is used, and what its lineage has of the document, duplicates too, stands below."""
+Steps continue after a rejection, so a threshold can be tuned without a run. With OUT, the recipe is the one
+recorded in the output, and the document's lineage, duplicates included, follows the steps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "the steps; its first source's are used, or those of --source. Or OUT, a finished run's output",
     )
     parser.add_argument(
-        "--source", metavar="NAME", help="whose steps (the first source's; with OUT the document's)"
+        "--source",
+        metavar="NAME",
+        help="the source whose steps run (the first source; with OUT the document's source)",
     )
     way = parser.add_mutually_exclusive_group()
     way.add_argument(
@@ -43,28 +45,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="an HTML page on disk; or with --offset JSON lines, with --row a Parquet file",
     )
-    way.add_argument("--text", metavar="FILE", help="a plain text on disk, the whole file")
+    way.add_argument("--text", metavar="FILE", help="a plain text file on disk")
     way.add_argument(
         "--warc",
         metavar="FILE",
-        help="a crawl file, on disk or s3://; with --offset. With OUT: where it lies now",
+        help="a crawl file, on disk or s3://; with --offset. With OUT: its present location",
     )
     parser.add_argument(
         "--offset",
         type=count,
         metavar="N",
-        help="byte offset of the record's member, or of a line of JSON lines (of what it unfolds to where"
-        " compressed)",
+        help="byte offset of the record's gzip member, or of a line of JSON lines (in the decompressed file)",
     )
     parser.add_argument("--row", type=count, metavar="N", help="a row of a Parquet file, from 0")
     parser.add_argument(
         "--element",
         type=count,
         metavar="K",
-        help="of a row whose list elements are documents: which of them, from 0 (0)",
+        help="the list element, from 0, of a row whose list elements are documents (0)",
     )
     parser.add_argument("--doc", metavar="ID", help="a document of OUT: 32 hex digits")
-    parser.add_argument("--url", help="of a document of OUT; or the URL to judge a page or a text by")
+    parser.add_argument("--url", help="the URL of a document of OUT, or the URL to assume for a page or text")
     add_json(parser)
 
 

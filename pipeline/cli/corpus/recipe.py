@@ -1,21 +1,19 @@
-"""Recipes, documented by themselves: every key, a file to start from, what is wrong with a file, and what
-differs.
+"""List the keys of recipes; write, check or compare recipes.
 
   sluice recipe keys                          every key of the data and the training recipe
-  sluice recipe keys quality.max              those that begin so, with default, unit and source
+  sluice recipe keys quality.max              keys with this prefix, with default, unit and source
   sluice recipe new fineweb --to my.toml      a commented recipe (fineweb, fineweb2, dclm, dolma3, code, text, …)
   sluice recipe new text --set 'source.0.inputs=["posts/*.jsonl"]' --set run.output=out/texts --to texts.toml
-  sluice recipe check my.toml                 what is wrong with it, with line and column; exit 2 where something is
-  sluice recipe diff recipes/crawl.toml my.toml      the values that differ once defaults are filled in
-  sluice recipe diff my.toml --against fineweb       what it changes of a published recipe, and what of that is only
-                                              near the original or not here, with the reasons (docs/recipes.md)
+  sluice recipe check my.toml                 its errors, with line and column; exit code 2 if any
+  sluice recipe diff recipes/crawl.toml my.toml      the values that differ, defaults included
+  sluice recipe diff my.toml --against fineweb       its changes to a published recipe, and which of that recipe's rules
+                                              are approximated or missing here, with reasons (docs/recipes.md)
   sluice recipe schema data --to data.json    its JSON Schema; with `#:schema ./data.json` as the first line of a recipe
                                               editors complete and check it (Taplo, Even Better TOML)
 
-A check looks at keys, values and what they must hold together; it opens neither inputs nor the files that a
-recipe names, which `sluice run` and `sluice train` do before they start Ray. For `diff`, a finished output
-stands for the recipe that it keeps; sources, classifiers and steps in another order are a difference, for
-they make another run."""
+`check` checks keys, values and their combinations. It opens neither the inputs nor the files that a recipe
+names; `sluice run` and `sluice train` do so before they start Ray. `diff` accepts a finished output in place
+of a recipe. A different order of sources, classifiers or steps is a difference, because it makes another run."""
 
 from __future__ import annotations
 
@@ -41,7 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     keys = add_action(actions, "keys", "the keys, their types, defaults and meaning", __doc__)
     keys.add_argument(
-        "prefix", nargs="?", default="", metavar="PREFIX", help="only those that begin so, as in dedup"
+        "prefix",
+        nargs="?",
+        default="",
+        metavar="PREFIX",
+        help="only keys with this prefix, for example dedup",
     )
     keys.add_argument("--markdown", action="store_true", help="write the page docs/recipe.md instead")
     new = add_action(actions, "new", "a commented recipe that runs", __doc__)
@@ -49,17 +51,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "kind",
         choices=KINDS,
         metavar="KIND",
-        help="fineweb, fineweb2, dclm, dolma3: pages of a crawl as these recipes make them; code: source"
+        help="fineweb, fineweb2, dclm, dolma3: the published recipes for crawls; code: source"
         " files; text: JSONL or Parquet rows; train: a training run; mix: an ablation of mixing weights",
     )
-    new.add_argument("--to", metavar="FILE", help="where to write it (stdout); a file that is there stays")
+    new.add_argument(
+        "--to", metavar="FILE", help="the file to write (stdout); an existing file is not overwritten"
+    )
     add_set(new, "one key, as in --set run.output=out/mine")
     check = add_action(actions, "check", "what is wrong with a recipe", __doc__)
     check.add_argument("file", metavar="FILE", help="a .toml file")
     add_set(check)
     diff = add_action(actions, "diff", "the values in which two recipes differ", __doc__)
     diff.add_argument("a", metavar="A", help="a .toml file, or the folder of a finished run's output")
-    diff.add_argument("b", metavar="B", nargs="?", help="another one")
+    diff.add_argument("b", metavar="B", nargs="?", help="another recipe or output")
     diff.add_argument(
         "--against", choices=NAMED, metavar="NAME", help=f"a published recipe: {', '.join(NAMED)}"
     )
@@ -69,11 +73,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=("data", "train"),
         metavar="KIND",
-        help="data (with [[source]]) or train (with [train]); left out: a schema of either, which is more"
-        " than editors complete by",
+        help="data (with [[source]]) or train (with [train]); default: one schema for both, which editors"
+        " cannot use for completion",
     )
     schema.add_argument(
-        "--to", metavar="FILE", help="where to write it (stdout); a file that is there is replaced"
+        "--to", metavar="FILE", help="the file to write (stdout); an existing file is replaced"
     )
     for action in (keys, new, check, diff, schema):
         add_json(action)

@@ -1,29 +1,28 @@
-"""The data pipeline of a recipe: crawl files in, token shards and their lineage out.
+"""Run the data pipeline of a recipe: crawl files in, token shards and their lineage out.
 
-Resumable: after a crash, a kill or Ctrl-C the same call continues and repeats no finished unit. Once a
-document is read, a changed recipe or changed inputs are refused (exit 2) naming what differs; [ray] may
-differ.
+Resumable: after a crash, a kill or Ctrl-C the same call continues and repeats no finished unit. After the
+first document, a changed recipe or changed inputs are refused (exit code 2) and the message names the
+difference; only [ray] may change.
 
-Credentials in the URLs of a recipe (user:password@, presigned parameters, tokens) are used and recorded
-nowhere: not in the output, its lineage, a log or a message. They may come from variables named
-SLUICE_SECRET_…, before @ or behind ?:
+Credentials in the URLs of a recipe (user:password@, presigned parameters, tokens) are never recorded in the
+output, its lineage, a log or a message. They may come from variables named SLUICE_SECRET_…, before the @ or
+after the ?:
   inputs = ["https://${SLUICE_SECRET_LOGIN}@host/a.warc.gz", "https://host/b.warc.gz?${SLUICE_SECRET_SIGNED}"]
-A URL that was signed anew is the same input. Keys of object stores come from the usual AWS_* variables only.
+A URL with a new signature is the same input. Keys of object stores come from the usual AWS_* variables only.
 
-A record that cannot be read is a row of `unreadable`; a document on which a step raises is turned down by the
-rule <step>.error. The run goes on, says what was raised and where, and lists it in the report with the
-traceback. It ends (exit 1) where such records are more than limits.max_bad_records, and where nothing was
-kept: it says why.
+A record that cannot be read becomes a row of `unreadable`; a document on which a step raises is rejected by
+the rule <step>.error. The run continues and lists each error with its traceback in the report. It fails (exit
+code 1) if limits.max_bad_records is exceeded or no document is kept, and says why.
 
-With --from OUT the input is the texts that an earlier run kept after parse (run.keep_text = true): steps that
-are as they were there are not run again, and the bytes are those of a run from the inputs. What was purged
-from OUT stays out.
+--from OUT starts from the texts that an earlier run kept after parse (run.keep_text = true). Unchanged steps
+are not run again, and the output has the same bytes as a run from the inputs. Documents purged from OUT stay
+out.
 
   sluice run recipes/crawl.toml
   sluice run recipes/crawl.toml --set run.output=s3://bucket/out --set 'source.0.limit=2'
-  sluice run recipes/crawl.toml --try 20        the first 20 documents of each file, into an output of their own
+  sluice run recipes/crawl.toml --try 20        the first 20 documents of each file, into a separate output
   sluice run recipes/crawl.toml --strict
-  sluice run recipes/crawl.toml --set ray.address=none        in this process, without Ray: for small inputs
+  sluice run recipes/crawl.toml --set ray.address=none        in this process, without Ray, for small inputs
   sluice run recipes/crawl.toml --from out/crawl --set quality.min_words=80 --set run.output=out/stricter
 """
 
@@ -46,23 +45,23 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="stop at the first record on which a reader or step raises, with the traceback (damaged input"
-        " raises nothing: see limits.max_bad_records)",
+        help="stop with a traceback at the first record on which a reader or step raises (damaged input does"
+        " not raise: see limits.max_bad_records)",
     )
     parser.add_argument(
         "--from",
         dest="from_output",
         metavar="OUT",
-        help="start from the texts that this finished output keeps (run.keep_text), without reading an input"
-        " or parsing a page again",
+        help="start from the texts that this finished output keeps (run.keep_text); read no input and parse no"
+        " page again",
     )
     parser.add_argument(
         "--try",
         dest="num_documents",
         type=count,
         metavar="N",
-        help="a trial: the first N documents of each input file (source.limit_documents), into an output of"
-        " its own, run.output with -try behind it; an earlier trial with other settings makes room",
+        help="a trial: the first N documents of each input file (source.limit_documents), into a"
+        " separate output, run.output plus -try; it replaces an earlier trial with other settings",
     )
     add_json(parser)
 

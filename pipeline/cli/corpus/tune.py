@@ -1,12 +1,12 @@
-"""What other thresholds would have kept, lost and gained, from the ledger of a finished run; no output is
-made.
+"""Compare thresholds on the ledger of a finished run: documents kept, lost and gained. It writes no output.
 
-The run must have been made with quality.ledger = "all", which keeps what every rule measured. Thresholds of
-[quality] and its no_table, language.keep and min_score, a classifier's threshold and the share of a
-benchmark's item can be judged again; another change is refused by name. A rejected document that now passes is
-open if a later step never saw it, or saw its text before an edit. Open documents are judged from their texts if
-the run kept these (run.keep_text = true); otherwise the call that decides them is printed. Duplicates are not
-looked at: the figures are of documents that survive the filters.
+The run needs quality.ledger = "all", which records every measured value. These can change: the thresholds of
+[quality] and its no_table, language.keep and min_score, the threshold of a classifier, and the matching share
+of a benchmark item. Any other change is refused by name.
+
+A rejected document that now passes is open if a later step never saw it, or saw its text before an edit. If
+the run kept its texts (run.keep_text = true), they decide the open documents; otherwise the command prints the
+call that does. Deduplication is not repeated: the figures count documents that survive the filters.
 
   sluice tune --from OUT --set quality.min_words=80                OUT's own recipe, with another threshold
   sluice tune recipes/crawl.toml --from OUT --set quality.min_words=80
@@ -37,14 +37,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "recipes",
         nargs="*",
         metavar="RECIPE",
-        help="recipes that differ from the output's in thresholds; none: the output's own, with --set",
+        help="recipes that differ from the output's in thresholds (default: the output's recipe, with --set)",
     )
     parser.add_argument(
-        "--from", dest="out", required=True, metavar="OUT", help="a finished output with the whole ledger"
+        "--from", dest="out", required=True, metavar="OUT", help="a finished output with quality.ledger = all"
     )
     add_set(parser, "one key of every recipe, as in --set quality.min_words=80")
     parser.add_argument(
-        "--examples", type=count, default=5, metavar="N", help="documents shown of each outcome (5)"
+        "--examples", type=count, default=5, metavar="N", help="example documents per outcome (5)"
     )
     add_json(parser)
 

@@ -1,23 +1,23 @@
-"""A corpus for other tools, or a checkpoint for the Llama ecosystem: the folder tells which.
+"""Export a corpus for other tools, or a checkpoint for the Llama ecosystem.
 
-A folder with index.json is the output of a data run: its deduplicated, kept documents are exported, and
---format says how. A folder with model.json is that of a training run: a checkpoint is exported, as
-safetensors with config.json and the tokenizer.
+A folder with index.json is the output of a data run: the command exports its deduplicated, kept documents in
+the given --format. A folder with model.json is the output of a training run: the command exports a checkpoint
+as safetensors with config.json and the tokenizer.
 
 sluice export OUT --format megatron --to DIR              .bin and .idx: `--data-path DIR/web/00000` in Megatron-LM
 sluice export OUT --format hf --to DIR --split train=0.99,test=0.01
 sluice export OUT --format jsonl --to DIR --name texts    DIR may be on disk, s3://, gs:// or az://
 
-The export is recorded in the lineage of OUT (view `exports`): a purge of OUT cleans it too, and sluice verify
-checks it. The same call after a kill continues; after a purge it writes again what the purge changed. The
-bytes depend on OUT and on the options here, not on the number of processors.
+The lineage of OUT records the export (view `exports`): a purge of OUT cleans it too, and sluice verify checks
+it. After a kill the same call continues; after a purge it rewrites the changed files. The bytes depend on OUT
+and on these options, not on the number of processors.
 
 sluice export RUN_OUTPUT --to DIR             the newest checkpoint
 sluice export RUN_OUTPUT --step 200 --to DIR
 sluice export RUN_OUTPUT --tokenizer my.tiktoken --to DIR
 
-A run knows a tokenizer that is a file by its name and hash only: --tokenizer says where the file lies.
-Without it the weights are exported alone."""
+A run records only the name and hash of a tokenizer file: --tokenizer gives the file itself. Without it the
+export has weights only."""
 
 from __future__ import annotations
 
@@ -65,50 +65,48 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the folder to write; for a corpus also s3://, gs://, az://",
     )
     add_json(parser)
-    corpus = parser.add_argument_group("of a corpus")
+    corpus = parser.add_argument_group("options for a corpus")
     corpus.add_argument(
         "--format",
         choices=FORMAT_NAMES,
         help="texts: jsonl, parquet, hf, nanochat, mds; tokens: megatron,"
         " olmo, llmc, litdata; the crawl's records: warc",
     )
-    corpus.add_argument("--source", nargs="+", metavar="NAME", help="documents of these sources only (all)")
+    corpus.add_argument("--source", nargs="+", metavar="NAME", help="only documents of these sources (all)")
     corpus.add_argument(
         "--split",
         metavar="NAME=SHARE,…",
-        help="by a hash of each document's id, as in train=0.99,validation=0.01 (none)",
+        help="splits by a hash of the document id, for example train=0.99,validation=0.01 (none)",
     )
-    corpus.add_argument("--name", help="what the export is called in lineage (the last part of DIR)")
+    corpus.add_argument("--name", help="the name of the export in lineage (the last part of DIR)")
     corpus.add_argument(
         "--dtype",
         choices=DTYPES,
-        help="of tokens (auto: uint16 where the vocabulary fits); uint32 is"
-        " written as int32 where a format has no other",
+        help="the token dtype (auto: uint16 if the vocabulary fits); formats without uint32 get int32",
     )
-    corpus.add_argument("--tokens", action="store_true", default=None, help="tokens instead of texts (mds)")
+    corpus.add_argument(
+        "--tokens", action="store_true", default=None, help="export tokens instead of texts (mds)"
+    )
     corpus.add_argument(
         "--file-documents",
         type=count,
         metavar="N",
-        help="documents of an input that one file takes at most, unless one input file has more (100000)",
+        help="maximum number of documents per file, unless one input file has more (100000)",
     )
     corpus.add_argument(
         "--copy",
         action="store_true",
         default=None,
-        help="copy shards that are exported as they are"
-        " (without: another name of the same file where DIR lies on the same disk)",
+        help="copy unchanged shards (default: hard links if DIR is on the same disk)",
     )
-    corpus.add_argument("--num-cpus", type=count, metavar="N", help="processors to use (all)")
+    corpus.add_argument("--num-cpus", type=count, metavar="N", help="number of processors (all)")
     corpus.add_argument(
         "--address",
-        help='of a Ray cluster: "auto" or "host:port"; "none": without Ray, in this process (a local Ray)',
+        help='the Ray cluster: "auto" or "host:port"; "none": in this process, without Ray (a local Ray)',
     )
-    checkpoint = parser.add_argument_group("of a checkpoint")
+    checkpoint = parser.add_argument_group("options for a checkpoint")
     checkpoint.add_argument("--step", type=int, metavar="T", help="the checkpoint of T steps (the newest)")
-    checkpoint.add_argument(
-        "--tokenizer", metavar="FILE", help="the tokenizer of the training data, where it is a file"
-    )
+    checkpoint.add_argument("--tokenizer", metavar="FILE", help="the tokenizer file of the training data")
 
 
 def run(options: argparse.Namespace) -> int:

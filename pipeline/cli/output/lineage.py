@@ -1,15 +1,15 @@
-"""SQL over the lineage store, read-only; or its page.
+"""Query the lineage store with SQL, read-only, or serve its page.
 
   sluice lineage OUT "SELECT rule, count(*) n FROM documents GROUP BY rule ORDER BY n DESC"
   sluice lineage OUT "SELECT * FROM steps" --json
   sluice lineage OUT "SELECT url, stage FROM documents" --csv-safe        for a spreadsheet
-  sluice lineage OUT --serve                           the page of OUT, as by `sluice page`, which has more to say of it
-  sluice lineage OUT --version 1 --serve               as it was then; purges are prepared without --version
+  sluice lineage OUT --serve                           the page of OUT (see `sluice page`)
+  sluice lineage OUT --version 1 --serve               the page as of version 1, read-only
 
 views: documents, edits, findings, placements, steps, step_rules, inputs, unreadable, purges, purged,
 training_runs, training_segments, cache_sweeps, exports, reused_steps. `SELECT * FROM documents LIMIT 1` shows
-a view's columns. The columns at, by (of purges, exports, cache_sweeps) and offset (of unreadable) have names
-that SQL reserves: write "at" and so on in double quotes, or the view before the name, as in purges.at."""
+the columns of a view. SQL reserves the column names at, by (purges, exports, cache_sweeps) and offset
+(unreadable): write them in double quotes, as in "at", or with the view, as in purges.at."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
     parser.add_argument("sql", metavar="SELECT", nargs="?", help="one SELECT over the views")
     parser.add_argument(
-        "--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)"
+        "--version", type=int, help="the version of the corpus (1 after the run; each purge adds 1)"
     )
     parser.add_argument(
         "--serve", action="store_true", help="serve the page on loopback and print its address"
     )
     add_serving(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--csv", action="store_true", help="print CSV, its values exact")
+    form.add_argument("--csv", action="store_true", help="print CSV with exact values")
     form.add_argument(
         "--csv-safe",
         action="store_true",
-        help="print CSV for a spreadsheet: an apostrophe before each text that it would take for a formula",
+        help="print CSV for a spreadsheet, with an apostrophe before each text that looks like a formula",
     )
     add_json(form)
 

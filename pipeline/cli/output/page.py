@@ -1,24 +1,22 @@
-"""The lineage page of one or several outputs, on loopback: read a document, see its way, purge with open
-eyes.
+"""Serve the lineage page of one or several outputs on loopback: documents, their history, runs and purges.
 
   sluice page OUT                                    prints an address; Ctrl-C ends it
-  sluice page OUT OUT2 OUT3                          several outputs, and what they share; also of runs at work
+  sluice page OUT OUT2 OUT3                          several outputs and their common documents; active runs too
   sluice page OUT --port 8400 --token-file page.token       the same address and token at every start
-  sluice page OUT --address http://127.0.0.1:8265    and the jobs of a cluster, with their progress; OUT may be
-                                                     what a job has not begun to write
-  sluice page OUT --read-only                        nothing is purged from here
+  sluice page OUT --address http://127.0.0.1:8265    show the jobs of a cluster, with progress; OUT may be the
+                                                     output of a job that has not started writing
+  sluice page OUT --read-only                        without purges
   sluice page OUT --public-url https://data.example.org/lineage/ --port 8400 --token-file FILE     behind a proxy
 
-It is opened with the token of the printed address, once; then a link to any place of it opens, also one out
-of a ticket. Whoever opens such a link without it is asked for the token. --token-file names a file with the
-token that only its owner may read; it is made where there is none, and the path of the page then hangs on it
-alone.
+The printed address holds a token. Open it once; after that every link to the page works in this browser. A
+browser without the token is asked for it. --token-file names a file that holds the token and that only its
+owner can read; it is created if absent, and the path of the page depends on it alone.
 
-Behind a proxy: the page itself stays on loopback. --public-url says where the proxy serves it, path included,
-and the proxy hands that path on as it is. It keeps the Host header, or sends it as X-Forwarded-Host; where it
-sends X-Forwarded-Proto, that is the scheme of the URL. Any other host is refused. What the page keeps
-(basket, saved queries, who looked at personal data) lies in $XDG_STATE_HOME/sluice/page, else in
-~/.local/state/sluice/page, and never in an output."""
+Behind a proxy, the page stays on loopback. --public-url is the URL at the proxy, path included. The proxy must
+forward that path unchanged and keep the Host header or send it as X-Forwarded-Host; X-Forwarded-Proto, if
+sent, must be the scheme of the URL. Any other host is refused. The page keeps its state (basket, saved queries,
+log of access to personal data) in $XDG_STATE_HOME/sluice/page or ~/.local/state/sluice/page, never in an
+output."""
 
 from __future__ import annotations
 
@@ -37,30 +35,30 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("outs", metavar="OUT", nargs="+", help="runs' outputs: folders or s3:// URLs")
+    parser.add_argument("outs", metavar="OUT", nargs="+", help="outputs of runs: folders or s3:// URLs")
     add_serving(parser)
     parser.add_argument(
         "--address",
         metavar="URL",
-        help="of a cluster's dashboard, as http://127.0.0.1:8265: its jobs are shown too",
+        help="the URL of a cluster's dashboard, for example http://127.0.0.1:8265, to show its jobs",
     )
     add_json(parser)
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
     """How the page is served."""
-    parser.add_argument("--port", type=_port, default=0, metavar="N", help="of loopback (any free one)")
     parser.add_argument(
-        "--base", metavar="PATH", help="the path that all pages lie below (one that cannot be guessed)"
+        "--port", type=_port, default=0, metavar="N", help="the port on loopback (any free port)"
     )
+    parser.add_argument("--base", metavar="PATH", help="the URL path of all pages (a random path)")
     parser.add_argument(
         "--token-file",
         metavar="FILE",
-        help="holds the token that opens the page, made where there is none: token and path stay from start"
-        " to start",
+        help="the file with the token of the page, created if absent; token and path stay the same at every"
+        " start",
     )
-    parser.add_argument("--public-url", metavar="URL", help="where a proxy serves the page, path included")
-    parser.add_argument("--read-only", action="store_true", help="nothing is purged from here")
+    parser.add_argument("--public-url", metavar="URL", help="the URL of the page at a proxy, path included")
+    parser.add_argument("--read-only", action="store_true", help="disable purges")
 
 
 def _port(text: str) -> int:

@@ -1,56 +1,53 @@
-"""Take documents out again, and prove it.
+"""Remove documents from an output, and prove it.
 
-  sluice purge OUT --doc ID --reason "takedown" --by you              shows the plan and changes nothing
-  sluice purge OUT --host example.org --reason "…" --by you --apply   carries it out
-  sluice purge OUT --domain example.org --reason "…" --by you         all hosts of a domain, as block lists take them
+  sluice purge OUT --doc ID --reason "takedown" --by you              show the plan, change nothing
+  sluice purge OUT --host example.org --reason "…" --by you --apply   carry it out
+  sluice purge OUT --domain example.org --reason "…" --by you         all hosts of a domain, as in block lists
   sluice purge OUT --from scan.json --reason "leaked benchmark" --by you --apply
   sluice purge OUT --from takedown.csv --reason "takedown" --by you         ids or URLs: .txt, .csv, .parquet
   sluice purge OUT --where "source = 'web' AND language = 'en'" --reason "takedown" --by you
-  sluice purge OUT --source SOURCE --reason "licence ended" --by you        all of a source; --warc: of an input file
-  sluice purge OUT --parsed-texts --reason "tuning is over" --by you --apply  all texts kept after parse, no document
+  sluice purge OUT --source SOURCE --reason "licence ended" --by you        a whole source; --warc: an input file
+  sluice purge OUT --parsed-texts --reason "tuning is over" --by you --apply  all texts kept after parse; no document
   sluice purge OUT --forget-export NAME --reason "handed over" --by you --apply
 
-With a document go its suppressed duplicates by text (twins), and where it was itself suppressed, the copy
-that was kept; no duplicate is promoted in its place (docs/purging.md says why). With --promote-duplicates
-only the named copies go, and the next run may keep a duplicate of each. Tokens become end-of-text ids, so
-lengths and the training order stay; clean texts become null; old files are deleted; the report is made again;
-an audit row stays. Every export of OUT (sluice export) is cleaned too; one that cannot be reached is named,
-with exit code 1, until a later call reaches it or --forget-export says that it is none of yours any more.
-Killed at any point, or stopped by a full disk, the same call finishes it. What was purged before and is there
-again, out of a backup, goes again with the next purge."""
+A purge removes each named document with its suppressed duplicates by text (twins). If the named document was
+itself suppressed, the kept copy goes too. No duplicate replaces it (docs/purging.md explains this). With
+--promote-duplicates only the named copies go, and the next run may keep a duplicate of each.
+
+Tokens become end-of-text ids, so lengths and the training order stay; clean texts become null; old files are
+deleted; the report is rendered again; an audit row stays. Every export of OUT (sluice export) is cleaned too.
+An export that cannot be reached is named, and the exit code is 1 until a later call reaches it or
+--forget-export declares it out of your hands. After a kill or a full disk the same call finishes the purge.
+Purged documents that a backup restores are removed again by the next purge."""
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.filesize import decimal
 
 from lineage.index.output_index import read_index
 from lineage.pages import named_host
-from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
-from lineage.purge.exports import CleanedExports, PlannedExports, live_exports, plan_exports
-from lineage.purge.plan import PARSED_TEXTS_KIND, PlannedRow, PurgeMatch, PurgePlan, plan_purge
-from lineage.purge.sweeps import unswept
+from lineage.purge.execution import Applied, clean_only, unfinished_purge
+from lineage.purge.exports import CleanedExports, PlannedExports
+from lineage.purge.plan import PlannedRow, PurgePlan
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from pipeline.cli.arguments import add_json, doc_id, words
-from pipeline.cli.errors import FailedError
 from pipeline.cli.printing import print_json
-from pipeline.inspect.tracing import TrainingAccount, training_account
 from pipeline.terminal import counted, visible, without_formula
-from stages.steps.textfiles import read_named_file
 
 if TYPE_CHECKING:
     from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
+    from pipeline.inspect.purging import PurgeAccount
+    from pipeline.inspect.tracing import TrainingAccount
 
 _MOST_PAGES: Final = 20
 """Documents of a plan, as the terminal lists them; --csv has all."""
@@ -64,109 +61,96 @@ def configure(parser: argparse.ArgumentParser) -> None:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--doc", nargs="+", metavar="ID", help="document ids: 32 hex digits each")
     way.add_argument("--url", nargs="+", metavar="URL", help="all documents of these URLs, in any spelling")
-    way.add_argument(
-        "--host", nargs="+", metavar="HOST", help="all documents of these hosts, and of no other"
-    )
+    way.add_argument("--host", nargs="+", metavar="HOST", help="all documents of exactly these hosts")
     way.add_argument(
         "--domain",
         nargs="+",
         metavar="DOMAIN",
-        help="all documents of these domains: of the host and of all below it (--domain example.org:"
+        help="all documents of these domains and their subdomains (--domain example.org covers example.org,"
         " www.example.org, a.b.example.org)",
     )
     way.add_argument(
         "--from",
         dest="scan",
         metavar="FILE",
-        help="what `sluice scan` found (.json), or a list of ids or URLs: .txt, or .csv, .tsv, .jsonl, .json or"
-        " .parquet with a column doc_id or url (a row without id goes by its url); listed ones that OUT does not"
-        " hold are reported, each with the nearest that it holds, and skipped",
+        help="the result of `sluice scan` (.json), or a list of ids or URLs: .txt, or .csv, .tsv, .jsonl, .json"
+        " or .parquet with a column doc_id or url (url counts if the id is absent); entries that OUT does not"
+        " hold are reported with the nearest match and skipped",
     )
     way.add_argument("--where", metavar="SQL", help="a condition over the view documents of `sluice lineage`")
     way.add_argument("--source", metavar="NAME", help="all documents of a source")
     way.add_argument(
         "--warc",
         metavar="FILE",
-        help="all documents of an input file: its path or URL, or its name in the column warc_file if one"
-        " input has it",
+        help="all documents of an input file: its path or URL, or its name in the column warc_file if only one"
+        " input has that name",
     )
     way.add_argument(
         "--parsed-texts",
         action="store_true",
-        help="all that run.keep_text keeps, and no document: tokens and clean texts stay",
+        help="all texts kept by run.keep_text; documents, tokens and clean texts stay",
     )
     parser.add_argument(
-        "--reason", type=words, required=True, metavar="TEXT", help="why; kept in the audit row"
+        "--reason", type=words, required=True, metavar="TEXT", help="the reason, recorded in the audit row"
     )
     parser.add_argument(
-        "--by", type=words, required=True, metavar="NAME", help="who wants it; kept in the audit row"
+        "--by", type=words, required=True, metavar="NAME", help="the requester, recorded in the audit row"
     )
     parser.add_argument(
         "--forget-export",
         nargs="+",
         default=[],
         metavar="NAME",
-        help="exports that are not cleaned and not asked for any more",
+        help="exports to leave alone and stop tracking",
     )
     parser.add_argument(
         "--promote-duplicates",
         action="store_true",
-        help="only these copies go: their suppressed duplicates stay, and the next run that honours this"
-        " purge may keep one of them (without: the text goes with all its copies, and stays out)",
+        help="remove only these copies: their suppressed duplicates stay, and the next run that applies this"
+        " purge may keep one of them (default: the text goes with all its copies, and stays out)",
     )
     documents = parser.add_mutually_exclusive_group()
     documents.add_argument(
         "--csv",
         metavar="FILE",
-        help="write all documents of the plan there: id, role, status, URL, place, tokens",
+        help="write all documents of the plan to this file: id, role, status, URL, place, tokens",
     )
     documents.add_argument(
         "--csv-safe",
         metavar="FILE",
-        help="the same for a spreadsheet: an apostrophe before each text that it would take for a formula",
+        help="the same for a spreadsheet, with an apostrophe before each text that looks like a formula",
     )
-    parser.add_argument("--apply", action="store_true", help="carry it out (without: only show the plan)")
+    parser.add_argument(
+        "--apply", action="store_true", help="carry out the purge (default: only show the plan)"
+    )
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.inspect.hooks import apply_hooks, plan_hooks
+    from pipeline.inspect.purging import carried_out, planned
 
     out = Folder(options.out)
     read_index(out)
     ways = ("doc", "url", "host", "domain", "scan", "where", "source", "warc")
     if all(getattr(options, way) is None for way in ways) and not options.parsed_texts:
         return _only_exports(out, options)
-    if options.promote_duplicates and options.parsed_texts:
-        raise RecipeError(
-            "--promote-duplicates: --parsed-texts takes no document, so nothing could be promoted"
-        )
-    hooks = plan_hooks(out)
     targets = _targets(out, options)
-    match = replace(targets.match, promote_duplicates=options.promote_duplicates)
     if targets.unknown:
         _print_unknown(options, targets.unknown)
     if not options.apply:
-        plan = plan_purge(out, match, hooks)
-        _print_result(options, plan, None)
+        _print_result(options, planned(out, targets, options.forget_export))
         return 0
-    request = PurgeRequest(
-        match=match, by=options.by, reason=options.reason, forget_exports=tuple(options.forget_export)
+    account = carried_out(
+        out, targets, by=options.by, reason=options.reason, forget_exports=options.forget_export
     )
-    try:
-        applied = apply(out, request, hooks, apply_hooks(), wait_seconds=30)
-    except OSError as error:
-        begun = unfinished_purge(out)
-        if begun is None:
-            raise
-        raise FailedError(f"{error}. Purge {begun} has begun: the same call again finishes it") from error
-    _print_result(options, applied.plan, applied)
-    return 1 if applied.exports.out_of_reach else 0
+    _print_result(options, account)
+    return 1 if isinstance(account.exports, CleanedExports) and account.exports.out_of_reach else 0
 
 
 def _only_exports(out: Folder, options: argparse.Namespace) -> int:
     """Without documents: what `--forget-export` says of copies, and cleaning those that are left to clean."""
     from pipeline.inspect.hooks import apply_hooks
+    from pipeline.inspect.purging import exports_json, planned_exports
 
     if not options.forget_export:
         raise RecipeError(
@@ -174,9 +158,9 @@ def _only_exports(out: Folder, options: argparse.Namespace) -> int:
             " --parsed-texts, --forget-export"
         )
     if not options.apply:
-        planned = _planned_exports(out, options, None)
+        planned = planned_exports(out, options.forget_export, None)
         if options.json:
-            print_json({"applied": False, "exports": _exports_json(out, planned)})
+            print_json({"applied": False, "exports": exports_json(out, planned)})
         else:
             _print_unfinished(options, None)
             _print_exports(planned)
@@ -184,39 +168,28 @@ def _only_exports(out: Folder, options: argparse.Namespace) -> int:
         return 0
     exports = clean_only(out, options.forget_export, apply_hooks(), wait_seconds=30)
     if options.json:
-        print_json({"applied": True, "exports": _exports_json(out, exports)})
+        print_json({"applied": True, "exports": exports_json(out, exports)})
     else:
         _print_exports(exports)
     return 1 if exports.out_of_reach else 0
 
 
-def _planned_exports(out: Folder, options: argparse.Namespace, plan: PurgePlan | None) -> PlannedExports:
-    """What will become of the exports; `plan` is None where no document is named. A purge that did not end is
-    ended first, and changes the corpus too."""
-    purges = plan is not None and (bool(plan.rows) or plan.parsed_texts is not None)
-    changes_corpus = purges or unfinished_purge(out) is not None
-    return plan_exports(out, read_index(out), options.forget_export, changes_corpus=changes_corpus)
-
-
 def _targets(out: Folder, options: argparse.Namespace) -> PurgeTargets:
-    from pipeline.inspect.purge_targets import (
-        PurgeTargets,
-        is_scan_evidence,
-        listed_targets,
-        targets_of_file,
-        targets_of_source,
-    )
-    from pipeline.inspect.purge_targets import targets_where as where
+    from pipeline.inspect.purging import named_targets
 
-    if options.where is not None:
-        return where(out, options.where)
-    if options.source is not None:
-        return targets_of_source(out, options.source)
-    if options.warc is not None:
-        return targets_of_file(out, options.warc)
-    if options.scan is not None and not is_scan_evidence(options.scan):
-        return listed_targets(out, options.scan)
-    return PurgeTargets(match=_match(options))
+    return named_targets(
+        out,
+        docs=None if options.doc is None else [doc_id(text) for text in options.doc],
+        urls=options.url,
+        hosts=options.host,
+        domains=options.domain,
+        listed=options.scan,
+        where=options.where,
+        source=options.source,
+        warc=options.warc,
+        parsed_texts=options.parsed_texts,
+        promote_duplicates=options.promote_duplicates,
+    )
 
 
 def _print_unknown(options: argparse.Namespace, unknown: Sequence[UnknownName]) -> None:
@@ -230,53 +203,12 @@ def _print_unknown(options: argparse.Namespace, unknown: Sequence[UnknownName]) 
         print(f"  and {len(unknown) - _MOST_UNKNOWN:,} more", file=sys.stderr)
 
 
-def _match(options: argparse.Namespace) -> PurgeMatch:
-    if options.parsed_texts:
-        return PurgeMatch(kind=PARSED_TEXTS_KIND, values=())
-    if options.scan is not None:
-        return PurgeMatch(kind="scan", values=tuple(_scanned(options.scan)))
-    if options.doc is not None:
-        return PurgeMatch(kind="doc", values=tuple(doc_id(text).hex() for text in options.doc))
-    if options.url is not None:
-        return PurgeMatch(kind="url", values=tuple(options.url))
-    if options.host is not None:
-        return PurgeMatch(kind="host", values=tuple(options.host))
-    return PurgeMatch(kind="domain", values=tuple(options.domain))
-
-
-def _scanned(path: str) -> list[str]:
-    try:
-        evidence: dict[str, Any] = json.loads(read_named_file(path))
-        ids = [str(document["doc_id"]) for document in evidence["documents"]]
-    except (ValueError, LookupError, TypeError) as error:
-        raise RecipeError(f"--from {path} is not what `sluice scan` wrote: {error}") from error
-    if evidence.get("refused"):
-        raise FailedError(
-            f"--from {path}: the scan found a share of {evidence['share']:.2%}, above its --max-share"
-            f" {evidence['max_share']:g}. Look at the evidence; if it is right, scan again with a higher"
-            f" --max-share."
-        )
-    if not ids:
-        raise FailedError(f"--from {path}: the scan found no document, so there is nothing to purge")
-    return ids
-
-
-def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied | None) -> None:
-    placed = sorted({row.doc_id for row in plan.rows if row.shard is not None})
-    account = training_account(options.out, placed, applied.purge_id if applied else None)
-    out = Folder(options.out)
-    exports = applied.exports if applied else _planned_exports(out, options, plan)
+def _print_result(options: argparse.Namespace, account: PurgeAccount) -> None:
+    out, plan, applied, exports = account.out, account.plan, account.applied, account.exports
     if path := _csv_file(options):
         _write_csv(out, plan, path, safe=options.csv_safe is not None)
     if options.json:
-        caches = [asdict(cache) for cache in unswept(out, read_index(out))]
-        begun = None if applied else unfinished_purge(out)
-        more = {
-            "unswept_caches": caches,
-            "unfinished": begun,
-            "exports": _exports_json(out, exports),
-        }
-        print_json(_as_json(plan, applied, account) | more)
+        print_json(account.as_json())
         return
     is_printed = _print_unfinished(options, applied)
     if not plan.rows and plan.parsed_texts is None:
@@ -303,14 +235,14 @@ def _print_result(options: argparse.Namespace, plan: PurgePlan, applied: Applied
         _print_pages(out, options, plan)
         _print_hosts_below(out, plan)
     _print_without_page(options, plan)
-    _print_training(account)
+    _print_training(account.training)
     _print_elsewhere(plan)
     _print_exports(exports)
     if applied is None:
         print("\nThis is the plan. To carry it out, add --apply.")
     else:
         print(f"\nPurged as {applied.purge_id}. Proof: sluice verify {visible(shlex.quote(options.out))}")
-        for cache in unswept(out, read_index(out)):
+        for cache in account.unswept:
             line = (
                 f"cache {cache.folder} of host {cache.host} drops its old blocks when a run next starts there"
             )
@@ -511,55 +443,3 @@ def _print_exports(exports: PlannedExports | CleanedExports) -> None:
             f" the same call again when it is there, or add --forget-export {missed.name}"
         )
         print(visible(line))
-
-
-def _exports_json(out: Folder, exports: PlannedExports | CleanedExports) -> dict[str, Any]:
-    """The recorded copies, and what becomes of them: a plan names those `to_clean` and `to_forget`, and none
-    that is `cleaned`, `forgotten` or `out_of_reach`."""
-    live = [{"name": row.name, "format": row.format, "place": row.place} for row in live_exports(out)]
-    planned, done = PlannedExports(to_clean=(), to_forget=()), CleanedExports()
-    if isinstance(exports, PlannedExports):
-        planned = exports
-    else:
-        done = exports
-    return {
-        "recorded": live,
-        "to_clean": [row.name for row in planned.to_clean],
-        "to_forget": [row.name for row in planned.to_forget],
-        **asdict(done),
-    }
-
-
-def _as_json(plan: PurgePlan, applied: Applied | None, account: TrainingAccount) -> dict[str, Any]:
-    return {
-        "applied": applied is not None and applied.purge_id is not None,
-        "purge_id": applied.purge_id if applied else None,
-        "finished": applied.finished if applied else None,
-        "match": json.loads(plan.match.as_json()),
-        "num_documents": plan.num_documents,
-        "num_tokens": plan.num_tokens,
-        "num_without_page": plan.num_without_page,
-        "num_parsed_texts": 0 if plan.parsed_texts is None else plan.parsed_texts.num_rows,
-        "returned": [doc_id.hex() for doc_id in plan.returned],
-        "already_purged": [doc_id.hex() for doc_id in plan.already],
-        "shards": [{"source": source, "shard": shard} for source, shard in plan.shards],
-        "documents": [
-            {
-                "doc_id": row.doc_id.hex(),
-                "role": row.role,
-                "status": row.status,
-                "source": row.source,
-                "shard": row.shard,
-                "start": row.start,
-                "num_tokens": row.num_tokens,
-            }
-            for row in plan.rows
-        ],
-        "elsewhere": [
-            {"doc_id": entry.doc_id.hex(), "out": entry.out}
-            | ({"not_opened": list(entry.not_opened)} if entry.not_opened else {})
-            for entry in plan.elsewhere
-        ],
-        "exposures": list(account.exposures),
-        "exposures_unread": dict(account.unread),
-    }

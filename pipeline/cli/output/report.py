@@ -1,6 +1,6 @@
-"""A finished run as one self-contained HTML page: funnel, rules with examples, duplicates, shards, speed.
+"""Render a finished run as one self-contained HTML page: funnel, rules with examples, duplicates, shards, speed.
 
-sluice report OUT        renders OUT/report.html again and says where it is
+sluice report OUT        render OUT/report.html again and print its path
 """
 
 from __future__ import annotations

@@ -1,16 +1,17 @@
-"""Find the documents that contain given texts, such as the items of a benchmark, with the evidence.
+"""Find documents that contain given texts, for example the items of a benchmark, with evidence.
 
   sluice scan OUT --against benchmark.jsonl --to scan.json
   sluice scan OUT --against benchmark.jsonl --to scan.json --runs
   sluice purge OUT --from scan.json --reason "leaked benchmark" --by you
 
-A document is found if its text equals an item, is a near-duplicate of one (MinHash, verified), or shares an
-n-gram with one: 13w, 13 words in lower case without punctuation (GPT-3); 8t, 8-grams of the tokens of such
-words that cover more than half of the item (Tülu 3). n-grams that stand in more than 10 documents are
-ignored. Items are also looked for as the pipeline would have scrubbed them. Above --max-share the evidence is
-written but marked so that a purge refuses it, and the exit is 1. With --runs: the first step of each training
-run that read an item, how often, and the last checkpoint that is clean of it; for each benchmark a table for
-a model card."""
+A document matches if its text equals an item, is a near-duplicate of one (MinHash, verified), or shares an
+n-gram with one. 13w: 13 words in lower case without punctuation (GPT-3). 8t: 8-grams of the tokens of such
+words that cover more than half of the item (Tülu 3). n-grams found in more than 10 documents are ignored. The
+scan also searches for items as the pipeline would have scrubbed them.
+
+Above --max-share the evidence is written and marked so that a purge refuses it; the exit code is 1. --runs
+reports for each training run the first step that read an item, the number of readings and the last clean
+checkpoint, and prints a table per benchmark for a model card."""
 
 from __future__ import annotations
 
@@ -36,30 +37,30 @@ def configure(parser: argparse.ArgumentParser) -> None:
         required=True,
         action="append",
         metavar="FILE.jsonl",
-        help="the texts to look for, one object a line; may be given again",
+        help="the texts to find, one object per line; repeatable",
     )
     parser.add_argument(
-        "--to", required=True, metavar="SCAN.json", help="where to write the evidence (not under OUT)"
+        "--to", required=True, metavar="SCAN.json", help="the evidence file to write (not under OUT)"
     )
-    parser.add_argument("--field", default="text", help="the key of the text (text); a.b for b within a")
+    parser.add_argument("--field", default="text", help="the key of the text (text); a.b means b inside a")
     parser.add_argument(
         "--ngram", choices=["13w", "8t"], default="13w", help="13-grams of words, or 8-grams of tokens"
     )
     parser.add_argument(
-        "--control", metavar="FILE.jsonl", help="clean texts: how many would be called contaminated?"
+        "--control", metavar="FILE.jsonl", help="texts known to be clean: count false positives"
     )
     parser.add_argument(
         "--max-share",
         type=share,
         metavar="X",
-        help="share of documents above which a purge refuses the evidence (0.01, or ten documents where that"
-        " is more)",
+        help="share of documents above which a purge refuses the evidence (0.01, or ten documents if that is"
+        " more)",
     )
     parser.add_argument(
         "--runs",
         nargs="*",
         metavar="RUN_OUTPUT",
-        help="what training runs read of the items: those that OUT's store has, and those at these training"
+        help="report the items that training runs read: runs recorded in OUT's store, and these training"
         " outputs",
     )
     add_json(parser)

@@ -1,9 +1,9 @@
-"""Train a tokenizer from a run's clean texts.
+"""Train a tokenizer on a run's clean texts.
 
   sluice tokenizer train OUT --vocab 32000 --to my.tiktoken
 
-A byte-level BPE over every text in OUT/documents; the same texts give the same file. Use it in a recipe as
-[tokenize] encoding = "my.tiktoken".
+The tokenizer is a byte-level BPE trained on every text in OUT/documents; the same texts give the same file. A
+recipe uses it as [tokenize] encoding = "my.tiktoken".
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     train = add_action(actions, "train", "learn the merges from a run's clean texts", __doc__)
     train.add_argument("out", metavar="OUT", help="a finished run's output: a folder or an s3:// URL")
     train.add_argument(
-        "--vocab", type=int, required=True, metavar="N", help="ids, end-of-text included (at least 257)"
+        "--vocab",
+        type=int,
+        required=True,
+        metavar="N",
+        help="size of the vocabulary, end-of-text included (at least 257)",
     )
     train.add_argument("--to", required=True, metavar="FILE", help="the .tiktoken file to write")
     add_json(train)

@@ -1,13 +1,13 @@
-"""A document's whole history, from every direction.
+"""Trace a document from crawl record to training step, or back.
 
 sluice trace OUT --doc 0123…              every decision, edit, cluster, token range and training step of a document
-sluice trace OUT --url https://…          by URL, in any spelling that is normalised to the same
+sluice trace OUT --url https://…          by URL, in any spelling that normalises to the same URL
 sluice trace OUT --host example.org       all documents of a host
 sluice trace OUT --hash HEX               by raw, text, clean or tokens hash
 sluice trace OUT --warc FILE --offset N   the document read from a crawl file (named as in the column warc_file)
 sluice trace OUT --shard web/0 --offset TOKEN     the document that a token belongs to
 sluice trace OUT --run NAME --step T [--row K]    the documents that a training step read
-sluice trace OUT --runs RUN_OUTPUT        the attempts of a training run, its checkpoints and those that are set aside
+sluice trace OUT --runs RUN_OUTPUT        attempts and checkpoints of a training run, set-aside ones too
 """
 
 from __future__ import annotations
@@ -34,17 +34,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="DIR",
-        help="training outputs whose facts the store lacks; without a direction: list their attempts and"
-        " checkpoints",
+        help="training outputs that the store has not recorded yet; without another option: list their attempts"
+        " and checkpoints",
     )
     parser.add_argument(
-        "--version", type=int, help="the corpus as of this version (1 after its run, one more a purge)"
+        "--version", type=int, help="the version of the corpus (1 after the run; each purge adds 1)"
     )
     parser.add_argument(
         "--limit",
         type=count,
-        help="cut every list to this many entries, and add how many there are (with --json the first and the"
-        " last too)",
+        help="maximum entries per list; the total is added (with --json also the first and the last entry)",
     )
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--doc", metavar="ID", help="a document id: 32 hex digits")

@@ -1,18 +1,18 @@
-"""Recompute every checksum and balance of a finished output, and list what does not hold.
+"""Recompute every checksum and count of a finished output, and list all mismatches.
 
-File and block checksums, the tokens of every document, its texts, the balance of every step as counts and as
-digests of ids, placements against shards, lineage against everything, and for every duplicate its edge to a
-kept document. With --retokenize each text is encoded again: it must give the tokens that its shard holds, and
-they must give the text. A SHARE below 1 takes that share of the documents, by a keyed hash of their ids, so
-the same ones each time.
+The command checks file and block checksums; the tokens and texts of every document; documents in and out of
+every step, as counts and as digests of ids; placements against shards; lineage against all files; and the edge
+of every duplicate to a kept document. --retokenize encodes each text again: text and shard must give the same
+tokens, and the tokens must decode to the text. A SHARE below 1 checks that share of the documents, chosen by a
+keyed hash of their ids, so the same ones each time.
 
   sluice verify OUT --retokenize
   sluice verify OUT --retokenize 0.01
 
-The recipe names the tokenizer; --tokenizer says where its file lies now. Another than the one that made the
-shards is refused (exit 2). Exit 0: all of it holds. Exit 1: something does not; each line names what and
-where. At most 1,000 problems are listed, and the last line says whether there are more. A run or purge that
-is at the output meanwhile is named by a note: verify again when it has ended."""
+The recipe names the tokenizer; --tokenizer gives the present path of its file. A tokenizer that did not make
+the shards is refused (exit code 2). Exit code 0: no mismatch. Exit code 1: mismatches; each line names one and
+its place. At most 1,000 are listed, and the last line says whether there are more. A note names a run or purge
+that is active on the output: verify again when it has ended."""
 
 from __future__ import annotations
 
@@ -35,11 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=_share,
         const=1.0,
         metavar="SHARE",
-        help="compare texts with tokens, and back: of this share of the documents (1)",
+        help="compare texts with tokens, both ways, for this share of the documents (1)",
     )
-    parser.add_argument(
-        "--tokenizer", metavar="FILE", help="the tokenizer of the shards, where it lies elsewhere now"
-    )
+    parser.add_argument("--tokenizer", metavar="FILE", help="the present path of the shards' tokenizer")
     add_json(parser)
 
 

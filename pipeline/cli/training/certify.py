@@ -1,17 +1,19 @@
-"""That a model is without what was purged: a certificate, its check, and equality with a run that never read
-it.
+"""Certify that a model holds nothing of the purged documents, check a certificate, or compare two runs.
 
-  sluice certify RUN_OUTPUT --to cert.json                  the newest checkpoint, of all purges of what the run read
-  sluice certify RUN_OUTPUT --purge ID --to cert.json       of these purges alone
-  sluice certify --check cert.json RUN_OUTPUT               find all of it again, and say line by line what holds
-  sluice certify --check cert.json RUN_OUTPUT OUT           the outputs that the run read, if they lie elsewhere now
+  sluice certify RUN_OUTPUT --to cert.json                  the newest checkpoint, for all purges of what the run read
+  sluice certify RUN_OUTPUT --purge ID --to cert.json       for these purges only
+  sluice certify --check cert.json RUN_OUTPUT               verify every statement of it, line by line
+  sluice certify --check cert.json RUN_OUTPUT OUT           the outputs that the run read, if they have moved
   sluice certify RUN_OUTPUT --against OTHER_RUN             whether weights and moments equal those of another run
 
-The certificate (and cert.html, which prints) says which documents the purges took, as a digest of their ids;
-how often the run read them, and that none of it is in the weights; the chain of attempts from the first step;
-a digest of weights and moments that does not hang on the layout; and what it does not cover. A checkpoint
-that holds readings is not certified: sluice train RECIPE --forget does the steps since again. Exit code 1
-where it cannot be certified, where a line does not hold, and where weights differ."""
+The certificate (and cert.html, for printing) states:
+  the purged documents, as a digest of their ids;
+  how often the run read them, and that the weights hold none of these readings;
+  the chain of attempts from the first step;
+  a digest of weights and moments that does not depend on the layout;
+  the limits of the certificate.
+A checkpoint that contains readings of purged documents is not certified: sluice train RECIPE --forget replays
+the steps without them. Exit code 1 if the model cannot be certified, a line fails, or weights differ."""
 
 from __future__ import annotations
 
@@ -34,11 +36,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "outs",
         nargs="*",
         metavar="OUT",
-        help="where the outputs that it read lie now (where it recorded them)",
+        help="present locations of the outputs that the run read (the recorded ones)",
     )
-    parser.add_argument("--purge", nargs="+", default=[], metavar="ID", help="these purges (without: all)")
+    parser.add_argument("--purge", nargs="+", default=[], metavar="ID", help="only these purges (all)")
     way = parser.add_mutually_exclusive_group()
-    way.add_argument("--to", metavar="CERT.json", help="write a certificate there, and its page beside it")
+    way.add_argument(
+        "--to", metavar="CERT.json", help="write the certificate to this file, and its page beside it"
+    )
     way.add_argument("--check", metavar="CERT.json", help="check a certificate")
     parser.add_argument("--against", metavar="OTHER_RUN", help="compare with the same step of another run")
     add_json(parser)

@@ -1,15 +1,16 @@
-"""What the recorders of all ranks of a training run say together.
+"""Merge the recorders of all ranks of a training run: which rank is missing, different or slow.
 
   sluice train diagnose OUTPUT
   sluice train diagnose OUTPUT --to diagnosis.html --timeline timeline.json.gz
 
-Each process keeps its last collectives and messages and the times of its last steps (train.recorder), and
-publishes them with the stacks of its threads when its watchdog acts, on SIGUSR2, where it fails and at its
-end. From them: who never came to which collective, and where that rank is; ranks that came with another
-collective or another size; who is slow, in which phase and by how much; own work and waiting of each rank.
-The page has the heat map of own time, rank × step; the timeline opens in Perfetto. On the machine that runs
-the training what is not published yet is read too. Exit code 1 where a rank is missing from a collective or
-brought another one."""
+Each process records its last collectives and messages and the times of its last steps (train.recorder). It
+publishes them with the stacks of its threads when its watchdog fires, on SIGUSR2, on failure and at its end.
+
+The command reports ranks that never entered a collective, and their position in the code; ranks that entered
+a different collective or with a different size; slow ranks, by phase and by how much; own work and waiting
+time of each rank. The page has a heat map of own time, rank × step; the timeline opens in Perfetto. On the
+machine that runs the training, unpublished records are read too. Exit code 1 if a rank is missing from a
+collective or entered a different one."""
 
 from __future__ import annotations
 
@@ -32,9 +33,11 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_output", metavar="OUTPUT", help="the output of a training run (train.output)")
-    parser.add_argument("--attempt", type=count, metavar="N", help="the attempt; not given: the newest")
-    parser.add_argument("--to", metavar="DIAGNOSIS.html", help="write a page there, with the heat map")
-    parser.add_argument("--timeline", metavar="FILE.json.gz", help="write a trace for Perfetto there")
+    parser.add_argument("--attempt", type=count, metavar="N", help="the attempt (the newest)")
+    parser.add_argument(
+        "--to", metavar="DIAGNOSIS.html", help="write the page with the heat map to this file"
+    )
+    parser.add_argument("--timeline", metavar="FILE.json.gz", help="write a Perfetto trace to this file")
     add_json(parser)
 
 

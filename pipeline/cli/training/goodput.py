@@ -1,12 +1,12 @@
-"""What share of a training run's wall time was useful steps, and where the rest went, over all its attempts.
+"""Measure the share of a training run's wall time spent on useful steps, and the causes of the rest.
 
   sluice train goodput RUN_OUTPUT
-  sluice train goodput RUN_OUTPUT --to goodput.html       a page that needs nothing else
+  sluice train goodput RUN_OUTPUT --to goodput.html       a self-contained page
   sluice train goodput RUN_OUTPUT --json
 
-It reads what the run has left so far (attempts/ and metrics.jsonl), so it may be asked while the run goes on,
-and attempts that were killed count. Time between an end in order (done, or asked to stop) and the next start
-is told apart: nothing was held meanwhile. Exit code 1 where the output holds no attempt of a run."""
+The command reads attempts/ and metrics.jsonl, so it also works while the run is active. All attempts count,
+killed ones too. The time between an orderly end (done, or asked to stop) and the next start is reported
+separately, because the run held no machines then. Exit code 1 if the output holds no attempt of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
     )
-    parser.add_argument("--to", metavar="PAGE.html", help="write a page there")
+    parser.add_argument("--to", metavar="PAGE.html", help="write the page to this file")
     add_json(parser)
 
 

@@ -1,15 +1,15 @@
-"""Mixing weights: how much of each source to train on, from many small runs.
+"""Find mixing weights (the share of each source in training) from many small runs.
 
-sluice mix design recipes/train.toml       which mixtures an ablation runs ([mix] in the training recipe)
-sluice mix run recipes/train.toml          runs them; the same call again continues
+sluice mix design recipes/train.toml       the mixtures of the ablation ([mix] in the training recipe)
+sluice mix run recipes/train.toml          train on each of them; the same call continues
 sluice mix fit recipes/train.toml --target web --model log_linear
 sluice mix optimize recipes/train.toml     the [[train.mixture]] block to paste
-sluice mix report recipes/train.toml       one page: predicted and measured, responses, noise, cost, what fewer runs say
+sluice mix report recipes/train.toml       one page: predicted and measured losses, responses, noise, cost, fewer runs
 
 sluice mix fit --weights W.csv --losses L.csv --target pile_cc --model log_linear      on published tables
-sluice mix doremi RECIPE                    a reference, a proxy with group weights, the weights averaged
-sluice mix em RECIPE --against target.jsonl                 the sources' shares that a target's words look like
-sluice mix dsir RECIPE --against target.jsonl --keep 1000 --to chosen.jsonl        documents like a target
+sluice mix doremi RECIPE                    DoReMi: a reference, a proxy with group weights, averaged weights
+sluice mix em RECIPE --against target.jsonl                 shares of sources that match the words of a target
+sluice mix dsir RECIPE --against target.jsonl --keep 1000 --to chosen.jsonl        documents that resemble a target
 """
 
 from __future__ import annotations
@@ -36,19 +36,23 @@ if TYPE_CHECKING:
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, what in (
-        ("design", "which mixtures are run"),
-        ("run", "run them, resumable"),
-        ("doremi", "weights that follow where a proxy is worse than a reference"),
+        ("design", "list the mixtures of the ablation"),
+        ("run", "train on each mixture; resumable"),
+        ("doremi", "weights by DoReMi: raise sources on which a proxy is worse than a reference"),
     ):
         action = add_action(actions, name, what, __doc__)
         add_recipe(action, "a training run, with [mix]")
         add_json(action)
         if name == "run":
-            action.add_argument("--parallel", type=int, metavar="N", help="proxy runs at once (all that fit)")
-    _configure_fit(add_action(actions, "fit", "how well a model ranks mixtures it has not seen", __doc__))
+            action.add_argument(
+                "--parallel", type=int, metavar="N", help="proxy runs in parallel (as many as fit)"
+            )
+    _configure_fit(
+        add_action(actions, "fit", "fit a model and measure its ranking of unseen mixtures", __doc__)
+    )
     for name, what in (
-        ("optimize", "the mixture to train on, with its regret"),
-        ("report", "one page on all of it"),
+        ("optimize", "choose the mixture to train on, with its regret"),
+        ("report", "write one page on the whole ablation"),
     ):
         action = add_action(actions, name, what, __doc__)
         add_recipe(action, "a training run, with [mix]")
@@ -57,21 +61,24 @@ def configure(parser: argparse.ArgumentParser) -> None:
         )
         add_json(action)
     for name, what in (
-        ("dsir", "choose documents like a target"),
-        ("em", "shares of sources that a target looks like"),
+        ("dsir", "choose documents that resemble a target"),
+        ("em", "find shares of sources that match a target"),
     ):
         action = add_action(actions, name, what, __doc__)
         add_recipe(action, "a training run, whose train.data is compared")
         action.add_argument(
-            "--against", required=True, metavar="FILE.jsonl", help="the target, a text a line"
+            "--against", required=True, metavar="FILE.jsonl", help="the target, one text per line"
         )
         action.add_argument("--field", default="text", help="the key of the text (text)")
         if name == "dsir":
             action.add_argument("--keep", type=int, required=True, metavar="K", help="documents to choose")
             action.add_argument(
-                "--to", required=True, metavar="FILE.jsonl", help="where to write the chosen ones' ids"
+                "--to",
+                required=True,
+                metavar="FILE.jsonl",
+                help="the file for the ids of the chosen documents",
             )
-            action.add_argument("--seed", type=int, default=0, help="of the choice (0)")
+            action.add_argument("--seed", type=int, default=0, help="the seed of the choice (0)")
         add_json(action)
 
 
@@ -80,22 +87,26 @@ def _configure_fit(fit: argparse.ArgumentParser) -> None:
         "recipe",
         nargs="?",
         metavar="RECIPE",
-        help="whose ablation to fit; without it, --weights and --losses",
+        help="the recipe of the ablation; without it, give --weights and --losses",
     )
     add_set(fit, "one key")
-    fit.add_argument("--weights", metavar="W.csv", help="a published table: a column a source, a row a run")
-    fit.add_argument("--losses", metavar="L.csv", help="its losses: a column a target, the same runs")
     fit.add_argument(
-        "--test-weights", metavar="W2.csv", help="runs to score on; else those held out, or folds in turn"
+        "--weights", metavar="W.csv", help="a published table: one column per source, one row per run"
     )
-    fit.add_argument("--test-losses", metavar="L2.csv", help="and their losses")
+    fit.add_argument("--losses", metavar="L.csv", help="its losses: one column per target, the same runs")
+    fit.add_argument(
+        "--test-weights",
+        metavar="W2.csv",
+        help="runs to score on (default: held-out runs, or cross-validation)",
+    )
+    fit.add_argument("--test-losses", metavar="L2.csv", help="the losses of these runs")
     fit.add_argument(
         "--target", required=True, metavar="COLUMN", help="a column of the losses, or a part of its name"
     )
     fit.add_argument(
         "--model", required=True, metavar="NAME", help="log_linear, lightgbm, … (a wrong name lists all)"
     )
-    fit.add_argument("--force", action="store_true", help="also with fewer runs than the model should have")
+    fit.add_argument("--force", action="store_true", help="fit even with fewer runs than the model needs")
     add_json(fit)
 
 

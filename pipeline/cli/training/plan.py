@@ -1,35 +1,35 @@
-"""What a training recipe needs of the machines that its [plan] names: memory, communication, bubble, MFU,
-checkpoint cadence, days and cost.
+"""Estimate memory, communication, bubble, MFU, checkpoint cadence, days and cost of a training recipe on the
+machines of its [plan].
 
   sluice plan recipes/train.toml
   sluice plan recipes/train.toml --set train.model=8B --set train.workers=64 --set train.parallel.dp_shard=64 \\
       --set train.global_batch=512 --set train.seq_len=8192 --set plan.gpu=H200
 
-  sluice plan recipes/train.toml --roofline        what bounds each product; experts; tokens; what loading reads
-  sluice plan recipes/train.toml --search          all layouts of this model and number of processes, fastest first
-  sluice plan recipes/train.toml --simulate        goodput over the fleet's failures, spares, what storage must bear
-  sluice plan recipes/train.toml --measure --to device.json  this device; then --set plan.measured=FILE
+  sluice plan recipes/train.toml --roofline        bounds of each product; experts; tokens; loading
+  sluice plan recipes/train.toml --search          all layouts for this model and number of processes, fastest first
+  sluice plan recipes/train.toml --simulate        goodput under failures, spares, load on storage
+  sluice plan recipes/train.toml --measure --to device.json  measure this device; then --set plan.measured=FILE
   sluice plan --measure --to device.json           the same for a model of 125 million parameters
 
-Nothing is started and no GPU is needed. Where train.data has no finished output yet, the vocabulary is that
-of the model's config.json, or Llama 3's 128,256 for a named size. Every figure is an estimate; its formula
-and source stand in trainer/planning. The exit is 0 also where the model does not fit, and 1 where --search
-finds no layout that does.
+The command starts nothing and needs no GPU (--measure alone uses the device). If train.data has no finished
+output yet, the vocabulary is that of the model's config.json, or 128,256 (Llama 3) for a named size. Every
+figure is an estimate; trainer/planning has its formula and source. Exit code 0 even if the model does not fit;
+1 if --search finds no layout that fits.
 
---search keeps the model, seq_len, global_batch, dtype, [train.context] and the number of processes, and tries
-every mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO level. What does not fit,
-leaves a node with tensor parallel or cannot be carried out is counted by reason, with how much is lacking;
---json lists each. The first layout is printed as --set takes it.
+--search keeps the model, seq_len, global_batch, dtype, [train.context] and the number of processes. It tries
+every mesh, micro-batch of 1, 2, 4 or 8, pipeline schedule, recomputation and ZeRO level. Rejected layouts are
+counted by reason (too little memory, tensor parallel across nodes, not supported); --json lists each. The
+first layout is printed as --set arguments.
 
---roofline shows the operations a byte of each product beside the ridge of its dtype, from how many experts on
-an all-to-all takes longer than tensor parallel's all-reduce, the tokens that a scaling law finds best for a
-model of this size with the loss that it forecasts (a forecast: of other data and another tokenizer), and what
-the loader must read.
+--roofline compares the operations per byte of each product with the ridge of its dtype. It also shows the
+number of experts from which an all-to-all takes longer than the all-reduce of tensor parallel, the optimal
+tokens and the loss of a scaling law for this model size (a forecast: fitted on other data and another
+tokenizer), and the bytes that the loader must read.
 
---simulate draws 200 runs over the fleet that the recipe's processes make (any number: --set train.workers):
-failures at the rate of [plan], by Llama 3's published causes, with the cadence that is best, restarts or
-recovery in place, spares and repair; the spread of goodput stands beside the closed form. Below it: requests,
-bytes and names that all nodes together ask of storage, and what tiers bear. """
+--simulate draws 200 runs of the recipe's fleet (any size: --set train.workers). Failures follow the rate of
+[plan] and Llama 3's published causes; each run has the optimal cadence, restarts or recovery in place, spares
+and repair. The spread of goodput is shown beside the closed form, followed by the requests, bytes and names
+that all nodes ask of storage, compared with storage tiers. """
 
 from __future__ import annotations
 
@@ -63,31 +63,30 @@ _MEASURED: Final = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "a training run; --measure alone needs none", is_optional=True)
+    add_recipe(parser, "a training run (optional with --measure)", is_optional=True)
     add_json(parser)
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--roofline", action="store_true", help="what bounds the products, experts, tokens and reading"
+        "--roofline", action="store_true", help="bounds of products, experts, tokens and reading"
     )
     what.add_argument(
         "--search",
         action="store_true",
-        help="rank all layouts for as many processes, and say why others are refused",
+        help="rank all layouts for this number of processes, and count the rejected ones by reason",
     )
     what.add_argument(
         "--simulate",
         action="store_true",
-        help="failures over the fleet: goodput, spares worth their price, storage",
+        help="simulate failures of the fleet: goodput, spares worth their price, storage",
     )
     what.add_argument(
         "--measure",
         action="store_true",
-        help="time the model's own kernels, a copy and a collective on this device, for plan.measured to"
-        " name",
+        help="time the model's kernels, a copy and a collective on this device, for plan.measured",
     )
-    parser.add_argument("--to", type=Path, metavar="FILE", help="where --measure writes what it found")
+    parser.add_argument("--to", type=Path, metavar="FILE", help="the file that --measure writes")
     parser.add_argument(
-        "--limit", type=count, default=20, metavar="N", help="layouts that --search ranks (20)"
+        "--limit", type=count, default=20, metavar="N", help="number of layouts that --search ranks (20)"
     )
 
 

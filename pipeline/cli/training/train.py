@@ -1,25 +1,25 @@
-"""The training run of a recipe, on Ray Train or without Ray; resumable: the same call again continues from the newest
+"""Run the training of a recipe, with or without Ray. Resumable: the same call continues from the newest
 checkpoint.
 
   sluice train recipes/train.toml
   sluice train recipes/train.toml --set train.steps=200
-  sluice train recipes/train.toml --from-step 100        back to the checkpoint of 100 steps, and on from there
-  sluice train recipes/train.toml --forget all            without what was purged since it was read
+  sluice train recipes/train.toml --from-step 100        go back to the checkpoint of 100 steps and continue
+  sluice train recipes/train.toml --forget all            remove purged documents from the model
 
---forget goes back to the newest checkpoint before the run first read what these purges (or all) took, does
-the steps since again on the purged shards, in the same order, and ends with a certificate (sluice certify):
-what comes out is what a run gives that never read it. Where the run read none of it there is nothing to do;
-where no checkpoint is early enough, --restart begins again from the first weights.
+--forget goes back to the newest checkpoint before the run first read a document of these purges (or of all),
+replays the steps on the purged shards in the same order, and writes a certificate (sluice certify). The
+result is the model of a run that never read these documents. If the run read none of them, nothing is done.
+If no checkpoint is early enough, --restart starts again from the first weights.
 
-Newer checkpoints are set aside (into set-aside, where the others lie; sluice trace OUT --runs RUN_OUTPUT
-lists them) until the run has done their steps again, and what those steps read is listed as not applied.
-Killed at any point, the same call goes on, as does one without these options: it never goes back twice.
+Newer checkpoints move to the folder set-aside beside the others until the run has repeated their steps
+(sluice trace OUT --runs RUN_OUTPUT lists them); lineage marks the undone steps as not applied. After a kill
+the same call continues, and so does one without these options: the run never goes back twice.
 
-With [train.recovery] mode = "in_place" and spares = 1 or more a lost process costs seconds: the others go on
-with what they hold, and one that waits takes its place (docs/training.md).
+With [train.recovery] mode = "in_place" and spares = 1 or more, a lost process costs seconds: the survivors
+keep their state, and a spare takes the lost place (docs/training.md).
 
-Without Ray: with --set ray.address=none one worker trains in this process, and a run that recovers in place
-starts its workers itself; N others are `torchrun --nproc-per-node N -m trainer recipes/train.toml`."""
+Without Ray: --set ray.address=none trains with one worker in this process; a run that recovers in place
+starts its own workers. For N workers: `torchrun --nproc-per-node N -m trainer recipes/train.toml`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    add_recipe(parser, "the training data, the model and how to train it")
+    add_recipe(parser, "training data, model and training options")
     add_replay(parser)
     add_json(parser)
 

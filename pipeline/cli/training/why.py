@@ -1,15 +1,16 @@
-"""Why a training step came out as it did: the step again, bit for bit.
+"""Replay a training step bit for bit and explain its loss.
 
   sluice train why RUN_OUTPUT --step 1200
-  sluice train why RUN_OUTPUT --step 1200 --to why.html        a page that needs nothing else
+  sluice train why RUN_OUTPUT --step 1200 --to why.html        a self-contained page
 
-The steps since the checkpoint before it are done again on the run's own layout (on Ray, as sluice train does,
-or in this process if the run had one worker and no Ray), and nothing of the run is changed. What
-comes out is the loss of each row and each document of the step, documents ranked by what they add beyond
-their source's usual loss, the gradients' norms by layer, and a verdict. Data: the replay gives the recorded
-numbers again, to the bit. Hardware: it does not, and nothing else has changed; transient where a second
-replay agrees with the first, persistent where it does not; with train.record_losses = true the ranks whose
-rows differ are named. Exit code 1 where it is hardware."""
+The replay starts at the checkpoint before the step and uses the layout of the run (on Ray, or in this process
+if the run had one worker and no Ray). It does not change the run. It prints the loss of each row and document
+of the step, documents ranked by their loss above the usual loss of their source, gradient norms by layer, and
+a verdict:
+  data      the replay gives the recorded numbers, to the bit
+  hardware  it gives other numbers although nothing else has changed: transient if a second replay agrees with
+            the first, persistent if not; with train.record_losses = true the ranks with other rows are named
+Exit code 1 if the verdict is hardware."""
 
 from __future__ import annotations
 
@@ -39,11 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "run_output", metavar="RUN_OUTPUT", help="the output of a training run (train.output)"
     )
     parser.add_argument("--step", type=count, required=True, metavar="T", help="the step, counted from 0")
-    parser.add_argument("--to", metavar="WHY.html", help="write a page there")
+    parser.add_argument("--to", metavar="WHY.html", help="write the page to this file")
     parser.add_argument(
         "--page",
         metavar="URL",
-        help="the address that `sluice page OUT` prints: documents become links to it",
+        help="the address printed by `sluice page OUT`, for links to documents",
     )
     parser.add_argument(
         "--recipe", metavar="RECIPE", help="the run's recipe, where an earlier release recorded none"

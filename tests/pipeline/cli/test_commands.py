@@ -118,7 +118,7 @@ def answered(call: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, 
     (["tokenizer", "train", "OUT", "--vocab", "300", "--to", "/tmp/t.json"], ("/tmp/t.json", ".tiktoken")),
     (["lineage", "OUT", "SELECT 1 a, 2 a", "--json"], ("'a'", "AS")),
     (["plan", "recipes/train.toml", "--search", "--limit", "0"], ("--limit 0", "at least 1")),
-    (["purge", "OUT", "--from", "/no-such-scan.json", "--by", "me", "--reason", "r"], (" /no-such-scan.json",)),
+    (["purge", "OUT", "--from", "/no-such-scan.json", "--by", "me", "--reason", "r"], ("--from", "/no-such-scan.json")),
     (["demo", "--pages", "10"], ("10 pages", "at least")),
 ])  # fmt: skip
 def test_a_wrong_call_ends_with_2_and_says_what_was_expected(
@@ -276,7 +276,7 @@ def test_the_table_of_a_run_names_stages_in_the_order_in_which_documents_meet_th
         content_fingerprint="",
         seconds={},
         phases=(),
-        identity={"recipe": {"source": [], "tokenize": {}}},
+        identity={"recipe": {"source": [], "dedup": {}, "tokenize": {}}},
         **{f"num_{name}": 1 for name in counts},
     )
     written = io.StringIO()

@@ -260,7 +260,7 @@ def test_a_wrong_text_field_leaves_the_output_free(
     assert (tmp_path / "out" / "work" / "plan.json").exists(), "it had begun"
     capsys.readouterr()
     right = [word.replace("text_field=note", "text_field=text") for word in call]
-    assert "begins anew with other settings" in told(capsys, 0, *right)
+    assert "with other inputs or settings" in told(capsys, 0, *right)
 
 
 def test_a_ray_that_does_not_start_leaves_the_output_free(

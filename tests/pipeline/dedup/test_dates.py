@@ -61,7 +61,4 @@ def test_some_without_a_date_are_counted_and_told(tmp_path: Path) -> None:
     show_summary(screen, RunSummary.from_json(found))
     said = screen.export_text()
     assert '2 of 3 documents that were compared have no date: dedup.keep = "newest"' in said
-    assert (
-        "1 rows whose captured_at or date is no date that is known, so that they have none, as 'soon' in"
-        in said
-    )
+    assert "1 row without a date, because captured_at or date has no known format, as 'soon' in" in said

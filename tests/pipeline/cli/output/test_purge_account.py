@@ -282,7 +282,7 @@ def test_checkpoints_apart_from_a_runs_output_are_unknown_where_their_folder_is_
     assert told(output.folder("checkpoints")) == {"before": None, "unknown": None}
     assert "last checkpoint before: none kept" in called.plan()
     assert f"nothing lies in its folder of checkpoints, {apart.url}" in told(apart)["unknown"]
-    apart.publish("run.json", b"{}")
+    apart.publish("run.json", json.dumps({"output": output.url}).encode())
     assert told(apart) == {"before": None, "unknown": None}
     apart.publish("step-00000000.attempt-1/complete.json", b"{}")
     assert told(apart) == {"before": 0, "unknown": None}

@@ -1,0 +1,166 @@
+"""Take documents out of an output again: a plan first, then its application."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lineage.purge.exports import CleanedExports, OutOfReach
+from lineage.storage.folder import Folder
+from lineage.store.lookup import Lookup
+from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
+from pipeline.inspect.purging import PurgeAccount, carried_out, named_targets, planned
+from sluice.history import DocId, id_of
+from sluice.shown import shown_table
+
+_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PurgedDocument:
+    """A document of a purge: a target, a suppressed twin of one, or the kept copy of a suppressed target."""
+
+    doc_id: str
+    role: str
+    status: str
+    source: str
+    url: str | None
+    shard: int | None
+    start: int | None
+    num_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Purge:
+    """What a purge takes or took: different documents, in order of id, and their tokens. `unknown` are listed names
+    that the output has not got. `exposures` are what training runs read of the documents, one for each run, as
+    `sluice purge --json` gives them."""
+
+    out: str
+    documents: tuple[PurgedDocument, ...]
+    num_documents: int
+    num_tokens: int
+    unknown: tuple[UnknownName, ...]
+    exposures: tuple[dict[str, Any], ...]
+
+    def _shown(self, what: str, note: str) -> str:
+        rows = [(each.doc_id, each.role, each.status, each.url, each.num_tokens) for each in self.documents]
+        more = f"The first {_SHOWN} rows of {len(rows):,}. " if len(rows) > _SHOWN else ""
+        caption = f"{what} {self.out}: {self.num_documents:,} documents, {self.num_tokens:,} tokens"
+        return shown_table(caption, ("doc_id", "role", "status", "url", "tokens"), rows[:_SHOWN], more + note)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedPurge(_Purge):
+    """A plan, which has changed nothing. `exports` are the recorded copies that would be cleaned too."""
+
+    targets: PurgeTargets
+    exports: tuple[str, ...]
+
+    def apply(self, *, reason: str, by: str, forget_exports: Sequence[str] = ()) -> AppliedPurge:
+        """Carry it out, of the output as it is now; `reason` and `by` stay in the audit row. Killed at any point, the
+        same calls finish it. HeldError where another process is at the output, PurgeError where bytes would stay."""
+        for name, value in (("reason", reason), ("by", by)):
+            if not value.strip():
+                raise ValueError(f"{name} is empty: expected a text, which is kept with the purge")
+        account = carried_out(
+            Folder(self.out), self.targets, by=by, reason=reason, forget_exports=forget_exports
+        )
+        applied = account.applied
+        assert applied is not None
+        return AppliedPurge(
+            **_common(account),
+            purge_id=applied.purge_id,
+            finished=applied.finished,
+            cleaned=applied.exports.cleaned,
+            out_of_reach=applied.exports.out_of_reach,
+        )
+
+    def _repr_html_(self) -> str:
+        return self._shown(
+            "Plan of a purge of", "Nothing is changed yet: .apply(reason=…, by=…) carries it out."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliedPurge(_Purge):
+    """A purge that was carried out. `purge_id` is None where all was purged already; `finished` names one that an
+    earlier call had begun. Exports were `cleaned`, or are `out_of_reach` and may still hold purged text."""
+
+    purge_id: str | None
+    finished: str | None
+    cleaned: tuple[str, ...]
+    out_of_reach: tuple[OutOfReach, ...]
+
+    def _repr_html_(self) -> str:
+        missed = ", ".join(f"{each.name} at {each.place}" for each in self.out_of_reach)
+        note = f"Out of reach, and may hold purged text: {missed}. " if missed else ""
+        return self._shown(f"Purge {self.purge_id} of", note + "sluice.verify proves it.")
+
+
+def purge(
+    out: str,
+    *,
+    docs: Sequence[DocId] | None = None,
+    urls: Sequence[str] | None = None,
+    hosts: Sequence[str] | None = None,
+    domains: Sequence[str] | None = None,
+    listed: str | None = None,
+    where: str | None = None,
+    source: str | None = None,
+    warc: str | None = None,
+    parsed_texts: bool = False,
+    promote_duplicates: bool = False,
+) -> PlannedPurge:
+    """The plan of a purge, as `sluice purge` shows it; `apply` carries it out. The documents are named in one way:
+    by ids, URLs, hosts, domains, a file that lists ids or URLs or that `scan` wrote (`listed`), a SQL condition, a
+    source or an input file; `parsed_texts` takes all texts kept after parse, and no document.
+
+    RecipeError where the call is wrong, UnknownError or PurgeError where the output has none of them."""
+    folder = Folder(out)
+    targets = named_targets(
+        folder,
+        docs=None if docs is None else list(map(id_of, docs)),
+        urls=urls,
+        hosts=hosts,
+        domains=domains,
+        listed=listed,
+        where=where,
+        source=source,
+        warc=warc,
+        parsed_texts=parsed_texts,
+        promote_duplicates=promote_duplicates,
+    )
+    account = planned(folder, targets)
+    exports = account.exports
+    to_clean = () if isinstance(exports, CleanedExports) else tuple(row.name for row in exports.to_clean)
+    return PlannedPurge(**_common(account), targets=targets, exports=to_clean)
+
+
+def _common(account: PurgeAccount) -> dict[str, Any]:
+    rows = account.plan.rows
+    urls = {
+        row.doc_id: row.url for row in Lookup(account.out).documents(sorted({row.doc_id for row in rows}))
+    }
+    documents = (
+        PurgedDocument(
+            doc_id=row.doc_id.hex(),
+            role=row.role,
+            status=row.status,
+            source=row.source,
+            url=urls[row.doc_id],
+            shard=row.shard,
+            start=row.start,
+            num_tokens=row.num_tokens,
+        )
+        for row in rows
+    )
+    return {
+        "out": account.out.url,
+        "documents": tuple(documents),
+        "num_documents": account.plan.num_documents,
+        "num_tokens": account.plan.num_tokens,
+        "unknown": account.unknown,
+        "exposures": account.training.exposures,
+    }
