@@ -60,9 +60,17 @@ def recorded_tokenizer(folder: Folder) -> TokenizerIdentity | None:
     """The tokenizer of the data that the weights were trained on, as the run that made them recorded it; None
     where nothing says it."""
     if not is_checkpoint(folder):
-        made = json.loads(folder.read(MADE_FROM)) if folder.exists(MADE_FROM) else {}
-        named = made.get("tokenizer")  # exports of earlier builds do not name it
-        return None if named is None else TokenizerIdentity.from_json(named)
+        if not folder.exists(MADE_FROM):
+            return None
+        try:
+            named = json.loads(folder.read(MADE_FROM)).get("tokenizer")  # earlier builds do not name it
+            return None if named is None else TokenizerIdentity(**named)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise RecipeError(
+                f"train.init_from: {folder.at(MADE_FROM)} is not as `sluice export` writes it ({error}): export the"
+                " checkpoint again",
+                "train.init_from",
+            ) from error
     above, _ = split(folder.url)
     output = Folder(json.loads(above.read(OWNER))["output"]) if above.exists(OWNER) else split(above.url)[0]
     if not output.exists(MODEL_CARD):

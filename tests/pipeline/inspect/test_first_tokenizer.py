@@ -219,6 +219,9 @@ def test_what_an_export_and_a_run_recorded_is_compared_without_a_file(ranks: Pat
         asked(data, weights(tmp_path / "other", {"sluice.json": {"tokenizer": other}}), None)
     (line,) = asked(data, weights(tmp_path / "earlier", {"sluice.json": {"run": "r"}}), None)
     assert "names no tokenizer" in line
+    for number, damaged in enumerate((b'{"out', b"[]", b'{"tokenizer": {"hash": "ab"}}')):
+        with pytest.raises(RecipeError, match=r"sluice\.json is not as `sluice export` writes it"):
+            asked(data, weights(tmp_path / f"damaged-{number}", {"sluice.json": damaged}))
 
     run = Folder(str(tmp_path / "run"))
     for place in ("run/checkpoints", "apart"):
