@@ -98,7 +98,7 @@ def test_the_commands_behind_a_run_name_its_output_as_it_is_called() -> None:
         content_fingerprint="",
         seconds={},
         phases=(),
-        identity={"recipe": {"source": [], "tokenize": {}}},
+        identity={"recipe": {"source": [], "dedup": {}, "tokenize": {}}},
         **{f"num_{name}": 1 for name in counts},
     )
     written = StringIO()

@@ -415,7 +415,7 @@ def test_many_differences_are_cut(planned: RunPlan, tmp_path: Path) -> None:
     check_same_run(planned)
     read_first_unit(tiny_recipe(tmp_path))
     for number in range(40):
-        (tmp_path / "crawl" / f"posts-new-{number}.jsonl").write_text("{}")
+        (tmp_path / "crawl" / f"posts-new-{number}.jsonl").write_text('{"text": "new"}')
     said = refused(tmp_path)
     assert said.count("is new") == 20
     assert "and 20 more" in said

@@ -81,7 +81,10 @@ def write_five_sources(folder: Path) -> None:
     _write_lines(
         folder,
         "books",
-        [{"id": str(number), "title": f"B{number}", "text": prose(20)} for number in range(6)],
+        [
+            {"id": str(number), "title": f"B{number}", "created": f"19{20 + number}-01-01", "text": prose(20)}
+            for number in range(6)
+        ],
     )
 
 

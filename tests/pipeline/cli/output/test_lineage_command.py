@@ -65,7 +65,7 @@ def test_what_the_hint_and_the_help_say_to_write_is_answered(
     with pytest.raises(SystemExit):
         main(["lineage", "--help"])
     helped = " ".join(capsys.readouterr().out.split())
-    assert '"at" and so on in double quotes' in helped and "purges.at" in helped
+    assert 'write them in double quotes, as in "at"' in helped and "purges.at" in helped
 
 
 def test_the_help_names_every_view() -> None:
