@@ -142,7 +142,7 @@ class LimitsTable:
         0.01,
         at_least=0,
         at_most=1,
-        help="share of records that may be bad (unreadable one by one, or turned down as <step>.error), and of"
+        help="share of records that may be bad (unreadable one by one, or rejected as <step>.error), and of"
         " the input's bytes that may be unread; a file that breaks off counts as a whole",
     )
     max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")

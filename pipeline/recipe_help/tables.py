@@ -19,7 +19,7 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "source",
     ): "Input files that share their steps. Each source is a folder of its own below `documents/` and"
     " `shards/`, and a name in mixtures. A recipe has one or more of these tables.",
-    ("data", "url"): "What is turned down by its address, before anything is parsed.",
+    ("data", "url"): "What is rejected by its address, before anything is parsed.",
     (
         "data",
         "parse",
@@ -54,12 +54,12 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "step",
     ): "How a step of your own that `source.steps` names is carried out: a function that takes a list"
     " of documents, or a class, which works on actors of its own (docs/models.md).",
-    ("data", "decontaminate"): "Documents that hold too much of a benchmark's items are turned down."
+    ("data", "decontaminate"): "Documents that hold too much of a benchmark's items are rejected."
     " `sluice scan` finds such documents in a finished output.",
     (
         "data",
         "pii",
-    ): "Personal data and secrets in texts: replaced by placeholders, or the document is turned down.",
+    ): "Personal data and secrets in texts: replaced by placeholders, or the document is rejected.",
     (
         "data",
         "dedup",

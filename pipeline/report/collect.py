@@ -223,7 +223,7 @@ def _tables(ask: _Ask, recipe: PipelineRecipe) -> str:
         (judged if table else without).append(f"{label}{spelt} {num:,}")
     said = f"Judged by the table of their own language: {', '.join(judged)}." if judged else ""
     if without:
-        became = "passed unjudged" if recipe.quality.no_table == "pass" else "were turned down"
+        became = "passed unjudged" if recipe.quality.no_table == "pass" else "were rejected"
         said += f" Texts without a table (quality.no_table) {became}: {', '.join(without)}."
     return said.strip()
 

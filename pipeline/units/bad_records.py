@@ -273,7 +273,7 @@ def why_nothing_was_kept(
     )
     shown = "\n  ".join(visible_lines(f"{rule}: {num:,}") for num, rule in rules[:10])
     more = f"\n  and {len(rules) - 10} more rules" if len(rules) > 10 else ""
-    return f"no document is left of {num_documents:,}; they were turned down by\n  {shown}{more}"
+    return f"no document is left of {num_documents:,}; they were rejected by\n  {shown}{more}"
 
 
 def _summed(counts: Iterable[Mapping[str, int]]) -> str:

@@ -83,7 +83,7 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
     out = visible(shlex.quote(summary.output))
     lines = [
         "\nNext:",
-        f"  {visible(summary.output)}/report.html  # in a browser: what each rule turned down, with examples",
+        f"  {visible(summary.output)}/report.html  # in a browser: documents rejected by each rule, with examples",
         f"  sluice verify {out}",
         f'  sluice lineage {out} "SELECT source, stage, num_in, num_out FROM steps"',
     ]

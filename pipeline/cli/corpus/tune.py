@@ -128,7 +128,7 @@ def _print_answer(answer: Tuned) -> None:
         by = visible(example.rule or "")
         value = "" if example.value is None else f" {example.value:g}"
         against = "" if example.threshold is None else f" against {example.threshold:g}"
-        was = "by" if example.outcome == "lost" else "was turned down by"
+        was = "by" if example.outcome == "lost" else "was rejected by"
         print(
             f"  {example.outcome:<6} {example.doc_id} {was} {by}{value}{against} "
             f" {visible(example.url or '')}"

@@ -172,7 +172,7 @@ class _Documents:
             history = tracer.by_id(parse_id(doc_id))
             text = None if history.purged is not None else clean_text(site.out, index, history.row)
             if text is None:
-                raise RecipeError(f"document {doc_id} has no clean text here: it was turned down or purged")
+                raise RecipeError(f"document {doc_id} has no clean text here: it was rejected or purged")
             texts.append(masked(text[:MOST_CHARS], history.row))
         return side_by_side(texts[0], texts[1], SHOWN_CHARS)
 

@@ -139,9 +139,7 @@ def test_the_page_tells_by_whose_tables_texts_were_judged(data: ReportData, out:
     assert data.tables in out.read("report.html").decode()
 
 
-@pytest.mark.parametrize(
-    ("no_table", "became"), [("pass", "passed unjudged"), ("reject", "were turned down")]
-)
+@pytest.mark.parametrize(("no_table", "became"), [("pass", "passed unjudged"), ("reject", "were rejected")])
 def test_texts_without_a_table_are_told_apart(no_table: str, became: str, tmp_path: Path) -> None:
     quality = {"no_table": no_table, "stop_words_off": ["nb"]}
     recipe_file = write_recipe(

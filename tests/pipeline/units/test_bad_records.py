@@ -160,8 +160,7 @@ def test_a_run_that_keeps_nothing_ends_with_1_and_names_the_rules(
     printed = capsys.readouterr()
     assert json.loads(printed.out)["num_kept"] == 0
     assert (
-        "no document is left of 20; they were turned down by\n  gopher_quality.too_few_words: 20"
-        in printed.err
+        "no document is left of 20; they were rejected by\n  gopher_quality.too_few_words: 20" in printed.err
     )
     assert (tmp_path / "out" / "index.json").exists(), "the output tells of each document"
 
