@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,8 @@ class PurgedDocument:
 class _Purge:
     """What a purge takes or took: different documents, in order of id, and their tokens. `unknown` are listed names
     that the output has not got. `exposures` are what training runs read of the documents, one for each run, as
-    `sluice purge --json` gives them."""
+    `sluice purge --json` gives them; `exposures_unread` says, by run, why the steps since its last checkpoint are not
+    known: its output cannot be read."""
 
     out: str
     documents: tuple[PurgedDocument, ...]
@@ -43,12 +44,18 @@ class _Purge:
     num_tokens: int
     unknown: tuple[UnknownName, ...]
     exposures: tuple[dict[str, Any], ...]
+    exposures_unread: Mapping[str, str]
 
     def _shown(self, what: str, note: str) -> str:
         rows = [(each.doc_id, each.role, each.status, each.url, each.num_tokens) for each in self.documents]
         more = f"The first {_SHOWN} rows of {len(rows):,}. " if len(rows) > _SHOWN else ""
         caption = f"{what} {self.out}: {self.num_documents:,} documents, {self.num_tokens:,} tokens"
-        return shown_table(caption, ("doc_id", "role", "status", "url", "tokens"), rows[:_SHOWN], more + note)
+        unread = "".join(
+            f"What run {run} read since its last checkpoint is unknown: {why}. "
+            for run, why in self.exposures_unread.items()
+        )
+        columns = ("doc_id", "role", "status", "url", "tokens")
+        return shown_table(caption, columns, rows[:_SHOWN], more + unread + note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,4 +170,5 @@ def _common(account: PurgeAccount) -> dict[str, Any]:
         "num_tokens": account.plan.num_tokens,
         "unknown": account.unknown,
         "exposures": account.training.exposures,
+        "exposures_unread": account.training.unread,
     }

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import sluice
 from lineage.exports.records import FINISHED, record_export
 from lineage.index.output_index import TokenizerIdentity, read_index
 from lineage.purge.plan import PurgeMatch, plan_purge
@@ -266,6 +267,9 @@ def test_readings_that_are_undone_are_told_with_what_undid_them(called: Called, 
     output.remove("lineage.jsonl")
     assert "what training run seen saw since its last checkpoint is unknown: " in called.plan()
     assert list(json.loads(called.plan("--json"))["exposures_unread"]) == ["seen"]
+    planned = sluice.purge(called.out.url, docs=[called.doc_id])
+    assert list(planned.exposures_unread) == ["seen"], "the library does not hide it either"
+    assert "What run seen read since its last checkpoint is unknown" in planned._repr_html_()
 
 
 def test_checkpoints_apart_from_a_runs_output_are_unknown_where_their_folder_is_gone(
