@@ -33,9 +33,9 @@ def keeps_texts(out: Folder) -> bool:
 def survivors(out: Folder, recipe: PipelineRecipe, wanted: Collection[Key]) -> set[Key] | None:
     """Those of `wanted` that pass every step behind parse under `recipe`, by their texts after parse.
 
-    None where that cannot be told here: the run kept no texts, more than MOST are wanted, or a model of the chain
-    works on actors of its own. DamagedFileError where a text is not there although nothing purged it."""
-    if len(wanted) > MOST or not keeps_texts(out):
+    None where that cannot be told here: the run kept no texts, or a model of the chain works on actors of its own.
+    DamagedFileError where a text is not there although nothing purged it."""
+    if not keeps_texts(out):
         return None
     texts = read_parsed_texts(out)
     assert texts is not None

@@ -372,11 +372,12 @@ def _tuned(
         str(row[0]) for row in ask("SELECT DISTINCT language FROM documents WHERE language IS NOT NULL").rows
     ]
     judged = _judged_sql(old, new, labels)
-    left = ask(
-        f"SELECT source, doc_id, new_rule IS NULL AS alone FROM ({judged}) WHERE outcome = 'open' ORDER BY ALL"
-        f" LIMIT {MOST + 1}"
-    ).rows
-    found = survivors(out, new, {(str(source), bytes.fromhex(str(doc_id))) for source, doc_id, _ in left})
+    opened = f"FROM ({judged}) WHERE outcome = 'open'"
+    ((num_open, num_alone),) = ask(f"SELECT count(*), count(*) FILTER (new_rule IS NULL) {opened}").rows
+    found = None
+    if int(str(num_open)) <= MOST:
+        left = ask(f"SELECT source, doc_id {opened}").rows
+        found = survivors(out, new, {(str(source), bytes.fromhex(str(doc_id))) for source, doc_id in left})
     if found is not None:
         gained = _pairs(sorted((source, doc_id.hex()) for source, doc_id in found)) or "(NULL, NULL)"
         judged = (
@@ -406,8 +407,8 @@ def _tuned(
         changed=changed,
         not_looked_at=passed,
         judged_later_by=tuple(_judging_stages(new)),
-        from_texts=0 if found is None else len(left),
-        open_alone=0 if found is not None else sum(bool(alone) for *_, alone in left),
+        from_texts=0 if found is None else int(str(num_open)),
+        open_alone=0 if found is not None else int(str(num_alone)),
         total=_total(by_language),
         by_language=by_language,
         by_host=_counts(rows, "host"),

@@ -18,7 +18,7 @@ _FOLDER: Final = "exports"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportedCheckpoint:
+class ExportRecord:
     """A checkpoint that was exported to `place`, or that was begun to be."""
 
     place: str
@@ -37,12 +37,12 @@ def record_exported(output: Folder, place: str, step: int, attempt: int) -> None
             output.publish(name, known)  # the call that wrote it may have failed to bring it to the disk
             return
     at = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    row = dataclasses.asdict(ExportedCheckpoint(place=place, step=step, attempt=attempt, at=at))
+    row = dataclasses.asdict(ExportRecord(place=place, step=step, attempt=attempt, at=at))
     number = len(output.names(_FOLDER)) + 1
     while not output.publish_new(f"{_FOLDER}/{number:05d}.json", json.dumps(row).encode()):
         number += 1
 
 
-def exported_checkpoints(output: Folder) -> tuple[ExportedCheckpoint, ...]:
+def exported_checkpoints(output: Folder) -> tuple[ExportRecord, ...]:
     """Every export that was recorded, in its order."""
-    return tuple(ExportedCheckpoint(**json.loads(output.read(name))) for name in output.names(_FOLDER))
+    return tuple(ExportRecord(**json.loads(output.read(name))) for name in output.names(_FOLDER))

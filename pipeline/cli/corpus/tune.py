@@ -92,13 +92,13 @@ def _print_counts(head: str, rows: Sequence[tuple[str, TuneCounts]]) -> None:
 
 def _print_open(answer: Tuned, out: Folder, overrides: Sequence[str]) -> None:
     """What open means, how many no other rule rejects, and the call that decides them."""
+    from pipeline.inspect.open_documents import keeps_texts
+
     print(
         f"  open: rejected documents that pass what was recorded of them; the steps up to {answer.judged_later_by[-1]}"
         f" have not seen their final text. {answer.open_alone:,} of {answer.total.open:,} are rejected by no other"
         " recorded rule"
     )
-    from pipeline.inspect.open_documents import keeps_texts
-
     again = [word for given in overrides for word in ("--set", given)]
     to = ["--set", f"run.output={out.url.rstrip('/')}-tuned"]
     if keeps_texts(out):

@@ -148,6 +148,18 @@ def test_with_texts_kept_what_the_ledger_leaves_open_is_judged_and_equals_a_run(
     assert answer.total.gained > 0 and answer.total.after == len(after)
 
 
+def test_more_open_documents_than_texts_are_judged_stay_open_and_are_all_counted(
+    crawl: Path, plain: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed = with_quality(plain, min_words=1, min_stop_words=0, c4_min_sentences=1)
+    recipes = [("new", load(write_recipe(tmp_path / "new.toml", changed)))]
+    (whole,) = tune(str(crawl / "out"), recipes)
+    monkeypatch.setattr("pipeline.inspect.tune.MOST", 1)
+    (cut,) = tune(str(crawl / "out"), recipes)
+    assert (cut.total.open, cut.open_alone) == (whole.total.open, whole.open_alone)
+    assert cut.open_alone > 2, "more than are asked for by name"
+
+
 def test_what_stays_open_is_explained_with_the_call_that_decides_it(
     crawl: Path, plain: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
