@@ -140,22 +140,6 @@ def test_every_pattern_of_a_step_matches_a_key_and_every_threshold_has_a_step(na
     assert [key for key in thresholds if not published(name).steps_of([key])] == []
 
 
-def test_an_installed_sluice_finds_the_recipes_where_pip_puts_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for cached in (named._folder, named.template, named.published):
-        monkeypatch.setattr(named, cached.__name__, cached.__wrapped__)
-    whole = named.template("fineweb")
-    monkeypatch.setattr(named, "__file__", str(tmp_path / "lib" / "pipeline" / "recipe_help" / "named.py"))
-    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path) if name == "data" else "")
-    with pytest.raises(RecipeError, match=r"the named recipes are in none of .*: install sluice anew"):
-        named.template("fineweb")
-    data_files = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["data-files"]
-    (target,) = (where for where, files in data_files.items() if files == ["recipes/named/*"])
-    shutil.copytree(ROOT / "recipes" / "named", tmp_path / target)
-    assert named.template("fineweb") == whole
-
-
 def test_a_diff_wants_one_thing_to_compare_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "mine.toml"
     assert main(["recipe", "new", "train", "--to", str(path)]) == 0
