@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from lineage.recipe import RecipeError, parse_table
+from lineage.recipe import parse_table
 from pipeline.cli.main import main
 from pipeline.recipe.checks import check_steps_of, checked
 from pipeline.recipe.tables import PipelineRecipe
-from pipeline.recipe_help import named
 from pipeline.recipe_help.keys import recipe_keys
 from pipeline.recipe_help.named import KINDS, NAMED, published, template
 from pipeline.recipe_help.new import new_recipe
