@@ -246,7 +246,11 @@ def _read_member(
     try:
         archive = _open(stream, member)
     except UnreadableError as error:
-        yield unreadable(member.header, member.num_packed, str(error))
+        # In the order of the records: those of a deflated member have places behind the whole zip.
+        if member.begin is None:
+            yield unreadable(member.header, member.num_packed, str(error))
+        else:
+            yield unreadable(member.begin, member.num_bytes, str(error))
         return
     with archive:
         num_unreadable = 0

@@ -162,10 +162,11 @@ FLAGS, METHOD, CRC, PACKED_BYTES, NUM_BYTES, HEADER = 8, 10, 16, 20, 24, 42
 )
 def test_a_member_that_cannot_be_read_is_named(method: int, field: int, value: bytes, says: str) -> None:
     data = wacz({"archive/data.warc.gz": ARCHIVE, "archive/more.warc.gz": member(good("c"))}, method)
-    documents, unreadable, _ = read(changed(data, field, value))
+    documents, unreadable, counts = read(changed(data, field, value))
     assert names(documents) == ["c"]
     assert [says in each.error for each in unreadable] == [True]
-    assert all(0 <= each.offset <= each.offset + each.length <= len(data) for each in unreadable)
+    assert counts.end is not None
+    assert all(0 <= each.offset <= each.offset + each.length <= counts.end for each in unreadable)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -291,6 +292,16 @@ def test_a_directory_that_is_too_long_is_not_held() -> None:
     documents, unreadable, _ = read(sink.getvalue())
     assert names(documents) == ["a", "b"]
     assert "expected at most" in unreadable[0].error
+
+
+def test_a_deflated_member_without_its_header_is_told_in_the_order_of_the_records() -> None:
+    second = good("c") + good("d")
+    whole = wacz({"archive/1.warc.gz": ARCHIVE, "archive/2.warc": second}, zipfile.ZIP_DEFLATED)
+    with zipfile.ZipFile(io.BytesIO(whole)) as packed:
+        at = packed.getinfo("archive/2.warc").header_offset
+    documents, unreadable, counts = read(whole[:at] + bytes(4) + whole[at + 4 :])
+    assert names(documents) == ["a", "b"]
+    assert [(item.offset + item.length, item.length) for item in unreadable] == [(counts.end, len(second))]
 
 
 @given(data=st.data())
