@@ -164,7 +164,7 @@ def _bounds(positions: Positions, side: Literal["min", "max"]) -> dict[str, Tens
     for name, values_BT in (("places", positions.places_BT), ("documents", positions.documents_BT)):
         missing = -values_BT.shape[1] % _BLOCK
         filled = torch.cat((values_BT, values_BT[:, -1:].expand(-1, missing)), dim=1)
-        blocks = filled.unflatten(1, (-1, _BLOCK))
+        blocks = filled.reshape(len(filled), -1, _BLOCK)
         found[name] = blocks.amin(-1) if side == "min" else blocks.amax(-1)
     return found
 
@@ -189,7 +189,7 @@ def attend_here(
             for one in (key, value)
         )
         output = attend_here(query.flatten(0, 1), keys, values, mask.visible, scoring)
-        return output.unflatten(0, (rows, -1)).flatten(1, 2)[:, :length]
+        return output.reshape(rows, -1, *output.shape[2:])[:, :length]
     query, key, value = (tensor.transpose(1, 2) for tensor in (query_BTHK, key_BTGK, value_BTGK))
     if isinstance(mask, BlockMask):
         output = _attend_in_blocks(query, key, value, mask, scoring)
@@ -206,7 +206,8 @@ def attend_here(
 
 def _in_blocks(x_BTHK: Tensor, window: int) -> Tensor:
     """(B, blocks, window, H, K), the last block filled up."""
-    return F.pad(x_BTHK, (0, 0, 0, 0, 0, -x_BTHK.shape[1] % window)).unflatten(1, (-1, window))
+    filled = F.pad(x_BTHK, (0, 0, 0, 0, 0, -x_BTHK.shape[1] % window))
+    return filled.reshape(len(x_BTHK), -1, window, *x_BTHK.shape[2:])
 
 
 def _attend_to_scores(query: Tensor, key: Tensor, value: Tensor, visible: Tensor, scoring: Scoring) -> Tensor:

@@ -53,8 +53,7 @@ def attend(query_BTHK: Tensor, key_BTGK: Tensor, value_BTGK: Tensor, mask: Mask,
         return cast(Tensor, _Ring.apply(mask, scoring, *tensors))  # type: ignore[no-untyped-call]
     if isinstance(mask, GatheredMask):
         both = cast(Tensor, _Gather.apply(torch.cat((key_BTGK, value_BTGK), dim=-1), mask.group))  # type: ignore[no-untyped-call]
-        keys, values = both.split((key_BTGK.shape[-1], value_BTGK.shape[-1]), dim=-1)
-        return attend_here(query_BTHK, keys, values, mask.mask, scoring)
+        return attend_here(query_BTHK, *_halves(both, key_BTGK.shape[-1]), mask.mask, scoring)
     return attend_here(query_BTHK, key_BTGK, value_BTGK, mask, scoring)
 
 
@@ -98,7 +97,7 @@ class _Ring(torch.autograd.Function):
         for owner in owners:
             coming = _pass_on((part,), mask.group) if owner != owners[-1] else None
             if (visible := mask.parts[owner]) is not None:
-                keys, values = (_heads(one, queries) for one in part.split(sizes, dim=-1))
+                keys, values = (_heads(one, queries) for one in _halves(part, sizes[0]))
                 for at in _slices(queries):
                     scores, _ = _scores(queries[:, :, at], keys, visible[:, :, at], scoring)
                     part_total = scores.logsumexp(-1)
@@ -127,8 +126,8 @@ class _Ring(torch.autograd.Function):
         part_gradient = torch.zeros(part.shape, dtype=wide, device=part.device)
         for owner in _owners(mask.group):
             if (visible := mask.parts[owner]) is not None:
-                keys, values = (_heads(one, queries).to(wide) for one in part.split(sizes, dim=-1))
-                gradient_of = part_gradient.split(sizes, dim=-1)
+                keys, values = (_heads(one, queries).to(wide) for one in _halves(part, sizes[0]))
+                gradient_of = _halves(part_gradient, sizes[0])
                 for at in _slices(queries):
                     scores, slope = _scores(queries[:, :, at], keys, visible[:, :, at], scoring)
                     shares = (scores - total[:, :, at, None]).exp()
@@ -141,7 +140,7 @@ class _Ring(torch.autograd.Function):
                     gradient_of[1].add_(_group_heads(shares.mT @ upward[:, :, at], part.shape[2]))
             # After the last owner one more pass brings each part's gradient home.
             part, part_gradient = _pass_on((part, part_gradient), mask.group).wait()
-        of_key, of_value = part_gradient.to(key.dtype).split(sizes, dim=-1)
+        of_key, of_value = _halves(part_gradient.to(key.dtype), sizes[0])
         of_sinks = None
         if sinks_H is not None:
             lost = (sinks_H.to(wide)[:, None] - total).exp()
@@ -184,6 +183,11 @@ def _pass_on(tensors: tuple[Tensor, ...], group: dist.ProcessGroup) -> _Passing:
 def _owners(group: dist.ProcessGroup) -> list[int]:
     """Whose part this rank holds, turn by turn: its own first, then that of the rank before it, and so on."""
     return [(group.rank() - turn) % group.size() for turn in range(group.size())]
+
+
+def _halves(both: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Keys of `size` numbers, and values, which travel together."""
+    return both[..., :size], both[..., size:]
 
 
 def _slices(queries_BHTK: Tensor) -> list[slice]:

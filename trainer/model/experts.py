@@ -123,7 +123,7 @@ class ExpertLayer(nn.Module):
         if sizes.num_groups == 1:
             return wanted_BTE
         # A group is as good as the two best of its experts (2412.19437, section 2.1.2, as it was published).
-        of_group_BTGE = wanted_BTE.unflatten(-1, (sizes.num_groups, -1))
+        of_group_BTGE = wanted_BTE.view(*wanted_BTE.shape[:-1], sizes.num_groups, -1)
         best_BTG = of_group_BTGE.topk(2, dim=-1).values.sum(-1).topk(sizes.top_groups, dim=-1).indices
         open_BTG = torch.zeros(of_group_BTGE.shape[:-1], dtype=torch.bool, device=wanted_BTE.device)
         open_BTG.scatter_(-1, best_BTG, True)
@@ -197,7 +197,9 @@ class StackedExperts(nn.Module):
                 return done if bias is None else done + bias.repeat_interleave(counts_E, dim=0)
 
             return self._through(x_ND, product)
-        each = zip(x_ND.split(counts_E.tolist()), *(one.unbind() for one in held.values()), strict=True)
+        each = zip(
+            torch.split(x_ND, counts_E.tolist()), *(one.unbind() for one in held.values()), strict=True
+        )
         return torch.cat([self._of_one(part, dict(zip(held, of_one, strict=True))) for part, *of_one in each])
 
     def _of_one(self, x_ND: Tensor, held: Mapping[str, Tensor]) -> Tensor:

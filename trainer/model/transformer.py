@@ -106,7 +106,7 @@ class Decoder(nn.Module):
         if self.when_backward_ends is not None and x_BTD.requires_grad:
             # Every layer has then been differentiated: what follows is waiting for gradients of other ranks.
             notify = self.when_backward_ends
-            x_BTD.register_hook(lambda _: notify())
+            x_BTD.register_hook(lambda _: notify())  # type: ignore[no-untyped-call]
         wide = torch.promote_types(x_BTD.dtype, torch.float32)
         size = self.config.rotary_dim
         make = {rule: partial(rotary_turns, positions_BT, rule, size, wide) for rule in self.rules}
@@ -116,9 +116,9 @@ class Decoder(nn.Module):
                 # A pipeline's rank would keep them of each of its stages, for every micro-batch under way.
                 for rule, one in turns.items():
                     stack.enter_context(made_again(one, make[rule]))
-            for layer in self.layers.values():
-                rule = layer.rotary
-                x_BTD = layer(x_BTD, None if rule is None else turns[rule], masks[layer.window], routing)
+            for number, layer in self.layers.items():
+                own, window = self.config.rotary_of(int(number)), self.config.window_of(int(number))
+                x_BTD = layer(x_BTD, None if own is None else turns[own], masks[window], routing)
         return x_BTD if self.norm is None else cast(Tensor, self.norm(x_BTD))
 
     def _embedded(self, tokens: Tensor) -> Tensor:
@@ -137,7 +137,6 @@ class Layer(nn.Module):
 
     def __init__(self, config: ModelConfig, number: int, experts: ExpertsTable) -> None:
         super().__init__()
-        self.rotary, self.window = config.rotary_of(number), config.window_of(number)
         self.places = before, behind, before_second, behind_second = NORM_PLACES[config.norms]
 
         def add_norm(place: str | None) -> None:

@@ -104,4 +104,4 @@ class _SplitNorm(ParallelStyle):
         def give(_: nn.Module, output: DTensor, mesh: DeviceMesh) -> Tensor:
             return output.redistribute(placements=[Shard(-1)]).to_local()
 
-        return distribute_module(module, device_mesh, split, take, give)
+        return distribute_module(module, device_mesh, split, cast(Any, take), cast(Any, give))
