@@ -21,6 +21,8 @@ from stages.reading.headers import END_OF_HEADERS
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents
 from tests.support.inputs.make_warc import arc_record, good, http, member, page
 
+pytestmark = pytest.mark.hostile("stages/reading")
+
 RECORDS = [good(name) for name in ("one", "two", "three", "four")]
 ARC_RECORDS = [
     arc_record(http(page(name)), f"https://example.org/{name}") for name in ("one", "two", "three", "four")
