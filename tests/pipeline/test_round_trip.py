@@ -18,7 +18,7 @@ from lineage.storage.folder import Folder
 from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import Tracer
 from pipeline.demo.crawl import Truth
-from pipeline.inspect.tracing import make_tracer
+from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.phases.steps import step_tables
 from pipeline.recipe.load import load
 from stages.chain import build_chain

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from stages.chain import DEFAULT_STEPS, Chain, build_chain
 from stages.document import Document, Outcome, Place
-from stages.reading.body import decode_body
 from stages.reading.options import ReadOptions, Unreadable
 from stages.reading.reader import read_documents
+from stages.reading.warc.body import decode_body
 from stages.steps.catalogue import StepTables
 from stages.steps.language import LanguageTable
 from stages.steps.parse import ParseTable

@@ -18,8 +18,8 @@ from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder, StorageError
 from lineage.store import checked, write
 from lineage.store.delta import StoreError
-from lineage.store.query import QueryError, query
-from lineage.store.sql import questions
+from lineage.store.queries.query import QueryError, query
+from lineage.store.queries.sql import questions
 from lineage.store.tables import PART
 from lineage.trace.tracer import Functions, Tracer, UnknownError
 from pipeline.results.rows import RowWriter, clean_texts, read_rows, read_texts

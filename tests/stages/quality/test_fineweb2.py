@@ -31,7 +31,7 @@ from stages.quality.options import (
 )
 from stages.quality.splitters import make_splitter, pieces_of_bytes
 from stages.quality.step import every_rule, quality_rules, quality_step, rule_sets
-from stages.steps.fasttext_model import load_model
+from stages.steps.models.fasttext_model import load_model
 from tests.support.inputs.fineweb2_peer import RULES, fineweb2_verdict
 from tests.support.inputs.quality_texts import document
 
