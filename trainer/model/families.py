@@ -320,7 +320,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     ),
 }  # fmt: skip
 """Of the two that are only planned the routers do not make their shares of a choice add up to 1."""
-TRAINED_KINDS: Final = ("llama", "mixtral")
+TRAINED_KINDS: Final = tuple(name for name, family in FAMILIES.items() if not family.planned_only)
 """What a config.json may name as its model_type."""
 PLANNED_KINDS: Final = tuple(FAMILIES)
 """What can be planned."""
