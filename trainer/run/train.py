@@ -21,7 +21,6 @@ from functools import partial
 from lineage.storage.folder import Folder
 from trainer.attempts import AttemptEnd, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
-from trainer.evidence.origin import origin_of
 from trainer.feed.feed import Feed
 from trainer.model.sizes import ModelConfig, model_config
 from trainer.options import TrainRecipe
@@ -34,6 +33,7 @@ from trainer.recovery.repeated import go_back_before, left_out
 from trainer.recovery.repeats import RepeatedFaultsError, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
 from trainer.run.assemble import assemble, first_progress, look_at_machines, open_groups
+from trainer.run.first_weights import origin_together
 from trainer.run.hardware import hardware_of
 from trainer.run.hooks import Hooks
 from trainer.run.joining import Joined, join
@@ -107,7 +107,7 @@ def _join(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: Grou
         claimant=hooks.claimant,
     )
     begins_with = None if joined.position is not None else recipe.train.init_from
-    origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), groups.control)
+    origin = None if begins_with is None else origin_together(begins_with, groups.control)
     if process.rank == 0:
         setup = make_setup(recipe, process.device.type, origin, hardware_of(process.device))
         record_setup(output, joined.attempt.number, setup, recipe)
