@@ -137,6 +137,7 @@ def why_lines(found: WhyStep) -> Iterator[str]:
     yield f"Step {found.step} of run {found.run!r} in {found.output}, attempt {found.attempt}{skipped}"
     yield f"  read {', '.join(found.read)}"
     yield f"  loss {_number(found.loss)}, recorded {_number(found.recorded_loss)}"
+    yield from (f"  {damage}; the replay began before it" for damage in found.damaged)
     cause = verdict.cause if verdict.duration is None else f"{verdict.cause}, {verdict.duration}"
     yield f"Verdict: {cause}: {verdict.why}"
     yield f"Documents by what they add beyond their source's usual loss ({len(found.documents):,}):"
