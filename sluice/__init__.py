@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from lineage.storage.errors import StorageError
     from lineage.storage.lock import HeldError
     from lineage.store.delta import StoreError
-    from lineage.store.query import QueryError
+    from lineage.store.queries.query import QueryError
     from lineage.trace.tracer import UnknownError
     from pipeline.cluster.capacity import ResourceError
     from pipeline.cluster.dataset import WorkerDiedError
     from pipeline.cluster.session import RayStartError
-    from pipeline.inspect.explain import Explanation
-    from pipeline.inspect.refetch import RefetchError
-    from pipeline.inspect.scan import ScanEvidence
+    from pipeline.inspect.explain.explanation import Explanation
+    from pipeline.inspect.explain.refetch import RefetchError
+    from pipeline.inspect.scan.scan import ScanEvidence
     from pipeline.inspect.tune import Tuned
     from pipeline.inspect.verification import VerifiedOutput
     from pipeline.plan import InputChangedError
@@ -139,7 +139,7 @@ _PLACES = {
     "DamagedFileError": "lineage.index.checksums",
     "Document": "stages.document",
     "Edit": "stages.document",
-    "Explanation": "pipeline.inspect.explain",
+    "Explanation": "pipeline.inspect.explain.explanation",
     "FencedOutError": "trainer.attempts",
     "Finding": "stages.document",
     "HeldError": "lineage.storage.lock",
@@ -154,13 +154,13 @@ _PLACES = {
     "PlannedPurge": "sluice.purging",
     "PurgeError": "lineage.purge.plan",
     "PurgedError": "sluice.output",
-    "QueryError": "lineage.store.query",
+    "QueryError": "lineage.store.queries.query",
     "RayStartError": "pipeline.cluster.session",
     "RecipeError": "lineage.recipe",
-    "RefetchError": "pipeline.inspect.refetch",
+    "RefetchError": "pipeline.inspect.explain.refetch",
     "Rejection": "stages.document",
     "ResourceError": "pipeline.cluster.capacity",
-    "ScanEvidence": "pipeline.inspect.scan",
+    "ScanEvidence": "pipeline.inspect.scan.scan",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
     "StorageError": "lineage.storage.errors",

@@ -29,7 +29,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from lineage.storage.places import name_in, same_place
 from trainer.attempts import Attempt, attempts, counts
-from trainer.model.sizes import Experts, ModelConfig, RopeScaling
+from trainer.model.description import ModelConfig
 from trainer.options import CheckpointTable, TrainRecipe
 
 T = TypeVar("T")
@@ -312,19 +312,7 @@ def _position(row: Mapping[str, Any]) -> Position:
         **{name: row[name] for name in names},
         skipped_in_row=tuple(row.get("skipped_in_row", range(step - in_row, step))),
         lowered=tuple(LoweredRate(*window) for window in row.get("lowered", ())),
-        model=_model(row.get("model")),
-    )
-
-
-def _model(row: Mapping[str, Any] | None) -> ModelConfig | None:
-    if row is None:
-        return None
-    rest = dict(row)
-    scaling, experts = rest.pop("rope_scaling"), rest.pop("experts")
-    return ModelConfig(
-        **rest,
-        rope_scaling=None if scaling is None else RopeScaling(**scaling),
-        experts=None if experts is None else Experts(**experts),
+        model=None if row.get("model") is None else ModelConfig.from_json(row["model"]),
     )
 
 
