@@ -143,12 +143,14 @@ def stop_on_signal() -> Callable[[], bool]:
 
 
 @contextlib.contextmanager
-def stopped_by_signals() -> Iterator[Callable[[], bool]]:
-    """The same for the time of a block."""
-    came = threading.Event()
-    before = on_stop(came.set)
+def stopped_by_signals(ask: Callable[[], object]) -> Iterator[None]:
+    """`on_stop` for the time of a block. Nothing off the main thread, where Python takes no handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = on_stop(ask)
     try:
-        yield came.is_set
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -157,7 +157,8 @@ def _end(run: Run, saving_seconds: float) -> TrainingResult:
         )
         end(run.output, run.attempt, how)
         summary = goodput.ended(run.attempt, how)
-        sys.stderr.writelines(f"{line}\n" for line in describe_goodput(summary))
+        if run.launch.shows_progress:
+            sys.stderr.writelines(f"{line}\n" for line in describe_goodput(summary))
     return TrainingResult(
         step=progress.step,
         attempt=run.attempt,

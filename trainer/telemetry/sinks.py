@@ -209,9 +209,9 @@ class TensorBoard:
                 threading.excepthook = self._threads_end
 
 
-def standard_sinks(output: Folder, steps: int, more: Sequence[Sink] = ()) -> Sequence[Sink]:
+def standard_sinks(output: Folder, more: Sequence[Sink]) -> Sequence[Sink]:
     """The sinks of every run, and `more`."""
-    sinks: list[Sink] = [JsonLines(output), Terminal(steps), *more]
+    sinks: list[Sink] = [JsonLines(output), *more]
     if not output.is_remote:
         sinks.append(TensorBoard(output))
     return sinks

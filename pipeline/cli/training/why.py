@@ -93,8 +93,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _explained_on_ray(asked: ReplayedStep, address: str) -> WhyStep:
-    from pipeline.cli.training.workers import check_workers
     from pipeline.cluster.session import ray_session
+    from pipeline.training.workers import check_workers
     from trainer.evidence.why import explain_step
     from trainer.launch import observe_on_ray
     from trainer.processes.placement import local_cpus
