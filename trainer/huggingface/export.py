@@ -11,8 +11,8 @@ import torch
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import Checkpoint
 from trainer.huggingface.exported import record_exported
-from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import chosen_checkpoint, read_card
+from trainer.huggingface.weights import Export, export_weights
 from trainer.provenance.facts import owner_of
 
 

@@ -24,8 +24,8 @@ from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import CheckpointError
 from trainer.huggingface.export import export_run
 from trainer.huggingface.exported import exported_checkpoints, record_exported
-from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import read_card
+from trainer.huggingface.weights import Export, export_weights
 from trainer.model.description import Experts, Llama3Scaling, ModelConfig, Rotary
 from trainer.model.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
 from trainer.model.sizes import model_config, model_names
@@ -80,7 +80,7 @@ def test_weights_that_the_disk_does_not_take_are_told_with_the_file(
     def fail(*_: object, **__: object) -> None:
         raise SafetensorError("Error while serializing: I/O error: Input/output error (os error 5)")
 
-    monkeypatch.setattr("trainer.huggingface.llama.save_file", fail)
+    monkeypatch.setattr("trainer.huggingface.weights.save_file", fail)
     with pytest.raises(StorageError, match=r"hf/model.safetensors cannot be written: .*Input/output error"):
         export_run(Folder(str(run.output)), tmp_path / "hf")
 
