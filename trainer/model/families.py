@@ -178,7 +178,7 @@ _GEMMA_LEFT_OUT: Final = {
 }  # fmt: skip
 _GEMMA: Final = {"norm_kind": "one plus", "norms": "both", "gate.function": "gelu_tanh"}
 _GEMMA_ONLY: Final = {"hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh"}
-_OLMO: Final = {"norm_kind": "cast last", "norms": "behind", "query_key_norm": "all heads"}
+_OLMO: Final = {"norms": "behind", "query_key_norm": "all heads"}
 _LATENT: Final = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 _DEEPSEEK_LEFT_OUT: Final = {
     "first_k_dense_replace": 0, "n_shared_experts": 0, "n_group": 1, "topk_group": 1, "norm_topk_prob": False,
@@ -301,7 +301,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
         harmless=("initial_context_length",),
         aliases={"num_experts": "num_local_experts", "experts_per_token": "num_experts_per_tok"},
         fixed={
-            "norm_kind": "cast last", "sinks": True, "gate.function": "clamped", "experts.biases": True,
+            "sinks": True, "gate.function": "clamped", "experts.biases": True,
             "experts.router.score": "softmax of chosen", "experts.router.bias": True,
         },
         slides=_in_every_other,
