@@ -18,17 +18,14 @@ from tests.support.processes.forked import run_forked
 from tests.support.training.family_models import (
     PLAIN_EXPERTS,
     by_our_names,
+    computed,
     config_of,
     device_rows,
-    mean_loss,
-    routing_of,
 )
 from tests.support.training.transformers_models import reference_model, reference_rows
 from trainer.data.dataset import IGNORED
-from trainer.model.attention import document_masks
 from trainer.model.description import ModelConfig
 from trainer.model.rows import DeviceRows, MicroBatch
-from trainer.model.transformer import Llama
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.parallel.weights import assign
@@ -61,15 +58,9 @@ def case_of(name: str) -> Case:
     """The case of a family, or of a variant."""
     reference = reference_model(name)
     config, rows = config_of(reference), device_rows(reference_rows())
-    model = Llama(config, experts=PLAIN_EXPERTS).to(torch.float64)
     tensors = by_our_names(reference.tensors)
-    model.load_state_dict(tensors, strict=not config.tied)
-    model.tie()
-    masks = document_masks(rows.documents_BT, config.windows, "dense")
-    loss = mean_loss(model(rows.inputs_BT, rows.positions_BT, masks, routing_of(rows)), rows)
-    loss.backward()  # type: ignore[no-untyped-call]
-    gradients = {of: one.grad for of, one in model.named_parameters() if one.grad is not None}
-    return Case(config=config, tensors=tensors, rows=rows, loss=loss.item(), gradients=gradients)
+    found = computed(config, tensors, rows)
+    return Case(config=config, tensors=tensors, rows=rows, loss=found.loss, gradients=found.gradients)
 
 
 def compare(folder: Path, names: Iterable[str], layout: ParallelLayout) -> dict[str, Apart]:

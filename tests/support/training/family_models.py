@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 
@@ -9,12 +10,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.support.training.transformers_models import ReferenceModel, Row
+from tests.support.training.transformers_models import (
+    ReferenceModel,
+    Result,
+    Row,
+    reference_model,
+    reference_rows,
+)
 from trainer.data.dataset import IGNORED
+from trainer.model.attention import document_masks
 from trainer.model.description import ModelConfig
 from trainer.model.experts import Routing
 from trainer.model.families import PLANNED_KINDS, from_hugging_face
 from trainer.model.rows import DeviceRows
+from trainer.model.transformer import Llama
 from trainer.recipe_tables.parallelism import ExpertsTable
 
 PLAIN_EXPERTS = ExpertsTable(capacity_factor=0.0, balance_loss=0.0, z_loss=0.0)
@@ -107,6 +116,34 @@ def routing_of(rows: DeviceRows) -> Routing:
         counted_B=(rows.labels_BT != IGNORED).sum(-1),
         scale=torch.zeros((), dtype=torch.float64),
         sequence=None,
+    )
+
+
+def computed(config: ModelConfig, tensors: Mapping[str, Tensor], rows: DeviceRows) -> Result:
+    """Loss and gradients, by the names of our parameters, of a model with these weights in one process."""
+    model = Llama(config, experts=PLAIN_EXPERTS).to(torch.float64)
+    model.load_state_dict(dict(tensors), strict=not config.tied)
+    model.tie()
+    masks = document_masks(rows.documents_BT, config.windows, "dense")
+    loss = mean_loss(model(rows.inputs_BT, rows.positions_BT, masks, routing_of(rows)), rows)
+    loss.backward()  # type: ignore[no-untyped-call]
+    gradients = {of: one.grad for of, one in model.named_parameters() if one.grad is not None}
+    return Result(loss=loss.item(), gradients=gradients)
+
+
+@functools.cache
+def expected_of(name: str) -> Result:
+    """What transformers computes of `reference_rows`, by our names."""
+    found = reference_model(name).result(reference_rows())
+    return Result(loss=found.loss, gradients=by_our_names(found.gradients))
+
+
+def furthest(found: Result, expected: Result) -> tuple[float, str]:
+    """The largest difference of the loss or of a gradient, and of which."""
+    assert found.gradients.keys() == expected.gradients.keys()
+    apart = {of: float((one - expected.gradients[of]).abs().max()) for of, one in found.gradients.items()}
+    return max(
+        (difference, of) for of, difference in {**apart, "loss": abs(found.loss - expected.loss)}.items()
     )
 
 

@@ -149,7 +149,7 @@ def test_latents_are_kept_for_backward_in_the_place_of_what_is_made_from_them(tm
 
 
 def test_what_cannot_be_trained_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match="model_type = 'deepseek_v2': expected 'llama', .* or 'gpt_oss'"):
+    with pytest.raises(RecipeError, match=r"model_type = 'deepseek_v2': expected 'llama', .* or 'gpt_oss'"):
         model_config(written(tmp_path, V2_LITE), 0)
 
 
