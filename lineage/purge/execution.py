@@ -123,6 +123,8 @@ def apply(
     HeldError if the OUT stays held by another for `wait_seconds`; PurgeError if nothing has a given name, or
     if bytes would stay behind in a bucket's old versions: both before anything is changed."""
     with hold(out, "sluice purge", wait_seconds) as held:
+        # Lost commits are made again, and a killed purge is finished, before the new one is planned: the plan reads what
+        # they change.
         mend_tables(out)
         check_forgotten(out, order.forget_exports)
         purge = _Purge(out, held, hooks)
@@ -233,10 +235,13 @@ class _Purge:
             rows = pq.read_table(file, schema=_PLANNED)
         doc_ids = set(rows["doc_id"].to_pylist())
         self._held.check()
+        # Before any byte goes: from now on trace and new runs take these documents for purged. The transaction's
+        # id makes a second append do nothing.
         append(self._out, "purged", _purged_rows(intent, rows), f"purge:{intent.purge_id}")
         notify = self._hooks.notify
         notify(f"purge {intent.purge_id} has begun: {len(doc_ids):,} documents are recorded as purged")
         index = read_index(self._out)
+        # Any other version: an earlier call published the new index, and the files it names are whole.
         if index.version == intent.version_before:
             index = self._rewrite(index, rows, intent.version_after)
         if intent.removes_parsed_texts:
@@ -256,6 +261,7 @@ class _Purge:
         # The new report lists this purge, so it is rendered after the row of `purges`. That row states that
         # every text is gone, so the old report, which shows some, is removed before it.
         self._out.remove(REPORT_FILE)
+        # Temporary files of writers that died, and old versions in a bucket, hold texts too.
         remove_leftovers(self._out)
         erase_old_versions(self._out)
         self._held.check()

@@ -142,7 +142,7 @@ def archive_at(stream: BinaryIO, offset: int) -> Iterator[_Stored | _Deflated | 
 
 def _member_at(directory: _Directory, offset: int) -> _Member | None:
     """The member among whose records one of this offset may be."""
-    is_stored = offset < directory.size
+    is_stored = offset < directory.size  # deflated files have their offsets behind the zip
     begins = [
         (member.header if member.begin is None else member.begin, member)
         for member in directory.members
@@ -161,6 +161,8 @@ def _read_directory(stream: BinaryIO) -> _Directory:
         # Besides the first: a newer version of zip, a name that is not UTF-8, numbers that cannot be.
         raise UnreadableError(str(error)) from error
     archives = [entry for entry in entries if _ARCHIVE.fullmatch(entry.filename.replace("\\", "/"))]
+    # A hostile directory may list one member many times, or members inside one another. Sorted, each may only begin
+    # where those before it end, so that no byte is read twice.
     archives.sort(key=attrgetter("header_offset"))
     members, reached, end = [], 0, size
     headers = [entry.header_offset for entry in archives]
@@ -183,6 +185,8 @@ def _read_directory(stream: BinaryIO) -> _Directory:
             unread = max(first, reached)
             member = replace(member, header=unread, num_packed=max(behind - unread, 0), error=reason)
         elif entry.compress_type == zipfile.ZIP_DEFLATED:
+            # A record of a deflated file has no offset in the zip. Such files get offsets behind the zip's end, one file
+            # after the other, so that every record still has a place of its own.
             member = replace(member, begin=end)
             end += entry.file_size
         members.append(member)
@@ -260,6 +264,7 @@ def _read_member(
             yield item
         if archive.error is not None:
             yield unreadable(archive.reached, archive.end - archive.reached, archive.error)
+        # If a record could not be read, the damage is reported already.
         elif archive.crc != member.crc and not num_unreadable:
             reason = (
                 "the zip's checksum of a member says that it held something else than what was read of it"
@@ -275,6 +280,7 @@ def _open(stream: BinaryIO, member: _Member) -> _Stored | _Deflated:
         raise UnreadableError("no member of the zip begins where its directory says that one does")
     _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(head)
     data = member.header + _LOCAL_HEADER.size + name_bytes + extra_bytes
+    # The local header's own lengths may differ from the directory's: what decides is where the next member begins.
     if data + member.num_packed > member.next_header:
         raise UnreadableError("a member of the zip lies over what follows it")
     if member.begin is None:
@@ -305,6 +311,7 @@ class _Stored:
 
     def read(self, size: int, /) -> bytes:
         data = self._stream.read(size)
+        # Damage is read twice, and a checksum takes each byte once: only what lies behind `reached` is added.
         is_new = self.reached - self._at
         if 0 <= is_new < len(data):
             self.crc = isal_zlib.crc32(data[is_new:], self.crc)
@@ -360,10 +367,11 @@ class _Deflated:
         except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub calls it a value
             self.error = f"a damaged member of the zip: {error}"
             return False
+        # Only a compressed file can unfold twice: the text of a plain one is bounded by the stated size.
         if self.reached == self.begin and piece:
             self._is_compressed = piece.startswith((GZIP_MAGIC, ZSTD_MAGIC))
         room, num_packed = self.end - self.reached, self._packed.position - self._packed_begin
-        self._keep(piece[:room])
+        self._keep(piece[:room])  # no further than stated: the offsets behind belong to the next member
         if len(piece) > room:
             self.error = "a member of the zip has more bytes than its directory says"
         elif self._inflater.eof and self.reached < self.end:
