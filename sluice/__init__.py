@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pipeline.inspect.explain.explanation import Explanation
     from pipeline.inspect.explain.refetch import RefetchError
     from pipeline.inspect.scan.scan import ScanEvidence
-    from pipeline.inspect.tune import Tuned
+    from pipeline.inspect.tune import TuneResult
     from pipeline.inspect.verification import VerifiedOutput
     from pipeline.recipe.tables import PipelineRecipe
     from pipeline.units.bad_records import TooManyBadRecordsError
@@ -72,7 +72,7 @@ __all__ = [
     "StorageError",
     "Tokenizer",
     "TooManyBadRecordsError",
-    "Tuned",
+    "TuneResult",
     "UnknownError",
     "VerifiedOutput",
     "explain",
@@ -119,7 +119,7 @@ _PLACES = {
     "StorageError": "lineage.storage.errors",
     "Tokenizer": "sluice.tokenizer",
     "TooManyBadRecordsError": "pipeline.units.bad_records",
-    "Tuned": "pipeline.inspect.tune",
+    "TuneResult": "pipeline.inspect.tune",
     "UnknownError": "lineage.trace.tracer",
     "VerifiedOutput": "pipeline.inspect.verification",
     "explain": "sluice.corpus",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lineage.storage.folder import Folder
-from lineage.trace.attempt_line import Beginning, line_to
+from lineage.trace.attempt_line import AttemptStart, line_to
 
 _FOLDER: Final = "attempts"
 _ASK_EVERY_SECONDS: Final = 5.0
@@ -130,7 +130,7 @@ def steps_on_line(output: Folder, attempt: Attempt, since: int) -> list[tuple[in
 
 def line_of_attempts(begun: Iterable[Attempt], attempt: int, step: int) -> list[tuple[int, int]]:
     """As of `line_to`, the attempts that lead to the checkpoint of `step` steps that `attempt` made."""
-    known = {each.number: Beginning(each.first_step, each.parent) for each in begun}
+    known = {each.number: AttemptStart(each.first_step, each.parent) for each in begun}
     return list(line_to(known, attempt, step))
 
 

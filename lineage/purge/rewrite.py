@@ -89,7 +89,7 @@ def rewrite_parsed_texts(out: Folder, part: ParsedPart, doc_ids: Collection[byte
     return replace(part, file=name, hash=erased.hash, bytes=out.size(name))
 
 
-class Erased(NamedTuple):
+class ErasedFile(NamedTuple):
     """A file of parsed texts that was written again: its BLAKE3-128 in hex, its rows, and whether any row
     changed."""
 
@@ -98,7 +98,7 @@ class Erased(NamedTuple):
     found: bool
 
 
-def erase_parsed_texts(out: Folder, old: str, new: str, doc_ids: Collection[bytes]) -> Erased:
+def erase_parsed_texts(out: Folder, old: str, new: str, doc_ids: Collection[bytes]) -> ErasedFile:
     """Publish `new` with the rows of `old`, `text` and `metadata` of these documents null. Both may be one
     name."""
     purged = pa.array(sorted(doc_ids), pa.binary())
@@ -116,7 +116,7 @@ def erase_parsed_texts(out: Folder, old: str, new: str, doc_ids: Collection[byte
             yield table
 
     digest, num_rows = _rewrite(out, old, new, groups)
-    return Erased(digest, num_rows, found)
+    return ErasedFile(digest, num_rows, found)
 
 
 def rewrite_dedup(out: Folder, entry: PartFile, doc_ids: Collection[bytes]) -> PartFile:

@@ -16,7 +16,7 @@ from lineage.storage.lock import Hold
 from pipeline.cluster.dataset import DatasetStats, run_units
 from pipeline.cluster.metrics import PhaseMetrics, WorkCounts
 from pipeline.cluster.tasks import TaskResources
-from pipeline.cluster.underway import told_shares
+from pipeline.cluster.underway import reported_shares
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe.tables import PipelineRecipe
@@ -133,7 +133,7 @@ def size_under_way(
     units: Sequence[AnyUnit], size: Callable[[AnyUnit], float], ended: Container[str], *, on_ray: bool
 ) -> float:
     """What is done of the units whose marker is not in `ended`, in the measure of `size`."""
-    shares = told_shares(on_ray=on_ray)
+    shares = reported_shares(on_ray=on_ray)
     return sum(shares.get(unit.marker, 0.0) * size(unit) for unit in units if unit.marker not in ended)
 
 

@@ -272,7 +272,7 @@ def tables_of(recipe: PipelineRecipe) -> StepTables:
     )
 
 
-def comparing(recipe: PipelineRecipe) -> DedupTable:
+def effective_dedup(recipe: PipelineRecipe) -> DedupTable:
     """[dedup] as the sources' `steps` leave it: a stage that none of them names is off. One that any of them
     names compares the documents of all: a corpus has one graph of duplicates."""
     named, table = {step for source in recipe.source for step in source.steps}, recipe.dedup

@@ -131,7 +131,7 @@ class ClassifierStep:
         _ = self._models
 
     def __call__(self, document: Document, /) -> Outcome:
-        given: list[tuple[ClassifierTable, _Scored]] = []
+        given: list[tuple[ClassifierTable, _LabelScore]] = []
         try:
             found = weigh(self._findings(document, given), ledger=self._ledger)
         except _ModelFailedError as failure:
@@ -158,7 +158,7 @@ class ClassifierStep:
         )
 
     def _findings(
-        self, document: Document, given: list[tuple[ClassifierTable, _Scored]]
+        self, document: Document, given: list[tuple[ClassifierTable, _LabelScore]]
     ) -> Iterable[Finding]:
         """What each classifier finds; what one that turns nothing down gives goes to `given` too."""
         for (table, scored_by), rule in zip(self._models, self._rules, strict=True):
@@ -168,10 +168,10 @@ class ClassifierStep:
             yield rule.finding(scored.score)
 
     @cached_property
-    def _models(self) -> tuple[tuple[ClassifierTable, Callable[[Document], _Scored]], ...]:
+    def _models(self) -> tuple[tuple[ClassifierTable, Callable[[Document], _LabelScore]], ...]:
         return tuple((table, self._scored_by(table)) for table in self._tables)
 
-    def _scored_by(self, table: ClassifierTable) -> Callable[[Document], _Scored]:
+    def _scored_by(self, table: ClassifierTable) -> Callable[[Document], _LabelScore]:
         if table.is_encoder:
             _check_encoder(table)
             return partial(self._by_encoder, table)
@@ -179,7 +179,7 @@ class ClassifierStep:
         model, label = _model_and_label(table)
         return partial(_by_fasttext, model, label)
 
-    def _by_encoder(self, table: ClassifierTable, document: Document) -> _Scored:
+    def _by_encoder(self, table: ClassifierTable, document: Document) -> _LabelScore:
         """The score that the document bears; that of the model in this process where it bears none."""
         answer = model_step.answer_of(document, table.stage)
         if answer is None:
@@ -189,10 +189,10 @@ class ClassifierStep:
         if isinstance(answer, Fault):
             raise _ModelFailedError(answer)
         assert isinstance(answer, float)
-        return _Scored(table.label, answer)
+        return _LabelScore(table.label, answer)
 
 
-class _Scored(NamedTuple):
+class _LabelScore(NamedTuple):
     """A label and its score."""
 
     label: str
@@ -207,15 +207,15 @@ class _ModelFailedError(Exception):
         self.fault = fault
 
 
-def _by_fasttext(model: FastTextModel, label: str, document: Document) -> _Scored:
+def _by_fasttext(model: FastTextModel, label: str, document: Document) -> _LabelScore:
     if label != ANY_LABEL:
-        return _Scored(label, dict(model.scores(document.text, -1, 0.0)).get(label, 0.0))
+        return _LabelScore(label, dict(model.scores(document.text, -1, 0.0)).get(label, 0.0))
     # Of equally likely labels the least by name: fastText's own order hangs on a heap's.
     found = model.scores(document.text, -1, 0.0)
     return min(
-        (_Scored(*each) for each in found),
+        (_LabelScore(*each) for each in found),
         key=lambda each: (-each.score, each.label),
-        default=_Scored("", 0.0),
+        default=_LabelScore("", 0.0),
     )
 
 

@@ -23,11 +23,11 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from trainer.attempts import Claimant
-from trainer.feed.feed import FedSoFar, Feed
+from trainer.feed.feed import Feed, FeedPosition
 from trainer.feed.loading import feed_of, open_feed
 from trainer.in_place.memory import LocalState, Memory, Snapshot, StepCopies, row_losses_of, snapshot_of
 from trainer.in_place.pieces import as_bytes, pass_on
-from trainer.in_place.takeover import Claimed, claim_attempt, fill, progress_from, publish_missing
+from trainer.in_place.takeover import ClaimedAttempt, claim_attempt, fill, progress_from, publish_missing
 from trainer.options import TrainRecipe
 from trainer.parallel.weights import local_part
 from trainer.processes.agreement import Agreement, RankReport, agree, keeps_copy_of
@@ -287,7 +287,7 @@ class Generation(Hooks):
             mine = self._memory.copies[agreed.step].snapshot if agreed.from_copies else state.snapshot
         return from_rank(agreed.progress_from, mine, groups.control)
 
-    def _claim(self, snapshot: Snapshot) -> Claimed:
+    def _claim(self, snapshot: Snapshot) -> ClaimedAttempt:
         assert self.claimant is not None, "given with the rank"
         # A process that was stopped may wake up right here, when another has its rank.
         self.check_place()
@@ -307,7 +307,7 @@ class Generation(Hooks):
             publish_missing(run, snapshot.reports)
         run.stepping.feed.go_on(
             run.joined.attempt,
-            FedSoFar(
+            FeedPosition(
                 step=snapshot.applied,
                 saved=run.progress.last_saved,
                 skipped=snapshot.skipped,

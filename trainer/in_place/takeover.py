@@ -26,7 +26,7 @@ from trainer.telemetry.metrics_file import last_reports
 from trainer.telemetry.step_report import StepReport
 
 
-class Claimed(NamedTuple):
+class ClaimedAttempt(NamedTuple):
     """The attempt that goes on, the steps in the newest complete checkpoint (-1: there is none) and its
     place."""
 
@@ -35,7 +35,9 @@ class Claimed(NamedTuple):
     checkpoint: str
 
 
-def claim_attempt(recipe: TrainRecipe, snapshot: Snapshot, claimant: Claimant, began_at: float) -> Claimed:
+def claim_attempt(
+    recipe: TrainRecipe, snapshot: Snapshot, claimant: Claimant, began_at: float
+) -> ClaimedAttempt:
     """By rank 0. FencedOutError where another start of the run, or a later generation, has claimed one."""
     output = Folder(recipe.train.output)
     # First of all, and atomically: a generation that another start or generation has superseded ends here.
@@ -49,10 +51,10 @@ def claim_attempt(recipe: TrainRecipe, snapshot: Snapshot, claimant: Claimant, b
     folder, begun = checkpoint_folder(recipe), attempts(output)
     delete_left_over(folder, begun, recipe.train.checkpoint, recipe.train.steps)
     newest = complete_checkpoints(folder, begun)[-1:]
-    return Claimed(attempt, *((newest[0].step, folder.at(newest[0].name)) if newest else (-1, "")))
+    return ClaimedAttempt(attempt, *((newest[0].step, folder.at(newest[0].name)) if newest else (-1, "")))
 
 
-def progress_from(snapshot: Snapshot, claimed: Claimed, recipe: TrainRecipe) -> Progress:
+def progress_from(snapshot: Snapshot, claimed: ClaimedAttempt, recipe: TrainRecipe) -> Progress:
     """The progress with which the claimed attempt goes on."""
     skips = skip_counter(recipe.train.faults, None)
     skips.row, skips.lowered = snapshot.skipped_in_row, snapshot.lowered

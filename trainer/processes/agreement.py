@@ -6,7 +6,7 @@ step (`StepContext.vote`) is complete on any rank, every rank had its clipped gr
 weights apply it themselves, and are at most one step behind. If no rank saw the vote complete, the step is repeated. A
 dead rank may have been further; nobody knows, and the repeated step gives the same bits.
 
-If no replica holds a piece, the copies on neighbours are used: all ranks go back to the newest step with a copy of every
+If no replica holds a piece, copies on neighbours are used: all ranks go back to the newest step with a copy of every
 lost piece and of each survivor's own."""
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from trainer.evidence.observed import Observed
+    from trainer.evidence.observed import ReplayResult
     from trainer.evidence.replayed_step import ReplayedStep
     from trainer.evidence.why import WhyStep
     from trainer.provenance.setup import Hardware
@@ -101,7 +101,7 @@ def _explained_on_ray(asked: ReplayedStep, address: str) -> WhyStep:
     from trainer.launch import observe_on_ray
     from trainer.processes.placement import local_cpus
 
-    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
+    def replay(asked: ReplayedStep) -> tuple[ReplayResult, Hardware]:
         return observe_on_ray(asked.recipe, asked.request, check_workers)
 
     with ray_session(address, asked.recipe.ray.num_cpus, training_cpus=local_cpus(asked.recipe.train)):
@@ -116,7 +116,7 @@ def _explained_here(asked: ReplayedStep) -> WhyStep:
 
     process = join_process_group(1, asked.recipe.train.faults.watchdog_seconds)
 
-    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
+    def replay(asked: ReplayedStep) -> tuple[ReplayResult, Hardware]:
         return observe(asked.recipe, process, asked.request), hardware_of(process.device)
 
     return explain_step(asked, replay)

@@ -125,7 +125,7 @@ def read_wacz_at(
 
 
 @contextmanager
-def archive_at(stream: BinaryIO, offset: int) -> Iterator[_Stored | _Deflated | None]:
+def archive_at(stream: BinaryIO, offset: int) -> Iterator[_StoredFile | _DeflatedFile | None]:
     """The WARC file among whose records one of this offset may be, as a stream over such offsets; None where
     the zip does not say, and records lie where they lie."""
     archive = None
@@ -185,7 +185,7 @@ def _read_directory(stream: BinaryIO) -> _Directory:
             unread = max(first, reached)
             member = replace(member, header=unread, num_packed=max(behind - unread, 0), error=reason)
         elif entry.compress_type == zipfile.ZIP_DEFLATED:
-            # A record of a deflated file has no offset in the zip. Such files get offsets behind the zip's end, one file
+            # A record of a deflated file has no offset in the zip. Such files get offsets behind the zip, one file
             # after the other, so that every record still has a place of its own.
             member = replace(member, begin=end)
             end += entry.file_size
@@ -272,7 +272,7 @@ def _read_member(
             yield unreadable(archive.end, 0, reason)
 
 
-def _open(stream: BinaryIO, member: _Member) -> _Stored | _Deflated:
+def _open(stream: BinaryIO, member: _Member) -> _StoredFile | _DeflatedFile:
     """UnreadableError where the member's local header is not there."""
     stream.seek(member.header)
     head = stream.read(_LOCAL_HEADER.size)
@@ -284,12 +284,12 @@ def _open(stream: BinaryIO, member: _Member) -> _Stored | _Deflated:
     if data + member.num_packed > member.next_header:
         raise UnreadableError("a member of the zip lies over what follows it")
     if member.begin is None:
-        return _Stored(stream, data, data + member.num_packed)
+        return _StoredFile(stream, data, data + member.num_packed)
     packed = Cursor(stream, data, data + member.num_packed)
-    return _Deflated(packed, member.begin, member.begin + member.num_bytes)
+    return _DeflatedFile(packed, member.begin, member.begin + member.num_bytes)
 
 
-class _Stored:
+class _StoredFile:
     """A WARC file that is stored in the zip, as a stream over the offsets from `begin` to `end`.
 
     `crc` covers what was read, up to `reached`."""
@@ -319,14 +319,14 @@ class _Stored:
         self._at += len(data)
         return data
 
-    def __enter__(self) -> _Stored:
+    def __enter__(self) -> _StoredFile:
         return self
 
     def __exit__(self, *error: object) -> None:
         pass
 
 
-class _Deflated:
+class _DeflatedFile:
     """A WARC file that is deflated in the zip, as a stream over the offsets from `begin` to `end`. It is
     unpacked as far as it is read, and kept in a temporary file, for damage is looked at twice.
 
@@ -388,7 +388,7 @@ class _Deflated:
         self.crc = isal_zlib.crc32(piece, self.crc)
         self.reached += len(piece)
 
-    def __enter__(self) -> _Deflated:
+    def __enter__(self) -> _DeflatedFile:
         return self
 
     def __exit__(self, *error: object) -> None:
