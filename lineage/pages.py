@@ -368,7 +368,7 @@ def _settled_host(name: str) -> str:
 def _ascii_host(host: str) -> str:
     """A host as IDNA by UTS #46 without its transitional mappings, as browsers have it (URL standard, "domain
     to ASCII"); as it is where it holds what no domain may, or is too long for one. Labels that the standard
-    would turn down for their length or mix of scripts keep their form: here hosts are compared, not looked
+    would reject for their length or mix of scripts keep their form: here hosts are compared, not looked
     up."""
     if host.isascii() or len(host) > MAX_HOST:
         return host

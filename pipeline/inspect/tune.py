@@ -200,7 +200,7 @@ def _editing(recipe: PipelineRecipe) -> set[str]:
 
 
 def _judged_behind_quality(recipe: PipelineRecipe) -> bool:
-    """Whether a step may turn down a text as the rule sets have edited it."""
+    """Whether a step may reject a text as the rule sets have edited it."""
     return any(
         _may_turn_down(stage, recipe) for chain in _chains(recipe) for stage in _behind(chain, "quality")
     )
@@ -283,7 +283,7 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
     chains = _chains_by_source(old)
     met = _pairs((source, stage) for source, chain in chains.items() for stage in chain)
     last = _pairs((source, stage) for source, chain in chains.items() for stage in _last(chain, new))
-    # A text that was turned down before an edit was measured without it by the rule sets behind it.
+    # A text that was rejected before an edit was measured without it by the rule sets behind it.
     unedited = (
         "false" if edit_ends is None else f"coalesce(j.before <= {edit_ends} AND d.stage = 'quality', false)"
     )

@@ -1,6 +1,6 @@
 """Judge the parsed texts of an input file: a unit of a run that starts from an earlier output.
 
-A document that an unchanged step turned down is taken over as it stands. One that all of them let pass goes
+A document that an unchanged step rejected is taken over as it stands. One that all of them let pass goes
 on from there; where it comes behind the changed steps as it came there then, and survived the earlier run,
 its clean text is taken over. So the unit's files are those that reading the input file with this recipe would
 give."""

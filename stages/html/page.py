@@ -196,7 +196,7 @@ def _bounds_of(
         yield rules.too_many_tags, float(num_tags + num_reopened)
         return
     if deepest > bounds.depth:
-        # A page of too many tags is turned down in any case: no reason to go through millions of them for its
+        # A page of too many tags is rejected in any case: no reason to go through millions of them for its
         # name.
         looked_at = html if num_tags <= bounds.num_tags else html[: _LOOKED_AT_BY_TAG * bounds.num_tags]
         deepest = depth_where_above(looked_at, bounds.depth)

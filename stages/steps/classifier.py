@@ -1,5 +1,5 @@
 """Classifier step: fastText models and transformers encoders, each with a label, a threshold and the side
-turned down.
+rejected.
 
 A fastText model, a file, is asked by the step itself. An encoder, a folder, is a model step
 (`model_step.py`): the step takes the score that the document bears."""
@@ -36,25 +36,27 @@ class ClassifierTable:
     name: str = key(help="letters, digits, '_' and '-': the rule is classifier.<name>")
     model: str = key(
         is_path=True,
-        help="path of a supervised fastText model, or of the folder of a transformers encoder with its head",
+        help="path of a supervised fastText model, or folder of a transformers encoder with its head",
     )
     label: str = key(
-        help="the label whose score decides, with or without fastText's __label__; '*' of a fastText model,"
-        " with reject = 'never': the likeliest label is a column label_<name>, and its score is the score"
+        help="the label whose score decides, with or without fastText's __label__; '*' (fastText, "
+        "with reject = 'never'): the likeliest label is stored as column label_<name>, with its"
+        " score"
     )
     threshold: float | None = key(
         None,
-        help="a score equal to it is kept; 0 to 1, or what a head with one output gives; required unless"
-        " `never`",
+        help="an equal score is kept; 0 to 1, or the value of a head with one output; required "
+        "unless `never`",
     )
     reject: Literal["above", "below", "never"] = key(
         "above",
-        help="which side of the threshold is turned down; never: the score is kept as a column score_<name>",
+        help="which side of the threshold is rejected; never: the score is only stored, as column "
+        "score_<name>",
     )
     max_tokens: int = key(
-        512, at_least=1, help="of an encoder: it sees so many tokens of a text's beginning", unit="tokens"
+        512, at_least=1, help="encoders: tokens that the model reads from the start of a text", unit="tokens"
     )
-    batch_size: int = key(model_step.BATCH, at_least=1, help="of an encoder: texts at once", unit="texts")
+    batch_size: int = key(model_step.BATCH, at_least=1, help="encoders: texts in a batch", unit="texts")
     num_cpus: float | None = model_step.num_cpus_key()
     num_gpus: float = model_step.num_gpus_key()
     resources: dict[str, float] = model_step.resources_key()
@@ -107,7 +109,7 @@ class ClassifierStep:
     """Rules: `classifier.<name>`, in the recipe's order; value is the score of the label (0 to 1, or what an
     encoder's head with one output gives).
 
-    A classifier that never turns down gives its score to the document instead."""
+    A classifier that never rejects gives its score to the document instead."""
 
     stage = STAGE
 

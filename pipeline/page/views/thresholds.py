@@ -29,7 +29,7 @@ _ALL: Final = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraggableRule:
     """A rule's values as bars, and every threshold between two of them. `options` is JSON for the page: of
-    each threshold its words, how many documents the rule then turns down, how many survive the filters and
+    each threshold its words, how many documents the rule then rejects, how many survive the filters and
     the change. `chosen` is the one that is set, and stands before bar `line`; those from `first` to `last`
     stand at the bars. `key` is the key of the recipe that sets it, `threshold` its value to the last digit;
     `now` are the figures of it."""
