@@ -87,8 +87,8 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "repeat.language.NAME",
     ): "How often an epoch reads documents in one language, named by any of its labels (de, deu_Latn): a"
     " separate table of rows, as FineWeb-2 has for many languages. Documents in other languages, or "
-    "without a language, follow `repeat.table`. If several sources have documents of the language, "
-    "fractional times hold exactly for each.",
+    "without a language, follow `repeat.table`. A source may have several languages: fractional times "
+    "hold exactly over the row's documents of each.",
     ("data", "tokenize"): "How texts become tokens, and tokens become shards.",
     ("data", "limits"): "Limits that stop a run, and limits on the size of a record.",
     ("data", "purges"): "Earlier outputs whose purged documents stay out of this one.",
