@@ -70,6 +70,7 @@ class Claimant:
 def claim(output: Folder, claimant: Claimant | None = None) -> int:
     """Claim the next number; atomic, so two claimants never share one. FencedOutError where a later
     generation of the claimant's launch has claimed one."""
+    # The listing may be stale; creating the file decides. Each turn starts from a number that is taken, so the loop ends.
     number = max(_claimed(output), default=0)
     while True:
         if number and claimant is not None:
@@ -179,6 +180,7 @@ def attempts(output: Folder) -> tuple[Attempt, ...]:
 
 def check_fence(output: Folder, number: int) -> None:
     """FencedOutError if a later attempt than `number` has claimed the run."""
+    # Numbers are claimed without gaps, so the next one tells of all: one request, whatever the number of attempts.
     if output.exists(_claim_file(number + 1)):
         raise FencedOutError(_superseded(number, output))
 

@@ -97,6 +97,7 @@ def run_phase(run: Run, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
     multiprocessing timing anomalies")."""
     started = time.perf_counter()
     results = published_results(phase.out or run.out, phase.units, phase.result)
+    # Results of an earlier call count too: a limit on bad records holds for the whole run, not for one call.
     for result in results.values():
         phase.watch(result)
     fresh: list[Result] = []
@@ -126,6 +127,7 @@ def run_phase(run: Run, phase: Phase[Job, AnyUnit, Result]) -> list[Result]:
             note = phase.note(fresh, time.perf_counter() - started)
             progress.step(phase.size(unit), note)
     run.took(phase.name, started, note)
+    # Workers finish in any order; what follows must not depend on it.
     return [results[unit.marker] for unit in phase.units]
 
 
@@ -150,6 +152,7 @@ def _noted(run: Run, phase: Phase[Job, AnyUnit, Result]) -> Callable[[Job, AnyUn
         )
 
     def task(job: Job, unit: AnyUnit) -> Result:
+        # Published before the unit begins: a page that kills this process leaves no other trace of itself.
         out.publish(BEGUN, unit.marker.encode())
         isolated = phase.isolate is not None and unit.marker == fatal
         result = phase.task(phase.isolate(job) if isolated and phase.isolate else job, unit)

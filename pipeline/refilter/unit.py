@@ -202,6 +202,7 @@ class _UnitFilter:
     ) -> list[_ReusedRejection | Outcome]:
         """What comes of each; the changed steps see many documents one after the other, as in a run from the
         inputs."""
+        # The settled rejections keep their places, so that rows are written in the order of a run from the inputs.
         sent = [one for one in begun if isinstance(one, _ResumedDocument)]
         judged = iter(self._settle(sent, self._through_changed(sent)))
         return [next(judged) if isinstance(one, _ResumedDocument) else one for one in begun]
@@ -220,9 +221,9 @@ class _UnitFilter:
             return None
         quality = self._chain.plain_step("quality")
         assert isinstance(quality, QualityStep)
-        turned_down_by = one.row["rule"] if one.row["stage"] == quality.stage else None
+        rejected_by = one.row["rule"] if one.row["stage"] == quality.stage else None
         outcome = quality.judge_again(
-            one.document, self._quality_then, self._measured_of(one.row), turned_down_by
+            one.document, self._quality_then, self._measured_of(one.row), rejected_by
         )
         if isinstance(outcome, Document) and one.clean is None and self._purged is not None:
             return None  # the chain's last step looks for clean texts that were purged
@@ -239,6 +240,7 @@ class _UnitFilter:
     def _taken_over(self, one: _ResumedDocument, outcome: Outcome) -> Outcome | None:
         if one.clean is None or isinstance(outcome, Rejection) or not self._start.takes_survivors:
             return None
+        # Later steps read the language too (tables of rules, phone formats): with another one they must run again.
         if (outcome.language, outcome.language_score) != (one.row["language"], one.row["language_score"]):
             return None
         return self._survivor(one.row, one.kept, one.clean)
@@ -249,10 +251,13 @@ class _UnitFilter:
         up_to_parse, unchanged = start.stages[: start.parse + 1], start.stages[: start.num_unchanged]
         for row in self._documents:
             without = row["stage"] in up_to_parse or not start.has_texts
+            # Three files are read side by side: facts have every document, parsed texts those that parse passed, clean
+            # texts the survivors, all in reading order. So each row takes the next one of those that have it.
             kept = None if without else _next(texts, row, self._item.texts.file)
             clean_row = next(clean) if row["stage"] is None and start.takes_survivors else None
-            if (turned_down := self._purged_as(row, kept)) is not None:
-                yield turned_down
+            # Before the text is kept: a text that was purged elsewhere must not be written again.
+            if (rejection := self._purged_as(row, kept)) is not None:
+                yield rejection
                 continue
             if kept is not None:
                 self._check_has_text(kept)

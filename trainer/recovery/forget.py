@@ -84,6 +84,7 @@ def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forg
     if pending is not None and pending.step <= read.first and set(ids) <= set(pending.purges):
         line = f"going back to step {pending.step} was asked for before, and is carried out now"
         return Forgetting(purges=ids, trains=True, lines=(line,))
+    # A rollback that nobody carried out yet stays part of what is to be forgotten: the earlier of both steps counts.
     chosen = newest_whole(run, read.first if pending is None else min(read.first, pending.step))
     if chosen is None and not restart:
         raise RecipeError(_no_checkpoint(run, ids, read.first))
