@@ -70,7 +70,7 @@ class Claimant:
 def claim(output: Folder, claimant: Claimant | None = None) -> int:
     """Claim the next number; atomic, so two claimants never share one. FencedOutError where a later
     generation of the claimant's launch has claimed one."""
-    # The listing may be stale; creating the file decides. Each turn starts from a number that is taken, so the loop ends.
+    # The listing may be stale; creating the file decides. A turn that fails met a claim, so the next number is tried.
     number = max(_claimed(output), default=0)
     while True:
         if number and claimant is not None:
