@@ -222,6 +222,11 @@ class ModelConfig(JsonRecord):
         """This layer's rule of rotary positions."""
         return self.rotary[layer % len(self.rotary)]
 
+    @property
+    def window(self) -> int | None:
+        """That of the layers which have one."""
+        return next((window for window in self.windows if window is not None), None)
+
     def has_experts(self, layer: int) -> bool:
         """Whether experts take the place of this layer's feed-forward part."""
         return self.experts is not None and layer not in self.experts.dense_layers
@@ -364,11 +369,12 @@ class ModelConfig(JsonRecord):
         """Floating point operations of forward and backward for a token at full attention over `seq_len`, or
         over the layers' windows: 6·(N − embeddings) + 12·L·H·Q·T (PaLM, 2204.02311, appendix B; experts that a
         token does not see left out), recomputation not counted."""
-        attention = sum(num * self.attention_flops(seq_len, window) for window, num in self.num_by_window)
-        return 6.0 * self.num_multiplied_parameters + attention
+        return 6.0 * self.num_multiplied_parameters + self.all_attention_flops(seq_len)
 
-    @property
-    def num_by_window(self) -> list[tuple[int | None, int]]:
-        """The windows that layers have, and how many layers have each."""
-        windows = [self.window_of(layer) for layer in range(self.num_layers)]
-        return [(window, windows.count(window)) for window in dict.fromkeys(windows)]
+    def all_attention_flops(self, seq_len: int) -> float:
+        """`attention_flops` of all layers."""
+        size = len(self.windows)
+        return sum(
+            (self.num_layers - at + size - 1) // size * self.attention_flops(seq_len, window)
+            for at, window in enumerate(self.windows)
+        )
