@@ -57,6 +57,8 @@ from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ContextTable, OverlapTable, PipelineTable, Schedule
 from trainer.run.step import evaluate, train_step
 
+pytestmark = pytest.mark.differential("trainer")
+
 DEEP = dataclasses.replace(CONFIG, num_layers=8)
 UNTIED = dataclasses.replace(DEEP, tied=False)
 
