@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,11 +63,20 @@ def case_of(name: str) -> Case:
     return Case(config=config, tensors=tensors, rows=rows, loss=found.loss, gradients=found.gradients)
 
 
-def compare(folder: Path, names: Iterable[str], layout: ParallelLayout) -> dict[str, Apart]:
-    """Each case on this layout, the worst of its ranks."""
+def nothing() -> None:
+    """No fault."""
+
+
+def compare(
+    folder: Path, names: Iterable[str], layout: ParallelLayout, plant: Callable[[], None] = nothing
+) -> dict[str, Apart]:
+    """Each case on this layout, the worst of its ranks. `plant`: called in each process first, to break
+    something."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({name: case_of(name) for name in names}, folder / "cases")
-    of_ranks = run_forked(folder, layout.mesh.num_workers, partial(_compared, folder / "cases", layout))
+    of_ranks = run_forked(
+        folder, layout.mesh.num_workers, partial(_compared, folder / "cases", layout, plant)
+    )
     return {
         name: Apart(
             loss=max(found[name].loss for found in of_ranks),
@@ -78,8 +87,11 @@ def compare(folder: Path, names: Iterable[str], layout: ParallelLayout) -> dict[
     }
 
 
-def _compared(cases: Path, layout: ParallelLayout, process: Process) -> dict[str, Apart]:
+def _compared(
+    cases: Path, layout: ParallelLayout, plant: Callable[[], None], process: Process
+) -> dict[str, Apart]:
     torch.set_num_threads(1)
+    plant()
     layout = dataclasses.replace(layout, experts=PLAIN_EXPERTS)
     return {
         name: _case(case, layout, process) for name, case in torch.load(cases, weights_only=False).items()
