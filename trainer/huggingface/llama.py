@@ -35,9 +35,10 @@ from trainer.huggingface.folder import (
     WEIGHTS_FILE,
     WeightsFolder,
 )
+from trainer.model.owners import local_part
 from trainer.model.sizes import ModelConfig, to_hugging_face
 from trainer.model.transformer import initial_weight, rotary_angles
-from trainer.parallel.weights import assign, local_part
+from trainer.parallel.weights import assign
 
 _FILE_BYTES: Final = 4 << 30
 _STACKED: Final = ".experts.w"

@@ -13,9 +13,10 @@ from trainer.checkpoint.state import check_together, load_weights, raised_togeth
 from trainer.checkpoint.store import is_checkpoint
 from trainer.huggingface.folder import new_rows, open_weights
 from trainer.huggingface.llama import import_weights
+from trainer.model.owners import local_part
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import ParallelModel
-from trainer.parallel.weights import initialise, local_part
+from trainer.parallel.weights import initialise
 
 
 def load_first_weights(model: ParallelModel, recipe: TrainRecipe, group: dist.ProcessGroup) -> None:
