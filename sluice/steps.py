@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from lineage.ids import content_hash, row_doc_id, warc_doc_id
 from lineage.recipe import RecipeError
-from pipeline.inspect.explain import Explanation, explain, with_whole_ledger
+from pipeline.inspect.explain.explanation import Explanation, explain, with_whole_ledger
 from pipeline.phases.steps import step_tables
 from pipeline.recipe.tables import PipelineRecipe
 from sluice.running import load_recipe
 from stages.chain import Chain, build_chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
-from stages.reading.charset import decode_text
-from stages.reading.headers import charset_of, mime_type
+from stages.reading.charsets.charset import decode_text
+from stages.reading.warc.headers import charset_of, mime_type
 
 _FINDING_COLUMNS = pa.schema([
     ("kept", pa.bool_()), ("stage", pa.string()), ("rule", pa.string()), ("value", pa.float64()),
@@ -133,7 +133,7 @@ class Steps:
 
         `text` and `url` name the columns of texts (string) and addresses (none). The table comes back with
         the texts as the steps leave them and the columns `language` and `language_score`. Rows that are
-        turned down are left out; with `rejected` they stay, and the columns kept, stage, rule, value and
+        rejected are left out; with `rejected` they stay, and the columns kept, stage, rule, value and
         threshold say why."""
         return BatchSteps(self, text, url, rejected=rejected)
 

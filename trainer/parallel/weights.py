@@ -10,9 +10,9 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.model.description import ModelConfig
 from trainer.model.owners import local_part
 from trainer.model.rows import DeviceRows
-from trainer.model.sizes import ModelConfig
 from trainer.model.transformer import Llama, initial_weight
 
 if TYPE_CHECKING:

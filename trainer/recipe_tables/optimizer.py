@@ -102,7 +102,7 @@ class OptimizerTable:
     min_lr_ratio: float = key(
         0.1, at_least=0, at_most=1, help="the last learning rate as a share of the peak"
     )
-    clip: float = key(1.0, at_least=0, help="largest gradient norm; 0: no clipping")
+    clip: float = key(1.0, at_least=0, help="maximum gradient norm; 0: no clipping")
     ema: float = key(
         0.0,
         at_least=0,

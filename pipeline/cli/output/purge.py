@@ -34,7 +34,7 @@ from rich.filesize import decimal
 
 from lineage.index.output_index import read_index
 from lineage.pages import named_host
-from lineage.purge.execution import Applied, clean_only, unfinished_purge
+from lineage.purge.execution import PurgeResult, clean_only, unfinished_purge
 from lineage.purge.exports import CleanedExports, PlannedExports
 from lineage.purge.plan import PlannedRow, PurgePlan
 from lineage.recipe import RecipeError
@@ -47,7 +47,7 @@ from pipeline.terminal import counted, visible, without_formula
 if TYPE_CHECKING:
     from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
     from pipeline.inspect.purging import PurgeAccount
-    from pipeline.inspect.tracing import TrainingAccount
+    from pipeline.inspect.trace.tracing import TrainingAccount
 
 _MOST_PAGES: Final = 20
 """Documents of a plan, as the terminal lists them; --csv has all."""
@@ -368,8 +368,8 @@ def _write_csv(out: Folder, plan: PurgePlan, path: str, *, safe: bool) -> None:
 
 def _print_hosts_below(out: Folder, plan: PurgePlan) -> None:
     """How many hosts end in those that are named: `--host` takes none of them."""
-    from lineage.store.query import query
-    from lineage.store.sql import literal
+    from lineage.store.queries.query import query
+    from lineage.store.queries.sql import literal
 
     for host in plan.match.values if plan.match.kind == "host" else ():
         ending = "." + (named_host(host) or host)
@@ -395,7 +395,7 @@ def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
         )
 
 
-def _print_unfinished(options: argparse.Namespace, applied: Applied | None) -> bool:
+def _print_unfinished(options: argparse.Namespace, applied: PurgeResult | None) -> bool:
     """Say what became of a purge that an earlier call began and did not end; whether that is what was asked
     for."""
     out = Folder(options.out)

@@ -30,8 +30,9 @@ from tests.support.training.layouts import (
     whole_weights,
 )
 from trainer.data.dataset import Slice
+from trainer.model.description import ModelConfig
 from trainer.model.optimizer import Optimizer
-from trainer.model.sizes import ModelConfig, model_config
+from trainer.model.sizes import model_config
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import parallelise_model
 from trainer.parallel.weights import assign, initialise

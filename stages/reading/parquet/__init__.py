@@ -1,0 +1,1 @@
+"""Parquet files: documents → page_damage, page_meter → thrift."""
