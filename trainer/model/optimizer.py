@@ -17,6 +17,7 @@ from trainer.model.owners import local_part
 from trainer.model.roles import DECAYING, group_of, role_of
 from trainer.recipe_tables.optimizer import OptimizerTable
 
+MATRICES: Final = "exchange of matrices with their owners"
 _MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 """AdamW's, by torch's names."""
 
@@ -62,9 +63,11 @@ class Optimizer:
         for parameter, average in self._averages.items():
             average.copy_(parameter.detach())
 
-    def prepare(self) -> None:
-        """What a step needs other ranks for, before it is brought into the weights. Collective."""
+    def prepare(self, waiting: Callable[[str], None] = lambda where: None) -> None:
+        """What a step needs other ranks for, before it is brought into the weights. `waiting`: told of the
+        exchange that comes next. Collective."""
         if self.muon is not None:
+            waiting(MATRICES)
             self.muon.prepare()
 
     @torch.no_grad()

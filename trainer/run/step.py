@@ -147,8 +147,7 @@ def train_step(
     norms = model.clip_gradients(context.table.clip)
 
     clock.enter("optimizer")
-    clock.waiting("exchange of matrices with their owners")
-    context.optimizer.prepare()
+    context.optimizer.prepare(clock.waiting)
     context.ready = ReadyStep(
         step=step, loss=losses.mean, norms=norms, routed=routed, stop=stop, counts_S=counts_S, losses=losses
     )
