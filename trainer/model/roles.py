@@ -18,7 +18,7 @@ def role_of(name: str, num_axes: int) -> Role:
     """The role of a parameter with a Hugging Face name. Experts that are stacked have an axis more than other
     matrices, and their biases than other biases: a bias is known by its name alone."""
     *above, last = name.split(".")
-    if last.endswith("bias"):
+    if last.endswith("bias") or last in ("b1", "b2", "b3"):
         return "bias"
     if last == "sinks":
         return "sink"

@@ -121,12 +121,11 @@ def test_experts_are_exported_one_by_one_and_come_back_on_any_layout(run: Run, t
 
 def test_shared_experts_are_not_exported(run: Run, tmp_path: Path) -> None:
     card = read_card(Folder(str(run.output)))
-    shared = dataclasses.replace(
-        card.config, experts=Experts(num_experts=8, top_k=2, hidden=64, num_shared=1)
-    )
+    experts = Experts(num_experts=8, top_k=2, hidden=64, num_shared=1)
+    shared = dataclasses.replace(card.config, experts=experts, family="mixtral")
     export = Export(config=shared, seq_len=32, end_of_text=249, dtype=torch.float32, more_files={})
     checkpoint = Folder(str(run.output)).folder(f"checkpoints/{run.checkpoints()[-1]}")
-    with pytest.raises(RecipeError, match="1 shared experts, and transformers' Mixtral has none"):
+    with pytest.raises(RecipeError, match="1 shared experts, and transformers' MixtralForCausalLM has none"):
         export_weights(checkpoint, tmp_path, export)
 
 
