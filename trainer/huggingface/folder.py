@@ -73,7 +73,7 @@ def open_weights(folder: Folder, model: ModelConfig, *, extends: bool) -> Weight
     )
 
 
-def _without_left_out(stored: Mapping[str, _Stored], config: ModelConfig) -> dict[str, _Stored]:
+def _without_left_out(stored: Mapping[str, _StoredTensor], config: ModelConfig) -> dict[str, _StoredTensor]:
     """The tensors but those of the module that predicts one token more."""
     names = NAMES.get(config.family)
     more = f"model.layers.{config.num_layers}."

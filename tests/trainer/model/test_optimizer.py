@@ -181,6 +181,7 @@ def test_a_group_scales_the_rate_and_sets_the_decay_of_what_it_matches() -> None
         (f"{LAYER}.mlp.router.weight", 2, "router"),
         (f"{LAYER}.mlp.router.bias", 1, "bias"),
         (f"{LAYER}.block_sparse_moe.experts.w2", 3, "matrix"),
+        (f"{LAYER}.block_sparse_moe.experts.b2", 2, "bias"),
         (f"{LAYER}.mlp.experts.down_proj_bias", 2, "bias"),
     ],
 )
