@@ -134,7 +134,20 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
         "train",
         "train.overlap",
     ): "Communication of GPUs during computation. On a CPU only the defaults are allowed.",
-    ("train", "train.optimizer"): "AdamW and its learning rate schedule.",
+    (
+        "train",
+        "train.optimizer",
+    ): "What updates the weights, AdamW alone or with Muon, and the schedule of its learning rate.",
+    (
+        "train",
+        "train.optimizer.muon",
+    ): "Muon, for matrices inside layers. The defaults are those of its author's publication; the source of a"
+    " key names another one where there is one.",
+    (
+        "train",
+        "train.optimizer.group",
+    ): "Parameters with another rate or decay. Of the groups that match a parameter the first counts; one that"
+    " no parameter is in is refused.",
     ("train", "train.checkpoint"): "How often the whole state is saved, and how much of it is kept.",
     ("train", "train.cache"): "Blocks of remote shards on local disk, shared by the ranks of a node.",
     (
@@ -251,7 +264,18 @@ EXAMPLES: Final[Mapping[tuple[Kind, str], str]] = {
     ): "[train.experts]\ncapacity_factor = 0.0\nbias_rate = 0.001\nbalance_loss = 0.0",
     ("train", "train.float8"): '[train.float8]\nrecipe = "rowwise"\nemulate = true',
     ("train", "train.overlap"): "[train.overlap]\nprefetch_layers = 2\nasync_tp = true",
-    ("train", "train.optimizer"): '[train.optimizer]\nlr = 1e-3\nschedule = "wsd"\nwarmup_steps = 500',
+    (
+        "train",
+        "train.optimizer",
+    ): '[train.optimizer]\nlr = 1e-3\nschedule = "wsd"\ndecay = "sqrt"\nwarmup_steps = 500',
+    (
+        "train",
+        "train.optimizer.muon",
+    ): '[train.optimizer]\nname = "muon"\n\n[train.optimizer.muon]\nlr = 0.01\nweight_decay = 0.1',
+    (
+        "train",
+        "train.optimizer.group",
+    ): '[[train.optimizer.group]]\nmatch = "embedding"\nweight_decay = 0.0',
     ("train", "train.checkpoint"): "[train.checkpoint]\nevery = 500\nkeep = 2\nkeep_every = 5000",
     ("train", "train.cache"): '[train.cache]\ndir = "/nvme/sluice"\nmax_bytes = 500_000_000_000',
     ("train", "train.order"): "[train.order]\nwindow_blocks = 256",
