@@ -156,7 +156,7 @@ def _step_parts(
     context = StepContext(
         model=model,
         batches=_SameRows(rows=DeviceRows.of_one_document(tokens_BT), global_batch=num_rows * mesh.dp),
-        optimizer=Optimizer(model.parameters(), asked, model.groups.stage),
+        optimizer=Optimizer(model.parameters(), asked, model.groups.stage, model.config.latent),
         table=asked,
         steps=table.steps,
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, device),
