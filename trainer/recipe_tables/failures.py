@@ -96,8 +96,8 @@ class RecoveryTable:
     )
     on_sign: Literal["tell", "drain"] = key(
         "tell",
-        help="a sign that a node is about to fail (train.health) is told; drain, in_place: a waiting process"
-        " takes the rank's place before it does",
+        help="a sign that a node is about to fail (train.health.prometheus) is told; drain, in_place: a waiting"
+        " process takes the rank's place before it does",
     )
     check_replicas_every: int = key(
         0,
@@ -115,5 +115,10 @@ class HealthTable:
         1000,
         at_least=0,
         help="steps between two looks at the machines (and one before the first step): a known product and a"
-        " known all-reduce on each device, disk, memory, and what kernel and GPUs count. 0: none",
+        " known all-reduce on each device, disk, memory, and alerts. 0: none",
+    )
+    prometheus: str | None = key(
+        None,
+        help="the address of a Prometheus, such as http://prometheus:9090: its alerts with the label `drain` are"
+        " signs of the nodes that they name",
     )
