@@ -8,7 +8,7 @@ differs name the ranks that had them. No torch here: the replay comes as a funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from trainer.data.corpus import open_corpus
@@ -16,7 +16,7 @@ from trainer.evidence.documents import DocumentInStep, RowInStep, rows_and_docum
 from trainer.evidence.observed import Observed
 from trainer.evidence.replayed_step import ReplayedStep
 from trainer.evidence.verdict import Verdict, first_differing, judge
-from trainer.provenance.setup import Hardware, Setup
+from trainer.provenance.setup import Hardware
 
 Replay = Callable[[ReplayedStep], tuple[Observed, Hardware]]
 """Does the steps again on the run's layout: what was seen, and what computed it."""
@@ -50,7 +50,9 @@ class WhyStep:
 def explain_step(asked: ReplayedStep, replay: Replay) -> WhyStep:
     """Do the steps again, and again where they differ; what came of it. Errors as of the replay."""
     first, hardware = replay(asked)
-    changed = [*asked.changed, *_other_hardware(asked.setup, hardware)]
+    changed, was = [*asked.changed], asked.setup.hardware
+    if was.name != hardware.name:
+        changed.append(f"this replay ran on {hardware.name}, the run on {was.name}")
     differing = first_differing(asked, first)
     second = None if differing is None else replay(asked)[0]
     verdict = judge(asked, first, second, differing, changed)
@@ -77,9 +79,3 @@ def explain_step(asked: ReplayedStep, replay: Replay) -> WhyStep:
         rows=rows,
         documents=documents,
     )
-
-
-def _other_hardware(setup: Setup | None, now: Hardware) -> Iterator[str]:
-    was = None if setup is None else setup.hardware
-    if was is not None and was.name != now.name:
-        yield f"this replay ran on {now.name}, the run on {was.name}"

@@ -264,7 +264,7 @@ def is_designed(ablation: Ablation) -> bool:
     if not folder.exists(_DESIGN):
         return False
     held, run = json.loads(folder.read(_DESIGN)), ablation.recipe.run.name
-    if held.get("run", run) != run:  # earlier releases did not write it down; it is in the fingerprint too
+    if held["run"] != run:
         raise RecipeError(
             f"run.name = {run!r}: {folder.at(_DESIGN)} is of the run {held['run']!r}: give that run.name to"
             " go on with it, or another train.output to begin a run",
@@ -284,8 +284,6 @@ def is_designed(ablation: Ablation) -> bool:
 
 def _changed(ablation: Ablation, held: Mapping[str, Any]) -> str:
     """In what the design that is held differs."""
-    if "recipe" not in held:  # earlier releases did not write it down
-        return "the recipe, [mix] or the data changed since"
     found = differing(json.loads(json.dumps(_shaping_keys(ablation))), held["recipe"])
     if tuple(held["order_fingerprints"]) != ablation.order_fingerprints:
         found.append("train.data holds other tokens than it did")

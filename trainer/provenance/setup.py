@@ -61,26 +61,38 @@ class Hardware:
 class Setup:
     """What an attempt was started with. `layout`: what the order of additions hangs on; `origin`: None where
     it began with the seed's weights, or went on from a checkpoint; `benchmarks`: against which the data was
-    checked, by the output read; `hardware`: what computed. These two are None for an attempt of an earlier
-    release. `on_ray`: whether Ray ran its processes."""
+    checked, by the output read; `hardware`: what computed; `on_ray`: whether Ray ran its processes."""
 
     recipe_hash: str
     seed: int
     layout: Mapping[str, Any]
     device: str
     versions: Mapping[str, str]
-    origin: Origin | None = None
-    benchmarks: Mapping[str, Sequence[CheckedAgainst]] | None = None
-    hardware: Hardware | None = None
-    on_ray: bool = True
+    origin: Origin | None
+    benchmarks: Mapping[str, Sequence[CheckedAgainst]]
+    hardware: Hardware
+    on_ray: bool
 
 
-def make_setup(
-    recipe: TrainRecipe, device: str, origin: Origin | None, hardware: Hardware | None = None
-) -> Setup:
+def make_setup(recipe: TrainRecipe, device: str, origin: Origin | None, hardware: Hardware) -> Setup:
     """The setup of an attempt that begins now."""
+    return Setup(
+        recipe_hash=recipe_hash(recipe),
+        seed=recipe.seed,
+        layout=layout_of(recipe),
+        device=device,
+        versions=versions(),
+        origin=origin,
+        benchmarks={data.out: checked_against(Folder(data.out)) for data in recipe.train.outs},
+        hardware=hardware,
+        on_ray="ray" in sys.modules and sys.modules["ray"].is_initialized(),
+    )
+
+
+def layout_of(recipe: TrainRecipe) -> dict[str, Any]:
+    """What the order of additions depends on."""
     table = recipe.train
-    layout = dataclasses.asdict(table.mesh) | {
+    return dataclasses.asdict(table.mesh) | {
         "zero": table.zero,
         "micro_batch": table.micro_batch,
         "dtype": table.dtype,
@@ -88,17 +100,11 @@ def make_setup(
         "activation_checkpointing": table.activation_checkpointing,
         "schedule": table.pipeline.schedule if table.mesh.pp > 1 else None,
     }
-    return Setup(
-        recipe_hash=recipe_hash(recipe),
-        seed=recipe.seed,
-        layout=layout,
-        device=device,
-        versions={name: _version(name) for name in _PACKAGES},
-        origin=origin,
-        benchmarks={data.out: checked_against(Folder(data.out)) for data in table.outs},
-        hardware=hardware,
-        on_ray="ray" in sys.modules and sys.modules["ray"].is_initialized(),
-    )
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that decide what a step computes."""
+    return {name: _version(name) for name in _PACKAGES}
 
 
 def recipe_hash(recipe: TrainRecipe) -> str:
@@ -117,18 +123,15 @@ def record_setup(output: Folder, attempt: int, setup: Setup, recipe: TrainRecipe
 
 
 def read_setup(output: Folder, attempt: int) -> Setup | None:
-    """None for an attempt of an earlier release, which wrote none. RecipeError, which names the file, for
-    what this release did not write."""
+    """None where the attempt recorded none. RecipeError, which names the file, for what this release did not
+    write."""
     if not output.exists(_name(attempt)):
         return None
     try:
         row = json.loads(output.read(_name(attempt)))
-        told = row.get("benchmarks")
-        benchmarks = (
-            None if told is None else {out: tuple(map(_benchmark, found)) for out, found in told.items()}
-        )
+        benchmarks = {out: tuple(map(_benchmark, found)) for out, found in row["benchmarks"].items()}
         origin = None if row["origin"] is None else Origin(**row["origin"])
-        hardware = None if row.get("hardware") is None else Hardware(**row["hardware"])
+        hardware = Hardware(**row["hardware"])
         return Setup(**{**row, "origin": origin, "benchmarks": benchmarks, "hardware": hardware})
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise RecipeError(
@@ -153,7 +156,7 @@ def read_recipe(output: Folder, attempt: int) -> TrainRecipe | None:
 
 
 def recorded_recipe(output: Folder, attempt: int) -> RecordedRecipe | None:
-    """None for an attempt of an earlier release, which wrote none.
+    """None where the attempt recorded none.
 
     A key that another release knew and this one does not is passed over where no bit of a step hangs on it.
     RecipeError, which names the file and the key, for any other, and for a file that is no recipe."""

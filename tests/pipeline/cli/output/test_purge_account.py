@@ -222,7 +222,7 @@ def test_the_price_names_the_recipe_that_the_run_recorded_or_why_there_is_none(
     output = Folder(str(tmp_path / "a run"))
     record_training(called.out, output.url, died=True)
     publish_card(output, card_of(output.folder("checkpoints")))
-    begin(output, Attempt(number=1, first_step=0, parent=None))
+    begin(output, Attempt(number=1, first_step=0, parent=None, began_at=0.0))
     place = "attempts/00001.toml"
 
     def told() -> str:
@@ -252,8 +252,8 @@ def test_readings_that_are_undone_are_told_with_what_undid_them(called: Called, 
     facts = [run, segment | {"last_step": last}]
     facts.append(segment | {"attempt": 2, "parent_attempt": None, "first_step": 0, "last_step": -1})
     output.publish("lineage.jsonl", "".join(json.dumps(fact) + "\n" for fact in facts).encode())
-    begin(output, Attempt(number=1, first_step=0, parent=None))
-    begin(output, Attempt(number=2, first_step=0, parent=None, rollback=1))
+    begin(output, Attempt(number=1, first_step=0, parent=None, began_at=0.0))
+    begin(output, Attempt(number=2, first_step=0, parent=None, rollback=1, began_at=0.0))
     record_rollback(output, Rollback(number=1, step=0, checkpoint=None, parent=None, purges=("x",)))
     account = json.loads(called.plan("--json"))
     (exposure,) = account["exposures"]
