@@ -137,12 +137,6 @@ def publish_rows(out: Folder, name: str, prefix: str, rows: pa.Table) -> TableFi
     return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
 
 
-def table_file(name: str, path: str, data: bytes) -> TableFile:
-    """What `publish_rows` said of a file of table `name` when it wrote `data`."""
-    rows = pq.read_table(pa.BufferReader(data))
-    return TableFile(path=path, size=len(data), num_rows=rows.num_rows, stats=_stats(name, rows))
-
-
 def index_rows(documents: pa.Table) -> dict[str, pa.Table]:
     """The rows of the index tables that stand for these rows of `documents`.
 

@@ -21,8 +21,8 @@ MAX_HEADER_BYTES: Final = 16 << 20
 """As in Arrow (`kDefaultMaxPageHeaderSize`)."""
 _MAX_BYTES_READ: Final = 100_000
 """Of a header, one by one; texts in it are passed over at once. A real one has a few dozen."""
-DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
-"""Kinds of pages (parquet.thrift, `PageType`)."""
+DICTIONARY_PAGE: Final = 2
+"""A kind of page (parquet.thrift, `PageType`)."""
 DICTIONARY_CODED: Final = (2, 8)
 _DELTA_BYTE_ARRAY: Final = 7
 """Encodings (parquet.thrift, `Encoding`) whose values are longer than what they take in a page."""
