@@ -298,7 +298,7 @@ def _commit_into(out: Folder, facts: list[tuple[int, Fact]]) -> bool:
         if isinstance(fact, SegmentFact):
             table, row = "training_segments", segment_row(number, fact)
         else:
-            table, row = "cache_sweeps", _sweep_row(fact)
+            table, row = "cache_sweeps", {name: getattr(fact, name) for name in SCHEMAS["cache_sweeps"].names}
         rows = pa.Table.from_pylist([row], SCHEMAS[table])
         added |= store.append(out, table, rows, f"{fact.run}:{table}:{number}")
     return added
@@ -330,7 +330,3 @@ def segment_row(number: int, fact: SegmentFact) -> dict[str, object]:
     }
     weights = json.dumps(dict(fact.weights), sort_keys=True)
     return {**row, "fact": number, "weights": weights, "skipped_steps": json.dumps(list(fact.skipped_steps))}
-
-
-def _sweep_row(fact: SweepFact) -> dict[str, object]:
-    return {name: getattr(fact, name) for name in SCHEMAS["cache_sweeps"].names}
