@@ -29,7 +29,6 @@ SOUND = Probe(
     wrong_products=0,
     wrong_sums=0,
     product_seconds=1.0,
-    collective_seconds=1.0,
     free_disk=0.5,
     free_memory=0.5,
 )
