@@ -36,10 +36,10 @@ from resiliparse.parse.encoding import bytes_to_str, detect_encoding
 
 from benchmarks.support.texts import main_text, predicted
 from stages.document import Document
-from stages.reading.body import decode_body
-from stages.reading.charset import decode_text
-from stages.reading.labels import known_charset
+from stages.reading.charsets.charset import decode_text
+from stages.reading.charsets.labels import known_charset
 from stages.reading.reader import InputCounts, ReadOptions, read_documents
+from stages.reading.warc.body import decode_body
 
 Read = Callable[[bytes, str | None], str | None]
 _MAX_BYTES: Final = 20_000_000
@@ -218,12 +218,12 @@ def of_checkout(folder: Path) -> Read:
     mine = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("stages")}
     sys.path.insert(0, str(folder))
     try:
-        theirs = importlib.import_module("stages.reading.charset")
+        theirs = importlib.import_module("stages.reading.charsets.charset")
     finally:
         sys.path.remove(str(folder))
         sys.modules.update(mine)
     if not (theirs.__file__ or "").startswith(str(folder)):
-        sys.exit(f"{folder}: a checkout is expected, with stages/reading/charset.py")
+        sys.exit(f"{folder}: a checkout is expected, with stages/reading/charsets/charset.py")
     return lambda page, hint: str(theirs.decode_text(page, hint)[0])
 
 

@@ -73,7 +73,7 @@ print(time.process_time(), next(line.split()[1] for line in open("/proc/self/sta
 
 SQL = """
 import sys, time
-from lineage.store.sql import query
+from lineage.store.queries.sql import query
 from lineage.storage.folder import Folder
 assert query(Folder(sys.argv[1]), "SELECT rule, count(*) FROM documents WHERE status = 'rejected' GROUP BY rule").rows
 print(time.process_time(), next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))

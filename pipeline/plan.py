@@ -30,7 +30,7 @@ from stages.dedup.minhash import scheme_name
 from stages.libraries import OPTIONAL, libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
 from stages.steps.model_step import WHERE_IT_RUNS
-from stages.steps.user_code import CodeFile, function_files, function_libraries
+from stages.steps.user.user_code import CodeFile, function_files, function_libraries
 from stages.tokens.tokenizer import TOKENIZER_FILES
 
 _ENCODERS = "pipeline.models.encoder"

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from lineage.recipe import RecipeError
     from lineage.storage.errors import StorageError
     from lineage.storage.lock import HeldError
-    from lineage.store.query import QueryError
+    from lineage.store.queries.query import QueryError
     from lineage.trace.tracer import UnknownError
-    from pipeline.inspect.explain import Explanation
-    from pipeline.inspect.refetch import RefetchError
-    from pipeline.inspect.scan import ScanEvidence
+    from pipeline.inspect.explain.explanation import Explanation
+    from pipeline.inspect.explain.refetch import RefetchError
+    from pipeline.inspect.scan.scan import ScanEvidence
     from pipeline.inspect.tune import Tuned
     from pipeline.inspect.verification import VerifiedOutput
     from pipeline.recipe.tables import PipelineRecipe
@@ -97,7 +97,7 @@ _PLACES = {
     "DamagedFileError": "lineage.index.checksums",
     "Document": "stages.document",
     "Edit": "stages.document",
-    "Explanation": "pipeline.inspect.explain",
+    "Explanation": "pipeline.inspect.explain.explanation",
     "Finding": "stages.document",
     "HeldError": "lineage.storage.lock",
     "History": "sluice.history",
@@ -109,11 +109,11 @@ _PLACES = {
     "PlannedPurge": "sluice.purging",
     "PurgeError": "lineage.purge.plan",
     "PurgedError": "sluice.output",
-    "QueryError": "lineage.store.query",
+    "QueryError": "lineage.store.queries.query",
     "RecipeError": "lineage.recipe",
-    "RefetchError": "pipeline.inspect.refetch",
+    "RefetchError": "pipeline.inspect.explain.refetch",
     "Rejection": "stages.document",
-    "ScanEvidence": "pipeline.inspect.scan",
+    "ScanEvidence": "pipeline.inspect.scan.scan",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
     "StorageError": "lineage.storage.errors",

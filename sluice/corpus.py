@@ -14,12 +14,12 @@ from pipeline.export.checkpoint import export_checkpoint as checkpoint_of
 from pipeline.export.process import Done, corpus_export, on_ray
 from pipeline.export.process import export as export_corpus
 from pipeline.export.request import DEFAULT_FILE_DOCUMENTS
-from pipeline.inspect import scan as scanning
 from pipeline.inspect import tune as tuning
-from pipeline.inspect.explain import Explanation
-from pipeline.inspect.explaining import explain_given, explain_recorded
-from pipeline.inspect.given_document import named_document
-from pipeline.inspect.scan import ScanEvidence, ScanRequest, write_evidence
+from pipeline.inspect.explain.explaining import explain_given, explain_recorded
+from pipeline.inspect.explain.explanation import Explanation
+from pipeline.inspect.explain.given_document import named_document
+from pipeline.inspect.scan import scan as scanning
+from pipeline.inspect.scan.scan import ScanEvidence, ScanRequest, write_evidence
 from pipeline.inspect.tune import Tuned
 from pipeline.inspect.verification import VerifiedOutput, verify_output
 from pipeline.phases.progress import ProgressReporter

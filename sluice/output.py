@@ -17,9 +17,9 @@ from lineage.index.checksums import DamagedFileError
 from lineage.index.output_index import Index, PartFile, TokenizerIdentity, read_index
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
+from lineage.store.queries.sql import query
 from lineage.store.rows import DocumentRow
-from lineage.store.sql import query
-from pipeline.inspect.tracing import make_tracer
+from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.results.rows import opened, read_rows, read_texts
 from sluice.history import DocId, History, history_of, id_of
 from sluice.shown import shown_table

@@ -14,14 +14,14 @@ import pyarrow as pa
 
 from lineage.ids import content_hash, row_doc_id, warc_doc_id
 from lineage.recipe import RecipeError
-from pipeline.inspect.explain import Explanation, explain, with_whole_ledger
+from pipeline.inspect.explain.explanation import Explanation, explain, with_whole_ledger
 from pipeline.phases.steps import step_tables
 from pipeline.recipe.tables import PipelineRecipe
 from sluice.running import load_recipe
 from stages.chain import Chain, build_chain
 from stages.document import Document, Edit, Finding, Outcome, Place, Rejection
-from stages.reading.charset import decode_text
-from stages.reading.headers import charset_of, mime_type
+from stages.reading.charsets.charset import decode_text
+from stages.reading.warc.headers import charset_of, mime_type
 
 _FINDING_COLUMNS = pa.schema([
     ("kept", pa.bool_()), ("stage", pa.string()), ("rule", pa.string()), ("value", pa.float64()),

@@ -14,7 +14,13 @@ _MOST_FRAMES: Final = 20
 _MOST_CHARS: Final = 8_000
 _MESSAGE_CHARS: Final = 500
 _CALLERS: Final = frozenset(
-    {"stages.chain", "stages.steps.user_step", "stages.steps.model_step", "stages.steps.purged", "contextlib"}
+    {
+        "stages.chain",
+        "stages.steps.user.user_step",
+        "stages.steps.model_step",
+        "stages.steps.purged",
+        "contextlib",
+    }
 )
 """Modules that only call what raised: a traceback is about what they called."""
 _LIBRARIES: Final = tuple(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lineage.storage.folder import Folder
-from lineage.store.sql import questions
+from lineage.store.queries.sql import questions
 from pipeline.demo.crawl import Plant, Truth
 
 _ShownEnd = tuple[str, str | None, str | None]

@@ -36,11 +36,11 @@ from pipeline import process
 from pipeline.cluster.session import ray_session
 from pipeline.demo.check import Found, check_truth, summary_kinds
 from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
-from pipeline.inspect.document_history import print_history
 from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
-from pipeline.inspect.scan import ScanEvidence, ScanRequest, scan, write_evidence
-from pipeline.inspect.scanned_runs import run_lines
-from pipeline.inspect.tracing import make_tracer
+from pipeline.inspect.scan.scan import ScanEvidence, ScanRequest, scan, write_evidence
+from pipeline.inspect.scan.scanned_runs import run_lines
+from pipeline.inspect.trace.document_history import print_history
+from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe.load import load
 from stages.tokens.tokenizer import train_bpe

@@ -16,7 +16,7 @@ from pipeline.recipe.tables import LimitsTable, SourceTable
 from stages.reading.file_names import is_marker
 from stages.reading.magic import HEAD_BYTES
 from stages.reading.options import ReadOptions, RowFields, Unreadable
-from stages.reading.row import keys_of
+from stages.reading.rows.row import keys_of
 
 _ROWS: Final = 20
 """Of a file, which must all lack a field before the run is refused: one such row is no wrong recipe."""

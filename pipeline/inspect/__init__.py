@@ -1,4 +1,4 @@
-"""Questions about a recipe or an output: explain, scan, likeness, tracing; document_history prints a trace.
+"""Questions about a recipe or an output: explain, scan, trace, tune, purging, verification, evaluation.
 
 hooks gives lineage the functions that it cannot import.
 """

@@ -16,7 +16,7 @@ from lineage.recipe import RecipeError, utf8_text
 from lineage.secrets import without_secrets
 from pipeline.models.encoder import load_encoder
 from stages.document import Document, Place
-from stages.reading.row import names_shown
+from stages.reading.rows.row import names_shown
 from stages.steps.classifier import ClassifierStep, ClassifierTable
 from stages.steps.textfiles import json_lines, read_named_file
 

@@ -25,8 +25,8 @@ from lineage.secrets import without_secrets
 from lineage.storage.folder import Folder, is_remote, local_path
 from lineage.store.delta import read_table
 from lineage.store.lookup import Lookup
-from lineage.store.query import WrongQueryError, query
-from lineage.store.sql import literal
+from lineage.store.queries.query import WrongQueryError, query
+from lineage.store.queries.sql import literal
 from lineage.trace.nearest import nearest
 from lineage.trace.tracer import UnknownError
 from stages.steps.textfiles import json_lines, read_named_file, without_packing

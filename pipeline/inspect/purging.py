@@ -24,7 +24,7 @@ from pipeline.inspect.purge_targets import (
     targets_of_source,
     targets_where,
 )
-from pipeline.inspect.tracing import TrainingAccount, training_account
+from pipeline.inspect.trace.tracing import TrainingAccount, training_account
 from stages.steps.textfiles import read_named_file
 
 

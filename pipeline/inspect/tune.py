@@ -14,7 +14,7 @@ from typing import Any, Final
 from lineage.index.output_index import check_finished
 from lineage.recipe import RecipeError, as_plain
 from lineage.storage.folder import Folder
-from lineage.store.sql import QueryResult, questions, text_literal
+from lineage.store.queries.sql import QueryResult, questions, text_literal
 from pipeline.inspect.open_documents import MOST, survivors
 from pipeline.recipe.checks import check_steps_of
 from pipeline.recipe.load import recipe_of

@@ -26,7 +26,7 @@ from pipeline.jobs.settings import SETTINGS
 from pipeline.plan import named_files, own_code
 from pipeline.recipe import load as data_recipe
 from pipeline.recipe.tables import PipelineRecipe
-from stages.steps.encoder_folder import encoder_files
+from stages.steps.models.encoder_folder import encoder_files
 from trainer.options import TrainRecipe
 
 SUBMITTABLE: Final = ("run", "train", "mix", "scan", "purge", "report", "verify", "export")

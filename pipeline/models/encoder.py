@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from lineage.recipe import RecipeError
 from stages.steps.classifier import ClassifierTable
-from stages.steps.encoder_folder import EncoderConfig, as_local_folder, read_encoder_config
 from stages.steps.model_step import NoRoomError, num_threads
+from stages.steps.models.encoder_folder import EncoderConfig, as_local_folder, read_encoder_config
 
 _CHARS_OF_A_TOKEN: Final = 32
 """Characters of a text that are looked at for each token: a page of a megabyte is not tokenized for its first

@@ -16,7 +16,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from lineage.trace.tracer import Tracer
-from pipeline.inspect.tracing import make_tracer
+from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.page.guard import FORM_SECRET, HEADERS
 from pipeline.page.jobs import Jobs
 from pipeline.page.lists import RecentLists

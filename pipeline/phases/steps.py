@@ -16,8 +16,8 @@ from pipeline.recipe.parts import check_part
 from pipeline.recipe.tables import PipelineRecipe, comparing, tables_of
 from stages.chain import build_chain
 from stages.steps.catalogue import CORPUS_STAGES, StepTables
-from stages.steps.fasttext_model import load_model
 from stages.steps.language import known_labels
+from stages.steps.models.fasttext_model import load_model
 
 
 def step_tables(recipe: PipelineRecipe, *, prepared: bool = True) -> StepTables:

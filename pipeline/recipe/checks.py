@@ -30,7 +30,6 @@ from stages.reading.options import (
 )
 from stages.steps.catalogue import CATALOGUE, given_keys
 from stages.steps.classifier import check_classifiers
-from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import (
     EXTENSION,
     check_language_model,
@@ -38,8 +37,9 @@ from stages.steps.language import (
     known_labels,
     labels_at_hand,
 )
+from stages.steps.models.fasttext_model import BUNDLED
 from stages.steps.url import UrlTable
-from stages.steps.user_step import check_step_tables
+from stages.steps.user.user_step import check_step_tables
 
 MAX_SOURCES: Final = 1 << 9
 MAX_FILES: Final = 1 << 22

@@ -20,7 +20,7 @@ from stages.chain import build_chain
 from stages.libraries import READING, TOKENIZING
 from stages.rules import SIDES
 from stages.steps.catalogue import SHAPING, StepSpec, StepTables, libraries_of, rules_of, spec_of
-from stages.steps.user_code import function_files
+from stages.steps.user.user_code import function_files
 
 _EVERYWHERE: Final = ("machine", "numpy", "python", "sluice")
 

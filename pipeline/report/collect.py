@@ -17,8 +17,8 @@ from lineage.ids import content_hash
 from lineage.index.output_index import Index
 from lineage.index.parsed_texts import read_parsed_texts
 from lineage.storage.folder import Folder
+from lineage.store.queries.sql import Limits, questions, text_literal
 from lineage.store.rows import shard_source
-from lineage.store.sql import Limits, questions, text_literal
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe
 from pipeline.report.buckets import cut_columns, parts_of

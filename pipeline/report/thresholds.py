@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from lineage.store.sql import text_literal
+from lineage.store.queries.sql import text_literal
 from pipeline.recipe.tables import PipelineRecipe, tables_of
 from pipeline.report.data import HistogramBar, RuleValues, ThresholdOption
 from stages.rules import SIDES, SideSpec

@@ -15,8 +15,8 @@ from stages.html.extraction_child import IsolatedExtraction, extract_or_isolate
 from stages.html.markup import depth_where_above, num_elements
 from stages.html.markup_bounds import markup_bounds
 from stages.html.maths import with_maths
-from stages.reading.body import BodyTooLongError, decode_body
-from stages.reading.charset import decode_text
+from stages.reading.charsets.charset import decode_text
+from stages.reading.warc.body import BodyTooLongError, decode_body
 from stages.rules import Rule
 
 _LOOKED_AT_BY_TAG: Final = 10  # characters

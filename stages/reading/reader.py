@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, BinaryIO, Final, cast
 
 from stages.document import Document
-from stages.reading import jsonl, parquet, wacz, warc, whole_file
+from stages.reading import jsonl, whole_file
 from stages.reading.content import Cursor, DamagedError, RefutedError, Stream, TornError, WindowError
 from stages.reading.file_names import is_marker, is_named_as_document, may_hold_rows, unpacked_name
 from stages.reading.give_up import rest_of_file, until_given_up
@@ -30,7 +30,10 @@ from stages.reading.options import (
     UnreadableError,
     unreadable_for_any_error,
 )
+from stages.reading.parquet import documents as parquet
 from stages.reading.unpacked import UnpackedStream, content_stream
+from stages.reading.warc import documents as warc
+from stages.reading.warc import wacz
 
 __all__ = [
     "Format",
@@ -232,7 +235,7 @@ class _WatchedStream:
 
 
 def read_one(stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None) -> Document:
-    """The document at byte `offset` of a WARC (of a WACZ as `stages.reading.wacz` counts them; of a JSONL
+    """The document at byte `offset` of a WARC (of a WACZ as `stages.reading.warc.wacz` counts them; of a JSONL
     file, and of a WARC in bzip2 or xz: of its decompressed bytes; of a Parquet file: the row), the same as
     `read_documents` gives there. ValueError says what is there instead.
 

@@ -11,7 +11,7 @@ from blake3 import blake3
 
 from lineage import ids
 from stages.document import Document, Place
-from stages.reading.charset import decode_text
+from stages.reading.charsets.charset import decode_text
 from stages.reading.content import Cursor, DamagedError, TornError, WindowError
 from stages.reading.members import read_through
 from stages.reading.options import InputCounts, ReadOptions, Unreadable

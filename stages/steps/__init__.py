@@ -1,2 +1,3 @@
-"""The steps of a source's chain that are one module each, in order: url, prefilter, parse, language,
-classifier, …"""
+"""The steps of a source's chain that are one module each, in order: url, prefilter, parse, language, classifier, …
+
+models holds what reads the files of models, user the steps that a user wrote."""

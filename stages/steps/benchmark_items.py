@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from lineage.recipe import RecipeError, utf8_text
 from lineage.secrets import without_secrets
-from stages.reading.row import names_shown
+from stages.reading.rows.row import names_shown
 from stages.steps.textfiles import json_lines, read_named_file
 
 

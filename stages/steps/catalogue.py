@@ -23,14 +23,14 @@ from stages.quality.options import QualityTable
 from stages.rules import Rule
 from stages.steps.classifier import ClassifierStep, ClassifierTable, LoadEncoder, classifier_rules
 from stages.steps.decontaminate import DecontaminateStep, DecontaminateTable, decontaminate_rules
-from stages.steps.encoder_folder import encoder_files
-from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import EXTENSION, LanguageStep, LanguageTable, language_rules
+from stages.steps.models.encoder_folder import encoder_files
+from stages.steps.models.fasttext_model import BUNDLED
 from stages.steps.parse import ParseStep, ParseTable, parse_rules
 from stages.steps.prefilter import RULES as PREFILTER_RULES
 from stages.steps.prefilter import PrefilterStep
 from stages.steps.url import UrlStep, UrlTable, url_rules
-from stages.steps.user_step import StepTable, UserStep
+from stages.steps.user.user_step import StepTable, UserStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,9 @@ from stages.document import Document, Finding, Outcome, weigh
 from stages.fault import Fault
 from stages.rules import Rule
 from stages.steps import model_step
-from stages.steps.encoder_folder import EncoderConfig, is_folder, read_encoder_config
-from stages.steps.fasttext_model import FastTextModel, load_model
 from stages.steps.model_step import Answer, ModelStep
+from stages.steps.models.encoder_folder import EncoderConfig, is_folder, read_encoder_config
+from stages.steps.models.fasttext_model import FastTextModel, load_model
 
 STAGE = "classifier"
 _NAME = re.compile(r"[A-Za-z0-9_-]+")

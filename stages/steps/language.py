@@ -14,7 +14,7 @@ from stages.quality.code.language import language_of, languages, path_of
 from stages.quality.fineweb2.configurations import configurations
 from stages.quality.languages import LABELS, label_hint, language_code
 from stages.rules import Rule
-from stages.steps.fasttext_model import BUNDLED, NEGLIGIBLE, FastTextModel, load_model
+from stages.steps.models.fasttext_model import BUNDLED, NEGLIGIBLE, FastTextModel, load_model
 
 STAGE = "language"
 EXTENSION: Final = "extension"

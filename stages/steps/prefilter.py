@@ -11,8 +11,8 @@ from typing import Final
 from stages.document import Document, Outcome, Rejection, decide
 from stages.html.page import PageReader
 from stages.rules import Rule
-from stages.steps.fasttext_model import FastTextModel
 from stages.steps.language import LanguageTable, labels_of, language_model
+from stages.steps.models.fasttext_model import FastTextModel
 
 STAGE = "prefilter"
 

@@ -22,13 +22,13 @@ from stages.chain import DEFAULT_STEPS, Chain, build_chain
 from stages.document import Document, Edit, Finding, Rejection, reject
 from stages.pii.options import PiiTable
 from stages.quality.options import QualityTable
-from stages.steps import user_code
 from stages.steps.catalogue import CORPUS_STAGES, STAGES, StepTables, files_of
 from stages.steps.classifier import ClassifierTable
 from stages.steps.decontaminate import DecontaminateTable
 from stages.steps.language import LanguageTable
 from stages.steps.url import UrlTable
-from stages.steps.user_code import function_files, function_libraries
+from stages.steps.user import user_code
+from stages.steps.user.user_code import function_files, function_libraries
 
 SENTENCES = (
     "The committee met again in the spring to discuss the results of the survey that it had sent out to the"

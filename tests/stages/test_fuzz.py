@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 from stages.chain import DEFAULT_STEPS, Chain, build_chain
 from stages.document import Document, Outcome, Place
-from stages.reading.body import decode_body
 from stages.reading.options import ReadOptions, Unreadable
 from stages.reading.reader import read_documents
+from stages.reading.warc.body import decode_body
 from stages.steps.catalogue import StepTables
 from stages.steps.language import LanguageTable
 from stages.steps.parse import ParseTable
 from tests.support.inputs.mutations import KINDS, NUMBERS, Made, Mutator
+
+pytestmark = pytest.mark.hostile("stages")
 
 MOST_BYTES = 1 << 20
 FAST = {

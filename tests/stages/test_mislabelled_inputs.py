@@ -21,10 +21,12 @@ import zstandard
 
 from stages.chain import StepTables, build_chain
 from stages.document import Document, Rejection
-from stages.reading.charset import decode_text
+from stages.reading.charsets.charset import decode_text
 from stages.reading.options import RowFields
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents
 from stages.steps.url import UrlTable
+
+pytestmark = pytest.mark.hostile("stages")
 
 PAGE = b"<!DOCTYPE html><html><body>Hello there</body></html>"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.store.sql import text_literal
-from pipeline.inspect.explain import explain
+from lineage.store.queries.sql import text_literal
+from pipeline.inspect.explain.explanation import explain
 from stages.chain import build_chain
 from stages.pii.options import PiiTable
 from stages.quality.options import QualityTable, limits
@@ -18,8 +18,8 @@ from stages.quality.step import quality_rules
 from stages.rules import SIDES, Rule, Side
 from stages.steps.catalogue import CATALOGUE, StepTables, rules_of
 from stages.steps.classifier import ClassifierTable
-from stages.steps.fasttext_model import BUNDLED
 from stages.steps.language import LanguageTable
+from stages.steps.models.fasttext_model import BUNDLED
 
 VARIANTS: tuple[Variant, ...] = ("datatrove", "paper", "dclm", "dolma")
 MEASURED: tuple[Side, ...] = ("below", "above", "at most", "at least", "above, or 1", "always", "never")

@@ -29,7 +29,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from lineage.storage.places import name_in, same_place
 from trainer.attempts import Attempt, attempts, counts
-from trainer.model.sizes import Experts, ModelConfig, RopeScaling
+from trainer.model.description import ModelConfig
 from trainer.options import CheckpointTable, TrainRecipe
 
 T = TypeVar("T")
@@ -305,18 +305,9 @@ def _position(row: Mapping[str, Any]) -> Position:
     if not all(type(row[name]) is int for name in ("step", "attempt", "world_size")):
         raise ValueError("it has no numbers of step and attempt")
     lowered = tuple(LoweredRate(*window) for window in row["lowered"])
-    own = {"skipped_in_row": tuple(row["skipped_in_row"]), "lowered": lowered, "model": _model(row["model"])}
+    model = ModelConfig.from_json(row["model"])
+    own = {"skipped_in_row": tuple(row["skipped_in_row"]), "lowered": lowered, "model": model}
     return Position(**{**row, **own})
-
-
-def _model(row: Mapping[str, Any]) -> ModelConfig:
-    rest = dict(row)
-    scaling, experts = rest.pop("rope_scaling"), rest.pop("experts")
-    return ModelConfig(
-        **rest,
-        rope_scaling=None if scaling is None else RopeScaling(**scaling),
-        experts=None if experts is None else Experts(**experts),
-    )
 
 
 def check_sizes(folder: Folder, *, part: int = 0, num_parts: int = 1) -> None:

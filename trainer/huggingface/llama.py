@@ -35,7 +35,8 @@ from trainer.huggingface.folder import (
     WEIGHTS_FILE,
     WeightsFolder,
 )
-from trainer.model.sizes import ModelConfig, to_hugging_face
+from trainer.model.description import ModelConfig
+from trainer.model.families import to_hugging_face
 from trainer.model.transformer import initial_weight, rotary_angles
 from trainer.parallel.weights import assign, local_part
 

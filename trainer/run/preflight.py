@@ -32,7 +32,8 @@ from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.recipe_order import make_order
 from trainer.huggingface.begun_from import check_first_weights
 from trainer.huggingface.same_tokenizer import CompareFile, check_first_tokenizer
-from trainer.model.sizes import ModelConfig, check_model_name, model_config
+from trainer.model.description import ModelConfig
+from trainer.model.sizes import check_model_name, model_config
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
 from trainer.parallel.checks import check_layout

@@ -23,7 +23,8 @@ from trainer.attempts import AttemptEnd, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
 from trainer.evidence.origin import origin_of
 from trainer.feed.feed import Feed
-from trainer.model.sizes import ModelConfig, model_config
+from trainer.model.description import ModelConfig
+from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8

@@ -26,7 +26,7 @@ from pipeline.cli.arguments import add_json, add_recipe, count, doc_id
 from pipeline.cli.printing import console, print_json
 
 if TYPE_CHECKING:
-    from pipeline.inspect.given_document import Named
+    from pipeline.inspect.explain.given_document import Named
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -73,8 +73,8 @@ def run(options: argparse.Namespace) -> int:
     if is_output(options.recipe):
         return _explain_recorded(options)
     named = _named(options)
-    from pipeline.inspect.explain import as_json, render
-    from pipeline.inspect.explaining import explain_given
+    from pipeline.inspect.explain.explaining import explain_given
+    from pipeline.inspect.explain.explanation import as_json, render
     from pipeline.recipe.load import load
 
     explanation = explain_given(load(options.recipe, options.overrides), named, options.source)
@@ -94,7 +94,7 @@ def is_output(given: str) -> bool:
 
 def _named(options: argparse.Namespace) -> Named:
     """The file and the place in it that the options name; RecipeError where they do not go together."""
-    from pipeline.inspect.given_document import named_document
+    from pipeline.inspect.explain.given_document import named_document
 
     no_file = options.file is None and options.text is None and options.warc is None
     if options.doc is not None or (options.url is not None and no_file):
@@ -116,8 +116,8 @@ def _named(options: argparse.Namespace) -> Named:
 
 def _explain_recorded(options: argparse.Namespace) -> int:
     """A document of an output: its record read again, by the output's own recipe with what --set changes."""
-    from pipeline.inspect.explain import as_json, recorded_json, render, render_recorded
-    from pipeline.inspect.explaining import explain_recorded
+    from pipeline.inspect.explain.explaining import explain_recorded
+    from pipeline.inspect.explain.explanation import as_json, recorded_json, render, render_recorded
 
     places = (options.file, options.text, options.offset, options.row, options.element)
     if any(place is not None for place in places):

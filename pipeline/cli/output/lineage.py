@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         from pipeline.page.serve import serve
 
         return serve([Folder(options.out)], page_options(options, options.version), as_json=options.json)
-    from lineage.store.query import WrongQueryError, query
+    from lineage.store.queries.query import WrongQueryError, query
 
     try:
         result = query(Folder(options.out), options.sql, options.version)

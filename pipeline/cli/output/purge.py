@@ -47,7 +47,7 @@ from pipeline.terminal import counted, visible, without_formula
 if TYPE_CHECKING:
     from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
     from pipeline.inspect.purging import PurgeAccount
-    from pipeline.inspect.tracing import TrainingAccount
+    from pipeline.inspect.trace.tracing import TrainingAccount
 
 _MOST_PAGES: Final = 20
 """Documents of a plan, as the terminal lists them; --csv has all."""
@@ -368,8 +368,8 @@ def _write_csv(out: Folder, plan: PurgePlan, path: str, *, safe: bool) -> None:
 
 def _print_hosts_below(out: Folder, plan: PurgePlan) -> None:
     """How many hosts end in those that are named: `--host` takes none of them."""
-    from lineage.store.query import query
-    from lineage.store.sql import literal
+    from lineage.store.queries.query import query
+    from lineage.store.queries.sql import literal
 
     for host in plan.match.values if plan.match.kind == "host" else ():
         ending = "." + (named_host(host) or host)

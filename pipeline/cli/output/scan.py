@@ -27,7 +27,7 @@ from pipeline.phases.progress import ProgressReporter
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from pipeline.inspect.scan import ScanEvidence
+    from pipeline.inspect.scan.scan import ScanEvidence
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pipeline.inspect.scan import ScanRequest, scan, write_evidence
+    from pipeline.inspect.scan.scan import ScanRequest, scan, write_evidence
 
     check_outside("--to", options.to)
     evidence = scan(
@@ -107,7 +107,7 @@ def _print(evidence: ScanEvidence, to: str) -> None:
     if control is not None:
         print(f"control: {control.flagged} of {control.num} clean texts flagged ({control.rate:.2%})")
     if evidence.runs is not None:
-        from pipeline.inspect.scanned_runs import run_lines
+        from pipeline.inspect.scan.scanned_runs import run_lines
 
         for line in run_lines(evidence.runs):
             print(visible(line))

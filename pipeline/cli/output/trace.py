@@ -23,7 +23,7 @@ from lineage.trace.document_history import DocumentHistory, documents_json
 from lineage.trace.tracer import Tracer, UnknownError
 from pipeline.cli.arguments import add_json, count, doc_id
 from pipeline.cli.printing import console, print_json
-from pipeline.inspect.tracing import make_tracer
+from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.terminal import visible
 
 
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         return _list_runs(options)
     tracer = make_tracer(options.out, options.version, options.runs)
     if options.doc is not None:
-        from pipeline.inspect.document_history import print_history
+        from pipeline.inspect.trace.document_history import print_history
 
         history = tracer.by_id(doc_id(options.doc))
         if options.json:
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _list_runs(options: argparse.Namespace) -> int:
-    from pipeline.inspect.training_runs import run_lines, runs_json
+    from pipeline.inspect.trace.training_runs import run_lines, runs_json
 
     if not options.runs:
         raise RecipeError(f"expected one of {', '.join(f'--{way}' for way in _WAYS)}, or --runs DIR alone")
@@ -160,6 +160,6 @@ def _hash(text: str) -> bytes:
 
 
 def _print(out: str, histories: list[DocumentHistory], limit: int | None, num: int | None) -> None:
-    from pipeline.inspect.document_history import print_list
+    from pipeline.inspect.trace.document_history import print_list
 
     print_list(console(), out, histories, limit, num)

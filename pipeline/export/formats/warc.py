@@ -28,10 +28,10 @@ from pipeline.export.texts import TextRow, kept_texts
 from pipeline.export.units import ExportJob, ExportUnit
 from pipeline.results.rows import table_bytes
 from stages.document import Document
-from stages.reading.headers import END_OF_HEADERS
 from stages.reading.options import MAX_WINDOW_BYTES, ReadOptions
 from stages.reading.reader import detect_format, read_one, stream_of_records
 from stages.reading.unpacked import content_stream
+from stages.reading.warc.headers import END_OF_HEADERS
 
 _DOCUMENTS: Final = pa.schema([
     ("doc_id", pa.string()), ("url", pa.string()), ("offset", pa.int64()), ("file_path", pa.string()),

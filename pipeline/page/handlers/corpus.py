@@ -13,7 +13,7 @@ from aiohttp import web
 
 from lineage.index.names import REPORT_FILE
 from lineage.recipe import RecipeError
-from lineage.store.query import QueryError, query
+from lineage.store.queries.query import QueryError, query
 from pipeline.page.guard import ALONE, HEADERS
 from pipeline.page.lists import MOST_IDS
 from pipeline.page.notes import SavedQuery

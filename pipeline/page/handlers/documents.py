@@ -10,7 +10,7 @@ from aiohttp import web
 
 from lineage.ids import parse_id
 from lineage.recipe import RecipeError, whole_number
-from pipeline.inspect.refetch import refetch
+from pipeline.inspect.explain.refetch import refetch
 from pipeline.page.lists import ShownList
 from pipeline.page.site import Site, aside
 from pipeline.page.views.document import (

@@ -19,7 +19,7 @@ from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, un
 from lineage.purge.plan import PurgeError
 from lineage.recipe import RecipeError
 from pipeline.inspect.hooks import apply_hooks, plan_hooks
-from pipeline.inspect.tracing import UNREADABLE
+from pipeline.inspect.trace.tracing import UNREADABLE
 from pipeline.page.guard import HEADERS
 from pipeline.page.jobs import Job
 from pipeline.page.notes import KINDS, BasketItem

@@ -12,7 +12,7 @@ from lineage.ids import content_hash
 from lineage.storage.folder import Folder
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import UnknownError
-from pipeline.inspect.tracing import UNREADABLE
+from pipeline.inspect.trace.tracing import UNREADABLE
 from pipeline.report.mix import REPORT
 
 MOST_ROWS: Final = 200

@@ -16,8 +16,8 @@ from lineage.index.output_index import Index
 from lineage.storage.folder import Folder
 from lineage.store.checked import LogSums
 from lineage.store.delta import log_sums, read_purges, read_table
-from lineage.store.query import answers
-from lineage.store.sql import literal
+from lineage.store.queries.query import answers
+from lineage.store.queries.sql import literal
 
 WIDTH: Final = 1000
 _HEIGHT: Final = 90

@@ -17,7 +17,7 @@ from lineage.store.rows import DocumentRow, MemberRow
 from lineage.trace.document_history import DocumentHistory, StageDecision
 from lineage.trace.exposure import Exposure, TrainingRun
 from lineage.trace.tracer import Tracer
-from pipeline.inspect.tracing import UNREADABLE, known_checkpoints, undone_readings
+from pipeline.inspect.trace.tracing import UNREADABLE, known_checkpoints, undone_readings
 from pipeline.page.views.texts import ShownText, clean_text, masked, parsed_text, shown, side_by_side
 from trainer.provenance.batches import read_row_losses
 from trainer.telemetry.metrics_file import metrics_size, read_reports

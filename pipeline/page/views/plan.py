@@ -22,7 +22,7 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import DocumentRow, PurgeRow
 from lineage.trace.exposure import TrainingRun
 from pipeline.inspect.hooks import plan_hooks
-from pipeline.inspect.tracing import UNREADABLE, TrainingAccount, make_tracer, training_account
+from pipeline.inspect.trace.tracing import UNREADABLE, TrainingAccount, make_tracer, training_account
 from pipeline.page.notes import BasketItem
 from pipeline.page.views.basket import NamedByItem, named_by
 from pipeline.page.views.search import distinct

@@ -14,7 +14,7 @@ from lineage.store.lookup import Lookup
 from lineage.store.rows import SegmentRow
 from lineage.trace.exposure import TrainingRun
 from lineage.trace.tracer import Tracer, UnknownError
-from pipeline.inspect.tracing import UNREADABLE, known_checkpoints, training_account
+from pipeline.inspect.trace.tracing import UNREADABLE, known_checkpoints, training_account
 from pipeline.page.views.plan import Certificates, certificates_of
 from trainer.telemetry.metrics_file import METRICS_FILE, metrics_size
 from trainer.telemetry.step_report import StepReport

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lineage.store.query import Json, Limits, QueryResult
-from lineage.store.views import COLUMNS
+from lineage.store.queries.query import Json, Limits, QueryResult
+from lineage.store.queries.views import COLUMNS
 from pipeline.terminal import without_formula
 
 LIMITS: Final = Limits(seconds=60.0, memory_gib=2.0, values=2_000_000, answer_mib=256)

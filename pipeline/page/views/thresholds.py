@@ -15,7 +15,7 @@ from lineage.index.parsed_texts import read_parsed_texts
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
-from lineage.store.query import query
+from lineage.store.queries.query import query
 from pipeline.page.views.sql import LIMITS
 from pipeline.recipe.load import recipe_of
 from pipeline.recipe.tables import PipelineRecipe, tables_of

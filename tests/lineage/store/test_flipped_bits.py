@@ -18,12 +18,14 @@ from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder, StorageError
 from lineage.store import checked, write
 from lineage.store.delta import StoreError
-from lineage.store.query import QueryError, query
-from lineage.store.sql import questions
+from lineage.store.queries.query import QueryError, query
+from lineage.store.queries.sql import questions
 from lineage.store.tables import PART
 from lineage.trace.tracer import Functions, Tracer, UnknownError
 from pipeline.results.rows import RowWriter, clean_texts, read_rows, read_texts
 from tests.support.outputs.small_out.output import make_small_out
+
+pytestmark = pytest.mark.hostile("lineage")
 
 SQL = (
     "SELECT status, rule, count(*), count(url), sum(warc_offset) FROM documents GROUP BY 1, 2 ORDER BY ALL",

@@ -24,7 +24,7 @@ from lineage.store.write import add_documents, table_buckets, write_tables
 from lineage.trace.document_history import documents_json
 from lineage.trace.exposure import erased_from, fold
 from lineage.trace.tracer import Functions, MoreRuns, Tracer, UnknownError
-from pipeline.inspect.document_history import print_history, print_list
+from pipeline.inspect.trace.document_history import print_history, print_list
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.made_store import (
     NUM,

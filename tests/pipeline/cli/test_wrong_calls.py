@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.errors import what_to_do
-from lineage.store.query import query
+from lineage.store.queries.query import query
 from pipeline.cli.main import main
 from pipeline.cluster.session import RayStartError
 from tests.support.checkout import ROOT

@@ -17,6 +17,7 @@ from pipeline.export.process import CorpusExport, Done, export, in_process
 from pipeline.export.request import ExportRequest
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.made_once import made_once
 from tests.support.outputs import runs
 
 
@@ -67,11 +68,15 @@ class Corpus:
 @pytest.fixture(scope="session")
 def made_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """The corpus, made once; nobody writes to it."""
-    folder = tmp_path_factory.mktemp("exported")
-    inputs = make_tiny_crawl(folder)
-    encoding = tiny_tokenizer(folder)
-    recipe = runs.recipe(str(folder / "out"), inputs, tokenize={"encoding": encoding, "shard_tokens": 8_000})
-    runs.run(folder, recipe)
+
+    def make(folder: Path) -> str:
+        inputs = make_tiny_crawl(folder)
+        encoding = tiny_tokenizer(folder)
+        tokenize = {"encoding": encoding, "shard_tokens": 8_000}
+        runs.run(folder, runs.recipe(str(folder / "out"), inputs, tokenize=tokenize))
+        return encoding
+
+    folder, encoding = made_once(tmp_path_factory, "exported", make)
     return Corpus(folder / "out", folder, load_tokenizer(encoding))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from lineage.store.sql import questions
+from lineage.store.queries.sql import questions
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import Tuned, _cannot_judge, tune

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lineage.storage.folder import Folder
-from pipeline.inspect.tracing import make_tracer
+from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.page.views.ablations import ablations_of
 from tests.support.outputs.recorded_training import record_training
 from tests.support.processes.served_page import Visitor, served

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.query import QueryResult
+from lineage.store.queries.query import QueryResult
 from pipeline.cli.main import main
 from pipeline.page.render import mixture
 from pipeline.page.views.runs import metrics_of

@@ -22,7 +22,7 @@ from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from pipeline.cli.main import main
 from pipeline.inspect.purge_targets import PurgeTargets, targets_where
-from pipeline.inspect.tracing import make_tracer
+from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.page.jobs import Job, Jobs
 from pipeline.page.notes import BasketItem, Notes
 from pipeline.page.render import environment

@@ -14,7 +14,7 @@ from lineage.ids import content_hash
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
-from pipeline.inspect.tracing import make_tracer
+from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.page.views.batch_rows import documents_of, read_batch
 from pipeline.page.views.words import FIRST_TEXT, TextPlace, find_words, words_of
 from tests.pipeline.page.conftest import EMAIL, prose

@@ -19,7 +19,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
-from pipeline.inspect.tracing import make_tracer, training_account
+from pipeline.inspect.trace.tracing import make_tracer, training_account
 from pipeline.page.handlers.purges import _Purges
 from pipeline.page.handlers.runs import _Runs
 from pipeline.page.notes import Notes

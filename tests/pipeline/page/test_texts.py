@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lineage.store.query import QueryResult
+from lineage.store.queries.query import QueryResult
 from lineage.store.rows import DocumentRow
 from lineage.trace.document_history import StageDecision
 from pipeline.page.render import environment, harmless

@@ -20,8 +20,8 @@ from pipeline.inspect.hooks import verify_hooks
 from pipeline.phases.read import read_job, read_unit
 from pipeline.plan import plan_run
 from pipeline.recipe.load import load
-from stages.reading import record
 from stages.reading.reader import ReadOptions, Unreadable, read_documents
+from stages.reading.warc import record
 from tests.support.checkout import ROOT
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store import sql
+from lineage.store.queries import sql
 from lineage.store.tables import PART
 from lineage.verify.output import verify
 from pipeline.cli.main import main

@@ -247,6 +247,7 @@ def test_any_text_is_scrubbed_and_nothing_but_finds_changes(text):
         assert scrubbed.text == text
 
 
+@pytest.mark.hostile("stages/pii")
 @pytest.mark.parametrize(
     "hostile",
     [

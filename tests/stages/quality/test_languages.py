@@ -17,7 +17,7 @@ from stages.quality.languages import SPLIT_BY_SPACY, STOP_WORDS, has_white_space
 from stages.quality.options import QualityTable, check_tables
 from stages.quality.rules import Variant
 from stages.quality.step import every_rule, quality_step
-from stages.steps.fasttext_model import load_model
+from stages.steps.models.fasttext_model import load_model
 from tests.support.inputs.quality_texts import document, filler
 
 GERMAN = (

@@ -11,8 +11,8 @@ import pytest
 from lineage.recipe import RecipeError
 from stages.document import Document, Rejection
 from stages.html.page import PageReader
-from stages.steps.fasttext_model import load_model
 from stages.steps.language import LanguageStep, LanguageTable, labels_of
+from stages.steps.models.fasttext_model import load_model
 from stages.steps.parse import ParseTable
 from stages.steps.prefilter import LEAST_SCORE, PrefilterStep
 

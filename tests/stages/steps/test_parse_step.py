@@ -32,7 +32,7 @@ from stages.html.markup_bounds import markup_bounds
 from stages.html.page import PageReader, read_page
 from stages.html.trafilatura_patches import composing, loading
 from stages.html.trafilatura_patches.apply import WrongVersionError, check_version
-from stages.reading.body import decode_body
+from stages.reading.warc.body import decode_body
 from stages.steps.parse import ParseStep, ParseTable, clean_text
 
 SENTENCE = "The quick brown fox jumps over the lazy dog while the cat looks on in silence. "

@@ -45,8 +45,8 @@ from trainer.data.dataset import IGNORED, Slice
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model import context as attention_module
 from trainer.model.attention import Kernel
+from trainer.model.description import ModelConfig
 from trainer.model.rows import DeviceRows
-from trainer.model.sizes import ModelConfig
 from trainer.parallel import mesh as mesh_module
 from trainer.parallel.context import ContextOptions, ContextShare
 from trainer.parallel.layout import ParallelLayout

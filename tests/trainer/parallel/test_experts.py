@@ -40,9 +40,10 @@ from trainer.data.dataset import IGNORED, Dataset, Slice, document_layout
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model import experts as experts_module
 from trainer.model.attention import document_mask
+from trainer.model.description import Experts, ModelConfig
 from trainer.model.experts import WholeRows
 from trainer.model.learning_rate import learning_rate
-from trainer.model.sizes import Experts, ModelConfig, model_config
+from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama, initial_weight
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, parallelise_model

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from trainer.model.attention import document_mask
+from trainer.model.description import Experts, ModelConfig
 from trainer.model.experts import Routing
-from trainer.model.sizes import Experts, ModelConfig
 from trainer.model.transformer import Layer, rotary_turns
 from trainer.parallel import recompute as recompute_module
 from trainer.parallel.recompute import recomputed

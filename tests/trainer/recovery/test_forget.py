@@ -11,7 +11,7 @@ import pytest
 
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
-from pipeline.inspect.tracing import training_account
+from pipeline.inspect.trace.tracing import training_account
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.training.forgotten import (
     HARD,

@@ -8,7 +8,7 @@ import io
 import pytest
 
 from lineage.storage.folder import Folder
-from lineage.store.views import COLUMNS
+from lineage.store.queries.views import COLUMNS
 from pipeline.cli.main import main
 from pipeline.cli.output import lineage as command
 from tests.support.outputs.purging import by_doc, purge

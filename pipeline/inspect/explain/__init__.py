@@ -1,0 +1,1 @@
+"""sluice explain: explaining → given_document or refetch, then explanation, a verdict of each step."""

@@ -1,0 +1,1 @@
+"""The charset of a page or a text: charset → labels, detector."""

@@ -1,0 +1,1 @@
+"""Parquet files: documents → page_meter → thrift."""

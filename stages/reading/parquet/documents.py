@@ -1,0 +1,554 @@
+"""Parquet files to documents, one a row, or one for each element of a list in it; offsets are row numbers.
+
+Rows are decoded a few at a time, and how many is a matter of bytes: a PageMeter sees what the pages unfold
+to, and where that is much the row group is begun again in smaller batches."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, BinaryIO, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from stages.document import Document, Place
+from stages.reading.options import InputCounts, ReadOptions, Unreadable, UnreadableError
+from stages.reading.parquet.page_meter import ColumnChunk, PageMeter, TooLargeError
+from stages.reading.parquet.thrift import CompactReader, Fields, ThriftError
+from stages.reading.rows.row import (
+    MAX_OTHER_BYTES,
+    BadRowError,
+    Keys,
+    LongText,
+    documents_from_row,
+    item_at,
+    items_of_row,
+    keys_of,
+    next_step,
+    no_such_field,
+)
+
+_BATCH_ROWS: Final = (64, 8, 1)
+_BATCH_BYTES: Final = 256 << 20
+"""What a batch may unfold to; past it, smaller ones are made."""
+_ROW_BYTES: Final = 512 << 20
+"""What one row and the pages that hold it may unfold to. Writers put 1,024 rows into a page whatever their
+length (Arrow's `write_batch_size`), so texts of 200 kB make pages of 200 MB."""
+_BUFFER_BYTES: Final = 1 << 20
+_OPEN: Final[dict[str, Any]] = {
+    "pre_buffer": False, "buffer_size": _BUFFER_BYTES, "page_checksum_verification": True,
+}  # fmt: skip
+_MAX_FOOTER_BYTES: Final = 16 << 20
+_FOOTER_END: Final = 8
+"""The footer's length and the magic, behind it."""
+_NESTED_BYTES: Final = 16
+"""What a value within a list, map or struct counts for, besides its own bytes."""
+_BAD_DATA = (pa.ArrowException, OSError, ValueError, OverflowError, LookupError)
+"""What pyarrow raises for damaged pages and for values that Python cannot hold, such as broken UTF-8."""
+_MALLOC = re.compile(r"(?:malloc|realloc) of size (\d+) failed")
+
+
+class _TornError(ValueError):
+    """A file without the end that a Parquet file has."""
+
+
+def read_parquet(
+    stream: BinaryIO, options: ReadOptions, counts: InputCounts
+) -> Iterator[Document | Unreadable]:
+    """The documents of each row, in order. Of a damaged row group, all rows from its first damaged batch on are
+    unreadable: Arrow cannot go on behind a page that is damaged, or that its checksum refutes."""
+    meter = PageMeter(stream)
+    try:
+        places = _row_groups(stream)
+        # Pages are streamed: neither a row group nor the file is ever held as a whole.
+        file = _open(meter)
+        error = _unfit(file.schema_arrow, options)
+        num_rows = file.metadata.num_rows
+    except (*_BAD_DATA, IndexError) as broken:
+        _raise_if_not_damage(broken, meter)
+        yield Unreadable(
+            file=options.file,
+            offset=0,
+            length=0,
+            error=f"not a whole Parquet file: {str(broken)[:200]}",
+            num_bytes=options.size,
+            breaks_off=isinstance(broken, _TornError),
+        )
+        return
+    counts.end, counts.by_row = num_rows, True
+    if error is not None:
+        yield Unreadable(
+            file=options.file, offset=0, length=num_rows, error=error, num_records=num_rows or None
+        )
+        return
+    yield from _Rows(file, places, meter, options, counts).read()
+
+
+def parquet_lacks(stream: BinaryIO, options: ReadOptions) -> str | None:
+    """Why a file's columns hold no documents, by its footer alone; None where they may, and where it is no whole
+    file, as its reading says."""
+    meter = PageMeter(stream)
+    try:
+        _row_groups(stream)
+        return _unfit(_open(meter).schema_arrow, options)
+    except (*_BAD_DATA, IndexError) as broken:
+        _raise_if_not_damage(broken, meter)
+        return None
+
+
+def read_parquet_at(
+    stream: BinaryIO, offset: int, options: ReadOptions, doc_id: bytes | None = None
+) -> Document | Unreadable:
+    """The document of the row with the number `offset`, of several elements that of `doc_id`, else the first;
+    ValueError if there is none."""
+    found = item_at(read_parquet(stream, options, InputCounts()), offset, doc_id)
+    if found is None:
+        raise ValueError(f"{options.file}: there is no row {offset} with a document")
+    return found
+
+
+def _row_groups(stream: BinaryIO) -> list[list[ColumnPlace]]:
+    """Where the columns of each row group lie, read from the footer itself: asked for a chunk whose metadata
+    are damaged, pyarrow 26 ends the process (a C++ exception where none is expected).
+
+    ValueError if there is no whole footer, or one that is out of all proportion: it is held as a whole, and
+    takes many times its length."""
+    length = stream.seek(0, 2)
+    stream.seek(max(length - _FOOTER_END, 0))
+    end = stream.read(_FOOTER_END)
+    if len(end) < _FOOTER_END or end[4:] != b"PAR1":
+        raise _TornError("it does not end as a Parquet file does")
+    num_bytes = int.from_bytes(end[:4], "little")
+    if num_bytes > _MAX_FOOTER_BYTES:
+        raise ValueError(f"its footer has {num_bytes} bytes: expected at most {_MAX_FOOTER_BYTES}")
+    if num_bytes > length - _FOOTER_END:
+        raise ValueError(f"its footer has {num_bytes} bytes, more than the file")
+    stream.seek(length - _FOOTER_END - num_bytes)
+    footer = CompactReader(stream.read(num_bytes), most_bytes=_MAX_FOOTER_BYTES, keeps_lists=True).struct()
+    stream.seek(0)
+    return [[_place_of(column) for column in _structs(group, 1)] for group in _structs(footer, 4)]
+
+
+def _structs(fields: Fields, number: int) -> list[Fields]:
+    """A list of structs (parquet.thrift: FileMetaData.row_groups is 4, RowGroup.columns is 1)."""
+    found = fields.get(number, [])
+    if not isinstance(found, list):
+        raise ThriftError(f"the field {number} of its footer is no list")
+    return found
+
+
+def _place_of(column: Fields) -> ColumnPlace:
+    """A column chunk as its metadata have it (parquet.thrift, ColumnChunk.meta_data is 3)."""
+    meta = column.get(3)
+    if not isinstance(meta, dict):
+        raise ThriftError("a column chunk without metadata")
+    size, data_page, dictionary_page = (meta.get(number, 0) for number in (7, 9, 11))
+    if not (isinstance(size, int) and isinstance(data_page, int) and isinstance(dictionary_page, int)):
+        raise ThriftError("a column chunk whose place is no number")
+    if min(size, data_page) < 0:
+        raise ThriftError("a column chunk with a negative place")
+    start = dictionary_page if 0 < dictionary_page < data_page else data_page
+    return ColumnPlace(start=start, end=start + size)
+
+
+def _open(meter: PageMeter) -> pq.ParquetFile:
+    file = pq.ParquetFile(meter, **_OPEN)
+    columns = map(file.schema.column, range(len(file.schema)))
+    repeated = [c.path for c in columns if c.max_repetition_level and c.physical_type == "BYTE_ARRAY"]
+    if not repeated:
+        return file
+    # A row may repeat the longest text of a dictionary a million times: as numbers they are small.
+    return pq.ParquetFile(meter, metadata=file.metadata, read_dictionary=repeated, **_OPEN)
+
+
+def _raise_if_not_damage(error: BaseException, meter: PageMeter) -> None:
+    """What is no fault of the file: the stream failed, or this process has too little memory."""
+    if meter.failure is not None:
+        raise meter.failure
+    if isinstance(error, MemoryError):
+        wanted = _MALLOC.search(str(error))
+        if wanted is None or int(wanted[1]) <= _ROW_BYTES:
+            raise error
+
+
+def _unfit(schema: pa.Schema, options: ReadOptions) -> str | None:
+    """Why no row of a file can be a document."""
+    fields, names = options.fields, schema.names
+    for key, name in keys_of(fields).items():
+        if name is not None and _path(schema, name) is None:
+            return no_such_field("column", name, key, names)
+    # Also one that no key names: a document's metadata hold one value of a name, and would lose the others.
+    for name, num in Counter(names).items():
+        if num > 1:
+            return f"there are {num} columns {name[:100]!r}: which of them is meant is not defined"
+    path = _path(schema, fields.text)
+    kind = None if path is None else path.kind
+    if kind is not None and pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if kind is not None and (pa.types.is_null(kind) or any(test(kind) for test in _TEXT_TYPES)):
+        return None
+    return (
+        f"the column {fields.text!r} is of type {kind}: expected string or binary"
+        f" (source.text_field names the column)"
+    )
+
+
+_TEXT_TYPES: Final = (
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
+_LIST_TYPES: Final = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """The way to a column: its keys up to the first list that the name goes into, how many lists lie in one
+    another there, the parts of the name behind them, and the type that the whole name leads to."""
+
+    keys: Keys
+    num_lists: int
+    further: Keys
+    kind: pa.DataType
+
+
+def _path(schema: pa.Schema, name: str) -> _Path | None:
+    """Where a name leads in a schema; None where to nothing."""
+    parts: Keys = (name,) if name in schema.names else tuple(name.split("."))
+    keys: Keys = ()
+    lists: tuple[Keys, int, Keys] | None = None
+    fields = dict(zip(schema.names, schema.types, strict=True))
+    kind: pa.DataType = None
+    while parts:
+        step = next_step(parts, fields)
+        if step is None:
+            return None
+        key, num_lists, parts = step
+        kind, keys = _stored(fields[key]), (*keys, key)
+        if num_lists and lists is None:
+            lists = keys, num_lists, parts
+        for _ in range(num_lists):
+            if not any(test(kind) for test in _LIST_TYPES):
+                return None
+            kind = _stored(kind.value_type)
+        fields = {field.name: field.type for field in kind} if pa.types.is_struct(kind) else {}
+    return _Path(keys, 0, (), kind) if lists is None else _Path(*lists, kind)
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """The type that an extension type (JSON, say) is stored as; any other as it is."""
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnPlace:
+    """Where the pages of a column chunk lie, bytes [start, end) of the file."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """The texts of a batch, or the lists that they lie in, the columns without them, and whether those are so
+    large that one row may be too large."""
+
+    texts: pa.Array
+    rest: dict[str, pa.Array]
+    are_large: bool
+
+
+class _Rows:
+    """The rows of an open file, group by group. `_sizes` are the sizes of batches that are still tried."""
+
+    def __init__(
+        self,
+        file: pq.ParquetFile,
+        places: list[list[ColumnPlace]],
+        meter: PageMeter,
+        options: ReadOptions,
+        counts: InputCounts,
+    ) -> None:
+        self._file, self._places, self._meter, self._options, self._counts = (
+            file,
+            places,
+            meter,
+            options,
+            counts,
+        )
+        path = _path(file.schema_arrow, options.fields.text)
+        assert path is not None, "_unfit has seen to it"
+        self._path = path
+        self._sizes: tuple[int, ...] = _BATCH_ROWS
+
+    def read(self) -> Iterator[Document | Unreadable]:
+        """All rows, in order."""
+        first = 0
+        for group in range(self._file.num_row_groups):
+            num_rows = self._file.metadata.row_group(group).num_rows
+            yield from self._read_group(group, range(first, first + num_rows))
+            first += num_rows
+
+    def _read_group(self, group: int, numbers: range) -> Iterator[Document | Unreadable]:
+        number = numbers.start
+        batches = self._batches(group)
+        while number < numbers.stop:
+            try:
+                batch = next(batches)
+                columns = self._columns(batch)
+            except TooLargeError as error:
+                if len(self._sizes) == 1:
+                    message = (
+                        f"a row with its pages would take more than {_ROW_BYTES >> 20} MiB of memory: {error}"
+                    )
+                    yield self._unreadable(number, numbers.stop, message)
+                    return
+                # The rest of the file too: what unfolds once does so again.
+                self._sizes = self._sizes[1:]
+                batches = self._batches(group, skip=number - numbers.start)
+                continue
+            except (*_BAD_DATA, StopIteration) as broken:
+                _raise_if_not_damage(broken, self._meter)
+                yield self._unreadable(number, numbers.stop, f"a damaged row group: {str(broken)[:200]}")
+                return
+            for row in range(batch.num_rows):
+                yield from self._read_row(columns, row, number + row)
+            number += batch.num_rows
+
+    def _batches(self, group: int, skip: int = 0) -> Iterator[pa.RecordBatch]:
+        """The batches of a row group, in the size that is tried now, without the first `skip` rows."""
+        num_rows = self._sizes[0]
+        limit = _ROW_BYTES if len(self._sizes) == 1 else _BATCH_BYTES
+        self._meter.watch(_chunks(self._file, self._places[group]), num_rows, limit)
+        # In one thread: more of them would only wait for each other over so few rows.
+        for batch in self._file.iter_batches(batch_size=num_rows, row_groups=[group], use_threads=False):
+            if skip >= batch.num_rows:
+                skip -= batch.num_rows
+            else:
+                yield batch.slice(skip)
+                skip = 0
+            self._meter.next_batch()
+
+    def _unreadable(self, start: int, stop: int, error: str) -> Unreadable:
+        num_rows = stop - start
+        return Unreadable(
+            file=self._options.file, offset=start, length=num_rows, error=error, num_records=num_rows
+        )
+
+    def _columns(self, batch: pa.RecordBatch) -> _Columns:
+        """The columns of a batch; one of _BAD_DATA where its numbers point out of a dictionary."""
+        first, *further = self._path.keys
+        texts = batch.column(batch.schema.names.index(first))
+        rest = dict(zip(batch.schema.names, batch.columns, strict=True))
+        if further:
+            rest[first] = _without(_storage(texts), tuple(further))
+            for key in further:
+                texts = pc.struct_field(_storage(texts), [key])
+        else:
+            del rest[first]
+        return _Columns(_storage(texts), rest, sum(map(_weight, rest.values())) > MAX_OTHER_BYTES)
+
+    def _read_row(self, batch: _Columns, index: int, number: int) -> Iterable[Document | Unreadable]:
+        place = Place(file=self._options.file, offset=number, length=1)
+        return items_of_row(partial(self._documents, batch, index, number, place), place, self._counts, 1)
+
+    def _documents(
+        self, batch: _Columns, index: int, number: int, place: Place
+    ) -> Iterable[Document | UnreadableError]:
+        weight = (
+            sum(_weight(column.slice(index, 1)) for column in batch.rest.values()) if batch.are_large else 0
+        )
+        if weight > MAX_OTHER_BYTES:
+            raise BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
+        path, longest = self._path, self._options.max_document_bytes
+        try:
+            row = {name: _plain_value(column[index]) for name, column in batch.rest.items()}
+            _put(row, path.keys, _value_at(batch.texts, index, path.num_lists, path.further, longest))
+        except _BAD_DATA as error:
+            raise BadRowError(f"a value that cannot be read: {type(error).__name__}") from error
+        return documents_from_row(row, number, place, self._options, self._counts)
+
+
+def _value_at(values: pa.Array, index: int, num_lists: int, parts: Keys, longest: int) -> Any:
+    """A value as documents_from_row takes it, which lies in lists and behind further parts of a name: a list
+    as the sequence of its elements, which are made one at a time."""
+    scalar = values[index]
+    if not scalar.is_valid:
+        return None
+    if num_lists:
+        return _Elements(_storage(scalar.values), num_lists - 1, parts, longest)
+    return _text(scalar, longest)
+
+
+class _Elements(Sequence[Any]):
+    """The elements of a list that a text lies in: texts, lists of them, or structs as mappings; None for
+    null. In the place of one that cannot be read stands a BadRowError."""
+
+    def __init__(self, values: pa.Array, num_lists: int, parts: Keys, longest: int) -> None:
+        self._values, self._num_lists, self._parts, self._longest = values, num_lists, parts, longest
+        self._others: dict[str, pa.Array] = {}
+        self._inner: pa.Array = None
+        self._key = ""
+        self._are_large = False
+        if not num_lists and parts:
+            children = {field.name: values.field(number) for number, field in enumerate(values.type)}
+            step = next_step(parts, children)
+            assert step is not None, "the schema has been looked at"
+            self._key, self._num_inner, self._further = step
+            self._inner = _storage(children.pop(self._key))
+            self._others = children
+            self._are_large = sum(map(_weight, children.values())) > MAX_OTHER_BYTES
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getitem__(self, index: Any) -> Any:
+        try:
+            if self._inner is None:
+                return _value_at(self._values, index, self._num_lists, self._parts, self._longest)
+            return self._struct_at(index) if self._values[index].is_valid else None
+        except _BAD_DATA as error:
+            return BadRowError(f"a value that cannot be read: {type(error).__name__}")
+
+    def _struct_at(self, index: int) -> Any:
+        weight = (
+            sum(_weight(column.slice(index, 1)) for column in self._others.values()) if self._are_large else 0
+        )
+        if weight > MAX_OTHER_BYTES:
+            return BadRowError(f"its other fields take {weight} bytes: expected at most {MAX_OTHER_BYTES}")
+        found = {name: _plain_value(column[index]) for name, column in self._others.items()}
+        found[self._key] = self._inner_at(index)
+        return found
+
+    def _inner_at(self, index: int) -> Any:
+        """What the name goes on with in a struct: a text, a list, or another struct on the way to one of
+        them."""
+        if self._num_inner or not self._further:
+            return _value_at(self._inner, index, self._num_inner, self._further, self._longest)
+        return _Elements(self._inner, 0, self._further, self._longest)[index]
+
+
+def _text(scalar: pa.Scalar, longest: int) -> str | bytes | LongText:
+    """The text of a valid value; as bytes where it is none in UTF-8, or is not marked as one."""
+    if isinstance(scalar, pa.DictionaryScalar):
+        scalar = scalar.value
+        if not scalar.is_valid:
+            return ""
+    data = scalar.as_buffer()
+    if data.size > longest:
+        return LongText(memoryview(data))
+    try:
+        found: str | bytes = scalar.as_py()
+    except UnicodeDecodeError:
+        found = data.to_pybytes()
+    return found
+
+
+def _storage(column: pa.Array) -> pa.Array:
+    """What a column of an extension type is stored as; any other as it is."""
+    return column.storage if isinstance(column, pa.ExtensionArray) else column
+
+
+def _chunks(file: pq.ParquetFile, places: list[ColumnPlace]) -> list[ColumnChunk]:
+    """The column chunks of a row group, for the meter."""
+    if len(places) != len(file.schema):
+        raise ThriftError(f"a row group of {len(places)} columns, where the schema has {len(file.schema)}")
+    columns = map(file.schema.column, range(len(file.schema)))
+    return [
+        ColumnChunk(
+            start=place.start,
+            end=place.end,
+            is_repeated=column.max_repetition_level > 0,
+            value_bytes=max(column.length, 0) if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else 0,
+        )
+        for place, column in zip(places, columns, strict=True)
+    ]
+
+
+def _without(column: pa.StructArray, path: tuple[str, ...]) -> pa.StructArray:
+    """A struct column less a field in it."""
+    children = {}
+    for number, field in enumerate(column.type):
+        child = column.field(number)
+        if field.name != path[0]:
+            children[field.name] = child
+        elif path[1:]:
+            children[field.name] = _without(child, path[1:])
+    if not children:
+        return pa.array(
+            [{}] * len(column), pa.struct([]), mask=pc.is_null(column).to_numpy(zero_copy_only=False)
+        )
+    return pa.StructArray.from_arrays(list(children.values()), names=list(children), mask=pc.is_null(column))
+
+
+def _put(row: dict[str, Any], path: Keys, value: Any) -> None:
+    """Set a field, in the structs that it lies in; where one of those is null, nothing."""
+    for part in path[:-1]:
+        if not isinstance(row.get(part), dict):
+            return
+        row = row[part]
+    row[path[-1]] = value
+
+
+def _plain_value(scalar: pa.Scalar) -> Any:
+    """The value in Python; a date or instant that Python has none for (a year above 9999, as tables end what
+    has no end, or an unknown time zone) as a text, in UTC: a row is not lost for it."""
+    try:
+        return scalar.as_py()
+    except (ArithmeticError, ValueError, LookupError):
+        if pa.types.is_timestamp(scalar.type):
+            return scalar.cast(pa.timestamp(scalar.type.unit)).cast(pa.string()).as_py()
+        if pa.types.is_date(scalar.type):
+            return scalar.cast(pa.string()).as_py()
+        raise
+
+
+def _weight(column: pa.Array) -> int:
+    """About how many bytes the values of a column take in Python, without making them."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        lengths = (
+            pc.take(pc.binary_length(column.dictionary), column.indices)
+            if _is_binary(kind.value_type)
+            else None
+        )
+        return int(pc.sum(lengths).as_py() or 0) if lengths is not None else int(column.indices.nbytes)
+    if pa.types.is_struct(kind):
+        children: list[int] = [_weight(child) for child in column.flatten()]
+        return sum(children) + _NESTED_BYTES * len(column) * int(kind.num_fields)
+    if _is_list(kind):
+        values = _entries(column) if pa.types.is_map(kind) else column.flatten()
+        return _weight(values) + _NESTED_BYTES * len(values)
+    return int(column.nbytes)
+
+
+def _entries(column: pa.MapArray) -> pa.StructArray:
+    """The keys and values of a column of maps, which pyarrow's `flatten` is not for."""
+    offsets = column.offsets
+    first, last = offsets[0].as_py(), offsets[-1].as_py()
+    return column.values.slice(first, last - first)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(test(kind) for test in tests)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list, pa.types.is_map)
+    return any(test(kind) for test in tests)

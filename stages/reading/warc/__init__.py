@@ -1,0 +1,1 @@
+"""WARC, ARC and WACZ files: wacz → documents → record → head, headers, sniff, body."""
