@@ -31,12 +31,13 @@ class Sign:
 
 
 def names_of_this_node() -> set[str]:
-    """The name of this machine and its addresses, as the labels of an alert may have them."""
+    """The name of this machine and its addresses, as the labels of an alert may have them; none that every machine
+    has."""
     host = socket.gethostname()
     names = {host, host.partition(".")[0], socket.getfqdn()}
     with suppress(OSError):
         names |= {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
-    return names
+    return {name for name in names if name != "::1" and not name.startswith(("127.", "localhost"))}
 
 
 class SignReader:
