@@ -235,12 +235,6 @@ def test_the_price_names_the_recipe_that_the_run_recorded_or_why_there_is_none(
     output.publish(place, toml.encode())
     assert told() == f"'{output.at(place)}' --forget all --restart"
     assert load_recipe(output.at(place), TrainRecipe).train.output == output.url
-    ratio = "[train.stragglers]\nratio_of_old = 1.25\n"
-    output.publish(place, toml.replace("[train.stragglers]\n", ratio).encode())
-    assert told().startswith(
-        f"RECIPE --forget all --restart ({output.at(place)} is the run's recipe, recorded"
-    )
-    assert told().endswith("by another release: take train.stragglers.ratio_of_old out of a copy)")
     output.publish(place, b"[")
     assert told().startswith("RECIPE --forget all --restart (the run's recipe cannot be read: ")
 
