@@ -40,8 +40,8 @@ class PlacedTokens:
         """What whoever runs it should know, a line each."""
         found = self.tokenizer
         return [
-            f"Tokenizer {found.name}, {found.vocab_size:,} ids, as in {self.out}: each document ends with id"
-            f" {found.eot_id}, and the tokens of texts that are as they were there are copied."
+            f"Tokenizer {found.name} has {found.vocab_size:,} ids, as in {self.out}. Each document ends with id"
+            f" {found.eot_id}. Tokens of unchanged texts are copied from there."
         ]
 
 

@@ -170,7 +170,7 @@ class Tokenizer:
         """What whoever runs it should know, a line each."""
         end = self.end
         lines = [
-            f"Tokenizer {self.name}, {self.vocab_size:,} ids: each document ends with {end.token} (id"
+            f"Tokenizer {self.name} has {self.vocab_size:,} ids. Each document ends with {end.token} (id"
             f" {end.id}), {end.why}."
         ]
         if self.why_slow:

@@ -61,9 +61,9 @@ class ReplayedStep:
         )
 
 
-def step_to_replay(output: Folder, step: int) -> ReplayedStep:
-    """A step that a run has done. RecipeError where it is no run's output, the step is not recorded, or how
-    it was set up is not known."""
+def step_to_replay(output: Folder, step: int, *, most: int | None = None) -> ReplayedStep:
+    """A step that a run has done. `most`: the steps that the checkpoint before it may have, None: any. RecipeError
+    where it is no run's output, the step is not recorded, or how it was set up is not known."""
     refuse_no_run(output)
     reports = read_reports(output)
     done = {report.step: report for report in reports if report.skipped != "listed"}
@@ -81,7 +81,7 @@ def step_to_replay(output: Folder, step: int) -> ReplayedStep:
         )
     folder = Folder(read_card(output).checkpoints)
     known = located_at(known, output, folder)
-    chosen = newest_with_files(folder, checkpoints_of(output), step)
+    chosen = newest_with_files(folder, checkpoints_of(output), step if most is None else most)
     first = 0 if chosen is None else chosen.step
     recorded = {number: report for number, report in done.items() if first <= number <= step}
     return ReplayedStep(

@@ -54,13 +54,20 @@ _WRITER_SECONDS: Final = 60.0
 
 class Generation(Hooks):
     """This process in a generation. `launch`: the name of this start of all processes; `began_at`: when this
-    generation began, seconds since the epoch."""
+    generation began, seconds since the epoch; `shows_progress` as of `LaunchContext`."""
 
     def __init__(
-        self, recipe: TrainRecipe, participant: Participant, memory: Memory, *, launch: str, began_at: float
+        self,
+        recipe: TrainRecipe,
+        participant: Participant,
+        memory: Memory,
+        *,
+        launch: str,
+        began_at: float,
+        shows_progress: bool,
     ) -> None:
         self._recipe, self._participant, self._memory = recipe, participant, memory
-        self._began_at = began_at
+        self._began_at, self._shows_progress = began_at, shows_progress
         self.claimant = Claimant(launch=launch, generation=participant.generation)
         self.watchdog = participant
         self._agreed: Agreement | None = None
@@ -91,6 +98,7 @@ class Generation(Hooks):
             began_at=self._began_at,
             more_sinks=more_sinks() if participant.rank == 0 else (),
             stop_requested=participant.stop_requested,
+            shows_progress=self._shows_progress,
             hooks=self,
         )
         return train(self._recipe, launch)

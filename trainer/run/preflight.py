@@ -137,18 +137,26 @@ def finished(recipe: TrainRecipe) -> TrainingResult | None:
         return None
     if pending_rollback(output, attempts(output)) is not None:
         return None  # the run is to go back, and has steps to do again
-    folder, position = found
     try:
-        check_files(folder)
+        check_files(found[0])
     except CheckpointError:
         return None  # its last steps are done again
     commit(FactLog(output), open_corpus(recipe.train.outs).outputs)
+    return so_far(recipe)
+
+
+def so_far(recipe: TrainRecipe) -> TrainingResult | None:
+    """What a run has come to by its newest checkpoint; None where it has none."""
+    found, output = _newest(recipe), Folder(recipe.train.output)
+    if found is None:
+        return None
+    folder, position = found
     counted = [report.loss for report in last_reports(output, lambda report: report.step < position.step)]
     return TrainingResult(
         step=position.step,
         attempt=position.attempt,
         loss=next((loss for loss in reversed(counted) if loss is not None), None),
-        finished=True,
+        finished=position.step >= recipe.train.steps,
         checkpoint=folder.url,
     )
 
