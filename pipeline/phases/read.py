@@ -24,7 +24,7 @@ from pipeline.phases.phase import Phase, publish_result
 from pipeline.phases.progress import a_second
 from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
-from pipeline.recipe.tables import PipelineRecipe, columns_added_by, comparing, keeps_facts, tables_of
+from pipeline.recipe.tables import PipelineRecipe, columns_added_by, effective_dedup, keeps_facts, tables_of
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted
 from pipeline.units.facts import publish_facts
@@ -81,7 +81,7 @@ def read_job(recipe: PipelineRecipe, *, prepared: bool = True) -> ReadJob:
 def unit_file_options(recipe: PipelineRecipe) -> UnitFileOptions:
     """What the files of a recipe's units hold."""
     return UnitFileOptions(
-        dedup=comparing(recipe),
+        dedup=effective_dedup(recipe),
         tables=tables_of(recipe),
         stages=tuple(dict.fromkeys(step for source in recipe.source for step in source.steps)),
         whole_ledger=recipe.quality.ledger == "all",

@@ -52,7 +52,7 @@ _FINDERS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scrubbed:
+class ScrubbedText:
     """A text with placeholders, and how many of each kind it got; kinds without a find are absent."""
 
     text: str
@@ -61,7 +61,7 @@ class Scrubbed:
 
 def scrub(
     text: str, kinds: Sequence[str] = KINDS, region: str | None = ELSEWHERE, placeholders: str = "named"
-) -> Scrubbed:
+) -> ScrubbedText:
     """`text` without personal data of these kinds; `region` is the country whose national phone formats count
     (None: no country's), `placeholders` the row of PLACEHOLDERS. A find that is spelt as one of its
     placeholders stays.
@@ -84,7 +84,7 @@ def scrub(
             position = end
             counts[kind] = num + 1
         data = b"".join([*pieces, data[position:]])
-    return Scrubbed(data.decode("utf-8"), counts) if counts else Scrubbed(text, counts)
+    return ScrubbedText(data.decode("utf-8"), counts) if counts else ScrubbedText(text, counts)
 
 
 def _find(data: bytes, kinds: Sequence[str], region: str | None) -> list[tuple[int, int, str]]:

@@ -11,7 +11,7 @@ from lineage.ids import content_hash
 from lineage.storage.folder import Folder, split
 from trainer.attempts import attempts
 from trainer.checkpoint.store import COMPLETE, OWNER, Checkpoint, is_checkpoint, read_position
-from trainer.evidence.certified import Certified
+from trainer.evidence.certified import CertifiedCheckpoint
 from trainer.evidence.chain import first_setup
 from trainer.evidence.rows import OriginRow
 from trainer.huggingface.exported import MADE_FROM
@@ -62,7 +62,7 @@ class Link:
     why_unknown: str | None = None
 
 
-def links(certified: Certified) -> Iterator[Link]:
+def links(certified: CertifiedCheckpoint) -> Iterator[Link]:
     """The weights that the run began with, and those that their run began with, as far as that is
     recorded."""
     setup = first_setup(certified.output, certified.checkpoint)
@@ -87,7 +87,7 @@ def links(certified: Certified) -> Iterator[Link]:
         origin = None if setup is None else setup.origin
 
 
-def init_from(certified: Certified) -> list[OriginRow]:
+def init_from(certified: CertifiedCheckpoint) -> list[OriginRow]:
     """Each of `links`, with how many readings of what was purged are in it, None where that cannot be
     known."""
     rows: list[OriginRow] = []

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from trainer.checkpoint.store import CheckpointError
 from trainer.data.corpus import open_corpus
 from trainer.evidence.documents import DocumentInStep, RowInStep, rows_and_documents, usual_losses
-from trainer.evidence.observed import Observed
+from trainer.evidence.observed import ReplayResult
 from trainer.evidence.replayed_step import ReplayedStep, step_to_replay
 from trainer.evidence.verdict import Verdict, first_differing, judge
 from trainer.provenance.setup import Hardware
 
-Replay = Callable[[ReplayedStep], tuple[Observed, Hardware]]
+Replay = Callable[[ReplayedStep], tuple[ReplayResult, Hardware]]
 """Does the steps again on the run's layout: what was seen, and what computed it."""
 
 

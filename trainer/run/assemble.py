@@ -22,7 +22,7 @@ from trainer.feed.feed import Feed
 from trainer.feed.loading import feed_group
 from trainer.health.check import Health
 from trainer.huggingface.model_card import ModelCard, publish_card
-from trainer.model.optimizer import build_optimizer
+from trainer.model.optimizer import Optimizer
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.float8 import float8_products
@@ -202,7 +202,7 @@ def step_context(
     return StepContext(
         model=model,
         batches=feed,
-        optimizer=build_optimizer(model.parameters().values(), table.optimizer),
+        optimizer=Optimizer(model.parameters(), table.optimizer, model.groups.stage),
         table=table.optimizer,
         steps=table.steps,
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, model.device),
@@ -267,6 +267,7 @@ def load_weights(
         restore(state, context.optimizer)
     else:
         load_first_weights(context.model, recipe, control)
+        context.optimizer.begin()
     context.model.weights_changed()
     settle_buckets(context.model, num_rows, recipe.train.seq_len)
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from lineage.recipe import RecipeError
 from trainer.checkpoint.store import CheckpointError
-from trainer.evidence.observed import Observed, ObserveRequest
+from trainer.evidence.observed import ObserveRequest, ReplayResult
 from trainer.options import TrainRecipe
 from trainer.processes.runtime import join_process_group
 from trainer.provenance.setup import Hardware
@@ -21,7 +21,7 @@ from trainer.run.hardware import hardware_of
 from trainer.run.observe import observe
 
 
-def observe_here(recipe: TrainRecipe, request: ObserveRequest) -> tuple[Observed, Hardware]:
+def observe_here(recipe: TrainRecipe, request: ObserveRequest) -> tuple[ReplayResult, Hardware]:
     """What rank 0 saw of the steps (`trainer.run.observe`), and what computed them. Errors as of that;
     RuntimeError where a process was lost."""
     # Forked from a server that has imported everything, which is done once for all of them.
@@ -46,9 +46,9 @@ def observe_here(recipe: TrainRecipe, request: ObserveRequest) -> tuple[Observed
                 process.join()
 
 
-def _first_of(waiting: dict[Connection, int]) -> tuple[Observed, Hardware]:
+def _first_of(waiting: dict[Connection, int]) -> tuple[ReplayResult, Hardware]:
     """What rank 0 sends, once all have sent; an error that one sends is raised."""
-    first: tuple[Observed, Hardware] | None = None
+    first: tuple[ReplayResult, Hardware] | None = None
     while waiting:
         for ended in wait(list(waiting)):
             assert isinstance(ended, Connection)

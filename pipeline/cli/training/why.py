@@ -27,7 +27,7 @@ from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from trainer.evidence.observed import Observed
+    from trainer.evidence.observed import ReplayResult
     from trainer.evidence.replayed_step import ReplayedStep
     from trainer.evidence.why import WhyStep
     from trainer.provenance.setup import Hardware
@@ -88,7 +88,7 @@ def _explained_on_ray(asked: ReplayedStep, address: str) -> WhyStep:
     from trainer.launch import observe_on_ray
     from trainer.processes.placement import local_cpus
 
-    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
+    def replay(asked: ReplayedStep) -> tuple[ReplayResult, Hardware]:
         return observe_on_ray(asked.recipe, asked.request, check_workers)
 
     with ray_session(address, asked.recipe.ray.num_cpus, training_cpus=local_cpus(asked.recipe.train)):
@@ -99,7 +99,7 @@ def _explained_here(asked: ReplayedStep) -> WhyStep:
     from trainer.evidence.why import explain_step
     from trainer.run.observe_here import observe_here
 
-    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
+    def replay(asked: ReplayedStep) -> tuple[ReplayResult, Hardware]:
         return observe_here(asked.recipe, asked.request)
 
     return explain_step(asked, replay)

@@ -157,7 +157,7 @@ def test_a_model_without_biases_does_not_take_the_weights_of_one_with_them(run: 
     first = Run(data=run.data, output=tmp_path / "first", changes=EXPERTS | {"steps": 1})
     first.start()
     changes = FROZEN | {"model": "moe-debug", "init_from": str(newest(first))}
-    with pytest.raises(ChildFailedError, match=r"holds 2 tensors that this model lacks, .*bias_rate differ"):
+    with pytest.raises(ChildFailedError, match=r"holds 2 tensors that this run lacks, .*bias_rate differ"):
         Run(data=run.data, output=tmp_path / "begun", changes=changes).start()
 
 
