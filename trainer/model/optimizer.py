@@ -137,7 +137,7 @@ def clip_gradients(
     norms = []
     for members in by_mesh.values():
         counted = [cast(Tensor, p.grad) for p in members if all(p is not copy for copy in copies)]
-        norms += [_whole(get_total_norm(counted))] if counted else []
+        norms += [_full_norm(get_total_norm(counted))] if counted else []
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     if stages is not None:
         squared = total.square()
@@ -154,5 +154,5 @@ def mesh_of(parameter: Tensor) -> DeviceMesh | None:
     return parameter.device_mesh if isinstance(parameter, DTensor) else None
 
 
-def _whole(norm: Tensor) -> Tensor:
+def _full_norm(norm: Tensor) -> Tensor:
     return norm.full_tensor() if isinstance(norm, DTensor) else norm

@@ -41,7 +41,16 @@ from trainer.recovery.repeated import skip_counter
 from trainer.recovery.repeats import SkipCounter
 from trainer.run.first_weights import load_first_weights
 from trainer.run.joining import Joined
-from trainer.run.parts import Groups, LaunchContext, Progress, Reporting, Run, Saving, Stepping, Watching
+from trainer.run.parts import (
+    Groups,
+    LaunchContext,
+    Progress,
+    ProgressWatcher,
+    Reporting,
+    Run,
+    Saving,
+    Stepping,
+)
 from trainer.run.reporter import StepReporter
 from trainer.run.step import StepContext
 from trainer.telemetry.goodput import LiveGoodput
@@ -145,7 +154,7 @@ def _sinks(recipe: TrainRecipe, launch: LaunchContext, output: Folder) -> Sequen
     return standard_sinks(output, (*shown, *launch.more_sinks))
 
 
-def _watchdog(recipe: TrainRecipe, process: Process) -> Watching:
+def _watchdog(recipe: TrainRecipe, process: Process) -> ProgressWatcher:
     return Watchdog(
         recipe.train.faults.watchdog_seconds,
         store=process.store,
