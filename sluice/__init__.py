@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pipeline.inspect.explain.explanation import Explanation
     from pipeline.inspect.explain.refetch import RefetchError
     from pipeline.inspect.scan.scan import ScanEvidence
-    from pipeline.inspect.tune import Tuned
+    from pipeline.inspect.tune import TuneResult
     from pipeline.inspect.verification import VerifiedOutput
     from pipeline.plan import InputChangedError
     from pipeline.recipe.tables import PipelineRecipe
@@ -105,7 +105,7 @@ __all__ = [
     "TrainRecipe",
     "TrainedRun",
     "TrainingStoppedError",
-    "Tuned",
+    "TuneResult",
     "UnknownError",
     "VerifiedOutput",
     "WorkerDiedError",
@@ -171,7 +171,7 @@ _PLACES = {
     "TrainRecipe": "trainer.options",
     "TrainedRun": "sluice.training",
     "TrainingStoppedError": "trainer.recovery.repeats",
-    "Tuned": "pipeline.inspect.tune",
+    "TuneResult": "pipeline.inspect.tune",
     "UnknownError": "lineage.trace.tracer",
     "VerifiedOutput": "pipeline.inspect.verification",
     "WorkerDiedError": "pipeline.cluster.dataset",

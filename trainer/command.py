@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NoReturn
 
 import torch.distributed as dist
 
@@ -26,6 +27,7 @@ from trainer.evidence.certificate_file import CertificateError
 from trainer.in_place.supervise import train_on_this_machine
 from trainer.options import TrainRecipe
 from trainer.processes.heard import by_first_rank
+from trainer.processes.last_words import print_last
 from trainer.processes.runtime import join_process_group, process_began, stop_on_signal
 from trainer.recovery.call import Replay, prepare_replay
 from trainer.recovery.options import ReplayOptions, add_replay, read_replay
@@ -39,7 +41,7 @@ from trainer.run.train import train
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: done, or stopped by SIGTERM or a first Ctrl-C; 1: failed; 2: recipe or call is wrong; 130:
     ended by a second Ctrl-C. Rank 0 prints the result."""
-    parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
+    parser = _Parser(prog="python -m trainer", description=__doc__)
     parser.add_argument("recipe", help="a training recipe (TOML)")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="change one key")
     add_replay(parser)
@@ -72,6 +74,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     dist.destroy_process_group()
     # Without the other ranks: hashing a large checkpoint takes longer than they would wait.
     return _certify(recipe, replay, result) if process.rank == 0 else 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """As any other wrong call ends: argparse would print it on every rank."""
+        sys.exit(_fail(f"{message}; python -m trainer --help teaches the call", 2))
 
 
 def _in_place(
@@ -113,5 +121,5 @@ def _fail(message: str, code: int) -> int:
     if os.environ.get("SLUICE_TRACEBACK"):
         traceback.print_exc()
     advice = what_to_do(message)
-    sys.stderr.write(f"sluice: {message}\n" + (f"{advice}\n" if advice else ""))
+    print_last(f"sluice: {message}\n" + (f"{advice}\n" if advice else ""))
     return code

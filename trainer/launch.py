@@ -35,7 +35,7 @@ from trainer.attempts import FencedOutError, failures, record_failure
 from trainer.checkpoint.store import newest_step
 from trainer.data.corpus import open_corpus
 from trainer.data.recipe_order import make_order
-from trainer.evidence.observed import Observed, ObserveRequest
+from trainer.evidence.observed import ObserveRequest, ReplayResult
 from trainer.in_place.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
 from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.model.sizes import model_config
@@ -236,7 +236,7 @@ def observe_on_ray(
     recipe: TrainRecipe,
     request: ObserveRequest,
     check_workers: Callable[[Workers], None] = lambda workers: None,
-) -> tuple[Observed, Hardware]:
+) -> tuple[ReplayResult, Hardware]:
     """Do steps of a run again on its layout (`trainer.run.observe`), on the Ray that this process is connected
     to, and what computed them. Errors as of `train_on_ray` before its first step; RuntimeError where a worker
     was lost."""

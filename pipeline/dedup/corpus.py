@@ -29,7 +29,7 @@ from lineage.store.tables import VERDICTS
 from pipeline.dedup import graph, near, verdicts
 from pipeline.dedup.exchange import Engine, Exchange, InProcess
 from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_slices, unit_file
-from pipeline.dedup.rows import Context, FileSlice, Reduced
+from pipeline.dedup.rows import Context, FileSlice, PartitionResult
 from pipeline.results.dedup_result import DedupCounts, DedupResult, GroupVerdicts
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix
@@ -165,6 +165,7 @@ class _Flow:
         signatures = self.phase(
             "signatures", found.names, near.endpoint_rows, self.bound(near.signatures_of), num_slices
         )
+        # Signatures first, which are short: the estimate rejects most pairs before any text is read for its shingles.
         likely = self.phase(
             "estimated_pairs", _compared(found, signatures), near.pair_rows, self.bound(near.estimated)
         )
@@ -183,6 +184,7 @@ class _Flow:
         while True:
             large = self.phase(f"large-star-{rounds}", names, graph.both_ends_rows, graph.large_stars)
             small = self.phase(f"small-star-{rounds}", large.names, graph.greater_end_rows, graph.small_stars)
+            # Equal edges give equal digests, so the rounds end; in two rounds on different edges 64 bits hardly agree.
             now = small.counts.digest % 2**64
             if now == digest:
                 return self.phase("labels", small.names, graph.star_centre_rows, graph.star_labels)
@@ -203,6 +205,7 @@ class _Flow:
         written = self.phase("verdicts", tasks, _run_task, verdicts.verdicts, len(self.groups))
         for number in range(len(self.groups)):
             name = _partition_name("verdicts", number)
+            # Groups without a verdict get an empty file, so that later phases need not ask which group has one.
             if number not in written.partitions and not self.folder.exists(name):
                 _write(self.folder, name, VERDICTS.empty_table())
         if self.job.table.near and decided.counts.dropped.get("dedup.url", 0):
@@ -221,8 +224,8 @@ class _Flow:
         self.phase("unlike_pages", _compared(pairs, signatures), near.pair_rows, self.bound(near.unlike))
 
     def bound(
-        self, reduce: Callable[[Context, int, pa.Table], Reduced]
-    ) -> Callable[[int, pa.Table], Reduced]:
+        self, reduce: Callable[[Context, int, pa.Table], PartitionResult]
+    ) -> Callable[[int, pa.Table], PartitionResult]:
         """A reducer that takes the context, with it."""
         return functools.partial(reduce, self.context)
 
@@ -231,7 +234,7 @@ class _Flow:
         name: str,
         tasks: Iterable[Any],
         read: Callable[[Context, Any], pa.Table],
-        reduce: Callable[[int, pa.Table], Reduced],
+        reduce: Callable[[int, pa.Table], PartitionResult],
         num_partitions: int | None = None,
     ) -> PublishedPartitions:
         """Run a phase, unless its marker stands, and publish what each partition comes to."""
@@ -253,6 +256,7 @@ class _Flow:
         done = PublishedPartitions(
             phase=name, partitions=tuple(counts), counts=DedupCounts.total(counts.values())
         )
+        # What the exchange left goes after the marker: a call that dies between the two repeats nothing.
         self.folder.mark(marker, json.dumps(done.to_json()).encode())
         self.engine.clear(exchange)
         self.counts.append(done.counts)
@@ -282,7 +286,11 @@ def _partition_name(phase: str, number: int) -> str:
 
 
 def _publish(
-    folder: Folder, phase: str, reduce: Callable[[int, pa.Table], Reduced], number: int, rows: pa.Table
+    folder: Folder,
+    phase: str,
+    reduce: Callable[[int, pa.Table], PartitionResult],
+    number: int,
+    rows: pa.Table,
 ) -> DedupCounts:
     reduced = reduce(number, rows)
     _write(folder, _partition_name(phase, number), reduced.rows)

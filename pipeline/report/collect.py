@@ -93,14 +93,14 @@ def state_of(index: Index, purge_ids: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Purged:
+class _PurgedCounts:
     """What was purged of what was kept: (documents, tokens) by (source, that of its shard, shard); without a
     tokenizer there is no shard."""
 
     by_place: Mapping[tuple[str, str, int | None], tuple[int, int]]
 
     @classmethod
-    def of(cls, ask: _Ask) -> _Purged:
+    def of(cls, ask: _Ask) -> _PurgedCounts:
         # A document may have been purged again, where a backup had brought it back.
         rows = ask(
             "SELECT source, shard_source, shard, count(*), sum(num_tokens)::BIGINT FROM (SELECT DISTINCT"
@@ -129,7 +129,7 @@ def _summed(counts: Iterable[tuple[int, int]]) -> tuple[int, int]:
 
 def _collect(out: Folder, index: Index, ask: _Ask) -> ReportData:
     summary = read_summary(out)
-    purged = _Purged.of(ask)
+    purged = _PurgedCounts.of(ask)
     funnels = _funnels(ask, index, purged)
     purges = ask(
         'SELECT purge_id, "at", "by", reason, num_documents, num_tokens FROM purges ORDER BY "at", purge_id'
@@ -257,7 +257,7 @@ def _parsed_texts(out: Folder) -> str:
     )
 
 
-def _totals(ask: _Ask, index: Index, purged: _Purged) -> tuple[tuple[str, str], ...]:
+def _totals(ask: _Ask, index: Index, purged: _PurgedCounts) -> tuple[tuple[str, str], ...]:
     """The tiles. Where documents were purged, what is left of those that were kept."""
     records, size, files = ask(
         "SELECT coalesce(sum(num_records), 0), coalesce(sum(bytes), 0), count(*) FROM inputs"
@@ -277,7 +277,7 @@ def _totals(ask: _Ask, index: Index, purged: _Purged) -> tuple[tuple[str, str], 
     )
 
 
-def _funnels(ask: _Ask, index: Index, purged: _Purged) -> tuple[Funnel, ...]:
+def _funnels(ask: _Ask, index: Index, purged: _PurgedCounts) -> tuple[Funnel, ...]:
     """One for each source, after one for all where there are several."""
     length, documents = "warc_length", "documents"
     if ask(_HAS_SHARED_MEMBERS)[0][0]:
@@ -312,7 +312,7 @@ def _funnel_of(
     steps: Sequence[tuple[Any, ...]],
     lost: Mapping[tuple[str, str], tuple[int, int]],
     index: Index,
-    purged: _Purged,
+    purged: _PurgedCounts,
     *,
     parts: Sequence[str],
 ) -> Funnel:

@@ -10,7 +10,7 @@ from lineage.index.output_index import check_outside
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from trainer.evidence import check
-from trainer.evidence.certified import Certified, open_certified
+from trainer.evidence.certified import CertifiedCheckpoint, open_certified
 from trainer.evidence.check import Line
 from trainer.evidence.compare import CheckpointComparison
 from trainer.evidence.rows import CertificateRow
@@ -22,7 +22,7 @@ class MadeCertificate:
     """A certificate: what stands in it, what it is of, and where its page lies if it was written."""
 
     row: CertificateRow
-    certified: Certified
+    certified: CertifiedCheckpoint
     page: str | None
 
 

@@ -68,7 +68,7 @@ class StepTables(RecipeStepTables):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Making:
+class StepInputs:
     """What a step is made of: the tables, the pages that the steps of one chain share, and whether a function
     of the user's is in the chain."""
 
@@ -97,7 +97,7 @@ class StepSpec:
     change that text. `rules`: all that may turn a document down
     as its tables stand, in the order of their verdicts."""
 
-    make: Callable[[Making], Step] | None = None
+    make: Callable[[StepInputs], Step] | None = None
     is_on: Callable[[StepTables], bool] = lambda tables: True
     is_off_where: str = ""
     modules: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ class StepSpec:
     rules: Callable[[StepTables], Sequence[Rule]] = lambda tables: ()
 
 
-def _quality_step(making: Making) -> Step:
+def _quality_step(making: StepInputs) -> Step:
     from stages.quality.step import quality_step  # spaCy's rules take a moment that help need not wait for
 
     if making.has_user_steps:

@@ -131,6 +131,7 @@ def complete_checkpoints(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Ch
     counts."""
     found: dict[int, Checkpoint] = {}
     for entry in _complete(folder):
+        # Two attempts may have saved the same step: after a rollback the later one holds what the run goes on with.
         known = found.get(entry.step)
         if counts(entry.step, entry.attempt, begun) and (known is None or known.attempt < entry.attempt):
             found[entry.step] = entry
@@ -155,6 +156,7 @@ def set_aside(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, .
     damaged = {each.name for attempt in begun for each in attempt.damaged}
     undone = []
     for entry in _complete(folder):
+        # complete.json moves last, so a checkpoint that was half moved is still found here and moved on.
         if entry.name in damaged and not folder.exists(f"{DAMAGED}/{entry.name}/{COMPLETE}"):
             folder.move(entry.name, f"{DAMAGED}/{entry.name}", last=COMPLETE)
         elif not counts(entry.step, entry.attempt, begun):
@@ -263,6 +265,7 @@ def publish_complete(folder: Folder, position: Position) -> None:
             files |= json.loads(read)
     metadata = folder.read(METADATA)
     files[METADATA] = [len(metadata), content_hash(metadata).hex()]
+    # Through JSON: the digest must be of what a reader will parse (tuples become lists).
     row = json.loads(json.dumps({**dataclasses.asdict(position), "files": files}))
     folder.publish(COMPLETE, _canonical({**row, "digest": _digest(row)}))
 

@@ -141,6 +141,7 @@ class Survivor:
         except GenerationOverError:
             pass
         except _ENDING_THE_RUN:
+            # A replaced process meets the claim of its successor: that ends this process, not the run.
             if not participant.is_replaced():
                 raise
         except CannotRecoverError as error:

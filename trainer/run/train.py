@@ -21,20 +21,22 @@ from functools import partial
 from lineage.storage.folder import Folder
 from trainer.attempts import AttemptEnd, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
-from trainer.evidence.origin import origin_of
 from trainer.feed.feed import Feed
 from trainer.model.description import ModelConfig
+from trainer.model.roles import check_groups
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8
 from trainer.parallel.layout import parallel_layout
+from trainer.parallel.weights import num_axes
 from trainer.processes.heard import by_first_rank
 from trainer.provenance.setup import make_setup, record_setup
 from trainer.recovery.repeated import go_back_before, left_out
 from trainer.recovery.repeats import RepeatedFaultsError, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
 from trainer.run.assemble import assemble, first_progress, look_at_machines, open_groups
+from trainer.run.first_weights import origin_together
 from trainer.run.hardware import hardware_of
 from trainer.run.hooks import Hooks
 from trainer.run.joining import Joined, join
@@ -108,7 +110,7 @@ def _join(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: Grou
         claimant=hooks.claimant,
     )
     begins_with = None if joined.position is not None else recipe.train.init_from
-    origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), groups.control)
+    origin = None if begins_with is None else origin_together(begins_with, groups.control)
     if process.rank == 0:
         setup = make_setup(recipe, process.device.type, origin, hardware_of(process.device))
         record_setup(output, joined.attempt.number, setup, recipe)
@@ -121,6 +123,7 @@ def _checked_model(recipe: TrainRecipe, launch: LaunchContext, feed: Feed) -> Mo
     layout = parallel_layout(table, device)
     check_layout(table, config)
     check_overlap(table.overlap, device.type)
+    check_groups(table.optimizer.group, num_axes(config))
     if layout.float8 is not None:
         check_float8(layout.float8, device)
     return config

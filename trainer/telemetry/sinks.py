@@ -87,7 +87,7 @@ def describe(report: StepReport, steps: int) -> str:
         parts.append(
             f"fullest expert {report.experts.fullest:.2f} of the mean, {report.experts.dropped:.1%} dropped"
         )
-    if wall := sum(report.goodput.values()):
+    if (wall := sum(report.goodput.values())) >= _SHORTEST_RUN:
         parts.append(f"goodput {report.goodput['steps'] / wall:.1%}")
     if report.slowest is not None:
         phase, times = report.slowest
@@ -97,6 +97,10 @@ def describe(report: StepReport, steps: int) -> str:
     if report.loading is not None and report.loading.bytes_fetched:
         parts.append(_describe_loading(report.loading))
     return "  ".join([*parts, *validation])
+
+
+_SHORTEST_RUN: Final = 60.0
+"""Seconds: the goodput of a shorter one is that of its start."""
 
 
 def _duration(seconds: float) -> str:

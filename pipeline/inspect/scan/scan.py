@@ -97,7 +97,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class _ScannedDocument:
     """A document as a piece holds it; `tokens` where it came from a shard, without its end-of-text."""
 
     row: int
@@ -165,7 +165,7 @@ class ScanEvidence(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundIn:
+class ContaminatedDocument:
     """A document that holds items; `tokens` are, for each match, the spans of its tokens that hold the item,
     where they were asked for."""
 
@@ -191,7 +191,7 @@ def _common_mask(finder: Finder, job: ScanJob) -> npt.NDArray[np.bool_]:
     return ignore
 
 
-def _documents(job: ScanJob, piece: Piece) -> Iterator[_Read]:
+def _documents(job: ScanJob, piece: Piece) -> Iterator[_ScannedDocument]:
     """The documents asked for; purged ones are not there any more."""
     wanted = None if piece.rows is None else frozenset(piece.rows)
     if isinstance(piece.held, Shard):
@@ -201,17 +201,17 @@ def _documents(job: ScanJob, piece: Piece) -> Iterator[_Read]:
 
 def _of_part(
     job: ScanJob, part: PartFile, survivors: PartFile | None, wanted: frozenset[int] | None
-) -> Iterator[_Read]:
+) -> Iterator[_ScannedDocument]:
     out = Folder(job.out)
     elsewhere = set()
     if survivors is not None:
         elsewhere = set(read_rows(out, survivors.file, ["doc_id"], survivors.hash)["doc_id"].to_pylist())
     for row, doc_id, text in clean_texts(out, part):
         if (wanted is None or row in wanted) and doc_id not in elsewhere:
-            yield _Read(row=row, doc_id=doc_id, text=text)
+            yield _ScannedDocument(row=row, doc_id=doc_id, text=text)
 
 
-def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_Read]:
+def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_ScannedDocument]:
     """From the tokens themselves, so that what is found is what a training run would read."""
     folder, tokenizer = Folder(job.out), _tokenizer(job)
     placed = read_rows(folder, shard.index_file, ["doc_id", "start", "num_tokens"], shard.index_hash)
@@ -224,7 +224,9 @@ def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iter
             stream.seek(plain["start"] * 4)
             tokens = np.frombuffer(stream.read(plain["num_tokens"] * 4), "<u4")[:-1]
             if not len(tokens) or tokens[0] != tokenizer.eot_id:
-                yield _Read(row=row, doc_id=plain["doc_id"], text=tokenizer.decode(tokens), tokens=tokens)
+                yield _ScannedDocument(
+                    row=row, doc_id=plain["doc_id"], text=tokenizer.decode(tokens), tokens=tokens
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,7 +253,7 @@ def look(job: ScanJob, piece: Piece) -> PieceFound:
     return PieceFound(num_documents=num, rows=tuple(rows), seen=seen)
 
 
-def show(job: ScanJob, piece: Piece) -> list[FoundIn]:
+def show(job: ScanJob, piece: Piece) -> list[ContaminatedDocument]:
     """Second pass: the documents of a piece that hold an item, with the evidence."""
     finder = _finder(replace(job, common=(), places=False))
     ignore = _common_mask(finder, job)
@@ -261,7 +263,7 @@ def show(job: ScanJob, piece: Piece) -> list[FoundIn]:
         if evidence:
             tokens, of_tokens = _tokens_of(job, document, evidence)
             found.append(
-                FoundIn(
+                ContaminatedDocument(
                     doc_id=document.doc_id,
                     matches=tuple(
                         _as_match(job, document, one, tokens, spans)
@@ -283,7 +285,7 @@ _NO_TOKENS: Final = np.empty(0, np.uint32)
 
 
 def _tokens_of(
-    job: ScanJob, document: _Read, evidence: Sequence[Evidence]
+    job: ScanJob, document: _ScannedDocument, evidence: Sequence[Evidence]
 ) -> tuple[Tokens, tuple[tuple[tuple[int, int], ...], ...]]:
     """The document's tokens, and the spans of them that hold each evidence; none where none are asked for.
     The whole document where tokens cannot be told apart by their characters."""
@@ -330,7 +332,11 @@ def _token_spans(
 
 
 def _as_match(
-    job: ScanJob, document: _Read, evidence: Evidence, tokens: Tokens, of_tokens: tuple[tuple[int, int], ...]
+    job: ScanJob,
+    document: _ScannedDocument,
+    evidence: Evidence,
+    tokens: Tokens,
+    of_tokens: tuple[tuple[int, int], ...],
 ) -> Match:
     start, end = evidence.spans[0]
     text, spans = document.text[start:end], evidence.spans
@@ -415,7 +421,7 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
     )
 
 
-def _read_items(found: FoundIn) -> Iterator[ReadItem]:
+def _read_items(found: ContaminatedDocument) -> Iterator[ReadItem]:
     """The items that a document holds, each with the tokens that hold it."""
     for match, spans in zip(found.matches, found.tokens, strict=True):
         yield ReadItem(item=match.item, doc_id=found.doc_id, spans=spans)
@@ -490,9 +496,9 @@ def _first_pass(
 
 def _second_pass(
     job: ScanJob, pieces: Sequence[Piece], work: TaskResources, reporter: ProgressReporter
-) -> dict[bytes, FoundIn]:
+) -> dict[bytes, ContaminatedDocument]:
     """The documents that hold an item, by doc_id."""
-    found: dict[bytes, FoundIn] = {}
+    found: dict[bytes, ContaminatedDocument] = {}
     with reporter.phase("evidence", len(pieces)) as phase:
         for _, documents in run_units(show, job, pieces, work, operator="scan_evidence"):
             found.update((document.doc_id, document) for document in documents)

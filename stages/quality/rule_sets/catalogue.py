@@ -22,7 +22,7 @@ from stages.quality.rules import VARIANTS, Limits, RuleSet, RuleSpec, Threshold,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Making:
+class RuleSetInputs:
     """What a rule set is made of: whose measures, and what the recipe says for texts in one language (empty:
     in whichever)."""
 
@@ -39,7 +39,7 @@ class RuleSetSpec:
     """A rule set: how it is made, its rules, and the further keys that it counts by. `is_of_any_language`: it
     asks for no words in a language, and is the same in every variant."""
 
-    make: Callable[[Making], RuleSet]
+    make: Callable[[RuleSetInputs], RuleSet]
     rows: Sequence[RuleSpec] = ()
     settings: Sequence[Threshold] = ()
     is_of_any_language: bool = True

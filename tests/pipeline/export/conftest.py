@@ -13,7 +13,7 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
-from pipeline.export.process import CorpusExport, Done, export, in_process
+from pipeline.export.process import CorpusExport, ExportResult, export, in_process
 from pipeline.export.request import ExportRequest
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
@@ -52,7 +52,7 @@ class Corpus:
         eot = self.tokenizer.eot_id
         return {doc_id: [*self.tokenizer.encode(text).tolist(), eot] for doc_id, text in self.texts().items()}
 
-    def export(self, to: Path, format_name: str, **options: object) -> Done:
+    def export(self, to: Path, format_name: str, **options: object) -> ExportResult:
         """Export in this process."""
         return export(self.asked(to, format_name, **options), in_process)
 

@@ -261,7 +261,7 @@ def test_the_end_of_each_family_is_known(kind: Kind, end: str) -> None:
     tokenizer = loaded(kind)
     assert (tokenizer.end.token, tokenizer.eot_id) == (end, made(kind).token_to_id(end))
     assert tokenizer.vocab_size == made(kind).get_vocab_size()
-    assert f"each document ends with {end} (id {tokenizer.eot_id}), the one" in tokenizer.lines()[0]
+    assert f"Each document ends with {end} (id {tokenizer.eot_id}), its special token" in tokenizer.lines()[0]
 
 
 def test_without_a_known_name_the_recipe_is_asked_and_no_id_is_invented(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from lineage.purge.execution import Applied, apply
+from lineage.purge.execution import PurgeResult, apply
 from lineage.purge.plan import PurgeMatch, plan_purge
 from lineage.storage.folder import Folder
 from lineage.verify.output import verify
@@ -22,7 +22,7 @@ def by_doc(*records: Record) -> PurgeMatch:
     return PurgeMatch(kind="doc", values=tuple(record.doc_id.hex() for record in records))
 
 
-def purge(out: Folder, match: PurgeMatch, wait_seconds: float = 0) -> Applied:
+def purge(out: Folder, match: PurgeMatch, wait_seconds: float = 0) -> PurgeResult:
     """Carry it out in this process; `wait_seconds`: for another that holds the output."""
     return apply(out, ordered(match), plan_hooks(), apply_hooks(), wait_seconds)
 

@@ -52,6 +52,8 @@ from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ExpertsTable
 from trainer.run.step import train_step
 
+pytestmark = pytest.mark.differential("trainer")
+
 CONFIG = dataclasses.replace(model_config("moe-debug", VOCAB), num_layers=4)
 SHARED = dataclasses.replace(
     CONFIG, hidden=16, experts=Experts(num_experts=16, top_k=3, hidden=16, num_shared=2)

@@ -25,6 +25,8 @@ from trainer.parallel.weights import initialise
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ContextTable, Float8Table
 
+pytestmark = pytest.mark.differential("trainer")
+
 pytest.importorskip("torchao")
 
 ROWWISE = Float8Table(emulate=True)

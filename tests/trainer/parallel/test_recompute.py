@@ -16,6 +16,8 @@ from trainer.parallel import recompute as recompute_module
 from trainer.parallel.recompute import recomputed
 from trainer.recipe_tables.parallelism import ExpertsTable
 
+pytestmark = pytest.mark.differential("trainer")
+
 NUM_ROWS, SEQ_LEN, WIDTH = 2, 16, 64
 QUERIES, KEYS, HIDDEN, NUM_EXPERTS, SHARED = 96, 32, 112, 4, 224
 """Columns of products, no two alike."""
