@@ -37,7 +37,7 @@ _OVERRIDES: Final = {"--set": "overrides"}
 _CALLABLE: Final = ("certify", "explain", "export", "purge", "run", "train", "verify")
 """Commands that a message may ask for and that have a function of their name, which takes the same first arguments."""
 _LISTS: Final = ("docs", "urls", "hosts", "domains", "sources", "overrides", "forget_exports")
-_OF_APPLY: Final = ("reason", "by", "forget_exports")
+_OF_APPLY: Final[tuple[str, ...]] = ("reason", "by", "forget_exports")
 """What `.apply` takes of a call of `purge`."""
 _FLAGS: Final = ("apply", "parsed_texts", "promote_duplicates", "restart", "retokenize")
 """Options that stand without a value."""
