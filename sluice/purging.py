@@ -12,6 +12,7 @@ from lineage.store.lookup import Lookup
 from pipeline.inspect.purge_targets import PurgeTargets, UnknownName
 from pipeline.inspect.purging import PurgeAccount, carried_out, named_targets, planned
 from sluice.history import DocId, id_of
+from sluice.messages import in_python
 from sluice.shown import shown_table
 
 _SHOWN = 20
@@ -65,6 +66,7 @@ class PlannedPurge(_Purge):
     targets: PurgeTargets
     exports: tuple[str, ...]
 
+    @in_python
     def apply(self, *, reason: str, by: str, forget_exports: Sequence[str] = ()) -> AppliedPurge:
         """Carry it out, of the output as it is now; `reason` and `by` stay in the audit row. Killed at any point, the
         same calls finish it. HeldError where another process is at the output, PurgeError where bytes would stay."""
@@ -106,6 +108,7 @@ class AppliedPurge(_Purge):
         return self._shown(f"Purge {self.purge_id} of", note + "sluice.verify proves it.")
 
 
+@in_python
 def purge(
     out: str,
     *,

@@ -411,5 +411,5 @@ def test_an_export_is_recorded_and_found_done(output: sluice.Output, tmp_path: P
     assert done.row.num_documents == sum(part.num_rows for part in output.index.dedup)
     again = sluice.export(output.url, str(tmp_path / "copy"), format="jsonl", address="none")
     assert again.was_done and not done.was_done
-    with pytest.raises(sluice.RecipeError, match="--format docx: expected one of"):
+    with pytest.raises(sluice.RecipeError, match="`format` docx: expected one of"):
         sluice.export(output.url, str(tmp_path / "other"), format="docx")

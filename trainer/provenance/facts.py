@@ -266,7 +266,10 @@ def _way_out(output: Folder, recorded: str) -> str:
         return "give this run another run.name"
     if Folder(recorded).exists(FACTS_FILE):
         return f"it is a copy of that one, which alone can go on; train into {recorded}"
-    return f"it was moved from there; make {recorded} a link to it, and name that as train.output"
+    return (
+        f"it was moved from there, and a run goes on at the one place where trace and purge look for what it read;"
+        f" make {recorded} a link to it, and name that as train.output"
+    )
 
 
 def commit(log: FactLog, outputs: Sequence[CorpusOutput]) -> bool:
