@@ -112,10 +112,10 @@ class AppliedPurge(_Purge):
 def purge(
     out: str,
     *,
-    docs: Sequence[DocId] | None = None,
-    urls: Sequence[str] | None = None,
-    hosts: Sequence[str] | None = None,
-    domains: Sequence[str] | None = None,
+    docs: DocId | Sequence[DocId] | None = None,
+    urls: str | Sequence[str] | None = None,
+    hosts: str | Sequence[str] | None = None,
+    domains: str | Sequence[str] | None = None,
     listed: str | None = None,
     where: str | None = None,
     source: str | None = None,
@@ -124,17 +124,17 @@ def purge(
     promote_duplicates: bool = False,
 ) -> PlannedPurge:
     """The plan of a purge, as `sluice purge` shows it; `apply` carries it out. The documents are named in one way:
-    by ids, URLs, hosts, domains, a file that lists ids or URLs or that `scan` wrote (`listed`), a SQL condition, a
-    source or an input file; `parsed_texts` takes all texts kept after parse, and no document.
+    by ids, URLs, hosts or domains, one or several; by a file that lists ids or URLs or that `scan` wrote (`listed`), a
+    SQL condition, a source or an input file; `parsed_texts` takes all texts kept after parse, and no document.
 
     RecipeError where the call is wrong, UnknownError or PurgeError where the output has none of them."""
     folder = Folder(out)
     targets = named_targets(
         folder,
-        docs=None if docs is None else list(map(id_of, docs)),
-        urls=urls,
-        hosts=hosts,
-        domains=domains,
+        docs=None if docs is None else list(map(id_of, [docs] if isinstance(docs, str | bytes) else docs)),
+        urls=[urls] if isinstance(urls, str) else urls,
+        hosts=[hosts] if isinstance(hosts, str) else hosts,
+        domains=[domains] if isinstance(domains, str) else domains,
         listed=listed,
         where=where,
         source=source,
