@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
@@ -51,7 +51,8 @@ _FILE_BYTES: Final = 4 << 30
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
     """What goes beside the weights. `more_files`: name in the folder, content; `made_from`: what `MADE_FROM` says
-    of the checkpoint, to which the hash of the weights is added."""
+    of the checkpoint, to which the hash of the weights is added. `kind`: begins the names of the checkpoint's
+    tensors that are exported; `averaged_with`: further checkpoints, of all of which the mean is."""
 
     config: ModelConfig
     seq_len: int
@@ -59,6 +60,8 @@ class Export:
     dtype: torch.dtype
     more_files: Mapping[str, bytes]
     made_from: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = WEIGHTS
+    averaged_with: Sequence[Folder] = ()
 
 
 def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes: int = _FILE_BYTES) -> None:
@@ -74,17 +77,14 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
             f"the model has {experts.num_shared} shared experts, and transformers' {architecture} has none: it"
             " cannot be exported; its checkpoint can be trained on with train.init_from"
         )
-    check_files(checkpoint)
     parts = stored_parts(config)
+    for each in (checkpoint, *export.averaged_with):
+        check_files(each)
+        _refuse_biases(each, parts, architecture)
     every = held_tensors(checkpoint)
-    placeless = [
-        name for name in every if name.startswith(BUFFERS) and name.removeprefix(BUFFERS) not in parts
-    ]
-    _refuse_biases(checkpoint, {name: every[name] for name in placeless}, architecture)
-    held = {name: _entry(every, name) for name in parts}
-    files = list(
-        _files(parts, {name: held[name][1].size for name in parts}, export.dtype.itemsize, file_bytes)
-    )
+    held = {name: _entry(every, name, export.kind) for name in parts}
+    sizes = {name: entry.size for name, (_, entry) in held.items()}
+    files = list(_files(parts, sizes, export.dtype.itemsize, file_bytes))
     folder = Folder(str(target))
     folder.remove("config.json")  # of an earlier export: the folder is not complete from here on
     for name in folder.names():
@@ -93,12 +93,8 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     where: dict[str, str] = {}
     for number, names in enumerate(files):
         file = SINGLE if len(files) == 1 else f"model-{number + 1:05d}-of-{len(files):05d}.safetensors"
-        state = {
-            held[name][0]: torch.empty(held[name][1].size, dtype=held[name][1].properties.dtype)
-            for name in names
-        }
-        load(checkpoint, state, None)
-        tensors = _as_stored({name: state[held[name][0]] for name in names}, parts, export.dtype)
+        state = _mean((checkpoint, *export.averaged_with), {name: held[name] for name in names})
+        tensors = _as_stored(state, parts, export.dtype)
         with folder.writing(file) as unpublished:
             mode = os.stat(unpublished.name).st_mode
             try:
@@ -126,15 +122,35 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
     _publish_json(folder, "config.json", described)
 
 
-def _entry(every: Mapping[str, TensorStorageMetadata], name: str) -> tuple[str, TensorStorageMetadata]:
+def _entry(
+    every: Mapping[str, TensorStorageMetadata], name: str, kind: str
+) -> tuple[str, TensorStorageMetadata]:
     """Key and entry of a tensor of the model in a checkpoint; its routers' biases are buffers."""
-    key = WEIGHTS + name if WEIGHTS + name in every else BUFFERS + name
+    key = kind + name if kind + name in every else BUFFERS + name
     return key, every[key]
 
 
-def _refuse_biases(checkpoint: Folder, held: Mapping[str, TensorStorageMetadata], architecture: str) -> None:
-    """RecipeError where these, biases of routers that the folder has no place for, are not 0: tokens would go to
-    other experts."""
+def _mean(
+    checkpoints: Sequence[Folder], held: Mapping[str, tuple[str, TensorStorageMetadata]]
+) -> dict[str, Tensor]:
+    """The mean of tensors over checkpoints, by name, in their dtype."""
+    total: dict[str, Tensor] = {}
+    for checkpoint in checkpoints:
+        state = {key: torch.empty(entry.size, dtype=entry.properties.dtype) for key, entry in held.values()}
+        load(checkpoint, state, None)
+        for name, (key, _) in held.items():
+            total[name] = total[name].add_(state[key]) if name in total else state[key]
+    return {name: tensor.div_(len(checkpoints)) for name, tensor in total.items()}
+
+
+def _refuse_biases(checkpoint: Folder, placed: Collection[str], architecture: str) -> None:
+    """RecipeError where routers have a bias that is none of those `placed` in the folder: tokens would go to other
+    experts."""
+    held = {
+        name: entry
+        for name, entry in held_tensors(checkpoint).items()
+        if name.startswith(BUFFERS) and name.removeprefix(BUFFERS) not in placed
+    }
     biases = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in held.items()}
     load(checkpoint, biases, None)
     if any(bias.any() for bias in biases.values()):
