@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lineage.trace.tracer import UnknownError
     from pipeline.inspect.explain.explanation import Explanation
     from pipeline.inspect.explain.refetch import RefetchError
-    from pipeline.inspect.scan.scan import ScanEvidence
+    from pipeline.inspect.scan.evidence import ScanEvidence
     from pipeline.inspect.tune import Tuned
     from pipeline.inspect.verification import VerifiedOutput
     from pipeline.recipe.tables import PipelineRecipe
@@ -113,7 +113,7 @@ _PLACES = {
     "RecipeError": "lineage.recipe",
     "RefetchError": "pipeline.inspect.explain.refetch",
     "Rejection": "stages.document",
-    "ScanEvidence": "pipeline.inspect.scan.scan",
+    "ScanEvidence": "pipeline.inspect.scan.evidence",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
     "StorageError": "lineage.storage.errors",
