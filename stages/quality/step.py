@@ -28,7 +28,7 @@ from stages.quality.options import (
     table_for,
     thresholds_by_language,
 )
-from stages.quality.rule_sets.catalogue import CATALOGUE, THRESHOLDS, Making, is_by_language, is_in
+from stages.quality.rule_sets.catalogue import CATALOGUE, THRESHOLDS, RuleSetContext, is_by_language, is_in
 from stages.quality.rules import STAGE, Limits, RuleSet, TextRule, measured_as
 from stages.quality.splitters import WHITE_SPACE, AnySplitter, make_splitter
 from stages.quality.text_view import TextView
@@ -180,7 +180,7 @@ def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
 def _sets(
     table: QualityTable, bounds: Limits, stop_words: tuple[str, ...], language: str
 ) -> tuple[RuleSet, ...]:
-    making = Making(
+    context = RuleSetContext(
         variant=measured_as(table.variant),
         limits=bounds,
         stop_words=stop_words,
@@ -188,7 +188,7 @@ def _sets(
         terminal_punctuation=table.c4_terminal_punctuation,
         line_edits=table.line_edits,
     )
-    return tuple(CATALOGUE[name].make(making) for name in table.rules)
+    return tuple(CATALOGUE[name].make(context) for name in table.rules)
 
 
 _ANY_STOP_WORDS: Final = ("the", "of")

@@ -13,7 +13,7 @@ from lineage.storage.folder import Folder
 from trainer.attempts import Attempt, Claimant, attempts, begin, claim_next
 from trainer.checkpoint.state import restore
 from trainer.checkpoint.store import checkpoint_folder, complete_checkpoints, delete_left_over
-from trainer.in_place.memory import Memory, Snapshot, StepCopies
+from trainer.in_place.memory import InMemoryState, Snapshot, StepCopies
 from trainer.in_place.pieces import as_bytes, from_bytes, receive
 from trainer.options import TrainRecipe
 from trainer.parallel.weights import local_part, settle_buckets
@@ -67,7 +67,7 @@ def progress_from(snapshot: Snapshot, claimed: Claimed, recipe: TrainRecipe) -> 
     )
 
 
-def fill(run: Run, memory: Memory, agreed: Agreement, snapshot: Snapshot) -> None:
+def fill(run: Run, memory: InMemoryState, agreed: Agreement, snapshot: Snapshot) -> None:
     """Weights, moments and windows: this rank's own, or those of the rank that fills it. Collective."""
     rank, num_ranks, control = run.rank, run.launch.process.world_size, run.groups.control
     state = state_tensors(run.stepping.context)

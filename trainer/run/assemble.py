@@ -41,7 +41,7 @@ from trainer.recovery.repeated import skip_counter
 from trainer.recovery.repeats import SkipCounter
 from trainer.run.first_weights import load_first_weights
 from trainer.run.joining import Joined
-from trainer.run.parts import Groups, LaunchContext, Progress, Reporting, Run, Saving, Stepping, Watching
+from trainer.run.parts import GlooGroups, LaunchContext, Progress, Reporting, Run, Saving, Stepping, Watching
 from trainer.run.reporter import StepReporter
 from trainer.run.step import StepContext
 from trainer.telemetry.goodput import LiveGoodput
@@ -57,17 +57,17 @@ _SLOWEST_SAVE: Final = datetime.timedelta(hours=2)
 """How long ranks wait for each other's pieces of a checkpoint, in the background."""
 
 
-def open_groups(recipe: TrainRecipe, process: Process) -> Groups:
+def open_groups(recipe: TrainRecipe, process: Process) -> GlooGroups:
     """The groups that serve every attempt of these processes. Collective."""
     timeout = collective_timeout(recipe.train.faults.watchdog_seconds)
-    return Groups(control=dist.new_group(backend="gloo", timeout=timeout), feed=feed_group(process))
+    return GlooGroups(control=dist.new_group(backend="gloo", timeout=timeout), feed=feed_group(process))
 
 
 def assemble(
     recipe: TrainRecipe,
     launch: LaunchContext,
     hooks: Hooks,
-    groups: Groups,
+    groups: GlooGroups,
     feed: Feed,
     *,
     joined: Joined,
