@@ -42,9 +42,9 @@ from trainer.data.blocks import LocalBlocks
 from trainer.data.dataset import IGNORED, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.model.attention import document_mask
+from trainer.model.description import Experts, ModelConfig
 from trainer.model.experts import Routing
 from trainer.model.rows import DeviceRows
-from trainer.model.sizes import Experts, ModelConfig
 from trainer.model.transformer import Llama, initial_weight
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import parallelise_model

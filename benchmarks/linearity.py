@@ -95,7 +95,7 @@ class Measured:
         beyond = (
             longer / shorter for shorter, longer in pairwise((self.seconds_twice, *self.seconds_beyond))
         )
-        # What costs hardly more at twice the length was turned down there.
+        # What costs hardly more at twice the length was rejected there.
         factors = [self.seconds_twice / self.seconds, *(each for each in beyond if each > _TURNED_DOWN)]
         return min(factors)
 

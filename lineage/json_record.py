@@ -65,7 +65,16 @@ def _from_plain(shape: Any, plain: Any) -> Any:
     optional = [
         one for one in get_args(shape) if is_optional and (is_dataclass(one) or get_origin(one) is tuple)
     ]
-    return _from_plain(optional[0], plain) if optional and plain is not None else plain
+    return _from_plain(_fitting(optional, plain), plain) if optional and plain is not None else plain
+
+
+def _fitting(shapes: list[Any], plain: Any) -> Any:
+    """Of several dataclasses the one with these keys."""
+    return (
+        shapes[0]
+        if len(shapes) == 1
+        else next(one for one in shapes if _fields_by_key(one)[0].keys() == plain.keys())
+    )
 
 
 def _dataclass_from_plain(shape: Any, plain: Mapping[str, Any]) -> Any:

@@ -275,7 +275,7 @@ def _normal_form(text: str) -> tuple[str, str] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _UrlParts:
     """What stands behind the scheme: the host, the port with its colon ("" for none), path and query."""
 
     host: str
@@ -288,7 +288,7 @@ class _Place:
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
-def _place(text: str, authority: re.Pattern[str]) -> _Place | None:
+def _place(text: str, authority: re.Pattern[str]) -> _UrlParts | None:
     found = authority.match(text)
     assert found is not None
     _, at, name = found[0].rpartition("@")
@@ -297,12 +297,12 @@ def _place(text: str, authority: re.Pattern[str]) -> _Place | None:
     if ipv6 is not None:
         if not is_address(ipv6[1]):
             return None
-        return _Place(str(ipaddress.ip_address(ipv6[1])), _port(ipv6[2] or ""), rest, bool(at))
+        return _UrlParts(str(ipaddress.ip_address(ipv6[1])), _port(ipv6[2] or ""), rest, bool(at))
     name, _, port = name.partition(":")
     host = _settled_host(name)
     if not host or _NO_HOST.search(host):
         return None
-    return _Place(host, _port(port), rest, bool(at))
+    return _UrlParts(host, _port(port), rest, bool(at))
 
 
 def _port(given: str) -> str:
@@ -311,7 +311,7 @@ def _port(given: str) -> str:
     return f":{port}" if port else ""
 
 
-def _web_form(place: _Place, scheme: str) -> str:
+def _web_form(place: _UrlParts, scheme: str) -> str:
     """The normal form of a page of http or https; of `//host` and `host` as of http."""
     is_default = place.port == ":443" or (place.port == ":80" and scheme != "https:")
     return f"https://{place.shown_host}{'' if is_default else place.port}{_path_and_query(place.rest)}"
@@ -368,7 +368,7 @@ def _settled_host(name: str) -> str:
 def _ascii_host(host: str) -> str:
     """A host as IDNA by UTS #46 without its transitional mappings, as browsers have it (URL standard, "domain
     to ASCII"); as it is where it holds what no domain may, or is too long for one. Labels that the standard
-    would turn down for their length or mix of scripts keep their form: here hosts are compared, not looked
+    would reject for their length or mix of scripts keep their form: here hosts are compared, not looked
     up."""
     if host.isascii() or len(host) > MAX_HOST:
         return host
@@ -396,7 +396,7 @@ def _is_public(host: str) -> bool:
     return bool(_LABELS.fullmatch(host)) and len(host) <= MAX_HOST and is_public_suffix(last)
 
 
-def _is_file_name(place: _Place) -> bool:
+def _is_file_name(place: _UrlParts) -> bool:
     """Whether a host without a scheme is as likely the name of a file."""
     is_alone = not place.port and place.rest[:1] in ("", "?")
     return is_alone and not place.host.startswith("www.") and place.host.rpartition(".")[2] in _FILE_ENDINGS

@@ -25,7 +25,7 @@ from pipeline.inputs.files import CONNECTIONS, Input, input_size, input_version,
 from pipeline.inputs.kinds import check_fields, check_kinds, of_records
 from pipeline.recipe.checks import MAX_FILES, check_output
 from pipeline.recipe.load import recipe_of
-from pipeline.recipe.tables import PipelineRecipe, comparing, tables_of
+from pipeline.recipe.tables import PipelineRecipe, effective_dedup, tables_of
 from stages.dedup.minhash import scheme_name
 from stages.libraries import OPTIONAL, libraries
 from stages.steps.catalogue import SHAPING, files_of, libraries_of
@@ -201,9 +201,9 @@ def make_plan(
 def _check_comparable(recipe: PipelineRecipe) -> None:
     """RecipeError where an earlier output was not signed as this run signs: no text of it would be found
     near."""
-    ours = comparing(recipe)
+    ours = effective_dedup(recipe)
     for url in ours.against:
-        theirs = comparing(recipe_of(Folder(url)))
+        theirs = effective_dedup(recipe_of(Folder(url)))
         if ours.near and not theirs.near:
             raise RecipeError(
                 f"dedup.against: {without_secrets(url)} was made without dedup.near, so it holds no"

@@ -47,12 +47,12 @@ from pipeline.recipe.checks import unread_keys
 from pipeline.recipe.tables import UNIT_KINDS, PipelineRecipe, keeps_facts
 from pipeline.refilter.earlier import (
     Refiltering,
-    honouring,
     open_earlier,
     plan_from,
     record_reuse,
     starts_of,
     tokens_to_copy,
+    with_earlier_purges,
 )
 from pipeline.refilter.unit import refilter_phase
 from pipeline.report.render import render_output
@@ -144,7 +144,7 @@ def from_inputs(recipe: PipelineRecipe) -> RunInput:
 def from_texts(recipe: PipelineRecipe, output: str) -> RunInput:
     """The parsed texts of an earlier output, less what was purged from it."""
     earlier = open_earlier(output)
-    recipe = honouring(recipe, earlier)
+    recipe = with_earlier_purges(recipe, earlier)
     job = read_job(recipe, prepared=False)  # most steps will not be called
     plan = plan_from(recipe, earlier)
     refiltering = Refiltering(earlier=earlier, starts=starts_of(plan, earlier))

@@ -1,5 +1,5 @@
-"""Sluice as a library: run a recipe, apply its steps to texts, read an output, train on it. docs/api.md shows
-each.
+"""Sluice as a library: run a recipe, apply its steps to texts, read an output, train on it, take documents out of
+both again. docs/api.md shows each.
 
     import sluice
 
@@ -21,40 +21,66 @@ if TYPE_CHECKING:
     from lineage.recipe import RecipeError
     from lineage.storage.errors import StorageError
     from lineage.storage.lock import HeldError
+    from lineage.store.delta import StoreError
     from lineage.store.queries.query import QueryError
     from lineage.trace.tracer import UnknownError
+    from pipeline.cluster.capacity import ResourceError
+    from pipeline.cluster.dataset import WorkerDiedError
+    from pipeline.cluster.session import RayStartError
     from pipeline.inspect.explain.explanation import Explanation
     from pipeline.inspect.explain.refetch import RefetchError
     from pipeline.inspect.scan.evidence import ScanEvidence
-    from pipeline.inspect.tune import Tuned
+    from pipeline.inspect.tune import TuneResult
     from pipeline.inspect.verification import VerifiedOutput
+    from pipeline.plan import InputChangedError
     from pipeline.recipe.tables import PipelineRecipe
+    from pipeline.results.faults import StrictError
     from pipeline.units.bad_records import TooManyBadRecordsError
     from sluice.corpus import explain, explain_file, export, export_checkpoint, scan, tune, verify
     from sluice.history import History
     from sluice.output import ChangedOutputError, Output, PurgedError, open_output
     from sluice.purging import AppliedPurge, PlannedPurge, purge
-    from sluice.running import load_recipe, run
+    from sluice.running import load_recipe, load_train_recipe, run
     from sluice.sequences import Sequences
     from sluice.steps import Judged, Steps
     from sluice.tokenizer import Tokenizer, load_tokenizer
+    from sluice.training import (
+        Certificate,
+        CheckedCertificate,
+        TrainedRun,
+        certify,
+        check_certificate,
+        compare_runs,
+        train,
+    )
     from stages.document import Document, Edit, Finding, Outcome, Rejection
+    from trainer.attempts import FencedOutError
     from trainer.checkpoint.store import CheckpointError
     from trainer.evidence.certificate_file import CertificateError
+    from trainer.evidence.compare import CheckpointComparison
+    from trainer.options import TrainRecipe
+    from trainer.recovery.repeats import TrainingStoppedError
+    from trainer.run.preflight import MissingShardError
 
 __all__ = [
     "AppliedPurge",
+    "Certificate",
     "CertificateError",
     "ChangedOutputError",
+    "CheckedCertificate",
+    "CheckpointComparison",
     "CheckpointError",
     "DamagedFileError",
     "Document",
     "Edit",
     "Explanation",
+    "FencedOutError",
     "Finding",
     "HeldError",
     "History",
+    "InputChangedError",
     "Judged",
+    "MissingShardError",
     "NotFinishedError",
     "Outcome",
     "Output",
@@ -63,45 +89,64 @@ __all__ = [
     "PurgeError",
     "PurgedError",
     "QueryError",
+    "RayStartError",
     "RecipeError",
     "RefetchError",
     "Rejection",
+    "ResourceError",
     "ScanEvidence",
     "Sequences",
     "Steps",
     "StorageError",
+    "StoreError",
+    "StrictError",
     "Tokenizer",
     "TooManyBadRecordsError",
-    "Tuned",
+    "TrainRecipe",
+    "TrainedRun",
+    "TrainingStoppedError",
+    "TuneResult",
     "UnknownError",
     "VerifiedOutput",
+    "WorkerDiedError",
+    "certify",
+    "check_certificate",
+    "compare_runs",
     "explain",
     "explain_file",
     "export",
     "export_checkpoint",
     "load_recipe",
     "load_tokenizer",
+    "load_train_recipe",
     "open_output",
     "purge",
     "run",
     "scan",
+    "train",
     "tune",
     "verify",
 ]
 
 _PLACES = {
     "AppliedPurge": "sluice.purging",
+    "Certificate": "sluice.training",
     "CertificateError": "trainer.evidence.certificate_file",
     "ChangedOutputError": "sluice.output",
+    "CheckedCertificate": "sluice.training",
+    "CheckpointComparison": "trainer.evidence.compare",
     "CheckpointError": "trainer.checkpoint.store",
     "DamagedFileError": "lineage.index.checksums",
     "Document": "stages.document",
     "Edit": "stages.document",
     "Explanation": "pipeline.inspect.explain.explanation",
+    "FencedOutError": "trainer.attempts",
     "Finding": "stages.document",
     "HeldError": "lineage.storage.lock",
     "History": "sluice.history",
+    "InputChangedError": "pipeline.plan",
     "Judged": "sluice.steps",
+    "MissingShardError": "trainer.run.preflight",
     "NotFinishedError": "lineage.index.output_index",
     "Outcome": "stages.document",
     "Output": "sluice.output",
@@ -110,28 +155,41 @@ _PLACES = {
     "PurgeError": "lineage.purge.plan",
     "PurgedError": "sluice.output",
     "QueryError": "lineage.store.queries.query",
+    "RayStartError": "pipeline.cluster.session",
     "RecipeError": "lineage.recipe",
     "RefetchError": "pipeline.inspect.explain.refetch",
     "Rejection": "stages.document",
+    "ResourceError": "pipeline.cluster.capacity",
     "ScanEvidence": "pipeline.inspect.scan.evidence",
     "Sequences": "sluice.sequences",
     "Steps": "sluice.steps",
     "StorageError": "lineage.storage.errors",
+    "StoreError": "lineage.store.delta",
+    "StrictError": "pipeline.results.faults",
     "Tokenizer": "sluice.tokenizer",
     "TooManyBadRecordsError": "pipeline.units.bad_records",
-    "Tuned": "pipeline.inspect.tune",
+    "TrainRecipe": "trainer.options",
+    "TrainedRun": "sluice.training",
+    "TrainingStoppedError": "trainer.recovery.repeats",
+    "TuneResult": "pipeline.inspect.tune",
     "UnknownError": "lineage.trace.tracer",
     "VerifiedOutput": "pipeline.inspect.verification",
+    "WorkerDiedError": "pipeline.cluster.dataset",
+    "certify": "sluice.training",
+    "check_certificate": "sluice.training",
+    "compare_runs": "sluice.training",
     "explain": "sluice.corpus",
     "explain_file": "sluice.corpus",
     "export": "sluice.corpus",
     "export_checkpoint": "sluice.corpus",
     "load_recipe": "sluice.running",
     "load_tokenizer": "sluice.tokenizer",
+    "load_train_recipe": "sluice.running",
     "open_output": "sluice.output",
     "purge": "sluice.purging",
     "run": "sluice.running",
     "scan": "sluice.corpus",
+    "train": "sluice.training",
     "tune": "sluice.corpus",
     "verify": "sluice.corpus",
 }

@@ -11,7 +11,7 @@ from lineage.index.output_index import check_finished, check_outside
 from lineage.storage.folder import Folder
 from pipeline.export.checkpoint import ExportedCheckpoint
 from pipeline.export.checkpoint import export_checkpoint as checkpoint_of
-from pipeline.export.process import Done, corpus_export, on_ray
+from pipeline.export.process import ExportResult, corpus_export, on_ray
 from pipeline.export.process import export as export_corpus
 from pipeline.export.request import DEFAULT_FILE_DOCUMENTS
 from pipeline.inspect import tune as tuning
@@ -21,7 +21,7 @@ from pipeline.inspect.explain.given_document import named_document
 from pipeline.inspect.scan import scan as scanning
 from pipeline.inspect.scan.evidence import ScanEvidence, write_evidence
 from pipeline.inspect.scan.scan import ScanRequest
-from pipeline.inspect.tune import Tuned
+from pipeline.inspect.tune import TuneResult
 from pipeline.inspect.verification import VerifiedOutput, verify_output
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe.load import recipe_of
@@ -93,7 +93,7 @@ def export(
     address: str = "local",
     num_cpus: int | None = None,
     show_progress: bool = False,
-) -> Done:
+) -> ExportResult:
     """The kept documents of a finished output in another tool's format, at `to`, as `sluice export` writes them; the
     same call after a kill continues. `row` of what is given is what lineage records of it: a purge cleans the copy too.
 
@@ -132,7 +132,7 @@ def tune(
     *,
     recipe: str | Path | PipelineRecipe | None = None,
     num_examples: int = 5,
-) -> Tuned:
+) -> TuneResult:
     """What other thresholds would have kept, lost and gained, from the ledger of a finished output
     (quality.ledger = "all"), as `sluice tune` tells it. The thresholds are those of the output's own recipe, or of
     `recipe`, with `overrides` ("quality.min_words=80").

@@ -1,4 +1,4 @@
-"""Load a data recipe and carry it out."""
+"""Load recipes, and carry a data recipe out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lineage.recipe import load_recipe as read_recipe
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe.checks import check_steps_of
 from pipeline.recipe.load import load
 from pipeline.recipe.tables import PipelineRecipe
+from trainer.options import TrainRecipe
 
 if TYPE_CHECKING:
     from pipeline.results.run_summary import RunSummary
@@ -21,14 +23,26 @@ def load_recipe(recipe: str | Path | PipelineRecipe, overrides: Sequence[str] = 
 
     A recipe that is loaded already is given back as it is; then there are no overrides."""
     if isinstance(recipe, PipelineRecipe):
-        if overrides:
-            raise ValueError(
-                "overrides are for the path of a recipe: change a loaded one with dataclasses.replace"
-            )
+        _refuse_overrides(overrides)
         return recipe
     loaded = load(recipe, overrides)
     check_steps_of(loaded)
     return loaded
+
+
+def load_train_recipe(recipe: str | Path | TrainRecipe, overrides: Sequence[str] = ()) -> TrainRecipe:
+    """The training recipe of a .toml file, as `load_recipe` gives a data recipe."""
+    if isinstance(recipe, TrainRecipe):
+        _refuse_overrides(overrides)
+        return recipe
+    return read_recipe(recipe, TrainRecipe, overrides)
+
+
+def _refuse_overrides(overrides: Sequence[str]) -> None:
+    if overrides:
+        raise ValueError(
+            "overrides are for the path of a recipe: change a loaded one with dataclasses.replace"
+        )
 
 
 def run(

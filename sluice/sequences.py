@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset as TorchDataset
 
-from lineage.recipe import as_plain, load_recipe, parse_table
+from lineage.recipe import as_plain, parse_table
 from lineage.storage.folder import is_remote
+from sluice.running import load_train_recipe
 from trainer.data.corpus import open_corpus
 from trainer.data.dataset import Dataset, Slice, document_layout
 from trainer.data.recipe_order import make_order
@@ -70,9 +71,8 @@ class Sequences(TorchDataset[Item]):
     @classmethod
     def from_recipe(cls, recipe: str | Path | TrainRecipe, overrides: Sequence[str] = ()) -> Sequences:
         """Those of a training recipe, mixtures that change included."""
-        loaded = recipe if isinstance(recipe, TrainRecipe) else load_recipe(recipe, TrainRecipe, overrides)
         made = cls.__new__(cls)
-        made._begin(loaded)
+        made._begin(load_train_recipe(recipe, overrides))
         return made
 
     def _begin(self, recipe: TrainRecipe) -> None:

@@ -133,7 +133,7 @@ class Steps:
 
         `text` and `url` name the columns of texts (string) and addresses (none). The table comes back with
         the texts as the steps leave them and the columns `language` and `language_score`. Rows that are
-        turned down are left out; with `rejected` they stay, and the columns kept, stage, rule, value and
+        rejected are left out; with `rejected` they stay, and the columns kept, stage, rule, value and
         threshold say why."""
         return BatchSteps(self, text, url, rejected=rejected)
 

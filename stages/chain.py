@@ -18,7 +18,7 @@ from stages.fault import Fault
 from stages.html.extraction import BrokenPatchError
 from stages.html.extraction_child import IsolatedExtraction
 from stages.html.page import PageReader
-from stages.steps.catalogue import CORPUS_STAGES, STAGES, ChainContext, StepTables, spec_of
+from stages.steps.catalogue import CORPUS_STAGES, STAGES, StepInputs, StepTables, spec_of
 from stages.steps.classifier import check_classifiers
 from stages.steps.model_step import ModelStep
 from stages.steps.purged import PurgeFilter
@@ -224,11 +224,11 @@ class Chain:
 
     @cached_property
     def _plain_steps(self) -> tuple[Step, ...]:
-        context = ChainContext(
+        inputs = StepInputs(
             tables=self.tables, pages=self._pages, has_user_steps=any(":" in name for name in self.stages)
         )
         makers = [spec_of(name).make for name in self.stages]
-        return tuple(make(context) for make in makers if make is not None)
+        return tuple(make(inputs) for make in makers if make is not None)
 
 
 def attempt(step: Step, document: Document) -> Outcome:

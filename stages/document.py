@@ -119,7 +119,7 @@ _SETTERS: Final = tuple(vars(Document)[name].__set__ for name in _FIELDS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejection:
-    """A document that a rule turned down: the document as it was then, and the deciding finding.
+    """A document that a rule rejected: the document as it was then, and the deciding finding.
 
     `document.findings` holds what earlier steps measured; `findings` what this step measured besides. A
     `fault` says that no rule did, but an exception (rule `<stage>.error`). `judged_text` is what the step
@@ -192,5 +192,5 @@ def reject(
 
 
 def error_rule(stage: str) -> str:
-    """The rule that turns down a document on which a step raised."""
+    """The rule that rejects a document on which a step raised."""
     return f"{stage}.error"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.families import FamilyChoice
 from tests.support.processes.shared_ray import SHARED
 
 # Before torch and numpy are loaded, here and in the processes that tests start: models of a few thousand
@@ -24,6 +25,20 @@ settings.load_profile("sluice")
 # A shell starts its background jobs with SIGINT ignored, which we and the processes that tests start would
 # inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--families",
+        choices=("all", "changed"),
+        default="all",
+        help="changed: leave out comparisons with libraries and hostile inputs of unchanged packages",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(FamilyChoice())
+
 
 _MEMORY = Path("/dev/shm")
 _ROOM = 8 * 2**30

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from lineage.storage.folder import Folder
-from lineage.trace.attempt_line import Beginning, line_to
+from lineage.trace.attempt_line import AttemptStart, line_to
 
 _FOLDER: Final = "attempts"
 _ASK_EVERY_SECONDS: Final = 5.0
@@ -70,6 +70,7 @@ class Claimant:
 def claim(output: Folder, claimant: Claimant | None = None) -> int:
     """Claim the next number; atomic, so two claimants never share one. FencedOutError where a later
     generation of the claimant's launch has claimed one."""
+    # The listing may be stale; creating the file decides. A turn that fails met a claim, so the next number is tried.
     number = max(_claimed(output), default=0)
     while True:
         if number and claimant is not None:
@@ -130,7 +131,7 @@ def steps_on_line(output: Folder, attempt: Attempt, since: int) -> list[tuple[in
 
 def line_of_attempts(begun: Iterable[Attempt], attempt: int, step: int) -> list[tuple[int, int]]:
     """As of `line_to`, the attempts that lead to the checkpoint of `step` steps that `attempt` made."""
-    known = {each.number: Beginning(each.first_step, each.parent) for each in begun}
+    known = {each.number: AttemptStart(each.first_step, each.parent) for each in begun}
     return list(line_to(known, attempt, step))
 
 
@@ -179,6 +180,7 @@ def attempts(output: Folder) -> tuple[Attempt, ...]:
 
 def check_fence(output: Folder, number: int) -> None:
     """FencedOutError if a later attempt than `number` has claimed the run."""
+    # Numbers are claimed without gaps, so the next one tells of all: one request, whatever the number of attempts.
     if output.exists(_claim_file(number + 1)):
         raise FencedOutError(_superseded(number, output))
 

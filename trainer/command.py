@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NoReturn
 
 import torch.distributed as dist
 
@@ -26,9 +27,10 @@ from trainer.evidence.certificate_file import CertificateError
 from trainer.in_place.supervise import train_on_this_machine
 from trainer.options import TrainRecipe
 from trainer.processes.heard import by_first_rank
+from trainer.processes.last_words import print_last
 from trainer.processes.runtime import join_process_group, process_began, stop_on_signal
 from trainer.recovery.call import Replay, prepare_replay
-from trainer.recovery.options import add_replay, check_replay
+from trainer.recovery.options import ReplayOptions, add_replay, read_replay
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.parts import LaunchContext
 from trainer.run.preflight import check_run
@@ -39,18 +41,19 @@ from trainer.run.train import train
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0: done, or stopped by SIGTERM or a first Ctrl-C; 1: failed; 2: recipe or call is wrong; 130:
     ended by a second Ctrl-C. Rank 0 prints the result."""
-    parser = argparse.ArgumentParser(prog="python -m trainer", description=__doc__)
+    parser = _Parser(prog="python -m trainer", description=__doc__)
     parser.add_argument("recipe", help="a training recipe (TOML)")
     parser.add_argument("--set", action="append", default=[], metavar="key=value", help="change one key")
     add_replay(parser)
     parsed = parser.parse_args(arguments)
     stop_requested = stop_on_signal()
     try:
-        recipe = load_recipe(parsed.recipe, TrainRecipe, parsed.set)
+        recipe, options = load_recipe(parsed.recipe, TrainRecipe, parsed.set), read_replay(parsed)
         if recipe.train.recovery.mode == "in_place":
-            return _in_place(recipe, parsed, stop_requested)
+            return _in_place(recipe, options, parsed.recipe, stop_requested)
         process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
-        replay = _prepared(recipe, parsed)
+        # By rank 0 for all.
+        replay = by_first_rank(partial(_checked, recipe, options, parsed.recipe), None, CheckpointError)
         if process.rank == 0:
             sys.stderr.writelines(f"{line}\n" for line in replay.lines)
         result = None
@@ -73,10 +76,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _certify(recipe, replay, result) if process.rank == 0 else 0
 
 
-def _in_place(recipe: TrainRecipe, options: argparse.Namespace, stop_requested: Callable[[], bool]) -> int:
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """As any other wrong call ends: argparse would print it on every rank."""
+        sys.exit(_fail(f"{message}; python -m trainer --help teaches the call", 2))
+
+
+def _in_place(
+    recipe: TrainRecipe, options: ReplayOptions, file: str, stop_requested: Callable[[], bool]
+) -> int:
     """Train with processes that this one starts, and that go on when one of them dies. Errors as in
     `main`."""
-    replay = _checked(recipe, options)
+    replay = _checked(recipe, options, file)
     sys.stderr.writelines(f"{line}\n" for line in replay.lines)
     result = train_on_this_machine(recipe, stop_requested) if replay.trains else None
     if result is not None:
@@ -98,17 +109,11 @@ def _certify(recipe: TrainRecipe, replay: Replay, result: TrainingResult | None)
     return 0
 
 
-def _prepared(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
-    """What is wrong with the recipe, then `prepare_replay`, by rank 0 for all."""
-    return by_first_rank(partial(_checked, recipe, options), None, CheckpointError)
-
-
-def _checked(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
+def _checked(recipe: TrainRecipe, options: ReplayOptions, file: str) -> Replay:
     """`prepare_replay` of a recipe that `check_run` finds nothing wrong with, with the lines of both. Errors of
     both."""
-    check_replay(options)
     lines = check_run(recipe)
-    replay = prepare_replay(recipe, options)
+    replay = prepare_replay(recipe, options, file)
     return dataclasses.replace(replay, lines=(*lines, *replay.lines))
 
 
@@ -116,5 +121,5 @@ def _fail(message: str, code: int) -> int:
     if os.environ.get("SLUICE_TRACEBACK"):
         traceback.print_exc()
     advice = what_to_do(message)
-    sys.stderr.write(f"sluice: {message}\n" + (f"{advice}\n" if advice else ""))
+    print_last(f"sluice: {message}\n" + (f"{advice}\n" if advice else ""))
     return code

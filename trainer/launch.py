@@ -12,10 +12,9 @@ import json
 import logging
 import os
 import signal
-import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
@@ -36,7 +35,7 @@ from trainer.attempts import FencedOutError, failures, record_failure
 from trainer.checkpoint.store import newest_step
 from trainer.data.corpus import open_corpus
 from trainer.data.recipe_order import make_order
-from trainer.evidence.observed import Observed, ObserveRequest
+from trainer.evidence.observed import ObserveRequest, ReplayResult
 from trainer.in_place.supervise import FINAL_ERRORS, NO_GPUS, train_supervised
 from trainer.in_place.survivor import ParticipantJob, participate
 from trainer.model.sizes import model_config
@@ -46,7 +45,7 @@ from trainer.processes.following import following
 from trainer.processes.heard import by_first_rank, of_every_rank
 from trainer.processes.participant import Rendezvous
 from trainer.processes.placement import LabelledNode, Workers, label_selectors, split_peers, workers_of
-from trainer.processes.runtime import Process, collective_timeout, join_process_group, on_stop
+from trainer.processes.runtime import Process, collective_timeout, join_process_group, stopped_by_signals
 from trainer.provenance.setup import Hardware
 from trainer.recovery.repeats import TrainingStoppedError
 from trainer.run.hardware import hardware_of
@@ -77,15 +76,19 @@ class _WorkerJob:
 
 
 def train_on_ray(
-    recipe: TrainRecipe, check_workers: Callable[[Workers], None] = lambda workers: None
+    recipe: TrainRecipe,
+    check_workers: Callable[[Workers], None] = lambda workers: None,
+    *,
+    shows_progress: bool = True,
 ) -> TrainingResult:
     """Train on the Ray that this process is connected to, until the run is done, SIGTERM or SIGINT comes, or
     trying again does not help. Call `check_training` first: a wrong recipe is found there before any worker
     is started.
 
-    `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for.
-    CheckpointError, FencedOutError, StoreError and TrainingStoppedError as `trainer.run.train.train`; the last
-    also where several starts in a row got nowhere."""
+    `check_workers` raises where the connected cluster can never hold the workers, which Ray would wait for. With
+    `shows_progress` the run's steps are shown on stderr, and why workers ended. CheckpointError, FencedOutError,
+    StoreError and TrainingStoppedError as `trainer.run.train.train`; the last also where several starts in a row
+    got nowhere."""
     assert ray.is_initialized(), "train_on_ray runs on the Ray that its caller has connected this process to"
     logging.getLogger("ray.train").setLevel(logging.WARNING)
     output = Folder(recipe.train.output)
@@ -93,12 +96,13 @@ def train_on_ray(
     if not recipe.ray.grows:
         check_workers(workers)
     output.remove(STOP)
+    shown = following(output, recipe.train.steps) if shows_progress else contextlib.nullcontext()
     if recipe.train.recovery.mode == "in_place":
-        return _train_in_place(recipe, workers, output)
+        return _train_in_place(recipe, workers, output, shown)
     job = _job(recipe, workers)
     # Tried again as long as that gets on: `_no_use_in_starting` says when it does not.
     trainer = _trainer(_work, recipe, workers, job, _run_config(job.launch, output, "ray", max_failures=-1))
-    with _stopping(output), following(output, recipe.train.steps):
+    with stopped_by_signals(lambda: output.publish(STOP, b"")), shown:
         ended = trainer.fit()
     output.remove(STOP)
     output.remove_tree("ray")
@@ -108,12 +112,14 @@ def train_on_ray(
     return TrainingResult(**payload)
 
 
-def _train_in_place(recipe: TrainRecipe, workers: Workers, output: Folder) -> TrainingResult:
+def _train_in_place(
+    recipe: TrainRecipe, workers: Workers, output: Folder, shown: contextlib.AbstractContextManager[None]
+) -> TrainingResult:
     """With actors of our own: whatever Ray Train does about a failure ends the processes that are left
     too."""
     if "GPU" in workers.each:
         raise RecipeError(NO_GPUS, "train.recovery.mode")
-    with _stopping(output), following(output, recipe.train.steps):
+    with stopped_by_signals(lambda: output.publish(STOP, b"")), shown:
         result = train_supervised(recipe, partial(_ActorProcesses, recipe, workers), _StopFile(output))
     output.remove(STOP)
     return result
@@ -230,7 +236,7 @@ def observe_on_ray(
     recipe: TrainRecipe,
     request: ObserveRequest,
     check_workers: Callable[[Workers], None] = lambda workers: None,
-) -> tuple[Observed, Hardware]:
+) -> tuple[ReplayResult, Hardware]:
     """Do steps of a run again on its layout (`trainer.run.observe`), on the Ray that this process is connected
     to, and what computed them. Errors as of `train_on_ray` before its first step; RuntimeError where a worker
     was lost."""
@@ -304,7 +310,7 @@ def _trainer(
 
 
 class _Trainer(TorchTrainer):  # type: ignore[misc]
-    """TorchTrainer, which leaves SIGINT to `_stopping`: its own handler ends the workers without a
+    """TorchTrainer, which leaves SIGINT to `stopped_by_signals`: its own handler ends the workers without a
     checkpoint."""
 
     def _register_sigint_handler(self, controller: object) -> None:
@@ -438,21 +444,6 @@ class _StopFile:
         if not self._found and (not self._output.is_remote or now - self._asked > _STOP_POLL_SECONDS):
             self._asked, self._found = now, self._output.exists(STOP)
         return self._found
-
-
-@contextlib.contextmanager
-def _stopping(output: Folder) -> Iterator[None]:
-    """While this lasts, SIGTERM and SIGINT make the workers save and end (`on_stop`)."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    before = on_stop(lambda: output.publish(STOP, b""))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class RayMetrics:

@@ -47,7 +47,7 @@ class DataTable:
     """One entry of `train.data` where a run reads several outputs."""
 
     out: str = key(is_path=True, help="the output folder or URL of a data run")
-    prefix: str = key("", help="put before the names of its sources, so that two outputs may share a name")
+    prefix: str = key("", help="prefix for the names of its sources, for outputs that share names")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class OptimizerTable:
     min_lr_ratio: float = key(
         0.1, at_least=0, at_most=1, help="the last learning rate as a share of the peak"
     )
-    clip: float = key(1.0, at_least=0, help="largest gradient norm; 0: no clipping")
+    clip: float = key(1.0, at_least=0, help="maximum gradient norm; 0: no clipping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,22 +74,22 @@ class CheckpointTable:
     every: int | Literal["auto"] = key(
         100,
         at_least=1,
-        help='steps between checkpoints; "auto": by Daly\'s formula from what a save stops the loop for, the'
-        " failures of all attempts and, as a prior, those that [plan] expects",
+        help='steps between checkpoints; "auto": by Daly\'s formula from the stall of a save, the '
+        "failures of all attempts and, as a prior, the failure rate in [plan]",
     )
-    keep: int = key(3, at_least=1, help="the newest ones that are kept")
+    keep: int = key(3, at_least=1, help="number of newest checkpoints to keep")
     keep_every: int = key(
-        0, at_least=0, help="checkpoints of these multiples of steps are kept for ever; 0: none"
+        0, at_least=0, help="keep checkpoints at multiples of this number of steps for ever; 0: none"
     )
     keep_spaced: int = key(
         0,
         at_least=0,
-        help="so many more, evenly spaced over the whole run, so that going back is never far; 0: none",
+        help="keep this many more, evenly spaced over the run, for going back; 0: none",
     )
     on_damage: Literal["go_back", "stop"] = key(
         "go_back",
-        help="what a start does where the newest checkpoint is damaged: it goes on from the newest whole one and"
-        " sets the damaged ones aside (into damaged, never deleted); or it stops",
+        help="if the newest checkpoint is damaged: continue from the newest whole one and move the "
+        "damaged ones to the folder damaged (never deleted), or stop",
     )
     path: str | None = key(
         None, is_path=True, help="folder or URL of the checkpoints; not given: <output>/checkpoints"
@@ -97,8 +97,9 @@ class CheckpointTable:
     local: str | None = key(
         None,
         is_path=True,
-        help="folder on each node's disk where large pieces of checkpoints lie on their way to an object"
-        " store; not given: the system's temporary folder. Without room there they go up at once",
+        help="folder on each node's disk for large pieces of checkpoints before their upload to an "
+        "object store; not given: the system's temporary folder. Without room there they are "
+        "uploaded directly",
     )
 
 
@@ -109,10 +110,10 @@ class CacheTable:
     dir: str | None = key(
         None,
         is_path=True,
-        help="not given: <output>/cache where shards are remote (sluice-cache in the system's temporary"
-        " folder where the output is remote too), none where they are local",
+        help="folder of the block cache; not given: <output>/cache for remote shards (sluice-cache "
+        "in the system's temporary folder if the output is remote too), none for local ones",
     )
-    max_bytes: int = key(64 << 30, at_least=1, help="bound on that folder, partial downloads included")
+    max_bytes: int = key(64 << 30, at_least=1, help="maximum size of that folder, partial downloads included")
     prefetch_blocks: int = key(8, at_least=1, help="blocks in flight ahead of the step")
 
 
@@ -130,7 +131,7 @@ class OrderTable:
 class MixtureTable:
     """One `[[train.mixture]]`: the weights from `first_step` on."""
 
-    first_step: int = key(0, at_least=0, help="the first step of these weights")
+    first_step: int = key(0, at_least=0, help="first step with these weights")
     weights: dict[str, float] = key(help="source = share")
 
 
@@ -145,14 +146,14 @@ class TrainTable:
     )
     seq_len: int = key(at_least=2, at_most=1 << 21, help="tokens of a sequence")
     global_batch: int = key(at_least=1, help="sequences of a step, over all processes; fixed for a run")
-    steps: int = key(at_least=1, help="the last step's number plus one")
+    steps: int = key(at_least=1, help="number of steps")
     micro_batch: int | None = key(
         None, at_least=1, help="sequences of one forward pass; not given: a rank's slice, at most 8"
     )
     prefetch_batches: int = key(
         2,
         at_least=1,
-        help="batches in the making on each process: the next step's, and further ones against jitter",
+        help="batches that each process prepares ahead",
     )
     seed: int | None = key(None, at_least=0, help="not given: run.seed")
     workers: int | None = key(None, at_least=1, help="processes; not given: the product of [train.parallel]")
@@ -160,15 +161,18 @@ class TrainTable:
         "auto", "bfloat16", "float32", "float64", "float8", "bf16", "fp32", "fp64", "mxfp8", "nvfp4"
     ] = key(
         "auto",
-        help="of forward and backward; auto: bfloat16 on a GPU, else float32; float8: products in it, the"
-        " rest auto",
+        help="dtype of forward and backward; auto: bfloat16 on a GPU, else float32; float8: products"
+        " in float8, the rest as auto",
     )
     compile: bool = key(False, help="torch.compile for each block")
-    activation_checkpointing: Literal["none", "selective", "full"] = key("none", help="what is recomputed")
+    activation_checkpointing: Literal["none", "selective", "full"] = key(
+        "none", help="which activations are recomputed in backward"
+    )
     gather_again: bool = key(
         True,
-        help="tensor parallel without recomputation and compile: backward gathers the inputs of products again,"
-        " and makes SwiGLU's; false: they are kept, which is faster where memory is plentiful",
+        help="tensor parallel without recomputation and compile: backward gathers inputs of products"
+        " again and recomputes SwiGLU's; false: keep them, which is faster and needs more "
+        "memory",
     )
     peak_teraflops: float | None = key(
         None, above=0, help="peak of one device, dense bfloat16, for MFU; not given: by the GPU's name"
@@ -178,16 +182,19 @@ class TrainTable:
         help="what is sharded over dp_shard: 3 parameters too, 2 gradients and states, 1 states, 0 nothing"
         " (DDP)",
     )
-    init_from: str | None = key(None, is_path=True, help="a folder of Llama safetensors, or a checkpoint")
+    init_from: str | None = key(
+        None,
+        is_path=True,
+        help="a folder of Llama safetensors, or a checkpoint, to take the first weights from",
+    )
     extend_vocabulary: bool = key(
         False,
-        help="the vocabulary of the safetensors in init_from may be smaller than the model's: the rows that it"
-        " lacks are made from the seed",
+        help="allow a smaller vocabulary in the safetensors of init_from; missing rows are "
+        "initialised from the seed",
     )
     change_tokenizer: bool = key(
         False,
-        help="the tokenizer of init_from may be another than the data's: what its weights know of the ids is learnt"
-        " anew",
+        help="allow another tokenizer in init_from than in the data; the embeddings must then be learnt anew",
     )
     profile: tuple[int, int] | None = key(
         None, at_least=0, help="first and last step of a torch profiler trace"
@@ -196,19 +203,19 @@ class TrainTable:
     validation_tokens: int | None = key(
         None,
         at_least=1,
-        help="most held-out tokens of each source that an evaluation reads, evenly spaced; none: all",
+        help="maximum held-out tokens of each source for an evaluation, evenly spaced; none: all",
     )
     eval_every: int = key(
-        0, at_least=0, help="steps between evaluations; 0: only where validation > 0, at the end"
+        0, at_least=0, help="steps between evaluations; 0: only at the end, if validation > 0"
     )
-    record_batches: bool = key(False, help="write what was fed, a row for each sequence")
+    record_batches: bool = key(False, help="record every sequence that was trained on, one row each")
     record_losses: bool = key(
         False,
-        help="the same with each sequence's loss: `sluice train why RUN_OUTPUT --step T` can then name a rank"
-        " that computed wrongly",
+        help="record_batches with the loss of each sequence: `sluice train why RUN_OUTPUT --step T` "
+        "can then name a rank that computed wrongly",
     )
     skip: tuple[tuple[int, int], ...] = key(
-        (), at_least=0, help="[first, last] sequence numbers: a batch that holds one is skipped whole"
+        (), at_least=0, help="[first, last] sequence numbers; a batch that contains one is skipped"
     )
     parallel: ParallelTable = key(ParallelTable())
     pipeline: PipelineTable = key(PipelineTable())
@@ -358,7 +365,7 @@ class PlanTable:
     gpu: str = key("H100", help="name of the GPU")
     measured: str | None = key(
         None,
-        help="a file of `sluice plan --measure --to FILE`: that device in the GPU's place, at its own speed",
+        help="a file of `sluice plan --measure --to FILE`: plan for that device at its measured speed",
     )
     gpus_per_node: int | None = key(
         None, at_least=1, help="GPUs of a node; not given: those of the GPU's machines"
@@ -374,7 +381,7 @@ class PlanTable:
     inter_gbps: float | None = key(
         None, above=0, help="gigabits a second and GPU between near nodes, one way; not given: its machines'"
     )
-    near_gpus: int = key(3072, at_least=1, help="GPUs whose nodes lie near each other: a pod of the network")
+    near_gpus: int = key(3072, at_least=1, help="GPUs of near nodes: a pod of the network")
     far_gbps: float = key(57.0, above=0, help="gigabits a second and GPU between pods, one way")
     latency_us: tuple[float, float, float] = key(
         (3.4, 14.0, 28.0),
@@ -411,7 +418,7 @@ class PlanTable:
         0.8,
         at_least=0,
         at_most=1,
-        help="share of communication beside computing, and at most of computing's time, that computing hides",
+        help="share of concurrent communication that computing hides, at most this share of computing's time",
         source="fitted to 2104.04473, table 2; 0: nothing is hidden",
     )
     fused_attention: bool = key(
@@ -420,33 +427,31 @@ class PlanTable:
     )
     fused_gradients: bool = key(
         False,
-        help="products add weights' gradients up themselves, as Megatron-LM's do and this trainer's do not",
+        help="products accumulate weight gradients themselves, as in Megatron-LM and not in this trainer",
     )
     efficiency: float | None = key(
         None,
         above=0,
         at_most=1,
-        help="share of the GPU's peak that all its kernels reach; not given: reckoned from the shape of each"
-        " product",
+        help="share of the GPU's peak that all kernels reach; not given: estimated from the shape of"
+        " each product",
     )
     float8_efficiency: float | None = key(
-        None, above=0, at_most=1, help="the same of the float8 peak, for float8 products"
+        None, above=0, at_most=1, help="share of the float8 peak that float8 products reach"
     )
     storage_gbps: float = key(1.0, above=0, help="gigabits a second and GPU to where checkpoints go")
     restart_seconds: float = key(300.0, at_least=0, help="from a failure until steps run again")
-    in_place_seconds: float = key(
-        30.0, at_least=0, help="the same where the other ranks go on and a spare takes the place; assumed"
-    )
+    in_place_seconds: float = key(30.0, at_least=0, help="the same with recovery in place; assumed")
     host_gbps: float = key(
         100.0,
         above=0,
-        help="gigabits a second from a GPU to host memory: what a save stops the loop for; assumed",
+        help="gigabits a second from a GPU to host memory, which determine the stall of a save; assumed",
     )
     repair_hours: float = key(48.0, at_least=0, help="mean hours until a node that failed is back; assumed")
     spare_nodes: int | None = key(
         None,
         at_least=0,
-        help="nodes that wait for a failure; not given: as many as are worth their price, and fewer",
+        help="spare nodes; not given: the number that is worth its price, and fewer",
     )
 
 
@@ -456,12 +461,13 @@ class TrainRayTable:
 
     address: str = key(
         "local",
-        help='"local", "auto" or "ray://…"; "none": one worker in this process, or those that a run which'
-        " recovers in place starts itself, without Ray",
+        help='"local", "auto" or "ray://…"; "none": without Ray, one worker in this process, or the '
+        "processes that recovery in place starts",
     )
     num_cpus: int | None = key(None, at_least=1, help="not given: all")
     grows: bool = key(
-        False, help="nodes come when they are asked for: what none has yet is waited for, not refused"
+        False,
+        help="the cluster adds nodes on demand: wait for resources that no node has yet, instead of refusing",
     )
 
     @property

@@ -83,7 +83,7 @@ class PurgeRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class PurgeResult:
     """What a call of `apply` did. `purge_id` is None where all was purged already (`plan.already`);
     `finished` names a purge that an earlier call had begun and this one ended first."""
 
@@ -117,12 +117,14 @@ class _Intent:
 
 def apply(
     out: Folder, order: PurgeRequest, plan_hooks: PlanHooks, hooks: ApplyHooks, wait_seconds: float = 0.0
-) -> Applied:
+) -> PurgeResult:
     """Carry a purge out, after ending one that was killed. Purging what is purged changes nothing.
 
     HeldError if the OUT stays held by another for `wait_seconds`; PurgeError if nothing has a given name, or
     if bytes would stay behind in a bucket's old versions: both before anything is changed."""
     with hold(out, "sluice purge", wait_seconds) as held:
+        # Lost commits are made again, and a killed purge is finished, before the new one is planned: the plan reads
+        # what they change.
         mend_tables(out)
         check_forgotten(out, order.forget_exports)
         purge = _Purge(out, held, hooks)
@@ -130,7 +132,7 @@ def apply(
         plan = plan_purge(out, order.match, plan_hooks)
         if not plan.rows and not plan.parsed_texts:
             mine = finished is not None and finished.match == order.match.as_json()
-            return Applied(
+            return PurgeResult(
                 plan=plan,
                 purge_id=finished.purge_id if finished is not None and mine else None,
                 finished=finished.purge_id if finished else None,
@@ -140,7 +142,7 @@ def apply(
         refuse_if_bytes_would_stay(out)
         intent = purge.begin(plan, order)
         purge.finish(intent)
-        return Applied(
+        return PurgeResult(
             plan=plan,
             purge_id=intent.purge_id,
             finished=finished.purge_id if finished else None,
@@ -210,7 +212,7 @@ class _Purge:
         with self._out.writing(_ROWS) as file:
             pq.write_table(rows, file)
         version = corpus_version(self._out)
-        old_files = dict.fromkeys([*_Affected.of(index, rows).files(), *strays(self._out, index)])
+        old_files = dict.fromkeys([*_AffectedFiles.of(index, rows).files(), *strays(self._out, index)])
         intent = _Intent(
             purge_id=plan.purge_id(index, version),
             at=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -233,10 +235,13 @@ class _Purge:
             rows = pq.read_table(file, schema=_PLANNED)
         doc_ids = set(rows["doc_id"].to_pylist())
         self._held.check()
+        # Before any byte goes: from now on trace and new runs take these documents for purged. The transaction's
+        # id makes a second append do nothing.
         append(self._out, "purged", _purged_rows(intent, rows), f"purge:{intent.purge_id}")
         notify = self._hooks.notify
         notify(f"purge {intent.purge_id} has begun: {len(doc_ids):,} documents are recorded as purged")
         index = read_index(self._out)
+        # Any other version: an earlier call published the new index, and the files it names are whole.
         if index.version == intent.version_before:
             index = self._rewrite(index, rows, intent.version_after)
         if intent.removes_parsed_texts:
@@ -256,6 +261,7 @@ class _Purge:
         # The new report lists this purge, so it is rendered after the row of `purges`. That row states that
         # every text is gone, so the old report, which shows some, is removed before it.
         self._out.remove(REPORT_FILE)
+        # Temporary files of writers that died, and old versions in a bucket, hold texts too.
         remove_leftovers(self._out)
         erase_old_versions(self._out)
         self._held.check()
@@ -306,7 +312,7 @@ class _Purge:
 
     def _rewrite(self, index: Index, rows: pa.Table, version: int) -> Index:
         """Write what is affected under new names and publish the index that names it."""
-        affected = _Affected.of(index, rows)
+        affected = _AffectedFiles.of(index, rows)
         doc_ids = set(rows["doc_id"].to_pylist())
         with ThreadPoolExecutor(_WRITERS) as pool:
             eot_id = index.tokenizer.eot_id
@@ -328,7 +334,7 @@ class _Purge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Affected:
+class _AffectedFiles:
     """The files that hold something of the purged rows, and what of it."""
 
     shards: tuple[tuple[Shard, list[Span]], ...]
@@ -336,7 +342,7 @@ class _Affected:
     dedup: tuple[PartFile, ...]
 
     @classmethod
-    def of(cls, index: Index, rows: pa.Table) -> _Affected:
+    def of(cls, index: Index, rows: pa.Table) -> _AffectedFiles:
         spans: dict[tuple[str, int], list[Span]] = {}
         part_rows: dict[tuple[str, int], list[int]] = {}
         kept_in: set[tuple[str, int]] = set()

@@ -284,8 +284,7 @@ class _Planner:
         rows = {
             row.doc_id: row
             for row in self.lookup.documents(sorted({member.doc_id for member in members}))
-            if row.cluster_id
-            is not None  # else a repeated record, or what another source's steps turned down
+            if row.cluster_id is not None  # else a repeated record, or what another source's steps rejected
         }
         repeating: dict[bytes, list[DocumentRow]] = {}
         for row in rows.values():

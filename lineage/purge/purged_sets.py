@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 PURGED_RULE: Final = "purged"
-"""The rule by which a run turns down what an output that it honours had purged."""
+"""The rule by which a run rejects what an output that it honours had purged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ _TOKENS_AT_ONCE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Returned:
+class ReturnedDocument:
     """A purged document that `file` holds."""
 
     doc_id: bytes
@@ -74,7 +74,7 @@ def files_of(index: Index, texts: ParsedTexts | None, rows: Sequence[DocumentRow
 
 def find_returned(
     out: Folder, eot_id: int, purged: PurgedSpans, files: Iterable[str], only: Collection[bytes] | None = None
-) -> Iterator[Returned]:
+) -> Iterator[ReturnedDocument]:
     """Which purged documents (of `only`, or all) these `files` hold text, tokens or signatures of.
 
     A file that is damaged is passed over: `verify` names it. UnreachableError and ForbiddenError where the
@@ -97,13 +97,13 @@ def find_returned(
 
 def _in_shard(
     out: Folder, eot_id: int, purged: PurgedSpans, wanted: Collection[bytes], name: str
-) -> Iterator[Returned]:
+) -> Iterator[ReturnedDocument]:
     place = shard_of(name)
     spans = sorted(purged.spans.get(place, ())) if place is not None else []
     with out.open(name) as file:
         for doc_id, start, num_tokens in spans:
             if doc_id in wanted and not _is_blank(file, start, num_tokens, eot_id):
-                yield Returned(doc_id=doc_id, file=name)
+                yield ReturnedDocument(doc_id=doc_id, file=name)
 
 
 def _is_blank(file: IO[bytes], start: int, num_tokens: int, eot_id: int) -> bool:
@@ -117,7 +117,7 @@ def _is_blank(file: IO[bytes], start: int, num_tokens: int, eot_id: int) -> bool
     return True
 
 
-def _in_rows(out: Folder, name: str, ids: pa.Array, erased: tuple[str, ...]) -> Iterator[Returned]:
+def _in_rows(out: Folder, name: str, ids: pa.Array, erased: tuple[str, ...]) -> Iterator[ReturnedDocument]:
     """The documents that have a row here; where columns are `erased` by a purge, one in which any of them is
     left."""
     with out.open(name) as stream:
@@ -133,4 +133,4 @@ def _in_rows(out: Folder, name: str, ids: pa.Array, erased: tuple[str, ...]) -> 
                     left = pc.or_(left, pc.is_valid(rows[column]))
                 rows = rows.filter(left)
             for doc_id in rows["doc_id"].to_pylist():
-                yield Returned(doc_id=doc_id, file=name)
+                yield ReturnedDocument(doc_id=doc_id, file=name)

@@ -36,9 +36,11 @@ def rewrite_shard(out: Folder, shard: Shard, spans: Sequence[Span], eot_id: int)
     """Publish the shard's next generation with the tokens of `spans` replaced by end-of-text."""
     file, blocks_file, _ = shard_names(shard.source, shard.shard, generation_of(shard.file) + 1)
     hasher = ShardHasher()
+    # Block by block: a shard of any size takes one block of memory, and digests are by block anyway.
     with out.open(shard.file) as old, out.writing(file) as new:
         for first in range(0, shard.num_tokens, BLOCK_TOKENS):
             tokens = np.frombuffer(old.read(BLOCK_TOKENS * TOKEN_BYTES), dtype="<u4").copy()
+            # A span may reach over several blocks; a slice that ends at or before 0 would count from the block's end.
             for start, num_tokens in spans:
                 tokens[max(start - first, 0) : max(start + num_tokens - first, 0)] = eot_id
             hasher.update(tokens.data.cast("B"))
@@ -87,7 +89,7 @@ def rewrite_parsed_texts(out: Folder, part: ParsedPart, doc_ids: Collection[byte
     return replace(part, file=name, hash=erased.hash, bytes=out.size(name))
 
 
-class Erased(NamedTuple):
+class ErasedFile(NamedTuple):
     """A file of parsed texts that was written again: its BLAKE3-128 in hex, its rows, and whether any row
     changed."""
 
@@ -96,7 +98,7 @@ class Erased(NamedTuple):
     found: bool
 
 
-def erase_parsed_texts(out: Folder, old: str, new: str, doc_ids: Collection[bytes]) -> Erased:
+def erase_parsed_texts(out: Folder, old: str, new: str, doc_ids: Collection[bytes]) -> ErasedFile:
     """Publish `new` with the rows of `old`, `text` and `metadata` of these documents null. Both may be one
     name."""
     purged = pa.array(sorted(doc_ids), pa.binary())
@@ -114,7 +116,7 @@ def erase_parsed_texts(out: Folder, old: str, new: str, doc_ids: Collection[byte
             yield table
 
     digest, num_rows = _rewrite(out, old, new, groups)
-    return Erased(digest, num_rows, found)
+    return ErasedFile(digest, num_rows, found)
 
 
 def rewrite_dedup(out: Folder, entry: PartFile, doc_ids: Collection[bytes]) -> PartFile:
@@ -158,6 +160,7 @@ def _rewrite(out: Folder, old: str, new: str, groups: RowGroups) -> tuple[str, i
             write_page_index=True,
             write_page_checksum=True,
         ) as writer:
+            # A row group for each old one: memory is that of one, whatever the file's size.
             for table in groups(file):
                 writer.write_table(table, row_group_size=max(len(table), 1))
                 num_rows += len(table)

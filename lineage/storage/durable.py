@@ -20,7 +20,7 @@ _NO_SYNC: Final = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 user's."""
 
 
-class _Unsynced:
+class _UnsyncedFolders:
     """The folders of this process with entries that may not be on the disk."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class _Unsynced:
                     self._folders.update(taken)
 
 
-_unsynced = _Unsynced()
+_unsynced = _UnsyncedFolders()
 
 
 def entry_changed(path: str, root: str) -> None:

@@ -167,7 +167,7 @@ def _take_lease(
     return lease
 
 
-def _named(lease: objects.Stored) -> str:
+def _named(lease: objects.StoredObject) -> str:
     about = json.loads(lease.data)
     return f"{about['what']} on {about['host']} (process {about['pid']}, since {about['since']})"
 

@@ -20,7 +20,7 @@ _PRECONDITION = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredObject:
     """An object as it was read: its content, its ETag, and its age in seconds by the server's own clock."""
 
     data: bytes
@@ -104,7 +104,7 @@ def delete_exactly(url: str, etag: str) -> bool:
     )
 
 
-def get(url: str) -> Stored | None:
+def get(url: str) -> StoredObject | None:
     """The object, or None if there is none. The age compares two times of the server, so no clock here
     matters."""
     bucket, key = _bucket_and_key(url)
@@ -115,7 +115,9 @@ def get(url: str) -> Stored | None:
     except FileNotFoundError:
         return None
     served = parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"])
-    return Stored(data=data, etag=str(head["ETag"]), age=(served - head["LastModified"]).total_seconds())
+    return StoredObject(
+        data=data, etag=str(head["ETag"]), age=(served - head["LastModified"]).total_seconds()
+    )
 
 
 def why_no_bucket(folder: Folder) -> str | None:

@@ -77,7 +77,7 @@ class Lookup:
     def __init__(self, out: Folder, version: int | None = None) -> None:
         self._out = out
         self._sums = log_sums(out)
-        self._tables: dict[str, _Opened] = {}
+        self._tables: dict[str, _OpenTable] = {}
         self._version = version
         if version is not None:
             check_version(out, version)
@@ -330,11 +330,11 @@ class Lookup:
         for values in self._select(table, names, where, needs):
             yield shape(**dict(zip(names, map(_plain, values), strict=True)))
 
-    def _open(self, table: str) -> _Opened:
+    def _open(self, table: str) -> _OpenTable:
         if table not in self._tables:
             past = None if self._version is None or table != "purges" else self._version - FIRST_VERSION
             opened = open_table(self._out, table, past, self._sums)
-            self._tables[table] = _Opened(
+            self._tables[table] = _OpenTable(
                 opened, _listed(opened), DataFiles(self._out.folder(f"lineage/{table}"))
             )
         return self._tables[table]
@@ -374,7 +374,7 @@ class _File:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Opened:
+class _OpenTable:
     """A table opened for questions."""
 
     table: DeltaTable

@@ -185,7 +185,7 @@ EXCERPTS: Final = pa.schema([
     ("doc_id", _HASH), ("stage", _TEXT), ("rule", _TEXT), ("excerpt", _TEXT), ("choice", _TEXT), ("value", _REAL),
     ("threshold", _REAL), ("marks", pa.list_(_INT)),
 ])  # fmt: skip
-"""What the report shows. `choice` is why it is shown: of the documents that the rule turned down one of the
+"""What the report shows. `choice` is why it is shown: of the documents that the rule rejected one of the
 `least` ids, the `near`est to its threshold or the `far`thest from it, or a near miss that `passed` every
 step; null for members of large clusters. `marks` are the lines of the excerpt, from 0, that count against it."""
 

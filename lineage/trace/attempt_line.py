@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 
-class Beginning(NamedTuple):
+class AttemptStart(NamedTuple):
     """Where an attempt began: after `first_step` steps, from a checkpoint of attempt `parent`, or from first
     weights."""
 
@@ -14,7 +14,7 @@ class Beginning(NamedTuple):
     parent: int | None
 
 
-def line_to(begun: Mapping[int, Beginning], attempt: int, step: int) -> Iterator[tuple[int, int]]:
+def line_to(begun: Mapping[int, AttemptStart], attempt: int, step: int) -> Iterator[tuple[int, int]]:
     """The attempts that lead to the state of `step` steps that `attempt` made, the newest first, each with
     the step up to which it counts: what it did after that is in no later state of the line. The last one may
     be unknown, if nothing is recorded of a parent."""

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from lineage.store.delta import StoreError
 from lineage.store.rows import PurgeRow, RunRow, SegmentRow, Span
-from lineage.trace.attempt_line import Beginning, line_to
+from lineage.trace.attempt_line import AttemptStart, line_to
 
 
 class Reading(NamedTuple):
@@ -131,7 +131,7 @@ def exposures(
     named instead."""
     if not run.segments:
         return []
-    found: dict[tuple[int, int], tuple[_Fed, Reading]] = {}
+    found: dict[tuple[int, int], tuple[_DecidingAttempt, Reading]] = {}
     for prefix in run.prefixes:
         there = span._replace(source=prefix + span.source)
         account = _Account(run, erased_in, prefix)
@@ -184,7 +184,7 @@ def erased_from(purge: PurgeRow, purges: Sequence[PurgeRow]) -> frozenset[str]:
     return frozenset(reached) - {purge.content_fingerprint_before}
 
 
-class _Fed(NamedTuple):
+class _DecidingAttempt(NamedTuple):
     """The attempt that counts for a step by some plan, whether it lies on the line to the newest attempt
     there, and whether the step was applied."""
 
@@ -192,7 +192,7 @@ class _Fed(NamedTuple):
     on_line: bool
     applied: bool
 
-    def counts_before(self, other: _Fed) -> bool:
+    def counts_before(self, other: _DecidingAttempt) -> bool:
         """Whether a row that two plans read counts by this one."""
         return (self.on_line, self.attempt) > (other.on_line, other.attempt)
 
@@ -217,7 +217,7 @@ class _Account:
     def _line_of_descent(self) -> dict[int, range]:
         """The steps of the newest attempt, and of each ancestor up to where its child took over."""
         begun = {
-            number: Beginning(
+            number: AttemptStart(
                 first_step=min(segment.first_step for segment in segments),
                 parent=next((s.parent_attempt for s in segments if s.parent_attempt is not None), None),
             )
@@ -246,7 +246,7 @@ class _Account:
                     used += self._plans_of(segment, on_line=False)
         return [plan for plan in self._run.plans if plan in used]
 
-    def of_step(self, step: int, plan: RunRow) -> _Fed | None:
+    def of_step(self, step: int, plan: RunRow) -> _DecidingAttempt | None:
         """The attempt that counts for `step` among those that `plan` fed; None if there is none."""
         for on_line in (True, False):
             for attempt in self._attempts:
@@ -254,7 +254,9 @@ class _Account:
                     continue
                 segment = self._segment(attempt, step)
                 if segment is not None and plan in self._plans_of(segment, on_line=on_line):
-                    return _Fed(attempt, on_line, on_line and (attempt, step) not in self._skipped)
+                    return _DecidingAttempt(
+                        attempt, on_line, on_line and (attempt, step) not in self._skipped
+                    )
         return None
 
     def _segment(self, attempt: int, step: int) -> SegmentRow | None:

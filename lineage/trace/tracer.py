@@ -195,7 +195,7 @@ class Tracer:
         tokens."""
         training = self._run_of_step(run, step, row)
         rows = range(training.global_batch) if row is None else range(row, row + 1)
-        return self._met(training, step, rows, self._ids_of_rows(training, step, rows))
+        return self._histories_read_at(training, step, rows, self._ids_of_rows(training, step, rows))
 
     def first_of_step(self, run: str, step: int, most: int) -> tuple[list[DocumentHistory], int]:
         """The same of the step's first rows, as many as hold `most` documents, and how many rows these are: a
@@ -209,7 +209,7 @@ class Tracer:
             some = range(num_rows, min(training.global_batch, num_rows + more))
             ids |= dict.fromkeys(self._ids_of_rows(training, step, some))
             num_rows = some.stop
-        return self._met(training, step, range(num_rows), list(ids)), num_rows
+        return self._histories_read_at(training, step, range(num_rows), list(ids)), num_rows
 
     def _run_of_step(self, run: str, step: int, row: int | None) -> TrainingRun:
         """The run; UnknownError where it took no such step, or has no such row."""
@@ -243,7 +243,7 @@ class Tracer:
             spans += self._functions.locate(plan.plan, [step * plan.global_batch + number for number in rows])
         return self._read_by(run, spans)
 
-    def _met(
+    def _histories_read_at(
         self, run: TrainingRun, step: int, rows: range, doc_ids: Sequence[bytes]
     ) -> list[DocumentHistory]:
         """The histories of those documents that the step met in these rows: what was purged before it ran

@@ -50,7 +50,7 @@ from lineage.verify.exports import check_exports
 from lineage.verify.files import check_files
 from lineage.verify.parsed_texts import check_parsed_texts
 from lineage.verify.problems import Problem, Verification, VerifyHooks, guarded
-from lineage.verify.retokenize import Retokenize, Retokenized, check_retokenized
+from lineage.verify.retokenize import Retokenize, RetokenizeCounts, check_retokenized
 from lineage.verify.shards import check_shards
 from lineage.verify.steps import check_steps
 
@@ -78,7 +78,7 @@ def verify(
             num_documents=0,
             num_tokens=0,
         )
-    facts, retokenized = Facts(), Retokenized()
+    facts, retokenized = Facts(), RetokenizeCounts()
     checks = _problems(out, index, facts, hooks)
     if retokenize is not None:
         checks = chain(checks, _check_retokenized(out, index, facts, retokenize, retokenized))
@@ -155,7 +155,7 @@ def _check_documents(
 
 
 def _check_retokenized(
-    out: Folder, index: Index, facts: Facts, retokenize: Retokenize, found: Retokenized
+    out: Folder, index: Index, facts: Facts, retokenize: Retokenize, found: RetokenizeCounts
 ) -> Iterator[Problem]:
     """Part 9, unless the facts are damaged: then there is nothing sure to compare texts with."""
     if not any(note.check == "facts.skipped" for note in facts.notes):

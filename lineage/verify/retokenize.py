@@ -74,7 +74,7 @@ class Retokenize:
 
 
 @dataclass(slots=True)
-class Retokenized:
+class RetokenizeCounts:
     """How many documents were looked at, and of those that do not come back as they were, though nothing is
     wrong, how many there are and the first."""
 
@@ -100,7 +100,7 @@ def is_sampled(doc_id: bytes, share: float) -> bool:
 
 
 def check_retokenized(
-    out: Folder, index: Index, purged: PurgedSpans, with_: Retokenize, found: Retokenized
+    out: Folder, index: Index, purged: PurgedSpans, with_: Retokenize, found: RetokenizeCounts
 ) -> Iterator[Problem]:
     """Every kept document that is not purged, or the share of them; `found` is filled on the way."""
     places = {(part.source, part.part): at for at, part in enumerate(index.documents)}
@@ -178,7 +178,7 @@ def _batches(out: Folder, part: PartFile, wanted: dict[int, dict[str, Any]]) -> 
 class _Comparison:
     """What is compared of each document."""
 
-    def __init__(self, out: Folder, index: Index, with_: Retokenize, found: Retokenized) -> None:
+    def __init__(self, out: Folder, index: Index, with_: Retokenize, found: RetokenizeCounts) -> None:
         self._out, self._with, self._found = out, with_, found
         self._end = np.array([index.tokenizer.eot_id], dtype=np.uint32)
         self._shards = {(shard.source, shard.shard): shard for shard in index.shards}

@@ -18,7 +18,7 @@ from lineage.verify.problems import Problem
 
 
 @dataclass(slots=True)
-class Sum:
+class MultisetDigest:
     """A multiset of documents, as number and digest."""
 
     num: int = 0
@@ -37,9 +37,11 @@ class Tally:
     """What the rows of `documents` add up to: by source, by (source, stage, rule) that rejected, and what was
     kept."""
 
-    by_source: defaultdict[str, Sum] = field(default_factory=lambda: defaultdict(Sum))
-    by_rule: defaultdict[tuple[str, str, str], Sum] = field(default_factory=lambda: defaultdict(Sum))
-    kept: defaultdict[str, Sum] = field(default_factory=lambda: defaultdict(Sum))
+    by_source: defaultdict[str, MultisetDigest] = field(default_factory=lambda: defaultdict(MultisetDigest))
+    by_rule: defaultdict[tuple[str, str, str], MultisetDigest] = field(
+        default_factory=lambda: defaultdict(MultisetDigest)
+    )
+    kept: defaultdict[str, MultisetDigest] = field(default_factory=lambda: defaultdict(MultisetDigest))
 
     def add(self, rows: pa.Table) -> None:
         """Count some rows of `documents`."""
@@ -74,8 +76,8 @@ def check_steps(out: Folder, tally: Tally) -> Iterator[Problem]:
     yield from _check_inputs(read_table(out, "inputs").to_pylist(), tally)
 
 
-def _read_sum(row: dict[str, Any], num: str, digest: str) -> Sum:
-    return Sum(row[num], int(row[digest], 16))
+def _read_sum(row: dict[str, Any], num: str, digest: str) -> MultisetDigest:
+    return MultisetDigest(row[num], int(row[digest], 16))
 
 
 def _check_chain(source: str, steps: list[dict[str, Any]], tally: Tally) -> Iterator[Problem]:
@@ -104,7 +106,7 @@ def _check_balance(step: dict[str, Any]) -> Iterator[Problem]:
     taken, let_out, rejected = (
         _read_sum(step, f"num_{way}", f"digest_{way}") for way in ("in", "out", "rejected")
     )
-    together = Sum(let_out.num + rejected.num, add_digests((let_out.digest, rejected.digest)))
+    together = MultisetDigest(let_out.num + rejected.num, add_digests((let_out.digest, rejected.digest)))
     if taken != together:
         where = f"lineage/steps, {step['source']}/{step['stage']}"
         yield Problem("steps.balance", where, f"in: {taken}; out and rejected together: {together}")
@@ -112,7 +114,7 @@ def _check_balance(step: dict[str, Any]) -> Iterator[Problem]:
 
 def _check_sum(step: dict[str, Any], rules: Iterable[dict[str, Any]]) -> Iterator[Problem]:
     sums = [_read_sum(rule, "num", "digest") for rule in rules]
-    together = Sum(sum(s.num for s in sums), add_digests(s.digest for s in sums))
+    together = MultisetDigest(sum(s.num for s in sums), add_digests(s.digest for s in sums))
     rejected = _read_sum(step, "num_rejected", "digest_rejected")
     if together != rejected:
         where = f"lineage/steps, {step['source']}/{step['stage']}"
@@ -120,14 +122,14 @@ def _check_sum(step: dict[str, Any], rules: Iterable[dict[str, Any]]) -> Iterato
 
 
 def _check_rules(rules: list[dict[str, Any]], tally: Tally) -> Iterator[Problem]:
-    recorded: dict[tuple[str, str, str], Sum] = {}
+    recorded: dict[tuple[str, str, str], MultisetDigest] = {}
     for rule in rules:
         name = (rule["source"], rule["stage"], rule["rule"])
         if name in recorded:
             yield Problem("steps.repeated", f"lineage/step_rules, {'/'.join(name)}", "stands there twice")
         recorded[name] = _read_sum(rule, "num", "digest")
     for name in sorted(recorded.keys() | tally.by_rule.keys()):
-        said, found = recorded.get(name, Sum()), tally.by_rule.get(name, Sum())
+        said, found = recorded.get(name, MultisetDigest()), tally.by_rule.get(name, MultisetDigest())
         if said != found:
             message = f"says {said}, `documents` has {found}"
             yield Problem("steps.documents", f"lineage/step_rules, {'/'.join(name)}", message)

@@ -23,7 +23,7 @@ class Nodes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Reservation:
     """`num` things of the kind `what` that reserve `each`; `together` of them always on one node, at most
     `per_node` (None: any number) on a node. `keys` are those of the recipe that require it."""
 
@@ -35,7 +35,7 @@ class Wanted:
     per_node: int | None = None
 
 
-def check_capacity(wanted: Wanted, cluster: Sequence[Nodes]) -> None:
+def check_capacity(wanted: Reservation, cluster: Sequence[Nodes]) -> None:
     """ResourceError where `wanted` would not fit on the cluster even if nothing else ran there."""
     room = sum(_num_on(nodes.resources, wanted) * nodes.num for nodes in cluster)
     if room >= wanted.num:
@@ -56,7 +56,7 @@ def check_capacity(wanted: Wanted, cluster: Sequence[Nodes]) -> None:
     )
 
 
-def _num_on(node: Mapping[str, float], wanted: Wanted) -> int:
+def _num_on(node: Mapping[str, float], wanted: Reservation) -> int:
     """How many reservations a node of its own can hold, in whole groups."""
     # The sliver keeps 0.3 / 0.1 at three.
     fits = (int(node.get(name, 0.0) / amount + 1e-9) for name, amount in wanted.each.items() if amount)

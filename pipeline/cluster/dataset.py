@@ -51,7 +51,7 @@ class DatasetStats:
     lines: tuple[str, ...]
 
 
-def died_too_often(item: object, outcome: Died) -> WorkerDiedError:
+def died_too_often(item: object, outcome: WorkerDeath) -> WorkerDiedError:
     """The error that ends a run."""
     return WorkerDiedError(
         f"{item}: its worker died {outcome.num} times; out of memory, a crash in native code or lost"
@@ -65,13 +65,13 @@ class Succeeded(NamedTuple):
     result: Any
 
 
-class Raised(NamedTuple):
+class RaisedError(NamedTuple):
     """What it raised."""
 
     error: Exception
 
 
-class Died(NamedTuple):
+class WorkerDeath(NamedTuple):
     """That its worker died so often, and that it is given up."""
 
     num: int
@@ -119,9 +119,9 @@ def run_units(
         with contextlib.closing(_outcomes(carry_out, now, work, operator, ended)) as rows:
             for number, attempt, outcome in rows:
                 item = now[number]
-                if isinstance(outcome, Raised):
+                if isinstance(outcome, RaisedError):
                     raise outcome.error from None
-                if isinstance(outcome, Died):
+                if isinstance(outcome, WorkerDeath):
                     raise died_too_often(item, outcome)
                 for _ in range(attempt):
                     retried()
@@ -139,7 +139,7 @@ def _outcomes(
     work: TaskResources,
     operator: str,
     ended: Callable[[DatasetStats], None],
-) -> Generator[tuple[int, int, Succeeded | Raised | Died], None, None]:
+) -> Generator[tuple[int, int, Succeeded | RaisedError | WorkerDeath], None, None]:
     """(index in `items`, attempt, outcome) of one Dataset's units, as they come."""
     import ray
 
@@ -177,7 +177,7 @@ def _operator(name: str, shared: Any, retries: int) -> Callable[[pa.Table], pa.T
         (number,), (item,) = batch["number"].to_pylist(), batch["item"].to_pylist()
         attempt = attempt_number()
         if attempt > retries:
-            return outcome_row(number, attempt, Died(attempt))
+            return outcome_row(number, attempt, WorkerDeath(attempt))
         try:
             function, job, isolate, settings = ray.get(
                 shared
@@ -190,7 +190,7 @@ def _operator(name: str, shared: Any, retries: int) -> Callable[[pa.Table], pa.T
                 error, ray.exceptions.RaySystemError
             ):
                 raise  # an object that went with its node: the try after this one may have it
-            return outcome_row(number, attempt, Raised(picklable(error)))
+            return outcome_row(number, attempt, RaisedError(picklable(error)))
 
     carry_out.__name__ = carry_out.__qualname__ = operator_name(name)
     return carry_out

@@ -44,7 +44,7 @@ class StageFlow(NamedTuple):
 
 
 class Rejections(NamedTuple):
-    """The documents that a rule of a stage turned down."""
+    """The documents that a rule of a stage rejected."""
 
     stage: str
     rule: str

@@ -23,9 +23,9 @@ from lineage.storage.folder import object_store_settings
 from pipeline.cluster.dataset import (
     OUTCOMES,
     DatasetStats,
-    Died,
-    Raised,
+    RaisedError,
     Succeeded,
+    WorkerDeath,
     attempt_number,
     died_too_often,
     operator_name,
@@ -41,7 +41,7 @@ Piece = TypeVar("Piece")
 Result = TypeVar("Result")
 
 
-class Ended(NamedTuple):
+class UnitEnd(NamedTuple):
     """A unit has given all its pieces; its result."""
 
     result: Any
@@ -53,7 +53,7 @@ class PieceReader(Generic[Job, Item, Piece, Result]):
     ended. `num_pieces` is how many it yielded at most on earlier tries, of which nobody else knows."""
 
     name: str
-    pieces: Callable[[Job, Item], Iterator[Piece | Ended]]
+    pieces: Callable[[Job, Item], Iterator[Piece | UnitEnd]]
     num_pieces: Callable[[Job, Item], int]
     isolate: Callable[[Job], Job]
 
@@ -83,7 +83,7 @@ def run_pieces(
     *,
     retried: Callable[[], None] = lambda: None,
     ended: Callable[[DatasetStats], None] = lambda stats: None,
-) -> Iterator[tuple[Item, Piece | Ended]]:
+) -> Iterator[tuple[Item, Piece | UnitEnd]]:
     """Each unit's pieces when all operators are done with them, and its end, in any order, from one Dataset.
 
     A unit, or a piece, whose worker dies is tried again at most `work.retries` times: WorkerDiedError after
@@ -115,10 +115,10 @@ def run_pieces(
                 *(batch[name].to_pylist() for name in OUTCOMES.names), strict=True
             ):
                 item, outcome = items[number], pickle.loads(pickled)
-                if isinstance(outcome, Raised):
+                if isinstance(outcome, RaisedError):
                     raise outcome.error from None
                 if isinstance(outcome, _DiedOf):
-                    raise died_too_often(outcome.what or item, Died(outcome.num))
+                    raise died_too_often(outcome.what or item, WorkerDeath(outcome.num))
                 for _ in range(attempt):
                     retried()
                 yield item, outcome.result
@@ -152,9 +152,9 @@ def _reading(
             return
         try:
             for piece in reader.pieces(reader.isolate(job) if attempt else job, unit):
-                yield outcome_row(number, attempt if isinstance(piece, Ended) else 0, Succeeded(piece))
+                yield outcome_row(number, attempt if isinstance(piece, UnitEnd) else 0, Succeeded(piece))
         except Exception as error:  # noqa: BLE001 - raised again by the driver; Ray Data would wrap it and log it
-            yield outcome_row(number, attempt, Raised(picklable(error)))
+            yield outcome_row(number, attempt, RaisedError(picklable(error)))
 
     carry_out.__name__ = carry_out.__qualname__ = operator_name(reader.name)
     return carry_out
@@ -191,7 +191,7 @@ def _working(operator: PieceOperator[Any, Any], shared: Any, retries: int) -> Ca
 
         (number,), (before,), (pickled,) = (batch[name].to_pylist() for name in OUTCOMES.names)
         outcome = pickle.loads(pickled)
-        if not isinstance(outcome, Succeeded) or isinstance(outcome.result, Ended):
+        if not isinstance(outcome, Succeeded) or isinstance(outcome.result, UnitEnd):
             return batch
         job, settings = ray.get(shared)
         os.environ.update(settings)
@@ -201,7 +201,7 @@ def _working(operator: PieceOperator[Any, Any], shared: Any, retries: int) -> Ca
                 return outcome_row(number, 0, _DiedOf(deaths, f"{operator.name} of {outcome.result}"))
             return outcome_row(number, before + deaths, Succeeded(operator.work(job, outcome.result)))
         except Exception as error:  # noqa: BLE001 - raised again by the driver; Ray Data would wrap it and log it
-            return outcome_row(number, before, Raised(picklable(error)))
+            return outcome_row(number, before, RaisedError(picklable(error)))
 
     carry_out.__name__ = carry_out.__qualname__ = operator_name(operator.name)
     return carry_out

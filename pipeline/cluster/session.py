@@ -20,7 +20,7 @@ from typing import Any, Final, TextIO, cast
 
 from lineage.recipe import IN_PROCESS, RecipeError
 from pipeline.cluster.address import reachable
-from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
+from pipeline.cluster.capacity import Nodes, Reservation, ResourceError, check_capacity
 from pipeline.cluster.environment import set_ray_environment
 from pipeline.cluster.local_services import (
     without_cluster_actors,
@@ -187,7 +187,7 @@ def what_starts(address: str) -> str:
     return f"joining the cluster at {address}" if address != "auto" else "joining the cluster"
 
 
-def check_cluster(wanted: Wanted) -> None:
+def check_cluster(wanted: Reservation) -> None:
     """ResourceError at once where the nodes that are there can never hold `wanted`: Ray would wait for
     ever."""
     import ray

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
-from pipeline.cluster.capacity import Wanted
+from pipeline.cluster.capacity import Reservation
 from pipeline.cluster.session import check_cluster
 from pipeline.recipe.tables import RayTable, UnitKindTable
 
@@ -19,15 +19,21 @@ Amount = TypeVar("Amount", float, int, str)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked(Generic[Amount]):
+class _RequestedAmount(Generic[Amount]):
     """An amount of something, and the recipe's key that asks for it."""
 
     amount: Amount
     key: str
 
 
-def _asked(name: str, own: Amount | None, general_key: str, general: Amount, kind: str) -> _Asked[Amount]:
-    return _Asked(general, general_key) if own is None else _Asked(own, f"ray.stages.{kind}.{name}")
+def _requested(
+    name: str, own: Amount | None, general_key: str, general: Amount, kind: str
+) -> _RequestedAmount[Amount]:
+    return (
+        _RequestedAmount(general, general_key)
+        if own is None
+        else _RequestedAmount(own, f"ray.stages.{kind}.{name}")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +56,10 @@ class TaskResources:
     def of(cls, table: RayTable, kind: str = "") -> TaskResources:
         """For the units of a kind (UNIT_KINDS), or of none in particular."""
         own = table.stages.get(kind, UnitKindTable())
-        cpus = _asked("cpus", own.cpus, "ray.unit_cpus", table.unit_cpus, kind)
-        gpus = _asked("gpus", own.gpus, "", 0.0, kind)
-        memory = _asked("memory", own.memory, "ray.unit_memory", table.unit_memory, kind)
-        resource = _asked("resource", own.resource, "ray.unit_resource", table.unit_resource, kind)
+        cpus = _requested("cpus", own.cpus, "ray.unit_cpus", table.unit_cpus, kind)
+        gpus = _requested("gpus", own.gpus, "", 0.0, kind)
+        memory = _requested("memory", own.memory, "ray.unit_memory", table.unit_memory, kind)
+        resource = _requested("resource", own.resource, "ray.unit_resource", table.unit_resource, kind)
         return cls(
             cpus=cpus.amount,
             gpus=gpus.amount,
@@ -125,7 +131,7 @@ def check_actors(actors: ActorResources, *, grows: bool) -> None:
     ]
     keys += [f"{actors.table}.resources"] * bool(actors.resources)
     check_cluster(
-        Wanted(
+        Reservation(
             what=f"{actors.stage} actor",
             keys=" or ".join(keys) or f"{actors.table}.actors",
             each=actors.reserved,
@@ -153,4 +159,6 @@ def check_resources(work: TaskResources) -> None:
     cluster grows, since Ray does not say which nodes its autoscaler may add."""
     if not work.grows and not work.in_process:
         what = f"unit of kind {work.kind}" if work.kind else "unit"
-        check_cluster(Wanted(what=what, keys=" or ".join(work.keys) or "ray.unit_cpus", each=work.reserved))
+        check_cluster(
+            Reservation(what=what, keys=" or ".join(work.keys) or "ray.unit_cpus", each=work.reserved)
+        )

@@ -37,7 +37,7 @@ class UnitProgress:
             board.tell.remote(self._unit, share)
 
 
-def told_shares(*, on_ray: bool) -> Mapping[str, float]:
+def reported_shares(*, on_ray: bool) -> Mapping[str, float]:
     """By the marker of a unit, what it told last; one that is finished may still be in it."""
     if not on_ray:
         return dict(_here)

@@ -10,7 +10,7 @@ from pipeline.dedup.exchange import Engine, InPhases, InProcess
 from pipeline.dedup.inputs import DedupUnit, earlier_files
 from pipeline.phases.phase import RunState
 from pipeline.plan import RunPlan
-from pipeline.recipe.tables import comparing
+from pipeline.recipe.tables import effective_dedup
 from pipeline.results.dedup_result import DedupResult
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted
@@ -22,7 +22,7 @@ NUM_STEPS = 15
 
 def dedup_job(plan: RunPlan, read_results: Sequence[ReadResult]) -> DedupJob:
     """The survivors of all units and the documents of earlier outputs."""
-    table = comparing(plan.recipe)
+    table = effective_dedup(plan.recipe)
     earlier, num_earlier = earlier_files(table)
     units = (
         DedupUnit(

@@ -29,7 +29,7 @@ from lineage.store.tables import VERDICTS
 from pipeline.dedup import graph, near, verdicts
 from pipeline.dedup.exchange import Engine, Exchange, InProcess
 from pipeline.dedup.inputs import DedupUnit, EarlierFile, KeysFile, earlier_file, publish_slices, unit_file
-from pipeline.dedup.rows import Context, FileSlice, Reduced
+from pipeline.dedup.rows import Context, FileSlice, PartitionResult
 from pipeline.results.dedup_result import DedupCounts, DedupResult, GroupVerdicts
 from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix
@@ -221,8 +221,8 @@ class _Flow:
         self.phase("unlike_pages", _compared(pairs, signatures), near.pair_rows, self.bound(near.unlike))
 
     def bound(
-        self, reduce: Callable[[Context, int, pa.Table], Reduced]
-    ) -> Callable[[int, pa.Table], Reduced]:
+        self, reduce: Callable[[Context, int, pa.Table], PartitionResult]
+    ) -> Callable[[int, pa.Table], PartitionResult]:
         """A reducer that takes the context, with it."""
         return functools.partial(reduce, self.context)
 
@@ -231,7 +231,7 @@ class _Flow:
         name: str,
         tasks: Iterable[Any],
         read: Callable[[Context, Any], pa.Table],
-        reduce: Callable[[int, pa.Table], Reduced],
+        reduce: Callable[[int, pa.Table], PartitionResult],
         num_partitions: int | None = None,
     ) -> PublishedPartitions:
         """Run a phase, unless its marker stands, and publish what each partition comes to."""
@@ -282,7 +282,11 @@ def _partition_name(phase: str, number: int) -> str:
 
 
 def _publish(
-    folder: Folder, phase: str, reduce: Callable[[int, pa.Table], Reduced], number: int, rows: pa.Table
+    folder: Folder,
+    phase: str,
+    reduce: Callable[[int, pa.Table], PartitionResult],
+    number: int,
+    rows: pa.Table,
 ) -> DedupCounts:
     reduced = reduce(number, rows)
     _write(folder, _partition_name(phase, number), reduced.rows)

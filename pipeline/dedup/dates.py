@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lineage.recipe import RecipeError
-from pipeline.recipe.tables import PipelineRecipe, comparing
+from pipeline.recipe.tables import PipelineRecipe, effective_dedup
 from pipeline.results.run_summary import first_odd_date
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted
@@ -15,7 +15,7 @@ from stages.dedup.options import BY_DATE
 def check_dates(recipe: PipelineRecipe, read_results: Sequence[ReadResult]) -> None:
     """RecipeError where dedup.keep names the first or last capture, and no document that is compared has a
     date: each choice would be one by id."""
-    table = comparing(recipe)
+    table = effective_dedup(recipe)
     num = sum(unit.num_survivors for unit in read_results)
     if table.keep not in BY_DATE or not (table.url or table.exact or table.near):
         return

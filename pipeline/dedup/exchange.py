@@ -73,8 +73,7 @@ class InProcess:
         return
 
 
-# Apart from how the shuffle splits rows, by ranges of a sort key: a partition is a number that the rows
-# carry.
+# The shuffle splits rows by ranges of a sort key; here the rows carry the number of their partition.
 def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
     """`table` cut by its PARTITION column: (number, its rows without that column), in order of number."""
     numbers, rows = table[PARTITION].to_numpy(), table.drop_columns([PARTITION])
@@ -83,6 +82,7 @@ def split(table: pa.Table) -> list[tuple[int, pa.Table]]:
     low, high = int(numbers.min()), int(numbers.max())
     # numpy sorts integers of 16 bits by radix, in a tenth of the time.
     order = np.argsort((numbers - low).astype(np.uint16) if high - low < 1 << 16 else numbers, kind="stable")
+    # Stable, so that equal inputs give equal files whatever numpy sorts by.
     ordered = numbers[order]
     bounds = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(ordered)]
     return [
@@ -203,6 +203,7 @@ class Reduction(JsonRecord):
 def into_shares(tasks: Sequence[Any], most: int) -> list[ShareTasks]:
     """The tasks of each share: a function of these alone, for a broken-off exchange goes on from what is
     published."""
+    # The number of processors must not count: a call on other nodes goes on with the same shares.
     each = math.ceil(len(tasks) / most)
     starts = range(0, len(tasks), max(each, 1))
     return [
@@ -234,6 +235,7 @@ def index_shares(exchange: Exchange) -> PartitionJob:
 def reduce_partition(job: PartitionJob, partition: Partition) -> Reduction:
     """Reduce a partition's rows of all shares, whose index stands."""
     folder = Folder(job.folder)
+    # Shares without rows of this partition are not opened: the index says which have some.
     rows = gather(folder.folder(_ROWS), PARTITION, job.keys, partition.number, pa.schema([]))
     counts = job.reduce(partition.number, rows) if len(rows) else DedupCounts()
     return publish_result(folder, partition.marker, Reduction(has_rows=bool(len(rows)), counts=counts))

@@ -17,7 +17,7 @@ from pipeline.dedup.inputs import ID, is_earlier, open_slice, read_keys
 from pipeline.dedup.rows import (
     Context,
     FileSlice,
-    Reduced,
+    PartitionResult,
     empty,
     first_documents,
     halves,
@@ -40,7 +40,7 @@ def identity_rows(context: Context, number: int) -> pa.Table:
     return routed(context.partition_of(prefix(table, "doc_id")), table)
 
 
-def repeated_ids(_: int, rows: pa.Table) -> Reduced:
+def repeated_ids(_: int, rows: pa.Table) -> PartitionResult:
     """The documents whose doc_id stands at an earlier (source, file, offset) too. `digest` is that of the
     others."""
     high, low = halves(rows, "doc_id")
@@ -51,7 +51,7 @@ def repeated_ids(_: int, rows: pa.Table) -> Reduced:
     ordered = rows.take(pa.array(order))
     first = ordered.filter(pa.array(~again))
     found = ordered.filter(pa.array(again)).select(["node", "doc_id"])
-    return Reduced(
+    return PartitionResult(
         found, DedupCounts(dropped={"identity": len(found)}, digest=id_digest(first["doc_id"].to_pylist()))
     )
 
@@ -62,9 +62,9 @@ def repeated_rows(context: Context, name: str) -> pa.Table:
     return routed(context.slice_of(ints(rows, "node")), rows)
 
 
-def repeated_nodes(_: int, rows: pa.Table) -> Reduced:
+def repeated_nodes(_: int, rows: pa.Table) -> PartitionResult:
     """Sorted nodes that take no part in what follows."""
-    return Reduced(pa.table({"node": np.sort(ints(rows, "node"))}))
+    return PartitionResult(pa.table({"node": np.sort(ints(rows, "node"))}))
 
 
 def equal_rows(context: Context, files: FileSlice) -> pa.Table:
@@ -87,7 +87,7 @@ def _hashes(table: pa.Table, column: str, kind: int) -> pa.Table:
     return pa.table({"node": table["node"], "hash": table[column], "kind": kinds})
 
 
-def stars(_: int, rows: pa.Table) -> Reduced:
+def stars(_: int, rows: pa.Table) -> PartitionResult:
     """An edge from the least node of each equal URL or text to each other; none where all are of earlier
     outputs."""
     high, low = halves(rows, "hash")
@@ -100,7 +100,7 @@ def stars(_: int, rows: pa.Table) -> Reduced:
     # The least node of a group is of this run unless all are of earlier ones, whose nodes are greater.
     wanted = ~starts & ~is_earlier(centre)
     a, b = distinct_pairs(centre[wanted], node[wanted])
-    return Reduced(pa.table({"a": a, "b": b}), DedupCounts(num_edges=len(a)))
+    return PartitionResult(pa.table({"a": a, "b": b}), DedupCounts(num_edges=len(a)))
 
 
 def edge_rows(context: Context, name: str) -> pa.Table:
@@ -109,10 +109,10 @@ def edge_rows(context: Context, name: str) -> pa.Table:
     return routed(np.zeros(len(rows), np.int64), rows)
 
 
-def labels(_: int, rows: pa.Table) -> Reduced:
+def labels(_: int, rows: pa.Table) -> PartitionResult:
     """Every node of a component and its label, the least node there."""
     node, label = label_components(ints(rows, "a"), ints(rows, "b"))
-    return Reduced(pa.table({"node": node, "label": label}))
+    return PartitionResult(pa.table({"node": node, "label": label}))
 
 
 def both_ends_rows(context: Context, name: str) -> pa.Table:
@@ -131,16 +131,16 @@ def greater_end_rows(context: Context, name: str) -> pa.Table:
     return pa.table({PARTITION: context.partition_of(node), "a": node, "b": neighbour})
 
 
-def large_stars(_: int, rows: pa.Table) -> Reduced:
+def large_stars(_: int, rows: pa.Table) -> PartitionResult:
     """One half of a round of distributed components."""
     a, b = large_star(*distinct_pairs(ints(rows, "a"), ints(rows, "b")))
-    return Reduced(pa.table({"a": a, "b": b}))
+    return PartitionResult(pa.table({"a": a, "b": b}))
 
 
-def small_stars(_: int, rows: pa.Table) -> Reduced:
+def small_stars(_: int, rows: pa.Table) -> PartitionResult:
     """The other half; a round that leaves the digest as it was has changed no edge."""
     a, b = small_star(*distinct_pairs(ints(rows, "a"), ints(rows, "b")))
-    return Reduced(pa.table({"a": a, "b": b}), DedupCounts(digest=edges_digest(a, b)))
+    return PartitionResult(pa.table({"a": a, "b": b}), DedupCounts(digest=edges_digest(a, b)))
 
 
 def star_centre_rows(context: Context, name: str) -> pa.Table:
@@ -149,8 +149,10 @@ def star_centre_rows(context: Context, name: str) -> pa.Table:
     return routed(context.partition_of(ints(rows, "b")), rows)
 
 
-def star_labels(_: int, rows: pa.Table) -> Reduced:
+def star_labels(_: int, rows: pa.Table) -> PartitionResult:
     """`labels` of finished stars."""
     a, b = distinct_pairs(ints(rows, "a"), ints(rows, "b"))
     centres = np.unique(b)
-    return Reduced(pa.table({"node": np.concatenate((a, centres)), "label": np.concatenate((b, centres))}))
+    return PartitionResult(
+        pa.table({"node": np.concatenate((a, centres)), "label": np.concatenate((b, centres))})
+    )

@@ -19,7 +19,7 @@ from pipeline.dedup.inputs import KeysFile, is_earlier, locators, open_slice, or
 from pipeline.dedup.rows import (
     Context,
     FileSlice,
-    Reduced,
+    PartitionResult,
     are_among,
     first_documents,
     ints,
@@ -34,7 +34,7 @@ from stages.dedup.candidates import (
     candidate_pairs,
     collapse_equal_texts,
     distinct_pairs,
-    stands_again,
+    repeats_earlier,
 )
 from stages.dedup.minhash import U32, estimate_floor
 from stages.dedup.options import Keep
@@ -61,12 +61,12 @@ def bucket_rows(context: Context, files: FileSlice) -> pa.Table:
     return routed(context.partition_of(keys), pa.table({"key": keys, "slice": slices}))
 
 
-def shared_buckets(_: int, rows: pa.Table) -> Reduced:
+def shared_buckets(_: int, rows: pa.Table) -> PartitionResult:
     """The buckets that hold more than one text, for each slice that has one of these: no other proposes a
     pair, and most texts resemble none."""
-    shared = rows.filter(pa.array(stands_again(ints(rows, "key"))))
+    shared = rows.filter(pa.array(repeats_earlier(ints(rows, "key"))))
     slices, keys = distinct_pairs(shared["slice"].to_numpy().astype(np.int64), ints(shared, "key"))
-    return Reduced(pa.table({"slice": slices, "key": keys}))
+    return PartitionResult(pa.table({"slice": slices, "key": keys}))
 
 
 def shared_bucket_rows(context: Context, name: str) -> pa.Table:
@@ -75,9 +75,9 @@ def shared_bucket_rows(context: Context, name: str) -> pa.Table:
     return routed(ints(rows, "slice"), rows.select(["key"]))
 
 
-def buckets_of_slice(_: int, rows: pa.Table) -> Reduced:
+def buckets_of_slice(_: int, rows: pa.Table) -> PartitionResult:
     """A slice's shared buckets, sorted."""
-    return Reduced(pa.table({"key": np.sort(ints(rows, "key"))}))
+    return PartitionResult(pa.table({"key": np.sort(ints(rows, "key"))}))
 
 
 class SharedSlice(NamedTuple):
@@ -101,7 +101,7 @@ def band_rows(context: Context, shared: SharedSlice) -> pa.Table:
         # whose 32-bit offsets end at 2 GiB.
         signed, keys, is_shared = signed.filter(pa.array(chosen)), keys[chosen], is_shared[chosen]
         # Only a text that the file holds again has rows to collapse.
-        again = stands_again(prefix(signed, "clean_hash"))
+        again = repeats_earlier(prefix(signed, "clean_hash"))
         alone = _bands_of(context, signed.filter(pa.array(~again)), keys[~again], is_shared[~again])
         repeated = _bands_of(context, signed.filter(pa.array(again)), keys[again], is_shared[again])
         for found in (alone, collapse_equal_texts(repeated)):
@@ -163,12 +163,14 @@ def _moment(time: str | None) -> int | None:
     return seconds * 1_000_000 + int(digits[14:])
 
 
-def candidates(_: int, rows: pa.Table) -> Reduced:
+def candidates(_: int, rows: pa.Table) -> PartitionResult:
     """The pairs that the partition's buckets propose."""
     columns = {name: ints(rows, name) for name in _BAND_COLUMNS}
     earlier = is_earlier(columns["node"])
     pairs = candidate_pairs(BandRows(**columns, earlier=earlier, stays=earlier))
-    return Reduced(pa.table({"a": pairs.a, "b": pairs.b}), DedupCounts(capped_buckets=pairs.num_capped))
+    return PartitionResult(
+        pa.table({"a": pairs.a, "b": pairs.b}), DedupCounts(capped_buckets=pairs.num_capped)
+    )
 
 
 def endpoint_rows(context: Context, name: str) -> pa.Table:
@@ -180,12 +182,12 @@ def endpoint_rows(context: Context, name: str) -> pa.Table:
     return pa.table({PARTITION: context.slice_of(node), "node": node, "meeting": meeting})
 
 
-def signatures_of(context: Context, number: int, rows: pa.Table) -> Reduced:
+def signatures_of(context: Context, number: int, rows: pa.Table) -> PartitionResult:
     """The signature of each document requested, for each partition that requested it."""
     return _fetched(context, number, rows, "signature")
 
 
-def shingles_of(context: Context, number: int, rows: pa.Table) -> Reduced:
+def shingles_of(context: Context, number: int, rows: pa.Table) -> PartitionResult:
     """The shingle set of each document requested, as uint64, for each partition that requested it. A text
     that was purged from an earlier output has none, and its pairs come to nothing: no document is dropped on
     an unverified claim."""
@@ -194,7 +196,7 @@ def shingles_of(context: Context, number: int, rows: pa.Table) -> Reduced:
 
 def _fetched(
     context: Context, number: int, rows: pa.Table, what: Literal["signature", "shingles"]
-) -> Reduced:
+) -> PartitionResult:
     node, meeting = distinct_pairs(ints(rows, "node"), ints(rows, "meeting"))
     ordinal = ordinals(node)
     tables = []
@@ -207,7 +209,7 @@ def _fetched(
         copies = pa.array(np.repeat(np.arange(len(wanted)), times))
         tables.append(pa.table({"node": node[here], "meeting": meeting[here], "value": values.take(copies)}))
     fetched = pa.concat_tables(tables)
-    return Reduced(fetched.filter(pc.is_valid(fetched["value"])))
+    return PartitionResult(fetched.filter(pc.is_valid(fetched["value"])))
 
 
 def _signatures(file: KeysFile, wanted: I64) -> pa.Array:
@@ -250,7 +252,7 @@ def pair_rows(context: Context, file: Compared) -> pa.Table:
     )
 
 
-def estimated(context: Context, _: int, rows: pa.Table) -> Reduced:
+def estimated(context: Context, _: int, rows: pa.Table) -> PartitionResult:
     """The pairs whose signatures do not rule the threshold out."""
     pairs = _Pairs(rows)
     signatures = unpack_signatures(pairs.values, context.table)
@@ -260,13 +262,13 @@ def estimated(context: Context, _: int, rows: pa.Table) -> Reduced:
         block = slice(begin, begin + _ESTIMATED_AT_ONCE)
         agreement = (signatures[pairs.left[block]] == signatures[pairs.right[block]]).mean(axis=1)
         likely[block] = agreement >= floor
-    return Reduced(
+    return PartitionResult(
         pa.table({"a": pairs.a[likely], "b": pairs.b[likely]}),
         DedupCounts(candidate_pairs=len(likely), compared_pairs=int(np.count_nonzero(likely))),
     )
 
 
-def unlike(context: Context, _: int, rows: pa.Table) -> Reduced:
+def unlike(context: Context, _: int, rows: pa.Table) -> PartitionResult:
     """How many of these pairs have texts that are not alike, by the source_index of b; `compared_pages` are
     those of which both have a signature."""
     pairs = _Pairs(rows)
@@ -280,10 +282,10 @@ def unlike(context: Context, _: int, rows: pa.Table) -> Reduced:
     sources, numbers = np.unique(locators(pairs.b[both[is_unlike]])[0], return_counts=True)
     by_source = dict(zip(map(str, sources.tolist()), numbers.tolist(), strict=True))
     counts = DedupCounts(compared_pages=len(both), unlike_pages=by_source)
-    return Reduced(pa.table({"b": pairs.b[both[is_unlike]]}), counts)
+    return PartitionResult(pa.table({"b": pairs.b[both[is_unlike]]}), counts)
 
 
-def verified(context: Context, _: int, rows: pa.Table) -> Reduced:
+def verified(context: Context, _: int, rows: pa.Table) -> PartitionResult:
     """The pairs whose shingles have a Jaccard at or above the threshold, and that Jaccard; without
     `dedup.verify` every pair whose texts are there."""
     pairs = _Pairs(rows)
@@ -294,7 +296,7 @@ def verified(context: Context, _: int, rows: pa.Table) -> Reduced:
         similarity[index] = jaccard(sets[pairs.left[index]], sets[pairs.right[index]])
     if context.table.verify:
         near &= similarity >= context.table.threshold
-    return Reduced(
+    return PartitionResult(
         pa.table({"a": pairs.a[near], "b": pairs.b[near], "similarity": similarity[near]}),
         DedupCounts(verified_pairs=int(np.count_nonzero(near))),
     )

@@ -20,7 +20,7 @@ from stages.dedup.options import DedupTable
 from stages.dedup.shingles import mix
 
 
-class Reduced(NamedTuple):
+class PartitionResult(NamedTuple):
     """What a partition came to: the rows to publish, and what it counted."""
 
     rows: pa.Table

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from lineage.store.tables import VERDICTS
 from pipeline.dedup.inputs import is_earlier, locators, open_slice, ordinals, read_keys
-from pipeline.dedup.rows import Context, Reduced, halves, ints, routed
+from pipeline.dedup.rows import Context, PartitionResult, halves, ints, routed
 from pipeline.results.dedup_result import DedupCounts
 from stages.dedup.bands import I64
 from stages.dedup.candidates import distinct_pairs
@@ -46,7 +46,7 @@ def _by_slice(context: Context, **columns: Any) -> pa.Table:
     return routed(context.slice_of(ints(rows, "node")), rows)
 
 
-def members(context: Context, number: int, rows: pa.Table) -> Reduced:
+def members(context: Context, number: int, rows: pa.Table) -> PartitionResult:
     """The documents of components with what decides on them, and the verified edges (b is a node), all
     labelled."""
     is_edge = ints(rows, "b") != _NO_NODE
@@ -71,7 +71,7 @@ def members(context: Context, number: int, rows: pa.Table) -> Reduced:
             table = table.take(pa.array(np.searchsorted(ints(table, "node"), node[here])))
             table = table.append_column("label", pa.array(label[here]))
             tables.append(table.append_column("b", pa.array(np.full(len(table), _NO_NODE))))
-    return Reduced(pa.concat_tables(tables, promote_options="default"))
+    return PartitionResult(pa.concat_tables(tables, promote_options="default"))
 
 
 def component_rows(context: Context, name: str) -> pa.Table:
@@ -80,7 +80,7 @@ def component_rows(context: Context, name: str) -> pa.Table:
     return routed(context.partition_of(ints(rows, "label")), rows)
 
 
-def decisions(context: Context, _: int, rows: pa.Table) -> Reduced:
+def decisions(context: Context, _: int, rows: pa.Table) -> PartitionResult:
     """The decision on each document of the partition's components."""
     is_edge = ints(rows, "b") != _NO_NODE
     documents, edges = rows.filter(pa.array(~is_edge)), rows.filter(pa.array(is_edge))
@@ -90,7 +90,9 @@ def decisions(context: Context, _: int, rows: pa.Table) -> Reduced:
     made = _decision_table(
         documents["node"], documents["doc_id"].cast(pa.binary()), found, stages, context.table
     )
-    return Reduced(made, DedupCounts(dropped={name: count for name, count in counts.items() if count}))
+    return PartitionResult(
+        made, DedupCounts(dropped={name: count for name, count in counts.items() if count})
+    )
 
 
 def _members(rows: pa.Table, keep: Keep) -> Members:
@@ -187,9 +189,9 @@ def url_pair_rows(context: Context, name: str) -> pa.Table:
     return routed(context.partition_of(b), pa.table({"a": rows["kept"], "b": b}))
 
 
-def url_pairs(_: int, rows: pa.Table) -> Reduced:
+def url_pairs(_: int, rows: pa.Table) -> PartitionResult:
     """The pairs as they came."""
-    return Reduced(rows.select(["a", "b"]))
+    return PartitionResult(rows.select(["a", "b"]))
 
 
 def repeated_verdict_rows(context: Context, name: str) -> pa.Table:
@@ -216,7 +218,7 @@ def repeated_verdict_rows(context: Context, name: str) -> pa.Table:
     return routed(context.group_of(ints(found, "node")), found)
 
 
-def verdicts(_: int, rows: pa.Table) -> Reduced:
+def verdicts(_: int, rows: pa.Table) -> PartitionResult:
     """A group's verdicts in order of (file_index, part_row)."""
     node = ints(rows, "node")
     order = np.argsort(node, kind="stable")
@@ -225,4 +227,4 @@ def verdicts(_: int, rows: pa.Table) -> Reduced:
         pa.array(places[field.name]).cast(field.type) if field.name in places else ordered[field.name]
         for field in VERDICTS
     ]
-    return Reduced(pa.table(columns, schema=VERDICTS))
+    return PartitionResult(pa.table(columns, schema=VERDICTS))

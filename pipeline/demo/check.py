@@ -14,7 +14,7 @@ _ShownEnd = tuple[str, str | None, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class PlantOutcome:
     """Of one kind of plant: how many were planted, how many met their end, and what happened to the
     others."""
 
@@ -24,7 +24,7 @@ class Found:
     astray: tuple[str, ...]
 
 
-def check_truth(out: Folder, truth: Truth) -> list[Found]:
+def check_truth(out: Folder, truth: Truth) -> list[PlantOutcome]:
     """Each kind of plant, in the order of planting, and last the unreadable stretches."""
     ends: dict[str, list[_ShownEnd]] = defaultdict(list)
     edited: dict[str, set[str]] = defaultdict(set)
@@ -48,13 +48,13 @@ def check_truth(out: Folder, truth: Truth) -> list[Found]:
         else:
             astray[plant.kind].append(f"{plant.url}: {ends.get(plant.url, 'not there')}")
     rows = [
-        Found(kind=kind, planted=num, found=met[kind], astray=tuple(astray[kind]))
+        PlantOutcome(kind=kind, planted=num, found=met[kind], astray=tuple(astray[kind]))
         for kind, num in planted.items()
     ]
     wanted = sum(truth.unreadable.values())
     return [
         *rows,
-        Found(kind="broken records", planted=wanted, found=min(int(str(broken)), wanted), astray=()),
+        PlantOutcome(kind="broken records", planted=wanted, found=min(int(str(broken)), wanted), astray=()),
     ]
 
 
@@ -70,6 +70,6 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def summary_kinds(found: Sequence[Found]) -> tuple[int, int]:
+def summary_kinds(found: Sequence[PlantOutcome]) -> tuple[int, int]:
     """How many plants there were and how many met their end."""
     return sum(row.planted for row in found), sum(row.found for row in found)

@@ -1,4 +1,4 @@
-"""Texts that one rule each turns down: every Gopher rule has a plant of its own.
+"""Texts that one rule each rejects: every Gopher rule has a plant of its own.
 
 The thresholds are those of Rae et al. 2021, Table A1, in the datatrove variant; each text is far beyond one
 of them and within the others, so that the rule which decides is known."""

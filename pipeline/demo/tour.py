@@ -25,7 +25,7 @@ import tomli_w
 from rich.console import Console
 from rich.table import Table
 
-from lineage.purge.execution import Applied, PurgeRequest, apply
+from lineage.purge.execution import PurgeRequest, PurgeResult, apply
 from lineage.purge.plan import PurgeMatch
 from lineage.recipe import RecipeError, load_recipe
 from lineage.storage.folder import Folder
@@ -34,7 +34,7 @@ from lineage.verify.output import verify
 from lineage.verify.problems import Verification
 from pipeline import process
 from pipeline.cluster.session import ray_session
-from pipeline.demo.check import Found, check_truth, summary_kinds
+from pipeline.demo.check import PlantOutcome, check_truth, summary_kinds
 from pipeline.demo.crawl import KEPT_LANGUAGES, LEAK, Truth, make_crawl
 from pipeline.inspect.hooks import apply_hooks, plan_hooks, verify_hooks
 from pipeline.inspect.scan.evidence import ScanEvidence, write_evidence
@@ -178,7 +178,7 @@ def _write_recipes(places: DemoPaths, steps: int) -> None:
         places.recipe(name).write_text(tomli_w.dumps(plain), encoding="utf-8")
 
 
-def _show_truth(screen: Console, found: Sequence[Found]) -> None:
+def _show_truth(screen: Console, found: Sequence[PlantOutcome]) -> None:
     table = Table(box=None, title="planted against found", title_justify="left")
     for name, justify in (("plant", "left"), ("planted", "right"), ("found", "right")):
         table.add_column(name, justify="right" if justify == "right" else "left")
@@ -211,7 +211,9 @@ def _leaked_history(places: DemoPaths, truth: Truth) -> DocumentHistory:
     return max(histories, key=lambda history: len(history.exposures))
 
 
-def _purge(places: DemoPaths, screen: Console, reporter: ProgressReporter) -> tuple[ScanEvidence, Applied]:
+def _purge(
+    places: DemoPaths, screen: Console, reporter: ProgressReporter
+) -> tuple[ScanEvidence, PurgeResult]:
     request = ScanRequest(against=(str(places.crawl / "benchmark.jsonl"),), runs=())
     evidence = scan(places.out, request, reporter)
     write_evidence(evidence, str(places.folder / "scan.json"))
@@ -232,14 +234,14 @@ def _purge(places: DemoPaths, screen: Console, reporter: ProgressReporter) -> tu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Certified:
+class _Certificate:
     """Where the certificate lies, and whether every line of it holds."""
 
     file: str
     holds: bool
 
 
-def _forget(places: DemoPaths, screen: Console) -> _Certified:
+def _forget(places: DemoPaths, screen: Console) -> _Certificate:
     """Go back before the first reading of what was purged, do the steps since again, and certify that."""
     from pipeline.report.certificate import publish_page
     from trainer.checkpoint.digest import weights_digest
@@ -266,7 +268,7 @@ def _forget(places: DemoPaths, screen: Console) -> _Certified:
         markup=False,
         soft_wrap=True,
     )
-    return _Certified(file=places.training.at(name), holds=holds)
+    return _Certificate(file=places.training.at(name), holds=holds)
 
 
 def _leaked_texts(places: DemoPaths, truth: Truth) -> list[str]:

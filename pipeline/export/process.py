@@ -80,7 +80,7 @@ class CorpusExport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
+class ExportResult:
     """An export that is whole. `was_done`: it was before this call."""
 
     row: ExportRow
@@ -125,7 +125,7 @@ WriteAll = Callable[[ExportJob, Sequence[ExportUnit]], list[ExportedUnit]]
 """Writes units, in their order."""
 
 
-def export(asked: CorpusExport, write_all: WriteAll) -> Done:
+def export(asked: CorpusExport, write_all: WriteAll) -> ExportResult:
     """Write an export, or continue it.
 
     RecipeError if the request, the folder or the name is wrong; NotFinishedError if the OUT has no index;
@@ -140,7 +140,7 @@ def export(asked: CorpusExport, write_all: WriteAll) -> Done:
             if not is_covered(asked.out, (TABLE,)):
                 with hold_out():
                     cover_exports(asked.out)
-            return Done(row=row, was_done=True)
+            return ExportResult(row=row, was_done=True)
         with hold_out():
             _begin(asked, index)
         while True:
@@ -149,7 +149,7 @@ def export(asked: CorpusExport, write_all: WriteAll) -> Done:
                 newest = read_index(asked.out)
                 if newest.version == index.version:
                     row = record_export(asked.out, finished_row(asked, manifest))
-                    return Done(row=row, was_done=False)
+                    return ExportResult(row=row, was_done=False)
             index = newest  # a purge came in between: what it changed is written again
 
 

@@ -71,7 +71,7 @@ class InputSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Listed:
+class _ListedFile:
     """A file that an entry of `inputs` names; `size` None: not known yet. `url` may hold credentials, `shown`
     does not. `by_link`: it lies below a link to a folder."""
 
@@ -152,7 +152,7 @@ def _is_http(url: str) -> bool:
     return urlsplit(url).scheme in ("http", "https")
 
 
-def _list_all(source: InputSource) -> Iterator[_Listed]:
+def _list_all(source: InputSource) -> Iterator[_ListedFile]:
     for given in source.inputs:
         with errors_about(f"source.inputs of {source.name!r}"):
             entry, shown = with_environment(given), without_secrets(given)
@@ -174,15 +174,19 @@ def _without_query(url: str) -> str:
     return url.partition("#")[0].partition("?")[0] if url.startswith(("http://", "https://")) else url
 
 
-def _list_entry(entry: str, shown: str) -> Iterator[_Listed]:
+def _list_entry(entry: str, shown: str) -> Iterator[_ListedFile]:
     url = entry if is_remote(entry) else local_path(entry)
     if _is_http(url):
-        yield _Listed(name=posixpath.basename(urlsplit(url).path) or shown, url=url, shown=shown, size=None)
+        yield _ListedFile(
+            name=posixpath.basename(urlsplit(url).path) or shown, url=url, shown=shown, size=None
+        )
         return
     kind = kind_of(url)
     # A name that holds a wildcard but stands for a file is that file.
     if kind == "file":
-        yield _Listed(name=posixpath.basename(url), url=url, shown=url, size=int(filesystem(url).size(url)))
+        yield _ListedFile(
+            name=posixpath.basename(url), url=url, shown=url, size=int(filesystem(url).size(url))
+        )
         return
     if kind == "directory":
         raise OSError(f"it is a folder: name its files, for example {join(entry, '*.warc.gz')!r}")
@@ -191,7 +195,7 @@ def _list_entry(entry: str, shown: str) -> Iterator[_Listed]:
     yield from _list_glob(url)
 
 
-def _list_glob(url: str) -> Iterator[_Listed]:
+def _list_glob(url: str) -> Iterator[_ListedFile]:
     base = _fixed_part(url)
     scheme = f"{urlsplit(url).scheme}://" if is_remote(url) else ""
     asked_for = [part for part in url.removeprefix(base).split("/") if part.startswith(".")]
@@ -210,7 +214,7 @@ def _list_glob(url: str) -> Iterator[_Listed]:
         )
         if size is not None:
             num_found += 1
-            yield _Listed(name=name, url=full, shown=full, size=size, by_link=by_link)
+            yield _ListedFile(name=name, url=full, shown=full, size=size, by_link=by_link)
     if not num_found:
         where = "" if is_remote(url) else f" ({url})"
         raise OSError(
@@ -283,14 +287,14 @@ def _fixed_part(pattern: str) -> str:
     return pattern[:first].rpartition("/")[0]
 
 
-def _list_paths(entry: str, shown: str) -> Iterator[_Listed]:
+def _list_paths(entry: str, shown: str) -> Iterator[_ListedFile]:
     paths = _read_paths(entry, shown)
     if not paths:
         raise OSError("the list is empty")
     base = _base_of_list(_without_query(entry), paths[0])
     for path in paths:
         if is_remote(path):
-            yield _Listed(
+            yield _ListedFile(
                 name=urlsplit(path).path.strip("/"), url=path, shown=without_secrets(path), size=None
             )
         elif path.startswith("/") or ".." in path.split("/"):
@@ -298,7 +302,7 @@ def _list_paths(entry: str, shown: str) -> Iterator[_Listed]:
             raise OSError(f"the list names {named!r}: expected URLs, or paths relative to {root}")
         else:
             url = join(base, path)
-            yield _Listed(name=path, url=url, shown=without_secrets(url), size=None)
+            yield _ListedFile(name=path, url=url, shown=without_secrets(url), size=None)
 
 
 def _read_paths(entry: str, shown: str) -> list[str]:
@@ -328,11 +332,11 @@ def _base_of_list(entry: str, first: str) -> str:
     return folder
 
 
-def _one_for_each_place(source: str, listed: Iterable[_Listed]) -> list[_Listed]:
+def _one_for_each_place(source: str, listed: Iterable[_ListedFile]) -> list[_ListedFile]:
     """Each file once, by its name without links to folders where it has one. Two links to one file are two
     files: so a store keeps files of equal content, and in S3 they are two objects."""
     real_folder = functools.cache(os.path.realpath)
-    by_place: dict[str, _Listed] = {}
+    by_place: dict[str, _ListedFile] = {}
     for found in listed:
         folder, _, name = found.url.rpartition("/")
         place = found.url if is_remote(found.url) else f"{real_folder(folder or '/')}/{name}"
@@ -343,8 +347,8 @@ def _one_for_each_place(source: str, listed: Iterable[_Listed]) -> list[_Listed]
     return list(by_place.values())
 
 
-def _one_for_each_name(source: str, listed: Sequence[_Listed]) -> Sequence[_Listed]:
-    by_name: dict[str, _Listed] = {}
+def _one_for_each_name(source: str, listed: Sequence[_ListedFile]) -> Sequence[_ListedFile]:
+    by_name: dict[str, _ListedFile] = {}
     for found in sorted(listed, key=lambda each: (each.name, each.url)):  # whatever order folders list in
         known = by_name.setdefault(found.name, found)
         if known is not found:
@@ -356,7 +360,7 @@ def _one_for_each_name(source: str, listed: Sequence[_Listed]) -> Sequence[_List
     return listed
 
 
-def _size(source: str, found: _Listed) -> int:
+def _size(source: str, found: _ListedFile) -> int:
     try:
         if found.size is not None:
             return found.size

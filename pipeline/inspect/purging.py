@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from lineage.index.output_index import read_index
-from lineage.purge.execution import Applied, PurgeRequest, apply, unfinished_purge
+from lineage.purge.execution import PurgeRequest, PurgeResult, apply, unfinished_purge
 from lineage.purge.exports import CleanedExports, PlannedExports, live_exports, plan_exports
 from lineage.purge.plan import PARSED_TEXTS_KIND, PurgeError, PurgeMatch, PurgePlan, plan_purge
 from lineage.purge.sweeps import UnsweptCache, unswept
@@ -36,7 +36,7 @@ class PurgeAccount:
 
     out: Folder
     plan: PurgePlan
-    applied: Applied | None
+    applied: PurgeResult | None
     training: TrainingAccount
     exports: PlannedExports | CleanedExports
     unswept: tuple[UnsweptCache, ...]
@@ -156,7 +156,7 @@ def planned_exports(out: Folder, forget: Sequence[str], plan: PurgePlan | None) 
 def _account(
     out: Folder,
     plan: PurgePlan,
-    applied: Applied | None,
+    applied: PurgeResult | None,
     targets: PurgeTargets,
     exports: PlannedExports | CleanedExports,
 ) -> PurgeAccount:
@@ -190,7 +190,7 @@ def exports_json(out: Folder, exports: PlannedExports | CleanedExports) -> dict[
     }
 
 
-def _as_json(plan: PurgePlan, applied: Applied | None, account: TrainingAccount) -> dict[str, Any]:
+def _as_json(plan: PurgePlan, applied: PurgeResult | None, account: TrainingAccount) -> dict[str, Any]:
     return {
         "applied": applied is not None and applied.purge_id is not None,
         "purge_id": applied.purge_id if applied else None,

@@ -76,7 +76,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tuned:
+class TuneResult:
     """The answer for one recipe. `changed` are the keys that were judged, `not_looked_at` those that differ
     and were not; `judged_later_by` are the steps that open documents have not met. `from_texts` counts the documents
     that the ledger left open and that their kept texts decided; `open_alone` the open ones that no other recorded rule
@@ -99,7 +99,7 @@ class Tuned:
         return asdict(self)
 
 
-def tune(out: str, recipes: Sequence[tuple[str, PipelineRecipe]], num_examples: int = 5) -> list[Tuned]:
+def tune(out: str, recipes: Sequence[tuple[str, PipelineRecipe]], num_examples: int = 5) -> list[TuneResult]:
     """The answers for recipes (with their names) about the finished output at `out`; `num_examples` of each
     outcome.
 
@@ -200,7 +200,7 @@ def _editing(recipe: PipelineRecipe) -> set[str]:
 
 
 def _judged_behind_quality(recipe: PipelineRecipe) -> bool:
-    """Whether a step may turn down a text as the rule sets have edited it."""
+    """Whether a step may reject a text as the rule sets have edited it."""
     return any(
         _may_turn_down(stage, recipe) for chain in _chains(recipe) for stage in _behind(chain, "quality")
     )
@@ -283,7 +283,7 @@ def _judged_sql(old: PipelineRecipe, new: PipelineRecipe, labels: Sequence[str])
     chains = _chains_by_source(old)
     met = _pairs((source, stage) for source, chain in chains.items() for stage in chain)
     last = _pairs((source, stage) for source, chain in chains.items() for stage in _last(chain, new))
-    # A text that was turned down before an edit was measured without it by the rule sets behind it.
+    # A text that was rejected before an edit was measured without it by the rule sets behind it.
     unedited = (
         "false" if edit_ends is None else f"coalesce(j.before <= {edit_ends} AND d.stage = 'quality', false)"
     )
@@ -366,7 +366,7 @@ def _tuned(
     old: PipelineRecipe,
     plan: tuple[str, PipelineRecipe, tuple[str, ...], tuple[str, ...]],
     num_examples: int,
-) -> Tuned:
+) -> TuneResult:
     name, new, changed, passed = plan
     labels = [
         str(row[0]) for row in ask("SELECT DISTINCT language FROM documents WHERE language IS NOT NULL").rows
@@ -402,7 +402,7 @@ def _tuned(
         f" QUALIFY row_number() OVER (PARTITION BY outcome ORDER BY doc_id) <= {num_examples}"
     ).objects()
     by_language = _counts(rows, "language")
-    return Tuned(
+    return TuneResult(
         recipe=name,
         changed=changed,
         not_looked_at=passed,

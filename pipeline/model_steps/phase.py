@@ -22,12 +22,12 @@ from typing import Final
 from lineage.storage.folder import Folder
 from pipeline.cluster.dataset import most_rows
 from pipeline.cluster.metrics import PhaseMetrics
-from pipeline.cluster.pieces import Ended, PieceOperator, PieceReader, run_pieces
+from pipeline.cluster.pieces import PieceOperator, PieceReader, UnitEnd, run_pieces
 from pipeline.cluster.tasks import ActorResources, TaskResources
 from pipeline.model_steps.work import (
-    AskModel,
     CountTries,
     ModelJob,
+    ModelWork,
     StepsBetween,
     UnitFragment,
     check_device,
@@ -115,7 +115,7 @@ def _ask_models(
             ended=run.datasets.append,
         )
         for unit, piece in pieces:
-            if isinstance(piece, Ended):
+            if isinstance(piece, UnitEnd):
                 ended.add(unit.marker)
                 progress.step(unit_size(unit), note)
                 continue
@@ -160,7 +160,7 @@ def _operators(
     for level, position in enumerate(cuts):
         for model in chain.models:
             if model.position == position:
-                ask = AskModel(model.name, level)
+                ask = ModelWork(model.name, level)
                 pool, tries = actors[model.name], CountTries(model.name)
                 found.append(PieceOperator(name=model.name, work=ask, num_deaths=tries, actors=pool))
         if level + 1 < len(cuts):

@@ -13,7 +13,7 @@ from typing import Final
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
-from pipeline.cluster.pieces import Ended
+from pipeline.cluster.pieces import UnitEnd
 from pipeline.model_steps.fragments import (
     Answers,
     Fragment,
@@ -67,14 +67,14 @@ class UnitFragment:
         return f"fragment {self.fragment.name} of {self.unit.shown}"
 
 
-def read_fragments(job: ModelJob, unit: Unit) -> Iterator[UnitFragment | Ended]:
+def read_fragments(job: ModelJob, unit: Unit) -> Iterator[UnitFragment | UnitEnd]:
     """The unit's fragments, each as soon as it is published. What an earlier call read whole is not read
     again."""
     out, marker = Folder(job.read.out), _marker(unit)
     if out.exists(marker):
         known = FragmentsResult.from_json(json.loads(out.read(marker)))
         yield from (UnitFragment(unit=unit, fragment=fragment) for fragment in known.fragments)
-        yield Ended(None)
+        yield UnitEnd(None)
         return
     tally, started = tally_of(job.read, unit), time.perf_counter()
     fragments: list[Fragment] = []
@@ -92,7 +92,7 @@ def read_fragments(job: ModelJob, unit: Unit) -> Iterator[UnitFragment | Ended]:
     tally.seconds["all"] = time.perf_counter() - started
     read = tally.result(_NO_PART, texts.file)
     publish_result(out, marker, FragmentsResult(read=read, fragments=tuple(fragments)))
-    yield Ended(None)
+    yield UnitEnd(None)
 
 
 def _stop_at_fault(outcomes: Sequence[Outcome]) -> None:
@@ -104,7 +104,7 @@ def _stop_at_fault(outcomes: Sequence[Outcome]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class AskModel:
+class ModelWork:
     """The work of a model's operator."""
 
     model: str

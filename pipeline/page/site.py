@@ -22,7 +22,7 @@ from pipeline.page.jobs import Jobs
 from pipeline.page.lists import RecentLists
 from pipeline.page.notes import BasketItem, ItemKind, Notes
 from pipeline.page.processes import Commands
-from pipeline.page.views.unfinished import ReadSoFar
+from pipeline.page.views.unfinished import ReadProgress
 from pipeline.report.tokens import tokenizer_of
 from stages.tokens.tokenizer import Tokenizer
 
@@ -39,7 +39,7 @@ class OutputLink:
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedRead:
     """What was read of the output last, and the bytes that it was read from."""
 
     index: Index | None = None
@@ -68,8 +68,8 @@ class Site:
     commands: Commands
     lists: RecentLists = field(default_factory=RecentLists)
     jobs: Jobs = field(default_factory=Jobs)
-    read_so_far: ReadSoFar = field(default_factory=ReadSoFar)
-    _known: _Known = field(default_factory=_Known)
+    read_so_far: ReadProgress = field(default_factory=ReadProgress)
+    _known: _CachedRead = field(default_factory=_CachedRead)
 
     @property
     def purges(self) -> bool:

@@ -1,4 +1,4 @@
-"""SourcePart sources by language, label and score, and by how often an epoch reads a document: each part has shards
+"""Splits sources by language, label and score, and by how often an epoch reads a document: each part has shards
 of its own, and each bucket a name of its own.
 
 work/units/<key>[/<bucket>][/times=<k>]/tokens.bin, run.parquet     the rows and tokens of a unit's run in a part
@@ -123,6 +123,7 @@ def part_groups(state: RunState, groups: Sequence[Group]) -> PartedGroups:
         for unit in group.units
         if unit.source in parted
     ]
+    # Percentiles are of the whole corpus, so they are settled before any unit is split.
     units = [item.unit for item in items]
     cuts = {
         table.name: _cuts_of(state.out, table, [unit for unit in units if unit.source in scored])
@@ -141,6 +142,7 @@ def part_groups(state: RunState, groups: Sequence[Group]) -> PartedGroups:
     )
     if repeated:
         of_repeated = [item for item in items if item.unit.source in repeated]
+        # Exact repeats need all documents too: those with the least hashes are read once more than the others.
         job = replace(
             job, repeats=plan_repeats(recipe.repeat, job.firsts, partial(_rows_of_units, job, of_repeated))
         )
@@ -253,6 +255,7 @@ def part_unit(job: PartJob, item: UnitToPart) -> PartResult:
     """Write the rows and tokens of each part of a unit; how many each has."""
     out, unit = Folder(job.out), item.unit
     run = _kept_rows(out, unit, _columns(job, unit))
+    # A unit's rows are in the order of the keyed hash. Each part keeps that order, so it is merged like a unit's run.
     names = _names(job, unit, run)
     times = _times(job, item, run, names)
     of_row = [SourcePart(*each) for each in zip(names, times, strict=True)]
@@ -263,6 +266,7 @@ def part_unit(job: PartJob, item: UnitToPart) -> PartResult:
         files = {
             part: stack.enter_context(out.writing(f"{part.under(unit.folder)}/tokens.bin")) for part in parts
         }
+        # One pass: the tokens of a row follow those of the row before, without an index.
         for part, length in zip(of_row, lengths.tolist(), strict=True):
             files[part].write(tokens.read(length))
     numbers = np.array([parts[part] for part in of_row], np.int64)

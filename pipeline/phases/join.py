@@ -77,6 +77,8 @@ def join_phase(
 
 
 def _first_shards(out: Folder, parts: Sequence[Group]) -> dict[tuple[int, int], dict[SourcePart, int]]:
+    # Groups are cut at the same time, each numbering its shards from 0. The final numbers continue those of the groups
+    # before, in the order of the plan, so it does not matter which group was cut first.
     first_shard: dict[tuple[int, int], dict[SourcePart, int]] = defaultdict(dict)
     next_shard: dict[str, int] = defaultdict(int)
     for part in parts:
@@ -196,6 +198,7 @@ def merge_excerpts(out: Folder, units: Sequence[Unit]) -> bytes:
     for unit in units:
         for name in ("excerpts.parquet", "final_excerpts.parquet"):
             rows += read_rows(out, f"{unit.folder}/{name}").to_pylist()
+        # Reduced after each unit, so that memory is that of the report and not of the corpus.
         rows = best_excerpts(rows)
     known = {row["doc_id"] for row in rows if row["stage"].startswith("dedup.")}
     rows += [row for row in cluster_excerpts(out) if row["doc_id"] not in known]

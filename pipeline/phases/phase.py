@@ -16,7 +16,7 @@ from lineage.storage.lock import Hold
 from pipeline.cluster.dataset import DatasetStats, run_units
 from pipeline.cluster.metrics import PhaseMetrics, WorkCounts
 from pipeline.cluster.tasks import TaskResources
-from pipeline.cluster.underway import told_shares
+from pipeline.cluster.underway import reported_shares
 from pipeline.phases.progress import ProgressReporter
 from pipeline.plan import RunPlan
 from pipeline.recipe.tables import PipelineRecipe
@@ -97,6 +97,7 @@ def run_phase(run: RunState, phase: Phase[Job, AnyUnit, Result]) -> list[Result]
     multiprocessing timing anomalies")."""
     started = time.perf_counter()
     results = published_results(phase.out or run.out, phase.units, phase.result)
+    # Results of an earlier call count too: a limit on bad records holds for the whole run, not for one call.
     for result in results.values():
         phase.watch(result)
     fresh: list[Result] = []
@@ -126,6 +127,7 @@ def run_phase(run: RunState, phase: Phase[Job, AnyUnit, Result]) -> list[Result]
             note = phase.note(fresh, time.perf_counter() - started)
             progress.step(phase.size(unit), note)
     run.took(phase.name, started, note)
+    # Workers finish in any order; what follows must not depend on it.
     return [results[unit.marker] for unit in phase.units]
 
 
@@ -133,7 +135,7 @@ def size_under_way(
     units: Sequence[AnyUnit], size: Callable[[AnyUnit], float], ended: Container[str], *, on_ray: bool
 ) -> float:
     """What is done of the units whose marker is not in `ended`, in the measure of `size`."""
-    shares = told_shares(on_ray=on_ray)
+    shares = reported_shares(on_ray=on_ray)
     return sum(shares.get(unit.marker, 0.0) * size(unit) for unit in units if unit.marker not in ended)
 
 
@@ -150,6 +152,7 @@ def _noted(run: RunState, phase: Phase[Job, AnyUnit, Result]) -> Callable[[Job, 
         )
 
     def task(job: Job, unit: AnyUnit) -> Result:
+        # Published before the unit begins: a page that kills this process leaves no other trace of itself.
         out.publish(BEGUN, unit.marker.encode())
         isolated = phase.isolate is not None and unit.marker == fatal
         result = phase.task(phase.isolate(job) if isolated and phase.isolate else job, unit)

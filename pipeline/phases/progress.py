@@ -28,7 +28,14 @@ from lineage.secrets import redacted
 from pipeline.terminal import visible_lines
 
 _LINE_EVERY_SECONDS: Final = 5.0
+_SHORTEST_TIMED: Final = 1.0
+"""Seconds: what took less says nothing of how fast the phase is."""
 _LINE: Final = re.compile(r"([^:]{1,80}): (\d{1,3})% after (\d{1,9}) s(?:, about \d+ s left)?(?:, (.*))?")
+
+
+def a_second(amount: float, seconds: float, shown: Callable[[int], str]) -> str:
+    """How fast a phase is, as a note goes on with it; empty where it has not run for long enough to say."""
+    return f", {shown(int(amount / seconds))}" if seconds >= _SHORTEST_TIMED else ""
 
 
 @dataclass(slots=True)

@@ -145,6 +145,8 @@ def publish_output(
     out.write(RECIPE_FILE, as_toml(recordable(as_plain(state.recipe))).encode())
     out.write(RUN_FILE, encode_summary(summary))
     report = render_report(out, index)
+    # Rendering takes long enough for a lease to be lost. Another call may have finished this output and purged it: a
+    # report from before would show purged texts.
     state.held.check()
     out.write(REPORT_FILE, report)
     # A killed call may have left another run.json or report of the same size: their sums must not be taken
@@ -154,5 +156,6 @@ def publish_output(
     out.sync_all(WORK)  # of folders that a worker made and could not sync before it died, too
     state.held.check()
     publish_index(out, index)
+    # work/ goes after the index: a call that finds an index repeats nothing, and one without needs these files.
     state.held.check()
     clear_work(out)

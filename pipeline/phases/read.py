@@ -21,9 +21,10 @@ from pipeline.cluster.metrics import Rejections, StageFlow, WorkCounts
 from pipeline.cluster.underway import UnitProgress
 from pipeline.inputs.files import Input, open_input
 from pipeline.phases.phase import Phase, publish_result
+from pipeline.phases.progress import a_second
 from pipeline.phases.steps import step_tables
 from pipeline.plan import InputChangedError, RunPlan, Unit, check_unchanged
-from pipeline.recipe.tables import PipelineRecipe, columns_added_by, comparing, keeps_facts, tables_of
+from pipeline.recipe.tables import PipelineRecipe, columns_added_by, effective_dedup, keeps_facts, tables_of
 from pipeline.results.unit_results import ReadResult
 from pipeline.terminal import counted
 from pipeline.units.facts import publish_facts
@@ -82,7 +83,7 @@ def read_job(recipe: PipelineRecipe, *, prepared: bool = True) -> ReadJob:
 def unit_file_options(recipe: PipelineRecipe) -> UnitFileOptions:
     """What the files of a recipe's units hold."""
     return UnitFileOptions(
-        dedup=comparing(recipe),
+        dedup=effective_dedup(recipe),
         tables=tables_of(recipe),
         stages=tuple(dict.fromkeys(step for source in recipe.source for step in source.steps)),
         whole_ledger=recipe.quality.ledger == "all",
@@ -125,9 +126,10 @@ def unit_size(unit: Unit) -> float:
 
 
 def read_note(results: Sequence[ReadResult], seconds: float) -> str:
-    """In a line: what was read so far, and how fast."""
+    """In a line: what was read so far, and how fast, once that says something."""
     documents, size = sum(unit.num_documents for unit in results), sum(unit.num_bytes for unit in results)
-    return f"{counted(documents, 'document')}, {decimal(int(size / seconds))}/s of input"
+    speed = a_second(size, seconds, lambda rate: f"{decimal(rate)}/s of input")
+    return f"{counted(documents, 'document')}{speed}"
 
 
 def read_counts(recipe: PipelineRecipe) -> Callable[[ReadResult], WorkCounts]:

@@ -73,7 +73,7 @@ NO_REPEATS: Final = Repeats(times={}, sizes=())
 """Of a recipe without [repeat]."""
 
 
-class _Counted(NamedTuple):
+class _RowCounts(NamedTuple):
     """The documents of each row, and their tokens."""
 
     num_documents: Weights
@@ -141,12 +141,12 @@ def _size_order(of: OfSource) -> tuple[str, str]:
     return shard_source(of.source, of.bucket), of.language or ""
 
 
-def _count(firsts: Firsts, documents: Iterable[RowsOfUnit]) -> dict[OfSource, _Counted]:
-    counted: dict[OfSource, _Counted] = {}
+def _count(firsts: Firsts, documents: Iterable[RowsOfUnit]) -> dict[OfSource, _RowCounts]:
+    counted: dict[OfSource, _RowCounts] = {}
     for piece in documents:
         if piece.of not in counted:
             num_rows = len(firsts[piece.of.language])
-            counted[piece.of] = _Counted(np.zeros(num_rows, np.int64), np.zeros(num_rows, np.int64))
+            counted[piece.of] = _RowCounts(np.zeros(num_rows, np.int64), np.zeros(num_rows, np.int64))
         np.add.at(counted[piece.of].num_documents, piece.rows, 1)
         np.add.at(counted[piece.of].num_tokens, piece.rows, piece.num_tokens)
     return counted

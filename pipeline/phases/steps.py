@@ -13,7 +13,7 @@ from lineage.store.delta import StoreError
 from pipeline.models.encoder import check_installed, load_encoder
 from pipeline.recipe.checks import check_steps_of
 from pipeline.recipe.parts import check_part
-from pipeline.recipe.tables import PipelineRecipe, comparing, tables_of
+from pipeline.recipe.tables import PipelineRecipe, effective_dedup, tables_of
 from stages.chain import build_chain
 from stages.steps.catalogue import CORPUS_STAGES, StepTables
 from stages.steps.language import known_labels
@@ -60,7 +60,7 @@ def _purged_sets(outs: Sequence[str]) -> PurgedSets | None:
 
 def stages_of(recipe: PipelineRecipe, tables: StepTables) -> dict[str, tuple[str, ...]]:
     """The stages that each source's documents meet, in order: those of its chain, then those that compare."""
-    table = comparing(recipe)
+    table = effective_dedup(recipe)
     switched_on = {
         "identity": True,
         "dedup.url": table.url,

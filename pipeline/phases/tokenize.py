@@ -20,6 +20,7 @@ from lineage.index.output_index import INDEX_FILE, NO_TOKENIZER, TokenizerIdenti
 from lineage.storage.folder import Folder
 from pipeline.phases.groups import Group, unit_verdicts
 from pipeline.phases.phase import Phase, publish_result
+from pipeline.phases.progress import a_second
 from pipeline.plan import RunPlan, Unit
 from pipeline.recipe.tables import PipelineRecipe
 from pipeline.results.rows import publish_table
@@ -85,7 +86,7 @@ def tokenize_phase(
 
 def _note(results: Sequence[TokenizeResult], seconds: float) -> str:
     num, chars = sum(unit.num_tokens for unit in results), sum(unit.num_chars for unit in results)
-    return f"{num:,} tokens, {chars / 1e6 / seconds:.1f} M characters/s"
+    return f"{num:,} tokens{a_second(chars, seconds, lambda rate: f'{rate:,} characters/s')}"
 
 
 @functools.lru_cache(maxsize=2)

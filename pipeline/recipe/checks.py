@@ -15,7 +15,7 @@ from pipeline.recipe.parts import check_buckets, check_repeats
 from pipeline.recipe.tables import (
     PipelineRecipe,
     SourceTable,
-    comparing,
+    effective_dedup,
     tables_of,
 )
 from stages.chain import check_steps
@@ -272,9 +272,9 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
         f"source.fragments of {source.name!r} is given, and no source.steps names 'dedup.url', which reads it: it"
         " decides nothing."
         for source in recipe.source
-        if source.fragments and not comparing(recipe).url
+        if source.fragments and not effective_dedup(recipe).url
     ]
-    if comparing(recipe).near and not dedup.verify and dedup.threshold != DedupTable().threshold:
+    if effective_dedup(recipe).near and not dedup.verify and dedup.threshold != DedupTable().threshold:
         told.append(
             f"dedup.threshold = {dedup.threshold:g} decides nothing: with dedup.verify = false documents that"
             " share a band are near-duplicates."
@@ -289,7 +289,7 @@ def unread_keys(recipe: PipelineRecipe) -> list[str]:
 def _unread_of_dedup(recipe: PipelineRecipe) -> Iterator[str]:
     """A sentence for each key of [dedup] whose comparison no source names. One that the table itself switches off
     is not missed."""
-    compared, table = comparing(recipe), recipe.dedup
+    compared, table = effective_dedup(recipe), recipe.dedup
     for name in given_keys("dedup", table, but=("url", "exact", "near")):
         whole = name in ("dedup.keep", "dedup.engine", "dedup.against")
         readers = [

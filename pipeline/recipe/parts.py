@@ -14,7 +14,7 @@ from pipeline.recipe.tables import (
     BucketTable,
     PipelineRecipe,
     columns_added_by,
-    comparing,
+    effective_dedup,
 )
 from stages.tokens.repeats import check_repeat
 
@@ -93,7 +93,7 @@ def check_repeats(recipe: PipelineRecipe) -> None:
             " out",
             "repeat.by",
         )
-    table = comparing(recipe)
+    table = effective_dedup(recipe)
     if repeat.by == "cluster_size" and not (table.url or table.exact or table.near):
         raise RecipeError(
             'repeat.by = "cluster_size", and no source compares documents, so that each is a cluster of one:'

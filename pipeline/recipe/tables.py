@@ -32,11 +32,11 @@ class RunTable:
 
     name: str = key(help="a name for people")
     output: str = key(is_path=True, help="OUT: a folder or an s3:// URL")
-    seed: int = key(0, at_least=0, at_most=2**63 - 1, help="of the order of documents in shards")
+    seed: int = key(0, at_least=0, at_most=2**63 - 1, help="seed of the order of documents in shards")
     keep_text: bool = key(
         False,
-        help="keep each page's text after parse, rejected ones too, with all personal data in it, under"
-        " OUT/texts: other thresholds then need no parsing (sluice run --from OUT)",
+        help="keep each page's text after parse under OUT/texts, rejected pages and personal data "
+        "included; runs with other thresholds then need no parsing (sluice run --from OUT)",
     )
 
 
@@ -52,26 +52,28 @@ class SourceTable:
     )
     format: Literal["auto", "warc", "wet", "jsonl", "parquet", "file"] = key(
         "auto",
-        help="auto: by the name of each file, or else its first bytes; warc is ARC and WACZ too; file: each file is"
-        " a document, as .txt, .md and source files are in auto",
+        help="auto: by file name, or else by the first bytes; warc includes ARC and WACZ; file: each"
+        " file is one document, as for .txt, .md and source files in auto",
     )
-    steps: tuple[str, ...] = key(DEFAULT_STEPS, help="in this order; your own step as package.module:name")
-    limit: int | None = key(None, at_least=1, help="input files, the first by name")
+    steps: tuple[str, ...] = key(
+        DEFAULT_STEPS, help="steps in this order; your own step as package.module:name"
+    )
+    limit: int | None = key(None, at_least=1, help="read only this many input files, the first by name")
     limit_documents: int | None = key(
         None,
         at_least=1,
-        help="documents of each file, the first of it: what lies behind them is neither read nor counted",
+        help="read only the first documents of each file; the rest is neither read nor counted",
     )
     language: str | None = key(
-        None, help="of every text, as de: for steps without 'language', which else identifies each one's"
+        None, help="language of every text, such as de, if the steps do not include 'language'"
     )
     text_field: str = key(
         "text",
-        help="of JSONL and Parquet rows; a dot leads into a nested field (meta.body), [] into the elements of"
-        " a list, each a document of its own (files[].content)",
+        help="text field of JSONL and Parquet rows; a dot leads into a nested field (meta.body), [] "
+        "into a list, whose elements are separate documents (files[].content)",
     )
     id_field: str | None = key(
-        None, help="what names a row: a text or a number, 1.0 as 1 (id, or else the row's number)"
+        None, help="id of a row: a text or a number, 1.0 as 1 (id, or else the row's number)"
     )
     url_field: str | None = key(None, help="the page's address (url)")
     date_field: str | None = key(
@@ -81,14 +83,13 @@ class SourceTable:
     )
     fragments: bool = key(
         False,
-        help="URLs that differ in what stands behind # alone are different pages, as the posts of a thread"
-        " are",
+        help="treat URLs that differ only after # as different pages, such as posts of a thread",
     )
 
     mime: tuple[str, ...] = key(
         (),
-        help="of WARC, ARC and WACZ records: types that are documents besides HTML and text, as"
-        " application/json, or text/css, which is none by itself; application/* is all that begin so",
+        help="MIME types of WARC, ARC and WACZ records to read besides HTML and plain text, such as "
+        "application/json or text/css; application/* matches all with this prefix",
     )
 
     @property
@@ -105,18 +106,18 @@ class BucketTable:
 
     name: str = key(help="letters, digits, '_' and '-'; the parts are <source>.<name>-0, -1, …")
     by: str | tuple[str, ...] = key(
-        help="score_NAME of a classifier with reject = 'never'; several: the highest number of all; or"
-        " label_NAME of one with label = '*'"
+        help="score_NAME of a classifier with reject = 'never' (of several scores the highest part "
+        "counts), or label_NAME of one with label = '*'"
     )
-    cuts: tuple[float, ...] = key((), help="the scores that begin parts 1, 2, …, rising")
+    cuts: tuple[float, ...] = key((), help="ascending scores at which parts 1, 2, … begin")
     percentiles: tuple[float, ...] = key(
         (),
         above=0,
         at_most=100,
-        help="the same at these percentiles of each score over all kept documents, exactly",
+        help="cuts at these exact percentiles of each score over all kept documents",
     )
     weigh: Literal["documents", "bytes", "tokens"] = key(
-        "documents", help="what percentiles are shares of: documents, bytes of their UTF-8, or tokens"
+        "documents", help="unit of percentiles: documents, bytes of UTF-8, or tokens"
     )
 
     @property
@@ -142,22 +143,21 @@ class LimitsTable:
         0.01,
         at_least=0,
         at_most=1,
-        help="share of records that may be bad (unreadable one by one, or rejected as <step>.error), and of"
-        " the input's bytes that may be unread; a file that breaks off counts as a whole",
+        help="maximum share of bad records (unreadable, or rejected as <step>.error), and of unread "
+        "input bytes; a truncated file counts as a whole",
     )
     max_document_bytes: int = key(20_000_000, at_least=1, help="a longer payload is rejected as url.too_long")
     max_window_bytes: int = key(
         DEFAULT_WINDOW_BYTES,
         at_least=1 << 10,
         at_most=MAX_WINDOW_BYTES,
-        help="memory that a file compressed with zstd or xz may take for its window (zstd --long=31:"
-        " 2147483648)",
+        help="maximum window memory of a file compressed with zstd or xz (zstd --long=31: 2147483648)",
     )
     max_compression_ratio: int = key(
         DEFAULT_COMPRESSION_RATIO,
         at_least=1,
-        help="what the documents of an input file may unfold to, as a multiple of its size (256 MiB always"
-        " may); the rest of the file is unreadable",
+        help="maximum size of the documents of an input file, as a multiple of its size (256 MiB are"
+        " always allowed); the rest of the file is unreadable",
     )
 
 
@@ -166,7 +166,7 @@ class PurgesTable:
     """[purges]"""
 
     honour: tuple[str, ...] = key(
-        (), is_path=True, help="earlier outputs: what was purged there stays out here"
+        (), is_path=True, help="earlier outputs; documents purged there are kept out of this run"
     )
 
 
@@ -175,10 +175,12 @@ class UnitKindTable:
     """[ray.stages.KIND]: what the units of one kind reserve, where it is not what [ray] says."""
 
     cpus: float | None = key(None, above=0, help="processors (ray.unit_cpus)")
-    gpus: float | None = key(None, at_least=0, help="GPUs, for functions of your own that use one (none)")
+    gpus: float | None = key(None, at_least=0, help="GPUs, for your own functions that use one (none)")
     memory: int | None = key(None, at_least=0, help="bytes (ray.unit_memory)")
     resource: str | None = key(None, help="a custom resource (ray.unit_resource)")
-    max_in_flight: int | None = key(None, at_least=0, help="units submitted at once (ray.max_in_flight)")
+    max_in_flight: int | None = key(
+        None, at_least=0, help="maximum number of concurrent units (ray.max_in_flight)"
+    )
 
 
 UNIT_KINDS: Final = ("read", "compare", "tokenize", "cut", "write", "join")
@@ -196,17 +198,20 @@ class RayTable:
 
     address: str = key(
         "local",
-        help='"local", "auto" or "host:port"; "none": in this process, without Ray, a unit at a time: for'
-        " small inputs",
+        help='"local", "auto" or "host:port"; "none": without Ray, in this process, one unit at a '
+        "time, for small inputs",
     )
     num_cpus: int | None = key(None, at_least=1, help="processors to use (all)")
     retries: int = key(2, at_least=0, help="how often a unit whose worker died is tried again")
     unit_cpus: float = key(1.0, above=0, help="processors a unit of work reserves")
     unit_memory: int = key(0, at_least=0, help="bytes a unit of work reserves (0: none)")
     unit_resource: str = key("", help="a custom resource that units need, such as data")
-    max_in_flight: int = key(0, at_least=0, help="units at work at once (0: as many as fit on the nodes)")
+    max_in_flight: int = key(
+        0, at_least=0, help="maximum number of concurrent units (0: as many as fit on the nodes)"
+    )
     grows: bool = key(
-        False, help="nodes come when they are asked for: what none has yet is waited for, not refused"
+        False,
+        help="the cluster adds nodes on demand: wait for resources that no node has yet, instead of refusing",
     )
     stages: dict[str, UnitKindTable] = key(
         {}, choices=UNIT_KINDS, help="stage = what its units reserve instead"
@@ -272,7 +277,7 @@ def tables_of(recipe: PipelineRecipe) -> StepTables:
     )
 
 
-def comparing(recipe: PipelineRecipe) -> DedupTable:
+def effective_dedup(recipe: PipelineRecipe) -> DedupTable:
     """[dedup] as the sources' `steps` leave it: a stage that none of them names is off. One that any of them
     names compares the documents of all: a corpus has one graph of duplicates."""
     named, table = {step for source in recipe.source for step in source.steps}, recipe.dedup

@@ -49,7 +49,7 @@ class PublishedStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedRecipe:
     """A published recipe: its `sources`, and its steps in order."""
 
     title: str
@@ -73,10 +73,10 @@ def template(name: str) -> Template:
 
 
 @functools.cache
-def published(name: str) -> Published:
+def published(name: str) -> PublishedRecipe:
     """The published recipe that the one of that name follows."""
     raw = tomllib.loads(_read(f"{name}.departures.toml"))
-    return Published(title=raw["title"], sources=raw["sources"], steps=tuple(map(_step, raw["step"])))
+    return PublishedRecipe(title=raw["title"], sources=raw["sources"], steps=tuple(map(_step, raw["step"])))
 
 
 def _step(row: Mapping[str, Any]) -> PublishedStep:

@@ -12,50 +12,53 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     (
         "data",
         "run",
-    ): "What the run is called and where its output goes. An output holds one run: the same recipe"
-    " continues it, another recipe is refused.",
+    ): "Name and output of the run. An output holds one run: the same recipe continues it, another "
+    "recipe is refused.",
     (
         "data",
         "source",
-    ): "Input files that share their steps. Each source is a folder of its own below `documents/` and"
-    " `shards/`, and a name in mixtures. A recipe has one or more of these tables.",
-    ("data", "url"): "What is rejected by its address, before anything is parsed.",
+    ): "Input files with the same steps. Each source has its own folder below `documents/` and "
+    "`shards/`, and is named in mixtures. A recipe has one or more of these tables.",
+    ("data", "url"): "Documents rejected by their URL, before anything is parsed.",
     (
         "data",
         "parse",
-    ): "How the main text of a page is found in its HTML. The bounds come before any clock, so that a"
-    " page has the same outcome on any machine.",
+    ): "Extraction of the main text from HTML. Bounds on the markup apply before any time limit, so a "
+    "page has the same outcome on every machine.",
     (
         "data",
         "language",
-    ): "Which languages stay, by a fastText model. The prefilter asks the same model about the text of"
-    " a fast extractor first, so that most pages of other languages are never parsed slowly. Each text that"
-    " stays is judged by the quality rules of its own language; `nb` and `no` name one.",
+    ): "Languages to keep, by a fastText model. The prefilter first asks the model about the text of a "
+    "fast extractor, so most pages in other languages never reach the slow one. Each kept text is "
+    "judged by the quality rules of its language; `nb` and `no` are one language.",
     (
         "data",
         "quality",
-    ): "Rule sets over a document's text, and their thresholds. A threshold that is not given has the"
-    " default of the variant; docs/rules.md names what each rule measures and how the variants differ. A"
-    " text is judged by the table of its own language (how words are split, stop words); `no_table` says"
-    " what becomes of one without.",
+    ): "Rule sets on a document's text, with their thresholds. A threshold that is not given has the "
+    "default of the variant; docs/rules.md describes the measure of each rule and the differences "
+    "between variants. A text is judged by the table of its language (word splitting, stop words); "
+    "`no_table` decides on texts without one.",
     (
         "data",
         "quality.language.NAME",
-    ): "What holds for the texts in one language, named by any of its labels (de,"
-    " deu_Latn), instead of what [quality] says. What it leaves out is as there.",
+    ): "Settings for texts in one language, named by any of its labels (de, deu_Latn). Keys that are not"
+    " given are taken from [quality].",
     (
         "data",
         "classifier",
-    ): "A model whose score for a label decides. A recipe may have several; each is a rule"
-    " `classifier.<name>`. A file is a supervised fastText model; a folder is a transformers encoder (extra"
-    " `models`), which works on actors of its own while others read (docs/models.md).",
+    ): "A model whose score for a label decides. A recipe may have several; each is a rule "
+    "`classifier.<name>`. A file is a supervised fastText model. A folder is a transformers encoder "
+    "(extra `models`), which runs on its own actors while other units are read (docs/models.md).",
     (
         "data",
         "step",
-    ): "How a step of your own that `source.steps` names is carried out: a function that takes a list"
-    " of documents, or a class, which works on actors of its own (docs/models.md).",
-    ("data", "decontaminate"): "Documents that hold too much of a benchmark's items are rejected."
-    " `sluice scan` finds such documents in a finished output.",
+    ): "How your own step in `source.steps` runs: a function that takes a list of documents, or a class,"
+    " which runs on its own actors (docs/models.md).",
+    (
+        "data",
+        "decontaminate",
+    ): "Rejects documents that contain too much of a benchmark's items. `sluice scan` finds such "
+    "documents in a finished output.",
     (
         "data",
         "pii",
@@ -63,52 +66,52 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     (
         "data",
         "dedup",
-    ): "What counts as a repetition over the whole corpus, how it is looked for, and which copy stays."
-    " With b bands of r rows two texts of Jaccard s become candidates with probability 1 - (1 - s^r)^b; what"
-    " is a candidate is then verified, on texts that `normalise` has made alike (docs/near-duplicates.md).",
+    ): "Duplicates over the whole corpus: what counts as one, how candidates are found, and which copy "
+    "stays. With b bands of r rows, two texts of Jaccard s become candidates with probability 1 - (1 "
+    "- s^r)^b. Candidates are then verified on texts normalised by `normalise` "
+    "(docs/near-duplicates.md).",
     (
         "data",
         "bucket",
-    ): "Parts of a source by what classifiers gave: each has shards of its own, under a name of its own,"
-    " which a mixture weighs. Where several tables are given, a part's name has what each says, joined by"
-    " dots.",
+    ): "Splits a source by classifier scores or labels: each part has its own shards and its own name, "
+    "which a mixture can weigh. With several tables, the name of a part joins theirs by dots.",
     (
         "data",
         "repeat",
-    ): "How often an epoch of training reads a document: by the size of its cluster over the whole corpus, as"
-    " FineWeb-2 rehydrates, or by the bucket of its score, as Dolma 3 upsamples. Each lies on disk once:"
-    " documents that are read equally often share shards, and index.json says how often an epoch reads"
-    " each.",
+    ): "How often an epoch of training reads a document: by the size of its cluster over the whole "
+    "corpus, as in FineWeb-2's rehydration, or by the bucket of its score, as in Dolma 3's "
+    "upsampling. Each document is stored once: documents with equal repeats share shards, and "
+    "index.json has the repeats of each shard.",
     (
         "data",
         "repeat.language.NAME",
-    ): "How often an epoch reads the documents in one language, named by any of its labels (de, deu_Latn): their"
-    " rows stand in a table of their own, as FineWeb-2 has one for each of many languages. Documents in other"
-    " languages, and those whose language nobody named, follow `repeat.table`. A source may hold several"
-    " languages: what is exact is the sum over a row's documents in each of them.",
+    ): "How often an epoch reads documents in one language, named by any of its labels (de, deu_Latn): a"
+    " separate table of rows, as FineWeb-2 has for many languages. Documents in other languages, or "
+    "without a language, follow `repeat.table`. A source may have several languages: fractional times "
+    "hold exactly over the row's documents of each.",
     ("data", "tokenize"): "How texts become tokens, and tokens become shards.",
-    ("data", "limits"): "What stops a run, and what is too long to look at.",
+    ("data", "limits"): "Limits that stop a run, and limits on the size of a record.",
     ("data", "purges"): "Earlier outputs whose purged documents stay out of this one.",
     (
         "data",
         "ray",
-    ): "Where the run is carried out, and what a unit of work reserves. Nothing here changes a byte of the"
-    " result, and it may differ from call to call.",
+    ): "Where the run executes, and what a unit of work reserves. Nothing here changes a byte of the "
+    "result, and it may differ from call to call.",
     (
         "data",
         "ray.stages.NAME",
-    ): "What the units of one kind of work reserve, where it is not what `[ray]` says. The"
-    " names are read, compare, tokenize, cut, write and join.",
-    ("train", "run"): "What lineage calls the training run.",
+    ): "What units of one kind reserve, if different from `[ray]`. The names are read, compare, "
+    "tokenize, cut, write and join.",
+    ("train", "run"): "Name of the training run in lineage.",
     (
         "train",
         "train",
-    ): "The data, the model and the size of a step. What a run reads in which order is a function of the"
-    " data, `seed`, `seq_len`, `global_batch`, `validation` and the mixture, and of nothing else.",
+    ): "The data, the model and the size of a step. The order of the data depends only on the data, "
+    "`seed`, `seq_len`, `global_batch`, `validation` and the mixture.",
     (
         "train",
         "train.data",
-    ): "The outputs that a run reads, where it reads several: `train.data` as a list of tables.",
+    ): "Several outputs to read: `train.data` as a list of tables.",
     (
         "train",
         "train.parallel",
@@ -117,12 +120,12 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     (
         "train",
         "train.pipeline",
-    ): "How the stages of `train.parallel.pp` take turns, and how many layers each has.",
+    ): "The schedule of the stages of `train.parallel.pp`, and the layers of each stage.",
     ("train", "train.context"): "How the processes of `train.parallel.cp` share the positions of a sequence.",
     (
         "train",
         "train.experts",
-    ): "How a mixture of experts is trained: room, losses, bias. Other models ignore it.",
+    ): "How a mixture of experts is trained: capacity, losses, bias. Other models ignore it.",
     (
         "train",
         "train.float8",
@@ -130,58 +133,58 @@ PARAGRAPHS: Final[Mapping[tuple[Kind, str], str]] = {
     (
         "train",
         "train.overlap",
-    ): "What GPUs exchange while they compute. On a CPU each key but its default is refused.",
+    ): "Communication of GPUs during computation. On a CPU only the defaults are allowed.",
     ("train", "train.optimizer"): "AdamW and its learning rate schedule.",
     ("train", "train.checkpoint"): "How often the whole state is saved, and how much of it is kept.",
     ("train", "train.cache"): "Blocks of remote shards on local disk, shared by the ranks of a node.",
     (
         "train",
         "train.order",
-    ): "How widely sequences are shuffled, and over how many of them the mixture's shares hold exactly.",
+    ): "How widely sequences are shuffled, and over how many sequences the mixture's shares hold exactly.",
     (
         "train",
         "train.faults",
-    ): "Which losses are faults, how many batches may be skipped, and when a hung rank is given up.",
+    ): "Which losses are faults, how many batches may be skipped, and when a hung rank is ended.",
     (
         "train",
         "train.recorder",
-    ): "What each process keeps of what it did last, in its node's memory: its collectives and"
-    " messages, and own and waiting time of its steps. `sluice train diagnose RUN_OUTPUT` reads them of all processes"
+    ): "Records in node memory of each process's last collectives and messages, and of the own and "
+    "waiting time of its steps. `sluice train diagnose RUN_OUTPUT` reads the records of all processes"
     " together.",
     (
         "train",
         "train.stragglers",
-    ): "When a rank is named as slower than others at the same work: by the median of its own"
-    " time in a phase over a window of steps, two windows in a row.",
+    ): "When a rank counts as slower than others at the same work: by the median of its own time in a "
+    "phase over a window of steps, two windows in a row.",
     (
         "train",
         "train.recovery",
-    ): "What follows when a process dies or hangs: all start again from the newest"
-    " checkpoint, or the others go on with what they hold and a waiting process takes its place"
-    " (docs/training.md).",
+    ): "What happens when a process dies or hangs: all restart from the newest checkpoint, or the "
+    "survivors keep their state and a spare takes its place (docs/training.md).",
     (
         "train",
         "train.health",
-    ): "How often the run looks whether its machines are sound: known products and sums whose"
-    " time and bits are compared, room, and what kernel and GPUs count.",
+    ): "How often the run checks its machines: products and all-reduces with known time and bits, free "
+    "space, and error counters of kernel and GPUs.",
     (
         "train",
         "train.resources",
-    ): "What each training process reserves on a Ray cluster, and where it may lie. Nothing"
-    " of it matters under torchrun.",
+    ): "What each training process reserves on a Ray cluster, and its placement. Has no effect under "
+    "torchrun.",
     (
         "train",
         "train.mixture",
-    ): "The share of each source, from a step on. Without such a table sources are read in"
-    " proportion to their tokens.",
+    ): "The share of each source, from a given step on. Without this table sources are read in "
+    "proportion to their tokens.",
     ("train", "plan"): "The machines that `sluice plan` assumes.",
     ("train", "ray"): "Where the training processes run.",
     (
         "train",
         "mix",
-    ): "The ablation that decides the mixture: many small runs, a model fitted on their losses, and the"
-    " mixture that it likes best. A training run ignores this table; `sluice mix` reads it.",
-    ("train", "mix.proxy"): "What the small runs of an ablation change of `[train]`.",
+    ): "The ablation that chooses a mixture: many small runs, a model fitted to their losses, and the "
+    "mixture with the lowest predicted loss. `sluice mix` reads this table; a training run ignores "
+    "it.",
+    ("train", "mix.proxy"): "Keys of `[train]` that the small runs of an ablation change.",
     ("train", "mix.doremi"): "The constants of DoReMi (2305.10429, section 3.1).",
 }
 """Of each table, by recipe and dotted name."""

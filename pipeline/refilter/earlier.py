@@ -123,7 +123,7 @@ def open_earlier(url: str) -> EarlierRun:
     )
 
 
-def honouring(recipe: PipelineRecipe, earlier: EarlierRun) -> PipelineRecipe:
+def with_earlier_purges(recipe: PipelineRecipe, earlier: EarlierRun) -> PipelineRecipe:
     """The recipe as it is carried out: what was purged from the earlier output stays out, as purges.honour
     says it."""
     out, honoured = earlier.out, recipe.purges.honour

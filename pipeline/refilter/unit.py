@@ -1,6 +1,6 @@
 """Judge the parsed texts of an input file: a unit of a run that starts from an earlier output.
 
-A document that an unchanged step turned down is taken over as it stands. One that all of them let pass goes
+A document that an unchanged step rejected is taken over as it stands. One that all of them let pass goes
 on from there; where it comes behind the changed steps as it came there then, and survived the earlier run,
 its clean text is taken over. So the unit's files are those that reading the input file with this recipe would
 give."""
@@ -148,14 +148,14 @@ def _faults(before: ReadResult, tally: UnitTally, start: Start) -> tuple[FaultRo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
+class _ReusedRejection:
     """A document whose rejection is taken over."""
 
     row: _Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Sent:
+class _ResumedDocument:
     """A document that goes on from the first step that runs again: as it enters that, its row of facts and of
     parsed texts, and of clean texts where it survived the earlier run."""
 
@@ -192,21 +192,24 @@ class _UnitFilter:
         excerpts, begun = _excerpts(self._earlier.url, self._plan_key), self._begin()
         while together := list(islice(begun, _TOGETHER)):
             for outcome in self._judged(together):
-                if isinstance(outcome, _Taken):
+                if isinstance(outcome, _ReusedRejection):
                     row = outcome.row
                     shown = excerpts.get((row["doc_id"], row["stage"], row["rule"]), [])
                     self._writer.carry(row, self._of(self._findings, row), shown, self._measured_of(row))
                 else:
                     self._writer.add(outcome)
 
-    def _judged(self, begun: Sequence[_Taken | _Sent | Outcome]) -> list[_Taken | Outcome]:
+    def _judged(
+        self, begun: Sequence[_ReusedRejection | _ResumedDocument | Outcome]
+    ) -> list[_ReusedRejection | Outcome]:
         """What comes of each; the changed steps see many documents one after the other, as in a run from the
         inputs."""
-        sent = [one for one in begun if isinstance(one, _Sent)]
+        # The settled rejections keep their places, so that rows are written in the order of a run from the inputs.
+        sent = [one for one in begun if isinstance(one, _ResumedDocument)]
         judged = iter(self._settle(sent, self._through_changed(sent)))
-        return [next(judged) if isinstance(one, _Sent) else one for one in begun]
+        return [next(judged) if isinstance(one, _ResumedDocument) else one for one in begun]
 
-    def _through_changed(self, sent: Sequence[_Sent]) -> list[Outcome]:
+    def _through_changed(self, sent: Sequence[_ResumedDocument]) -> list[Outcome]:
         """What comes of each in the steps up to the settled ones, in order. Where what was measured then
         tells it, the text is not looked at."""
         start, seconds = self._start, self._tally.seconds
@@ -215,20 +218,20 @@ class _UnitFilter:
         judged = iter(self._chain.run_from(start.first, others, seconds, start.settled))
         return [next(judged) if outcome is None else outcome for outcome in told]
 
-    def _by_measures(self, one: _Sent) -> Outcome | None:
+    def _by_measures(self, one: _ResumedDocument) -> Outcome | None:
         if self._quality_then is None:
             return None
         quality = self._chain.plain_step("quality")
         assert isinstance(quality, QualityStep)
-        turned_down_by = one.row["rule"] if one.row["stage"] == quality.stage else None
+        rejected_by = one.row["rule"] if one.row["stage"] == quality.stage else None
         outcome = quality.judge_again(
-            one.document, self._quality_then, self._measured_of(one.row), turned_down_by
+            one.document, self._quality_then, self._measured_of(one.row), rejected_by
         )
         if isinstance(outcome, Document) and one.clean is None and self._purged is not None:
             return None  # the chain's last step looks for clean texts that were purged
         return outcome
 
-    def _settle(self, sent: Sequence[_Sent], outcomes: Sequence[Outcome]) -> list[Outcome]:
+    def _settle(self, sent: Sequence[_ResumedDocument], outcomes: Sequence[Outcome]) -> list[Outcome]:
         """What the settled steps say: those that come to them as they came then, and survived, end as they
         did."""
         taken = [self._taken_over(one, outcome) for one, outcome in zip(sent, outcomes, strict=True)]
@@ -236,23 +239,27 @@ class _UnitFilter:
         judged = iter(self._chain.run_from(self._start.settled, left, self._tally.seconds))
         return [next(judged) if found is None else found for found in taken]
 
-    def _taken_over(self, one: _Sent, outcome: Outcome) -> Outcome | None:
+    def _taken_over(self, one: _ResumedDocument, outcome: Outcome) -> Outcome | None:
         if one.clean is None or isinstance(outcome, Rejection) or not self._start.takes_survivors:
             return None
+        # Later steps read the language too (tables of rules, phone formats): with another one they must run again.
         if (outcome.language, outcome.language_score) != (one.row["language"], one.row["language_score"]):
             return None
         return self._survivor(one.row, one.kept, one.clean)
 
-    def _begin(self) -> Iterator[_Taken | _Sent | Outcome]:
+    def _begin(self) -> Iterator[_ReusedRejection | _ResumedDocument | Outcome]:
         """Each document: decided already, or as it enters the first step that runs again."""
         start, texts, clean = self._start, self._texts(), self._clean_texts()
         up_to_parse, unchanged = start.stages[: start.parse + 1], start.stages[: start.num_unchanged]
         for row in self._documents:
             without = row["stage"] in up_to_parse or not start.has_texts
+            # Three files are read side by side: facts have every document, parsed texts those that parse passed, clean
+            # texts the survivors, all in reading order. So each row takes the next one of those that have it.
             kept = None if without else _next(texts, row, self._item.texts.file)
             clean_row = next(clean) if row["stage"] is None and start.takes_survivors else None
-            if (turned_down := self._purged_as(row, kept)) is not None:
-                yield turned_down
+            # Before the text is kept: a text that was purged elsewhere must not be written again.
+            if (rejection := self._purged_as(row, kept)) is not None:
+                yield rejection
                 continue
             if kept is not None:
                 self._check_has_text(kept)
@@ -260,10 +267,10 @@ class _UnitFilter:
             if clean_row is not None and start.is_unchanged:
                 yield self._survivor(row, kept, clean_row)
             elif kept is None or row["stage"] in unchanged:
-                yield _Taken(row=row)
+                yield _ReusedRejection(row=row)
             else:
                 document = self._document(row, kept, start.first)
-                yield _Sent(document=document, row=row, kept=kept, clean=clean_row)
+                yield _ResumedDocument(document=document, row=row, kept=kept, clean=clean_row)
 
     def _check_has_text(self, kept: _Row) -> None:
         if kept["text"] is None:

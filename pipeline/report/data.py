@@ -61,7 +61,7 @@ class ExampleGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBar:
-    """The documents whose value lies in one range: `num`, of which no other rule turns down `num_alone`.
+    """The documents whose value lies in one range: `num`, of which no other rule rejects `num_alone`.
     `height` and `height_alone` are shares of the highest bar, on a scale of square roots; `is_rejected`: the
     rule rejects them."""
 
@@ -75,7 +75,7 @@ class HistogramBar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdOption:
-    """Another threshold (or the one that is set): how many documents the rule then turns down, how many
+    """Another threshold (or the one that is set): how many documents the rule then rejects, how many
     survive the filters where all other rules stay (duplicates are not looked at), and how many more or fewer
     those are."""
 
@@ -102,7 +102,7 @@ class RuleValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleRow:
-    """A rule, how many documents it turned down, in all and of each source, a few of them, and where the
+    """A rule, how many documents it rejected, in all and of each source, a few of them, and where the
     whole ledger is kept its values. `anchor` is its place on the page."""
 
     stage: str

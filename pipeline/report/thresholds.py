@@ -35,7 +35,7 @@ _Ask = Callable[[str], list[tuple[Any, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
+class _ValueRange:
     """What is known of a rule's values before its edges are chosen: all lie from `least` to `most`, nearly
     all from `low` to `high`, and nearly all that it rejects (if any) up to `farthest` from the threshold.
     `is_whole`: values and threshold are whole numbers."""
@@ -106,7 +106,7 @@ def _found_sql(explored_ids: str) -> str:
     )
 
 
-def _measured(ask: _Ask, found: str, sides: Mapping[str, SideSpec]) -> list[_Measured]:
+def _measured(ask: _Ask, found: str, sides: Mapping[str, SideSpec]) -> list[_ValueRange]:
     rows = ask(
         f"{found} SELECT stage, rule, min(threshold), count(*), quantile_disc(value, 0.01),"
         f" quantile_disc(value, 0.99), min(value), max(value),"
@@ -116,7 +116,7 @@ def _measured(ask: _Ask, found: str, sides: Mapping[str, SideSpec]) -> list[_Mea
         " GROUP BY stage, rule ORDER BY stage, rule"
     )
     return [
-        _Measured(
+        _ValueRange(
             stage=stage,
             rule=rule,
             side=sides[rule],
@@ -134,13 +134,13 @@ def _measured(ask: _Ask, found: str, sides: Mapping[str, SideSpec]) -> list[_Mea
     ]
 
 
-def _edges(rule: _Measured) -> list[float]:
+def _edges(rule: _ValueRange) -> list[float]:
     """Rising round values over the range of a rule's values, its threshold among them."""
     edges = _with_rejected(rule, _rough_edges(rule))
     return sorted({min(max(edge, rule.lowest), rule.highest) for edge in edges})
 
 
-def _with_rejected(rule: _Measured, edges: Sequence[float]) -> list[float]:
+def _with_rejected(rule: _ValueRange, edges: Sequence[float]) -> list[float]:
     """The edges, with narrower ones between the threshold and the farthest of the rejected values where
     they are few there: most values may lie so far on the other side that one step leads over all of
     these."""
@@ -155,7 +155,7 @@ def _with_rejected(rule: _Measured, edges: Sequence[float]) -> list[float]:
     return [edge for edge in edges if edge not in near] + narrow
 
 
-def _is_beyond(rule: _Measured, edge: float) -> bool:
+def _is_beyond(rule: _ValueRange, edge: float) -> bool:
     """Whether an edge lies on the rejected side of the threshold."""
     return edge < rule.threshold if rule.side.is_low else edge > rule.threshold
 
@@ -167,7 +167,7 @@ def _round_width(rough: float, *, is_whole: bool) -> float:
     return max(1.0, round(width)) if is_whole else width
 
 
-def _rough_edges(rule: _Measured) -> list[float]:
+def _rough_edges(rule: _ValueRange) -> list[float]:
     """Even edges from the threshold, or growing ones where the values span much."""
     low, high = min(rule.low, rule.threshold), max(rule.high, rule.threshold)
     if low > 0 and high / low > _WIDE:
@@ -188,7 +188,7 @@ def _round(value: float) -> float:
 
 
 def _counts_between(
-    ask: _Ask, found: str, rules: Sequence[_Measured], edges: Mapping[str, Sequence[float]]
+    ask: _Ask, found: str, rules: Sequence[_ValueRange], edges: Mapping[str, Sequence[float]]
 ) -> dict[str, list[tuple[int, int]]]:
     """For each rule how many values lie below its first edge, between each two, and over the last; and how
     many of them alone. A value that equals an edge counts to the side on which it decides as those there
@@ -221,7 +221,7 @@ def _pairs(edges: Sequence[float]) -> list[tuple[str, str]]:
 
 
 def _values(
-    rule: _Measured,
+    rule: _ValueRange,
     edges: Sequence[float],
     counts: Sequence[tuple[int, int]],
     num_surviving: int,
@@ -268,7 +268,9 @@ def _shown_bars(counts: Sequence[tuple[int, int]]) -> tuple[int, int]:
     return (filled[0], filled[-1]) if filled else (0, 0)
 
 
-def _option(rule: _Measured, edge: float, below: tuple[int, int], whole: int, alone: int) -> ThresholdOption:
+def _option(
+    rule: _ValueRange, edge: float, below: tuple[int, int], whole: int, alone: int
+) -> ThresholdOption:
     num_rejected = below[0] if rule.side.is_low else whole - below[0]
     num_passing = alone - below[1] if rule.side.is_low else below[1]
     return ThresholdOption(
@@ -287,7 +289,7 @@ def _counted_from(option: ThresholdOption, now: ThresholdOption, num_surviving: 
     return replace(option, num_kept=num_surviving + change, change=change)
 
 
-def _range(rule: _Measured, edges: Sequence[float], number: int) -> str:
+def _range(rule: _ValueRange, edges: Sequence[float], number: int) -> str:
     """The range of a bar. A value that equals an edge lies below it or above it, by the rule's side."""
     takes_equal = rule.side.takes_equal
     if number == 0:

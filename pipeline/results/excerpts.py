@@ -1,4 +1,4 @@
-"""The few scrubbed excerpts that the report shows of each rule: what it turned down, and what it nearly did.
+"""The few scrubbed excerpts that the report shows of each rule: what it rejected, and what it nearly did.
 
 Of each rule's documents some have the least ids (a sample, since ids are hashes), some a value next to the
 threshold, some one far from it; and of those that passed every step, where the ledger is kept, some a value
@@ -43,7 +43,7 @@ class ExcerptKeeper:
         self._heaps: dict[tuple[str, str, Choice], list[_HeapEntry]] = {}
 
     def offer(self, doc_id: bytes, finding: Finding, text: str, region: str | None) -> None:
-        """Consider one document's text for a rule: one that the rule turned down, or one that passed every
+        """Consider one document's text for a rule: one that the rule rejected, or one that passed every
         step. `region` is the country whose national phone formats count in it."""
         if not text.strip():
             return

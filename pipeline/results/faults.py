@@ -1,6 +1,6 @@
 """Exceptions that reading and steps raised on single records, by kind.
 
-A page that raises is turned down and the run goes on; a bug raises on many, and must be seen.
+A page that raises is rejected and the run goes on; a bug raises on many, and must be seen.
 """
 
 from __future__ import annotations

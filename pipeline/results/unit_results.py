@@ -16,7 +16,7 @@ from pipeline.results.faults import FaultRow
 
 
 class RuleCount(NamedTuple):
-    """How many documents a rule turned down, and the digest of their ids as 32 hex digits."""
+    """How many documents a rule rejected, and the digest of their ids as 32 hex digits."""
 
     stage: str
     rule: str

@@ -40,12 +40,12 @@ class PlacedTokens:
         """What whoever runs it should know, a line each."""
         found = self.tokenizer
         return [
-            f"Tokenizer {found.name}, {found.vocab_size:,} ids, as in {self.out}: each document ends with id"
-            f" {found.eot_id}, and the tokens of texts that are as they were there are copied."
+            f"Tokenizer {found.name} has {found.vocab_size:,} ids, as in {self.out}. Each document ends with id"
+            f" {found.eot_id}. Tokens of unchanged texts are copied from there."
         ]
 
 
-class _Found(NamedTuple):
+class _EarlierTokens(NamedTuple):
     """A document of the earlier output: its text's hash, and where its tokens lie, end-of-text included."""
 
     text_hash: bytes
@@ -79,7 +79,7 @@ class EarlierPart:
         return tokens
 
 
-def _of_part(placed: PlacedTokens, source: str, part: int) -> Mapping[bytes, _Found]:
+def _of_part(placed: PlacedTokens, source: str, part: int) -> Mapping[bytes, _EarlierTokens]:
     """What was kept of an input file, by doc_id."""
     index, places = _places(placed.out, placed.content_fingerprint)
     compared = next(one for one in index.dedup if (one.source, one.part) == (source, part))
@@ -87,7 +87,7 @@ def _of_part(placed: PlacedTokens, source: str, part: int) -> Mapping[bytes, _Fo
     rows = places.take(pc.index_in(kept["doc_id"], places["doc_id"]))
     files = [index.shards[number].file for number in rows["shard"].to_pylist()]
     columns = (rows[name].to_pylist() for name in ("start", "num_tokens", "tokens_hash"))
-    found = map(_Found, kept["clean_hash"].to_pylist(), files, *columns)
+    found = map(_EarlierTokens, kept["clean_hash"].to_pylist(), files, *columns)
     return dict(zip(kept["doc_id"].to_pylist(), found, strict=True))
 
 

@@ -24,7 +24,7 @@ from stages.reading.options import InputCounts, Unreadable
 @dataclass(slots=True, kw_only=True)
 class UnitTally:
     """What a unit has counted so far. `rejected` maps (stage, rule) to (number, digest of doc_ids). `purged`
-    are the doc_ids of documents that an honoured purge turned down behind parse, by their clean text.
+    are the doc_ids of documents that an honoured purge rejected after parse, by their clean text.
     `counts` and `stretches` are those of the `files` that are read to their end; `unreadable`, `longest` (the
     length of the document that takes most of the file) and `extent` (where it ends so far) of the one that is
     being read. With `strict` a record on which something was raised is a StrictError."""

@@ -58,7 +58,7 @@ def collapse_equal_texts(rows: BandRows) -> BandRows:
     return replace(rows.take(first), stays=stays)
 
 
-def stands_again(values: I64) -> npt.NDArray[np.bool_]:
+def repeats_earlier(values: I64) -> npt.NDArray[np.bool_]:
     """Where a value stands at another index too."""
     order = np.argsort(values)
     ordered = values[order]
@@ -78,7 +78,7 @@ def candidate_pairs(rows: BandRows, max_all_pairs: int = MAX_ALL_PAIRS) -> Pairs
     paired: their run compared them."""
     # Most texts resemble no other and stand alone in all their buckets: a sort by key alone leaves them out,
     # for a quarter of what sorting whole rows costs.
-    rows = collapse_equal_texts(rows.take(np.flatnonzero(stands_again(rows.key))))
+    rows = collapse_equal_texts(rows.take(np.flatnonzero(repeats_earlier(rows.key))))
     rows = rows.take(np.lexsort((rows.node, rows.k, rows.key)))
     first, size = _runs(rows.key)
     pairs = _DistinctPairs(rows)

@@ -84,7 +84,7 @@ def decide(members: Members, edges: NearEdges, table: DedupTable) -> Decisions:
     one."""
     order = _order(members, table.keep)
     taken = members.take(order)
-    stage, kept, similarity = _Greedy(taken, _Resembling(members.text, edges), table).run()
+    stage, kept, similarity = _Greedy(taken, _NearTexts(members.text, edges), table).run()
     judged = ~taken.earlier
     duplicate_of = np.where(kept == NONE, NONE, order[kept])
     return Decisions(
@@ -118,7 +118,7 @@ def _least_id(members: Members) -> I64:
     return least
 
 
-class _Resembling:
+class _NearTexts:
     """The texts that resemble each text, and how much. Texts stand for all their copies, so that the work is
     linear in members and edges however many copies there are."""
 
@@ -134,7 +134,7 @@ class _Greedy:
     """Takes documents one by one, and knows the first kept one of each URL and each text by its place in the
     order."""
 
-    def __init__(self, taken: Members, resembling: _Resembling, table: DedupTable) -> None:
+    def __init__(self, taken: Members, resembling: _NearTexts, table: DedupTable) -> None:
         self._taken, self._table = taken, table
         # Views of the arrays: reading a number of one is as fast as of a list, and holds no Python object.
         self._by_url = np.full(taken.url.max(initial=NONE) + 1, NONE).data

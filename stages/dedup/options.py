@@ -33,31 +33,35 @@ class DedupTable:
     bands: int = key(16, at_least=1, help="bands a signature is cut into; bands x rows is at most num_perm")
     rows: int = key(8, at_least=1, help="signature values in each band")
     shingle: int = key(
-        5, at_least=1, at_most=64, unit="words or characters", help="of what shingle_unit says"
+        5,
+        at_least=1,
+        at_most=64,
+        unit="words or characters",
+        help="length of a shingle, in units of shingle_unit",
     )
     shingle_unit: Literal["word", "character", "code"] = key(
         "word",
-        help="what a shingle consists of: words; or characters, white space too (Nemotron-CC: 24 of them); or"
-        " code: its tokens, runs of ASCII letters, digits and underscores (StarCoder: 5)",
+        help="unit of shingles: words; characters, including white space (Nemotron-CC: 24); or code:"
+        " runs of ASCII letters, digits and underscores (StarCoder: 5)",
     )
     scheme: Literal["fast", "datasketch"] = key(
-        "fast", help="who signs: our own code, or the library datasketch (affine32, SHA-1)"
+        "fast", help="implementation of signatures: our own, or the library datasketch (affine32, SHA-1)"
     )
     normalise: Normalise = key(
         "fineweb",
-        help="what is made alike before texts are compared: what FineWeb or SlimPajama did, or nothing",
+        help="normalisation of texts before comparison: as in FineWeb, as in SlimPajama, or none",
     )
     verify: bool = key(
         True,
-        help="whether the Jaccard of a candidate pair must reach the threshold; false: sharing a band is"
-        " enough",
+        help="check that the Jaccard of a candidate pair reaches the threshold; false: a shared band"
+        " is enough",
     )
     threshold: float = key(
         0.8, above=0, at_most=1, help="verified Jaccard at which two texts are near-duplicates"
     )
     keep: Keep = key(
         "longest",
-        help="which of several stays: the text with most characters, the first capture, or the last",
+        help="which copy stays: the longest text, the first capture, or the last",
     )
     engine: Literal["auto", "local", "ray_data"] = key(
         "auto", help="where documents are compared: this process, or Ray Data tasks; the bytes are the same"

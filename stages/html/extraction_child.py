@@ -5,7 +5,7 @@ which costs half a millisecond a page. The child runs the same function, so a pa
 the caller's own process.
 
 No clock of Python's reaches an extractor's native code, so a page on which that does not come back would end
-a run, or a call of `sluice explain`. Every such page that is known of is turned down by a bound, and what no
+a run, or a call of `sluice explain`. Every such page that is known of is rejected by a bound, and what no
 bound knows of grows with the page: so `extract_or_isolate` has a child look at large pages, and the kernel
 ends it there."""
 

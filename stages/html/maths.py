@@ -48,7 +48,7 @@ def with_maths(html: str) -> str:
     """The page with its formulas as text; itself where it has none. Few pages have: `markup_bounds` tells
     which may."""
     # resiliparse drops a fraction slash that stands between two elements.
-    return _Rewriting(_FRACTION_ENTITY.sub("/", html).replace("\u2044", "/")).result()
+    return _PageRewriter(_FRACTION_ENTITY.sub("/", html).replace("\u2044", "/")).result()
 
 
 class _Wrapper(NamedTuple):
@@ -60,7 +60,7 @@ class _Wrapper(NamedTuple):
     is_preview: bool
 
 
-class _Rewriting:
+class _PageRewriter:
     """A page, how far it is rewritten (`_done`), and the wrappers of a formula behind that (previews, then
     its output): a script with its TeX may follow."""
 

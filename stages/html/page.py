@@ -196,7 +196,7 @@ def _bounds_of(
         yield rules.too_many_tags, float(num_tags + num_reopened)
         return
     if deepest > bounds.depth:
-        # A page of too many tags is turned down in any case: no reason to go through millions of them for its
+        # A page of too many tags is rejected in any case: no reason to go through millions of them for its
         # name.
         looked_at = html if num_tags <= bounds.num_tags else html[: _LOOKED_AT_BY_TAG * bounds.num_tags]
         deepest = depth_where_above(looked_at, bounds.depth)
@@ -207,7 +207,7 @@ def _bounds_of(
 
 
 @dataclass(frozen=True, slots=True)
-class _Decoded:
+class _DecodedPage:
     """A page that a document carries along, and what it was read from: a step of the user's may change
     that."""
 
@@ -240,7 +240,7 @@ class PageReader:
     def read(self, document: Document) -> HtmlPage:
         """The document's page: the one that it carries, or else read now."""
         decoded = document.decoded
-        if isinstance(decoded, _Decoded) and decoded.is_of(document):
+        if isinstance(decoded, _DecodedPage) and decoded.is_of(document):
             return decoded.page
         return read_page(document, self._bounds)
 
@@ -258,7 +258,7 @@ class PageReader:
         page = self.read(document)
         if page.fast is None:
             page = replace(page, fast=FastText(self._extract_fast(page)))
-        return document.but(decoded=_Decoded(document.payload, _read_as(document), page))
+        return document.but(decoded=_DecodedPage(document.payload, _read_as(document), page))
 
     def _extract_fast(self, page: HtmlPage) -> str | None:
         if page.too_much is not None:

@@ -37,6 +37,9 @@ _EMAIL = linear(
     + rb"){2,})"
 )
 _FILE_ENDINGS: Final = (b".png", b".jpg", b".jpeg", b".gif", b".webp", b".svg", b".avif", b".css", b".js")
+# As the password of a URL in `secrets.py`, and a user that became a placeholder before.
+_IN_PASSWORD = re.compile(rb"[A-Za-z0-9+.-]://[!$-&(-.0-9;-=>@-Z\[-~]*:[!$-&(-.0-;=@-Z\[-~]*$")
+_NEAR: Final = 256
 _DIGIT_GROUPS = linear(rb"\d+(?:[ -]\d+)*")
 _CARD_GATE = linear(rb"[2-6](?:[ -]?\d){12}")
 _IBAN_START = linear(rb"[A-Z]{2}\d{2}")
@@ -46,12 +49,15 @@ _SSN = linear(rb"\d{3}-\d{2}-\d{4}")
 
 def find_emails(data: bytes) -> Iterator[Span]:
     """Mail addresses (dot-atoms of RFC 5322 at a host name; they begin with a letter, a digit or `_`);
-    `icon@2x.png` is a file."""
+    `icon@2x.png` is a file, and what stands in front of a URL's host behind a colon a password, also `{password}`."""
     if b"@" not in data:
         return
     for match in _EMAIL.finditer(data):
-        if not match[0].lower().endswith(_FILE_ENDINGS):
-            yield match.span()
+        start, end = match.span()
+        if match[0].lower().endswith(_FILE_ENDINGS):
+            continue
+        if not _IN_PASSWORD.search(data[max(start - _NEAR, 0) : start]):
+            yield start, end
 
 
 def find_cards(data: bytes) -> Iterator[Span]:

@@ -19,17 +19,17 @@ class PiiTable:
         KINDS, choices=KINDS, help="kinds of personal data; none switches the step off"
     )
     action: Literal["replace", "drop"] = key(
-        "replace", help="a placeholder for each find, or no such document at all"
+        "replace", help="replace each find by a placeholder, or drop the document"
     )
     placeholders: Literal["named", "fineweb"] = key(
         "named",
-        help="named: <EMAIL>, <IP> and so on; fineweb: email@example.com and firstname.lastname@example.org"
-        " by turns, and six addresses that nobody answered from, as FineWeb has them",
+        help="named: <EMAIL>, <IP> and so on; fineweb: FineWeb's fixed texts in rotation "
+        "(email@example.com, firstname.lastname@example.org, and six unused IP addresses)",
     )
     phone_region: str = key(
         AUTO,
-        help='whose national phone formats count: "auto" (country of the document\'s host, else of its'
-        " language), or a country (ISO 3166); numbers with + count everywhere",
+        help='country (ISO 3166) of the national phone formats to find, or "auto": that of the '
+        "document's host, else of its language; numbers with + are found everywhere",
     )
 
 

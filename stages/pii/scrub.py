@@ -52,7 +52,7 @@ _FINDERS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Scrubbed:
+class ScrubbedText:
     """A text with placeholders, and how many of each kind it got; kinds without a find are absent."""
 
     text: str
@@ -61,7 +61,7 @@ class Scrubbed:
 
 def scrub(
     text: str, kinds: Sequence[str] = KINDS, region: str | None = ELSEWHERE, placeholders: str = "named"
-) -> Scrubbed:
+) -> ScrubbedText:
     """`text` without personal data of these kinds; `region` is the country whose national phone formats count
     (None: no country's), `placeholders` the row of PLACEHOLDERS. A find that is spelt as one of its
     placeholders stays.
@@ -84,20 +84,24 @@ def scrub(
             position = end
             counts[kind] = num + 1
         data = b"".join([*pieces, data[position:]])
-    return Scrubbed(data.decode("utf-8"), counts) if counts else Scrubbed(text, counts)
+    return ScrubbedText(data.decode("utf-8"), counts) if counts else ScrubbedText(text, counts)
 
 
 def _find(data: bytes, kinds: Sequence[str], region: str | None) -> list[tuple[int, int, str]]:
-    """The finds that count, in the order of the text, without overlap."""
+    """The finds of these kinds that count, in the order of the text, without overlap.
+
+    What comes before them in ORDER is looked for too, asked for or not: a password in front of a host is no mail
+    address for being left as it is."""
     possible = ANY_OF_GATES(data)
     taken: list[tuple[int, int, str]] = []
-    for kind in ORDER:
-        if kind not in kinds or kind not in possible:
+    last = max((ORDER.index(kind) for kind in kinds if kind in possible), default=-1)
+    for kind in ORDER[: last + 1]:
+        if kind not in possible:
             continue
         found = phones.find_phones(data, region) if kind == "phone" else _FINDERS[kind](data)
         fresh = sorted(found, key=lambda span: (span[0], -span[1]))
         taken = _merge(taken, [(start, end, kind) for start, end in fresh])
-    return taken
+    return [span for span in taken if span[2] in kinds]
 
 
 def _merge(

@@ -39,7 +39,7 @@ _MORE: Final[_Item] = ("more", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
+class _LookAround:
     """What must stand (or, `negated`, must not stand) beside a place: character sets from the place
     outward."""
 
@@ -55,8 +55,8 @@ class _Sequence:
     them."""
 
     chars: tuple[_Holds, ...]
-    behind: tuple[_Look, ...] = ()
-    ahead: tuple[_Look, ...] = ()
+    behind: tuple[_LookAround, ...] = ()
+    ahead: tuple[_LookAround, ...] = ()
     goes_on: bool = False
 
 
@@ -247,7 +247,7 @@ def _looks(direction: int, inner: Any, *, negated: bool) -> list[list[_Item]]:
             raise _UnknownError("a look at more than characters")
         sets = tuple(holds for _, holds in way)
         outward = sets if direction > 0 else sets[::-1]
-        found.append(("ahead" if direction > 0 else "behind", _Look(sets=outward, negated=negated)))
+        found.append(("ahead" if direction > 0 else "behind", _LookAround(sets=outward, negated=negated)))
     return [found] if negated else [[look] for look in found]
 
 

@@ -89,7 +89,7 @@ def check_languages(table: QualityTable, languages: tuple[str, ...], source: str
             where = "is kept" if source is None else f"is source.language of {source!r}"
             hint = label_hint(language)
             raise RecipeError(
-                f"language {language!r}{hint} {where}, but {_said(of_language, language, lack)}"
+                f"language {language!r}{hint} {where}, but {_message(of_language, language, lack)}"
             )
 
 
@@ -108,7 +108,7 @@ def _known(table: QualityTable) -> str:
     return ", ".join(sorted(language for language in named if _lack(table, language) is None))
 
 
-def _said(table: QualityTable, language: str, lack: Lack) -> str:
+def _message(table: QualityTable, language: str, lack: Lack) -> str:
     other_rules = "choose other quality.rules for its source"
     configuration = configuration_of(language)
     words = "" if configuration is None else configuration.words.partition(":")[0]

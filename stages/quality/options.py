@@ -38,12 +38,14 @@ class _ForTexts:
     rules: tuple[str, ...] | None = key(
         None, choices=RULE_SETS, help="rule sets, in the order of their evaluation ([quality])"
     )
-    variant: Variant | None = key(None, help="whose variant of the published rules ([quality])")
+    variant: Variant | None = key(None, help="variant of the published rules ([quality])")
     no_table: NoTable | None = key(
-        None, help="what becomes of a text that the rules have no table for ([quality])"
+        None, help="what happens to a text whose language has no table for the rules ([quality])"
     )
-    c4_terminal_punctuation: bool | None = key(None, help="lines without terminal punctuation go ([quality])")
-    line_edits: Literal["dclm", "dolma3"] | None = key(None, help="whose line edits ([quality])")
+    c4_terminal_punctuation: bool | None = key(
+        None, help="remove lines without terminal punctuation ([quality])"
+    )
+    line_edits: Literal["dclm", "dolma3"] | None = key(None, help="which line edits ([quality])")
 
     min_words: int | None = _threshold("min_words")
     max_words: int | None = _threshold("max_words")
@@ -121,20 +123,20 @@ class QualityTable(_ForTexts):
         help='rule sets, in the order of their evaluation (variant = "code": "notebooks" and "code", if left'
         " out)",
     )
-    variant: Variant = key(
-        "datatrove", help="whose variant of the published rules; code: those of source files"
-    )
+    variant: Variant = key("datatrove", help="variant of the published rules; code: rules for source files")
     no_table: NoTable = key(
         "refuse",
-        help="a text in a language that the rules have no table for, which no other table ever judges: the"
-        " recipe is refused, or the text passes unjudged, or it is turned down as quality.no_table",
+        help="for texts in a language without a table for the rules (no other table judges them): "
+        "refuse the recipe, pass the text unjudged, or reject it as quality.no_table",
     )
-    c4_terminal_punctuation: bool = key(True, help="lines without terminal punctuation go (FineWeb: false)")
+    c4_terminal_punctuation: bool = key(
+        True, help="remove lines without terminal punctuation (FineWeb: false)"
+    )
     line_edits: Literal["dclm", "dolma3"] = key(
-        "dclm", help="whose line edits: they differ in what a word, a digit and a length are (docs/rules.md)"
+        "dclm", help="which line edits; they define words, digits and lengths differently (docs/rules.md)"
     )
     ledger: Literal["first", "all"] = key(
-        "first", help="all: every rule is measured and kept, not only the first"
+        "first", help="first: record the rule that rejects; all: measure and record every rule"
     )
     stop_words: dict[str, tuple[str, ...]] = key(
         {}, help="stop words by language, in place of the built-in ones"
@@ -142,8 +144,8 @@ class QualityTable(_ForTexts):
     stop_words_off: tuple[str, ...] = key((), help="languages for which the stop-word rule is off")
     white_space_words: tuple[str, ...] = key(
         (),
-        help="languages whose words are split at white space alone (not those written without it, as ja, zh,"
-        " th)",
+        help="languages whose words are split at white space only (not those written without it, "
+        "such as ja, zh, th)",
     )
     language: dict[str, LanguageQualityTable] = key({}, help="language = what holds for its texts instead")
 

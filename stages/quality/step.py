@@ -28,7 +28,7 @@ from stages.quality.options import (
     table_for,
     thresholds_by_language,
 )
-from stages.quality.rule_sets.catalogue import CATALOGUE, THRESHOLDS, RuleSetContext, is_by_language, is_in
+from stages.quality.rule_sets.catalogue import CATALOGUE, THRESHOLDS, RuleSetInputs, is_by_language, is_in
 from stages.quality.rules import STAGE, Limits, RuleSet, TextRule, measured_as
 from stages.quality.splitters import WHITE_SPACE, AnySplitter, make_splitter
 from stages.quality.text_view import TextView
@@ -73,7 +73,7 @@ class QualityStep:
         if rules.is_of_code and (named := license_of(document.text, document.metadata)) is not None:
             document = document.but(labels=(*document.labels, ("license", named)))
         measured: dict[str, float] | None = {} if self._keep_measured else None
-        judging = _Judging(document, splitter(rules.splitter, rules.stop_words), measured)
+        judging = _Evaluation(document, splitter(rules.splitter, rules.stop_words), measured)
         weighed = weigh(judging.findings(rules.sets, every=ledger), ledger=ledger)
         # The document as it is once the findings are weighed: with the edits of the sets that it passed.
         judged = judging.document
@@ -180,7 +180,7 @@ def rule_sets(table: QualityTable, language: str) -> tuple[RuleSet, ...]:
 def _sets(
     table: QualityTable, bounds: Limits, stop_words: tuple[str, ...], language: str
 ) -> tuple[RuleSet, ...]:
-    context = RuleSetContext(
+    inputs = RuleSetInputs(
         variant=measured_as(table.variant),
         limits=bounds,
         stop_words=stop_words,
@@ -188,7 +188,7 @@ def _sets(
         terminal_punctuation=table.c4_terminal_punctuation,
         line_edits=table.line_edits,
     )
-    return tuple(CATALOGUE[name].make(context) for name in table.rules)
+    return tuple(CATALOGUE[name].make(inputs) for name in table.rules)
 
 
 _ANY_STOP_WORDS: Final = ("the", "of")
@@ -237,7 +237,7 @@ def _no_table(table: QualityTable) -> Rule:
     return replace(_NO_TABLE, side="never") if table.no_table == "pass" else _NO_TABLE
 
 
-class _Judging:
+class _Evaluation:
     """One document on its way through rule sets. `document` is edited after each set that passes it and
     edits."""
 

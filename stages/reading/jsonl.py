@@ -181,7 +181,7 @@ def _lines(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterato
     """The lines of a file. Blank ones may be left out, and count in number and offset: half a gigabyte of
     them, which 16 kB of zstd hold, takes seconds so, and minutes one by one."""
     number = offset = read_to = 0
-    held = _Held(options.max_document_bytes)
+    held = _LineBuffer(options.max_document_bytes)
     try:
         for piece in _small_pieces(cursor):
             at = 0
@@ -197,7 +197,7 @@ def _lines(cursor: Cursor, options: ReadOptions, counts: InputCounts) -> Iterato
                 held.add(piece[at:end])
                 yield held.line(number, offset)
                 number, offset, at = number + 1, offset + held.num_bytes, end
-                held = _Held(options.max_document_bytes)
+                held = _LineBuffer(options.max_document_bytes)
             held.add(piece[at:])
             read_to = cursor.position
     except RefutedError as error:
@@ -218,7 +218,7 @@ def _small_pieces(cursor: Cursor) -> Iterator[bytes]:
             yield piece[at : at + _SPLIT_BYTES]
 
 
-class _Held:
+class _LineBuffer:
     """The bytes of a line so far; of one that is longer than any text of `max_text` bytes can make it, the
     hash."""
 

@@ -54,8 +54,8 @@ _TABLE: Final = (
     _unread(rb"version https://git-lfs\.github\.com/", "a pointer of Git LFS and not the file itself",
             "fetch the file first (git lfs pull)"),
     _unread(rb"(?:\xef\xbb\xbf)?\s*(?:<!doctype\s+html|<html[\s>])", "an HTML page",
-            "a server may have sent an error page in place of the file: look at it, and fetch the file again; pages of"
-            " your own go into a WARC file or JSON lines first"),
+            "a server may have sent an error page in place of the file: look at it, and fetch the file again; HTML of a"
+            " checkout is read with source.format = \"file\", pages go into a WARC file or JSON lines first"),
     _unread(rb"(?:\xef\xbb\xbf)?\s*<\?xml[\s]", "an XML file", "write its texts as JSON lines first"),
     _unread(rb"\xff\xfe|\xfe\xff", "a text in UTF-16 or UTF-32", "write it in UTF-8 first (iconv -f UTF-16 -t UTF-8)"),
 )  # fmt: skip

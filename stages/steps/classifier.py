@@ -1,5 +1,5 @@
 """Classifier step: fastText models and transformers encoders, each with a label, a threshold and the side
-turned down.
+rejected.
 
 A fastText model, a file, is asked by the step itself. An encoder, a folder, is a model step
 (`model_step.py`): the step takes the score that the document bears."""
@@ -36,25 +36,27 @@ class ClassifierTable:
     name: str = key(help="letters, digits, '_' and '-': the rule is classifier.<name>")
     model: str = key(
         is_path=True,
-        help="path of a supervised fastText model, or of the folder of a transformers encoder with its head",
+        help="path of a supervised fastText model, or folder of a transformers encoder with its head",
     )
     label: str = key(
-        help="the label whose score decides, with or without fastText's __label__; '*' of a fastText model,"
-        " with reject = 'never': the likeliest label is a column label_<name>, and its score is the score"
+        help="the label whose score decides, with or without fastText's __label__; '*' (fastText, "
+        "with reject = 'never'): the likeliest label is stored as column label_<name>, with its"
+        " score"
     )
     threshold: float | None = key(
         None,
-        help="a score equal to it is kept; 0 to 1, or what a head with one output gives; required unless"
-        " `never`",
+        help="an equal score is kept; 0 to 1, or the value of a head with one output; required "
+        "unless `never`",
     )
     reject: Literal["above", "below", "never"] = key(
         "above",
-        help="which side of the threshold is turned down; never: the score is kept as a column score_<name>",
+        help="which side of the threshold is rejected; never: the score is only stored, as column "
+        "score_<name>",
     )
     max_tokens: int = key(
-        512, at_least=1, help="of an encoder: it sees so many tokens of a text's beginning", unit="tokens"
+        512, at_least=1, help="encoders: tokens that the model reads from the start of a text", unit="tokens"
     )
-    batch_size: int = key(model_step.BATCH, at_least=1, help="of an encoder: texts at once", unit="texts")
+    batch_size: int = key(model_step.BATCH, at_least=1, help="encoders: texts in a batch", unit="texts")
     num_cpus: float | None = model_step.num_cpus_key()
     num_gpus: float = model_step.num_gpus_key()
     resources: dict[str, float] = model_step.resources_key()
@@ -107,7 +109,7 @@ class ClassifierStep:
     """Rules: `classifier.<name>`, in the recipe's order; value is the score of the label (0 to 1, or what an
     encoder's head with one output gives).
 
-    A classifier that never turns down gives its score to the document instead."""
+    A classifier that never rejects gives its score to the document instead."""
 
     stage = STAGE
 
@@ -131,7 +133,7 @@ class ClassifierStep:
         _ = self._models
 
     def __call__(self, document: Document, /) -> Outcome:
-        given: list[tuple[ClassifierTable, _Scored]] = []
+        given: list[tuple[ClassifierTable, _LabelScore]] = []
         try:
             found = weigh(self._findings(document, given), ledger=self._ledger)
         except _ModelFailedError as failure:
@@ -158,7 +160,7 @@ class ClassifierStep:
         )
 
     def _findings(
-        self, document: Document, given: list[tuple[ClassifierTable, _Scored]]
+        self, document: Document, given: list[tuple[ClassifierTable, _LabelScore]]
     ) -> Iterable[Finding]:
         """What each classifier finds; what one that turns nothing down gives goes to `given` too."""
         for (table, scored_by), rule in zip(self._models, self._rules, strict=True):
@@ -168,10 +170,10 @@ class ClassifierStep:
             yield rule.finding(scored.score)
 
     @cached_property
-    def _models(self) -> tuple[tuple[ClassifierTable, Callable[[Document], _Scored]], ...]:
+    def _models(self) -> tuple[tuple[ClassifierTable, Callable[[Document], _LabelScore]], ...]:
         return tuple((table, self._scored_by(table)) for table in self._tables)
 
-    def _scored_by(self, table: ClassifierTable) -> Callable[[Document], _Scored]:
+    def _scored_by(self, table: ClassifierTable) -> Callable[[Document], _LabelScore]:
         if table.is_encoder:
             _check_encoder(table)
             return partial(self._by_encoder, table)
@@ -179,7 +181,7 @@ class ClassifierStep:
         model, label = _model_and_label(table)
         return partial(_by_fasttext, model, label)
 
-    def _by_encoder(self, table: ClassifierTable, document: Document) -> _Scored:
+    def _by_encoder(self, table: ClassifierTable, document: Document) -> _LabelScore:
         """The score that the document bears; that of the model in this process where it bears none."""
         answer = model_step.answer_of(document, table.stage)
         if answer is None:
@@ -189,10 +191,10 @@ class ClassifierStep:
         if isinstance(answer, Fault):
             raise _ModelFailedError(answer)
         assert isinstance(answer, float)
-        return _Scored(table.label, answer)
+        return _LabelScore(table.label, answer)
 
 
-class _Scored(NamedTuple):
+class _LabelScore(NamedTuple):
     """A label and its score."""
 
     label: str
@@ -207,15 +209,15 @@ class _ModelFailedError(Exception):
         self.fault = fault
 
 
-def _by_fasttext(model: FastTextModel, label: str, document: Document) -> _Scored:
+def _by_fasttext(model: FastTextModel, label: str, document: Document) -> _LabelScore:
     if label != ANY_LABEL:
-        return _Scored(label, dict(model.scores(document.text, -1, 0.0)).get(label, 0.0))
+        return _LabelScore(label, dict(model.scores(document.text, -1, 0.0)).get(label, 0.0))
     # Of equally likely labels the least by name: fastText's own order hangs on a heap's.
     found = model.scores(document.text, -1, 0.0)
     return min(
-        (_Scored(*each) for each in found),
+        (_LabelScore(*each) for each in found),
         key=lambda each: (-each.score, each.label),
-        default=_Scored("", 0.0),
+        default=_LabelScore("", 0.0),
     )
 
 

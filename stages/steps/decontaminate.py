@@ -37,7 +37,7 @@ class DecontaminateTable:
         help="13-grams of words, or 8-grams of the recipe's tokens; both in lower case, without punctuation",
     )
     ratio: float = key(
-        0.5, at_least=0, at_most=1, help="a document with more than this share of an item goes"
+        0.5, at_least=0, at_most=1, help="a document with more than this share of an item is rejected"
     )
 
 

@@ -42,27 +42,31 @@ class LanguageTable:
 
     keep: Literal["all"] | tuple[str, ...] = key(
         ("en",),
-        help="labels of the model (ISO 639 codes with the bundled one); empty: all, and quality.no_table says what"
-        ' becomes of those that no rule can judge; "all": so too, and each language has shards of its own,'
-        " under the name <source>.<language>",
+        help="labels of the model (ISO 639 codes for the bundled one); empty: all languages, and "
+        'quality.no_table decides on those that no rule can judge; "all": the same, and each '
+        "language gets its own shards, named <source>.<language>",
     )
-    min_score: float = key(0.65, at_least=0, at_most=1, help="a kept document's score is above this")
+    min_score: float = key(0.65, at_least=0, at_most=1, help="a document is kept if its score is above this")
     min_scores: dict[str, float] = key(
-        {}, at_least=0, at_most=1, help="language = its own least score, in place of min_score"
+        {}, at_least=0, at_most=1, help="language = its own minimum score instead of min_score"
     )
     score_table: Literal["none", "fineweb2"] = key(
         "none",
-        help="fineweb2: a language that min_scores does not name has the least score of FineWeb-2's"
-        " configuration, which is meant for the scores of GlotLID, and a score that equals it passes",
+        help="fineweb2: languages without an entry in min_scores take the minimum score of "
+        "FineWeb-2's configuration (for scores of GlotLID); an equal score passes",
     )
     model: str = key(
         BUNDLED,
         is_path=True,
-        help="'bundled' is fastText's lid.176; or the path of a fastText model; or 'extension': a source"
-        " file's programming language as GitHub's Linguist tells it, by its name, which its URL or source.id_field"
-        " gives, and by its text",
+        help="'bundled' (fastText's lid.176), the path of a fastText model, or 'extension': the "
+        "programming language of a source file as in GitHub's Linguist, by its file name (from "
+        "its URL or source.id_field) and its text",
     )
-    prefilter: bool = key(False, help="look at a fast extractor's text first, and spare the slow one")
+    prefilter: bool = key(
+        False,
+        help="identify the language on the text of a fast extractor first, so that pages in other "
+        "languages skip the slow one",
+    )
 
     @property
     def kept(self) -> tuple[str, ...]:

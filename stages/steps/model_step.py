@@ -62,18 +62,20 @@ def num_gpus_key() -> Any:
     return key(
         0.0,
         at_least=0,
-        help="GPUs of an actor; 0.5 lets two share one. Where no node has any, it runs on CPUs",
+        help="GPUs of an actor; with 0.5, two share one. Without a GPU on any node it runs on CPUs",
     )
 
 
 def resources_key() -> Any:
     """`resources`."""
-    return key({}, help='custom resources that an actor takes, as in { "accelerator_type:H100" = 0.001 }')
+    return key(
+        {}, help='custom resources that an actor reserves, such as { "accelerator_type:H100" = 0.001 }'
+    )
 
 
 def actors_key() -> Any:
     """`actors`."""
-    return key((1, 1), at_least=1, help="the fewest and the most actors", unit="actors")
+    return key((1, 1), at_least=1, help="minimum and maximum number of actors", unit="actors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

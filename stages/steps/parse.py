@@ -50,14 +50,17 @@ class ParseTable:
     """`[parse]`: how text is taken from HTML, and the bounds of a page that is looked at."""
 
     extractor: Literal["trafilatura", "resiliparse"] = key(
-        "trafilatura", help="trafilatura is better, the other fast"
+        "trafilatura", help="trafilatura gives better text, resiliparse is faster"
     )
     favor: Literal["precision", "balance", "recall"] = key(
-        "precision", help="trafilatura: less text, or more"
+        "precision", help="trafilatura: prefer less text (precision) or more (recall)"
     )
     fast: bool = key(False, help="trafilatura: without its fallback extractors")
     timeout_seconds: float = key(
-        60.0, above=0, at_most=86_400, help="processor seconds for a page; a backstop, tried twice"
+        60.0,
+        above=0,
+        at_most=86_400,
+        help="limit on the processor seconds of a page, tried twice; a last resort",
     )
     max_tags: int = key(100_000, at_least=1, help="a page with more '<', or elements, is not parsed")
     max_depth: int = key(1_000, at_least=1, help="a page whose elements nest deeper is not parsed")
@@ -68,8 +71,8 @@ class ParseTable:
     max_marks: int = key(
         30,
         at_least=1,
-        help="a text with more combining marks in a row is turned down (as Unicode's stream-safe format has"
-        " it)",
+        help="a text with more combining marks in a row is rejected (the limit of Unicode's "
+        "stream-safe format)",
     )
 
     def bounds(self, max_document_bytes: int) -> Bounds:

@@ -25,7 +25,7 @@ LEAST_CHARS: Final = 100
 
 MOST_CHARS: Final = 2_000
 """What is looked at of a longer text. On 1,138 crawled pages these three numbers, keeping English, spared the
-slow extractor 789 of the 815 pages that the language step turns down and lost 1 of the 323 that it keeps;
+slow extractor 789 of the 815 pages that the language step rejects and lost 1 of the 323 that it keeps;
 keeping German, 456 of 477 and 2 of 661."""
 
 
@@ -43,7 +43,7 @@ RULES: Final = (
 class PrefilterStep:
     """Its rule looks at resiliparse's main text.
 
-    A page that it turns down bears the likeliest language of that text with its score, and the text as
+    A page that it rejects bears the likeliest language of that text with its score, and the text as
     `judged_text`. A page that this step cannot judge goes on: no HTML, over a bound of parse, unreadable to
     the fast extractor, or with too little text. Parse and language decide about it."""
 

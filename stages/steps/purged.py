@@ -41,7 +41,7 @@ class PurgeFilter:
         return outcome
 
     def _reject(self, document: Document) -> Rejection:
-        # Without its text, which the report would show among what the rules turned down.
+        # Without its text, which the report would show among what the rules rejected.
         finding = Finding(stage=self.stage, rule=PURGED_RULE, rejected=True)
         return Rejection(document=document.but(text=""), finding=finding)
 

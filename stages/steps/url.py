@@ -77,32 +77,35 @@ class UrlTable:
         help="files of hosts, one a line (also hosts(5) format); a host's subdomains are blocked with it",
     )
     block_urls: tuple[str, ...] = key(
-        (), is_path=True, help="files of URLs, one a line (also UT1's, without a scheme): these pages alone"
+        (),
+        is_path=True,
+        help="files of URLs, one a line (also UT1's, without a scheme); only these pages are blocked",
     )
     block_words: tuple[str, ...] = key(
         (),
         is_path=True,
-        help="files of words or phrases, one a line; a URL is blocked where they stand in it as whole words",
+        help="files of words or phrases, one a line; a URL that contains one as whole words is blocked",
     )
     block_soft_words: tuple[str, ...] = key(
         (),
         is_path=True,
-        help="files of words; a URL is blocked where min_soft_words different ones stand in it",
+        help="files of words; a URL that contains min_soft_words different ones is blocked",
     )
-    min_soft_words: int = key(2, at_least=1, unit="words", help="soft words that block a URL together")
+    min_soft_words: int = key(2, at_least=1, unit="words", help="number of soft words that block a URL")
     block_subwords: tuple[str, ...] = key(
         (),
         is_path=True,
-        help="files of words; a URL is blocked where one stands anywhere in it, within a word too",
+        help="files of words; a URL that contains one anywhere, even inside a word, is blocked",
     )
     match: Match = key(
         "words",
-        help="how the lists are matched: words in any case and script, hosts with their subdomains; as"
-        " datatrove's URLFilter does for FineWeb; as DCLM's url_substring_filter does (docs/rules.md)",
+        help="how lists match: words in any case and script, hosts with subdomains; as in "
+        "datatrove's URLFilter for FineWeb; or as in DCLM's url_substring_filter "
+        "(docs/rules.md)",
     )
     truncated: Literal["keep", "reject"] = key(
         "keep",
-        help="records that do not hold the whole page: WARC-Truncated, or the first of several segments",
+        help="records without the whole page: WARC-Truncated, or the first of several segments",
     )
 
 

@@ -43,7 +43,7 @@ class UrlForms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Way:
+class _Matching:
     """A way of matching. Of a URL: `hosts` and `urls` that are looked up, its `words`, and `squeezed`, in
     which sub-words are searched. Of a list's line: `listed_hosts`, `listed_url`, `listed_word` (of several
     words joined by a space), `listed_subword`."""
@@ -253,8 +253,8 @@ def _unpointed(text: str) -> str:
     return text.lower().replace("-", "").replace(".", "")
 
 
-WAYS: Final[dict[Match, _Way]] = {
-    "words": _Way(
+WAYS: Final[dict[Match, _Matching]] = {
+    "words": _Matching(
         hosts=_parents,
         urls=lambda url: (_bare(url.spelt),),
         words=lambda url: _words(unquote(url)),
@@ -264,7 +264,7 @@ WAYS: Final[dict[Match, _Way]] = {
         listed_word=_joined_words,
         listed_subword=_decoded,
     ),
-    "fineweb": _Way(
+    "fineweb": _Matching(
         hosts=_domain_and_host,
         urls=lambda url: (url.spelt,),
         words=_NOT_ALPHANUMERIC.split,
@@ -274,7 +274,7 @@ WAYS: Final[dict[Match, _Way]] = {
         listed_word=_alphanumeric,
         listed_subword=_alphanumeric,
     ),
-    "dclm": _Way(
+    "dclm": _Matching(
         hosts=_netloc,
         urls=lambda url: (url.spelt,),
         words=_lower_words,

@@ -73,7 +73,7 @@ def choose_end(name: str, tokens: Mapping[str, int], given: str | int | None, ne
         return EndOfText(token=recorded or END_OF_TEXT, id=given, why="as recorded")
     known = [token for token in KNOWN_ENDS if token in tokens]
     if len(known) == 1:
-        why = "the one special token of it whose name is known for an end of documents"
+        why = "its special token for that"
         return EndOfText(token=known[0], id=tokens[known[0]], why=why)
     if not tokens:
         return EndOfText(

@@ -61,8 +61,8 @@ class LanguageRepeatTable(_Rows):
         {},
         at_least=0,
         at_most=MOST_TIMES,
-        help="first = times, in place of repeat.table, by cluster size: its rows are counted over the documents in"
-        " that language alone",
+        help="first = times by cluster size, instead of repeat.table, counted over the documents in "
+        "that language only",
         source="FineWeb-2, misc/rehydration/weights, Italian, up to 10: {1 = 1, 2 = 3, 3 = 4, 4 = 5, …, 145 = 1}",
     )
 
@@ -73,16 +73,16 @@ class RepeatTable(_Rows):
 
     by: Literal["cluster_size", "bucket"] | None = key(
         None,
-        help="cluster_size: by how many documents of the run its cluster of duplicates has; bucket: by the"
-        " part that a [[bucket]] of scores puts it in, which is then no source of its own",
+        help="cluster_size: the number of documents in its cluster of duplicates; bucket: the part "
+        "of a [[bucket]] of scores (its parts are then not separate sources)",
     )
     table: dict[str, float] = key(
         {},
         at_least=0,
         at_most=MOST_TIMES,
-        help="first = times: documents in clusters of this size, or in the bucket of this number, up to"
-        " before the next row are read so often (0: never); times between two whole numbers are met exactly"
-        " over the row's documents",
+        help="first = times: an epoch reads documents of this cluster size or bucket number, up to "
+        "the next row, this often (0: never); fractional times hold exactly over the row's "
+        "documents",
         source="FineWeb-2: {1 = 1, 2 = 2, 3 = 3, 5 = 5, 100 = 8, 1000 = 1}",
     )
     bucket: str | None = key(
@@ -91,13 +91,13 @@ class RepeatTable(_Rows):
     target: float | None = key(
         None,
         above=0,
-        help="by bucket, instead of a table: tokens that an epoch of a source reads, as a multiple of those"
-        " it has, spread over its buckets by Dolma 3's curve",
+        help="by bucket, instead of a table: tokens that an epoch of a source reads, as a multiple "
+        "of its tokens, distributed over its buckets by Dolma 3's curve",
     )
     discard: float = key(
-        0.4, at_least=0, at_most=0.99, help="share of the tokens, from the lowest bucket on, that is not read"
+        0.4, at_least=0, at_most=0.99, help="share of the tokens, from the lowest buckets, that is never read"
     )
-    most: float = key(7.0, above=0, at_most=MOST_TIMES, help="times of the highest bucket at most")
+    most: float = key(7.0, above=0, at_most=MOST_TIMES, help="maximum times for the highest bucket")
     language: dict[str, LanguageRepeatTable] | None = key(
         None, help="by cluster size: language = the table that its documents follow instead"
     )

@@ -51,8 +51,8 @@ class TokenizeTable:
     encoding: str = key(
         "cl100k_base",
         is_path=True,
-        help="a tiktoken encoding's name, or the path of a .tiktoken or tokenizer.json file (what tiktoken"
-        " cannot express is encoded by the tokenizers library: more slowly)",
+        help="name of a tiktoken encoding, or path of a .tiktoken or tokenizer.json file (if "
+        "tiktoken cannot express it, the slower tokenizers library encodes)",
     )
     end_of_text: str | None = key(
         None,
@@ -61,8 +61,8 @@ class TokenizeTable:
     )
     off: bool = key(
         False,
-        help="end after deduplication, with texts and without shards; a tokenizer may follow (sluice run"
-        " --from OUT)",
+        help="end after deduplication, with texts and without shards; tokenize later with sluice run"
+        " --from OUT",
     )
     shard_tokens: int = key(
         2**28, at_least=1, help="tokens of a shard at most (a longer document is its own shard)"
@@ -170,7 +170,7 @@ class Tokenizer:
         """What whoever runs it should know, a line each."""
         end = self.end
         lines = [
-            f"Tokenizer {self.name}, {self.vocab_size:,} ids: each document ends with {end.token} (id"
+            f"Tokenizer {self.name} has {self.vocab_size:,} ids. Each document ends with {end.token} (id"
             f" {end.id}), {end.why}."
         ]
         if self.why_slow:

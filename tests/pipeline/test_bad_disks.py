@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,15 +12,16 @@ import pytest
 
 from tests.support.stores.disk_cases import Case, Cases, Disk
 from tests.support.stores.faulty_disk import (
+    ERRORS,
     Commands,
-    Ended,
+    Fault,
+    assert_says_where,
     commands_on,
     compile_faulty_disk,
     num_calls,
     read_record,
 )
 
-ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EROFS)
 POINTS: Final = 25
 NAMES: Final = ("run", "run models", "run --from", "export hf", "export checkpoint", "train", "mix run")
 
@@ -42,26 +42,23 @@ def cases(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Cases
 def assert_held(disk: Disk, case: Case, points: int, notes: Path) -> None:
     """Let the case fail at so many of its calls, drawn by a seed, and print what came of each."""
     disk.renew(case)
-    under = {"DISK_UNDER": f"{disk.top}/"}
-    ended = disk.call(case, **under, DISK_COUNTER=str(notes / "counter"))
+    under = f"{disk.top}/"
+    ended = disk.call(case, DISK_UNDER=under, DISK_COUNTER=str(notes / "counter"))
     assert ended.code == 0, ended.said
     num, expected, rng = num_calls(notes / "counter"), disk.state(case), random.Random(1)
     problems = []
     for number in sorted(rng.sample(range(num), points)):
         error = rng.choice(ERRORS)
         counter, failed = notes / f"counter-{number}", notes / f"failed-{number}"
-        env = {**under, "DISK_FAIL_AT": str(number), "DISK_ERRNO": str(error), "DISK_COUNTER": str(counter)}
-        if error != errno.EIO:  # a full disk stays full, and one that went read-only stays so
-            env["DISK_LASTING"] = "1"
         disk.renew(case)
-        first = disk.call(case, **env, DISK_FAILED=str(failed))
+        first = disk.call(case, **Fault(under=under, number=number, error=error).env(failed, counter))
         act = read_record(failed)[0]
         where = (
             f"{number} of {num}, {act.kind} {act.path.removeprefix(str(disk.top))}, {errno.errorcode[error]}"
         )
         print(f"{where}: exit {first.code}", flush=True)
         try:
-            assert_told(first, disk.top, error)
+            assert_says_where(first, str(disk.top), error)
             again = disk.call(case)
             assert again.code == 0, again.said
             names, result = disk.state(case)
@@ -71,20 +68,6 @@ def assert_held(disk: Disk, case: Case, points: int, notes: Path) -> None:
         except AssertionError as problem:  # of many points each is worth knowing
             problems.append(f"{where}: {problem}\n{first.said}")
     assert not problems, "\n\n".join(problems)
-
-
-def assert_told(first: Ended, top: Path, error: int) -> None:
-    """A call that could not do its work says where, why and what to do."""
-    assert "Traceback" not in first.said
-    if first.code == 0:  # the call was of no account: the state says so
-        return
-    lines = first.said.splitlines()
-    begins = max(
-        number for number, line in enumerate(lines) if line.startswith("sluice")
-    )  # behind its progress
-    said = "\n".join(lines[begins:])
-    assert first.code == 1 and str(top) in said and os.strerror(error) in said, "place and reason"
-    assert "same call again" in said and len(lines) - begins <= 3, "what to do"
 
 
 @pytest.mark.parametrize(

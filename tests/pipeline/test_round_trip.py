@@ -17,7 +17,7 @@ from lineage.index.output_index import Index, read_index
 from lineage.storage.folder import Folder
 from lineage.trace.document_history import DocumentHistory
 from lineage.trace.tracer import Tracer
-from pipeline.demo.crawl import make_crawl
+from pipeline.demo.crawl import Truth
 from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.phases.steps import step_tables
 from pipeline.recipe.load import load
@@ -36,14 +36,14 @@ DEMO = {"web": "web-*.warc.gz", "news": "news-*.warc.gz", "boards": "boards-*.js
 
 
 @pytest.fixture(scope="module", params=["demo", "crawl"])
-def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def finished(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, demo_crawl: tuple[Path, Truth]
+) -> tuple[Path, Path]:
     """(folder of the recipe and the output, folder of the input files): a demo crawl, then the real one."""
     folder = tmp_path_factory.mktemp(str(request.param))
-    crawl = folder
+    crawl, _ = demo_crawl
     sources = {name: (str(crawl / pattern),) for name, pattern in DEMO.items()}
-    if request.param == "demo":
-        make_crawl(folder, num_pages=900)
-    else:
+    if request.param == "crawl":
         crawl = request.getfixturevalue("real_data") / "crawl"
         sources = {"crawl": (str(crawl / "*.warc.gz"),)}
     run(folder, recipe(str(folder / "out"), sources, parse={"extractor": "trafilatura"}, ray=ON_RAY))

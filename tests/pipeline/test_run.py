@@ -14,7 +14,7 @@ from lineage.index.output_index import read_index
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from pipeline.demo.check import check_truth
-from pipeline.demo.crawl import Truth, make_crawl
+from pipeline.demo.crawl import Truth
 from pipeline.phases import record
 from pipeline.units.bad_records import TooManyBadRecordsError
 from tests.support.outputs import runs
@@ -27,14 +27,8 @@ pytestmark = pytest.mark.usefixtures("small_ray")
 
 
 @pytest.fixture(scope="module")
-def crawl(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
-    folder = tmp_path_factory.mktemp("crawl")
-    return folder, make_crawl(folder, num_pages=600)
-
-
-@pytest.fixture(scope="module")
-def sources(crawl: tuple[Path, Truth]) -> dict[str, tuple[str, ...]]:
-    return {name: (str(crawl[0] / pattern),) for name, pattern in SOURCES.items()}
+def sources(demo_crawl: tuple[Path, Truth]) -> dict[str, tuple[str, ...]]:
+    return {name: (str(demo_crawl[0] / pattern),) for name, pattern in SOURCES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +44,9 @@ def ask(out: str, sql: str) -> list[tuple[Any, ...]]:
 
 
 def test_every_plant_of_the_demo_crawl_meets_the_end_its_truth_says(
-    finished: str, crawl: tuple[Path, Truth]
+    finished: str, demo_crawl: tuple[Path, Truth]
 ) -> None:
-    astray = [row for row in check_truth(Folder(finished), crawl[1]) if row.found != row.planted]
+    astray = [row for row in check_truth(Folder(finished), demo_crawl[1]) if row.found != row.planted]
     assert not astray
 
 
@@ -85,10 +79,10 @@ def test_digests_are_sums_of_the_ids_in_the_documents_table(finished: str) -> No
 
 
 def test_every_record_is_a_document_row_or_counted_in_inputs_or_unreadable(
-    finished: str, crawl: tuple[Path, Truth]
+    finished: str, demo_crawl: tuple[Path, Truth]
 ) -> None:
     documents = ask(finished, "SELECT count(*) FROM documents")[0][0]
-    assert documents == crawl[1].num_pages
+    assert documents == demo_crawl[1].num_pages
     counted = ask(finished, "SELECT sum(num_documents), sum(num_records) FROM inputs")[0]
     assert counted == (documents, documents + 6), "six WARC files begin with a warcinfo record each"
     assert ask(finished, "SELECT count(*) FROM unreadable")[0][0] == 2
@@ -129,10 +123,10 @@ def _texts(out: Folder) -> dict[str, str]:
 
 
 def test_the_order_in_which_inputs_are_listed_changes_no_byte(
-    finished: str, sources: dict[str, tuple[str, ...]], crawl: tuple[Path, Truth], tmp_path: Path
+    finished: str, sources: dict[str, tuple[str, ...]], demo_crawl: tuple[Path, Truth], tmp_path: Path
 ) -> None:
     shuffled = {
-        name: tuple(str(path) for path in sorted(crawl[0].glob(pattern), reverse=True))
+        name: tuple(str(path) for path in sorted(demo_crawl[0].glob(pattern), reverse=True))
         for name, pattern in SOURCES.items()
     }
     run(
@@ -143,9 +137,9 @@ def test_the_order_in_which_inputs_are_listed_changes_no_byte(
 
 
 def test_a_source_that_lies_elsewhere_gives_the_same_bytes(
-    finished: str, crawl: tuple[Path, Truth], tmp_path: Path
+    finished: str, demo_crawl: tuple[Path, Truth], tmp_path: Path
 ) -> None:
-    shutil.copytree(crawl[0], tmp_path / "moved")
+    shutil.copytree(demo_crawl[0], tmp_path / "moved")
     moved = {name: (str(tmp_path / "moved" / pattern),) for name, pattern in SOURCES.items()}
     run(tmp_path, recipe(str(tmp_path / "out"), moved))
     assert fingerprint(str(tmp_path / "out")) == fingerprint(finished)
@@ -206,9 +200,9 @@ def test_a_missing_input_is_named_before_anything_runs(tmp_path: Path) -> None:
 
 
 def test_too_many_unreadable_records_stop_the_run_with_their_places(
-    tmp_path: Path, crawl: tuple[Path, Truth]
+    tmp_path: Path, demo_crawl: tuple[Path, Truth]
 ) -> None:
-    data = (crawl[0] / "web-00000.warc.gz").read_bytes()
+    data = (demo_crawl[0] / "web-00000.warc.gz").read_bytes()
     members = data.split(b"\x1f\x8b\x08")[1:8]
     damaged = b"".join(b"\x1f\x8b\x08" + member[: len(member) // 2] for member in members)
     (tmp_path / "damaged.warc.gz").write_bytes(damaged)
@@ -226,11 +220,11 @@ def test_too_many_unreadable_records_stop_the_run_with_their_places(
 
 
 def test_a_run_from_and_to_s3_gives_the_same_bytes_as_on_disk(
-    finished: str, crawl: tuple[Path, Truth], tmp_path: Path
+    finished: str, demo_crawl: tuple[Path, Truth], tmp_path: Path
 ) -> None:
     with runs.s3_server("crawls"):
         remote = Folder("s3://crawls/input")
-        for path in crawl[0].iterdir():
+        for path in demo_crawl[0].iterdir():
             remote.publish(path.name, path.read_bytes())
         sources = {name: (f"s3://crawls/input/{pattern}",) for name, pattern in SOURCES.items()}
         run(tmp_path, recipe("s3://crawls/out", sources, ray=ON_RAY))

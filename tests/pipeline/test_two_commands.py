@@ -14,9 +14,9 @@ import pytest
 
 from tests.support.outputs.runs import s3_server
 from tests.support.stores.disk_cases import Bucket, Case, Cases, Disk
+from tests.support.stores.failing_store import FaultPlan, failing_store, num_requests
 from tests.support.stores.faulty_disk import Commands, Ended, commands_on, compile_faulty_disk, read_record
 from tests.support.stores.loop_disk import pausing
-from tests.support.stores.pausing_store import pausing_store
 
 PAIRS = [
     ("run", "run"),
@@ -113,20 +113,28 @@ def test_of_two_commands_on_a_disk_one_wins_and_nothing_is_lost(
 @pytest.mark.parametrize("pair", PAIRS_IN_S3, ids="|".join)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_of_two_commands_in_s3_one_wins_and_nothing_is_lost(
-    pair: tuple[str, str], share: float, servers: tuple[Commands, Commands], in_s3: Cases[Bucket]
+    pair: tuple[str, str],
+    share: float,
+    servers: tuple[Commands, Commands],
+    in_s3: Cases[Bucket],
+    tmp_path: Path,
 ) -> None:
     bucket, store = in_s3.disk, os.environ["AWS_ENDPOINT_URL"]
 
     def count(case: Case) -> int:
-        with pausing_store(store, None, lambda: None) as passed:
-            ended = bucket.call(case, AWS_ENDPOINT_URL=passed.url)
+        with failing_store(store, FaultPlan(), tmp_path / "counted") as url:
+            ended = bucket.call(case, AWS_ENDPOINT_URL=url)
         assert ended.code == 0, ended.said
-        return passed.num
+        return num_requests(tmp_path / "counted")
 
     def both(case: Case, other: Case, at: int) -> tuple[Ended, Ended]:
         met: list[Ended] = []
-        with pausing_store(store, at, lambda: met.append(bucket.call(other, by=servers[1]))) as passed:
-            ended = bucket.call(case, AWS_ENDPOINT_URL=passed.url)
+
+        def meet() -> None:
+            met.append(bucket.call(other, by=servers[1]))
+
+        with failing_store(store, FaultPlan(pause_at=at), tmp_path / "notes", meet) as url:
+            ended = bucket.call(case, AWS_ENDPOINT_URL=url)
         return ended, met[0]
 
     assert_one_wins(in_s3, pair, share, count, both)

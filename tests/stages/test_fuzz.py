@@ -22,6 +22,8 @@ from stages.steps.language import LanguageTable
 from stages.steps.parse import ParseTable
 from tests.support.inputs.mutations import KINDS, NUMBERS, Made, Mutator
 
+pytestmark = pytest.mark.hostile("stages")
+
 MOST_BYTES = 1 << 20
 FAST = {
     "WARC": ("warc", "record"),

@@ -26,6 +26,8 @@ from stages.reading.options import RowFields
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents
 from stages.steps.url import UrlTable
 
+pytestmark = pytest.mark.hostile("stages")
+
 PAGE = b"<!DOCTYPE html><html><body>Hello there</body></html>"
 
 

@@ -6,11 +6,12 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -34,13 +35,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_corpus(str(tmp_path_factory.mktemp("out")), {"web": [1700, 530]}).url
 
 
-def call(run: Run, *launcher: str, **changes: object) -> subprocess.CompletedProcess[str]:
+def call(
+    run: Run, *launcher: str, options: Sequence[str] = (), **changes: object
+) -> subprocess.CompletedProcess[str]:
     recipe = run.output.parent / "recipe.toml"
     recipe.write_text(as_toml(run.recipe(changes)))
     env = {name: value for name, value in os.environ.items() if name != "WORLD_SIZE"} | {
         "OMP_NUM_THREADS": "1"
     }
-    command = [*(launcher or (sys.executable,)), "-m", "trainer", str(recipe)]
+    command = [*(launcher or (sys.executable,)), "-m", "trainer", str(recipe), *options]
     return subprocess.run(command, capture_output=True, text=True, env=env, timeout=800, check=False)
 
 
@@ -122,6 +125,24 @@ def test_a_recipe_for_more_processes_than_were_started_is_refused(corpus: str, t
     assert ended.returncode == 2
     assert "torchrun --nproc-per-node=2" in ended.stderr
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "line"),
+    [
+        (["--set", "train.colour=3"], 2, "unknown key 'train.colour'"),
+        (["--set", 'train.data="nowhere"'], 1, "no index.json in"),
+        (["--colour"], 2, "unrecognized arguments: --colour"),
+    ],
+    ids=["a key", "a folder", "an option"],
+)
+def test_torchruns_processes_print_one_refusal_and_end_alike(
+    wrong: list[str], code: int, line: str, corpus: str, tmp_path: Path
+) -> None:
+    run = Run(data=corpus, output=tmp_path / "run", changes={"workers": 2})
+    ended = call(run, sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", options=wrong)
+    assert ended.stderr.count(line) == ended.stderr.count("sluice: ") == 1, ended.stderr
+    assert re.findall(r"exitcode +: (-?\d+) \(pid", ended.stderr) == [str(code)] * 2, ended.stderr
 
 
 def named(run: Run, name: str, **changes: object) -> subprocess.CompletedProcess[str]:

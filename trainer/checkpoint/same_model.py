@@ -13,11 +13,12 @@ from typing import Final
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from trainer.checkpoint.store import Position, read_position
-from trainer.model.sizes import ModelConfig, from_hugging_face
+from trainer.model.description import ModelConfig
+from trainer.model.families import from_hugging_face
 
 MODEL_CARD: Final = "model.json"
 """What a run's output says about its model (`trainer/huggingface/model_card.py`)."""
-_ROTARY: Final = ("rope_theta", "rope_scaling")
+_ROTARY: Final = ("rotary",)
 
 
 def check_resumed(position: Position, output: Folder, config: ModelConfig) -> None:
@@ -66,6 +67,7 @@ def _differing(config: ModelConfig, recorded: ModelConfig | None) -> dict[str, s
     found = {}
     for field in dataclasses.fields(ModelConfig):
         ours, theirs = getattr(config, field.name), getattr(recorded, field.name)
-        if ours != theirs:
+        # Deviations are those of first weights, which both have long had.
+        if ours != theirs and field.name != "initial_deviation":
             found[field.name] = f"{field.name} is {ours}, the checkpoint's run has {theirs}"
     return found

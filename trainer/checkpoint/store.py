@@ -29,7 +29,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder, split
 from lineage.storage.places import name_in, same_place
 from trainer.attempts import Attempt, attempts, counts
-from trainer.model.sizes import Experts, ModelConfig, RopeScaling
+from trainer.model.description import ModelConfig
 from trainer.options import CheckpointTable, TrainRecipe
 
 T = TypeVar("T")
@@ -131,6 +131,7 @@ def complete_checkpoints(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Ch
     counts."""
     found: dict[int, Checkpoint] = {}
     for entry in _complete(folder):
+        # Two attempts may have saved the same step: after a rollback the later one holds what the run goes on with.
         known = found.get(entry.step)
         if counts(entry.step, entry.attempt, begun) and (known is None or known.attempt < entry.attempt):
             found[entry.step] = entry
@@ -155,6 +156,7 @@ def set_aside(folder: Folder, begun: tuple[Attempt, ...]) -> tuple[Checkpoint, .
     damaged = {each.name for attempt in begun for each in attempt.damaged}
     undone = []
     for entry in _complete(folder):
+        # complete.json moves last, so a checkpoint that was half moved is still found here and moved on.
         if entry.name in damaged and not folder.exists(f"{DAMAGED}/{entry.name}/{COMPLETE}"):
             folder.move(entry.name, f"{DAMAGED}/{entry.name}", last=COMPLETE)
         elif not counts(entry.step, entry.attempt, begun):
@@ -263,6 +265,7 @@ def publish_complete(folder: Folder, position: Position) -> None:
             files |= json.loads(read)
     metadata = folder.read(METADATA)
     files[METADATA] = [len(metadata), content_hash(metadata).hex()]
+    # Through JSON: the digest must be of what a reader will parse (tuples become lists).
     row = json.loads(json.dumps({**dataclasses.asdict(position), "files": files}))
     folder.publish(COMPLETE, _canonical({**row, "digest": _digest(row)}))
 
@@ -312,19 +315,7 @@ def _position(row: Mapping[str, Any]) -> Position:
         **{name: row[name] for name in names},
         skipped_in_row=tuple(row.get("skipped_in_row", range(step - in_row, step))),
         lowered=tuple(LoweredRate(*window) for window in row.get("lowered", ())),
-        model=_model(row.get("model")),
-    )
-
-
-def _model(row: Mapping[str, Any] | None) -> ModelConfig | None:
-    if row is None:
-        return None
-    rest = dict(row)
-    scaling, experts = rest.pop("rope_scaling"), rest.pop("experts")
-    return ModelConfig(
-        **rest,
-        rope_scaling=None if scaling is None else RopeScaling(**scaling),
-        experts=None if experts is None else Experts(**experts),
+        model=None if row.get("model") is None else ModelConfig.from_json(row["model"]),
     )
 
 

@@ -21,7 +21,7 @@ from lineage.ids import SET_CONTEXT, content_hash, set_digest
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import COMPLETE, Checkpoint, DigestWeights, check_files, read_position
 from trainer.evidence.certificate_file import FORMAT, CertificateError, as_bytes
-from trainer.evidence.certified import Certified, open_certified
+from trainer.evidence.certified import CertifiedCheckpoint, open_certified
 from trainer.evidence.chain import chain_of, inexact
 from trainer.evidence.contradictions import contradictions
 from trainer.evidence.not_covered import not_covered
@@ -30,7 +30,7 @@ from trainer.evidence.rows import CertificateRow, PublishedCertificate, PurgeRea
 from trainer.recovery.readings import PurgedOutput, readings
 
 
-def make_certificate(certified: Certified, digest: DigestWeights) -> CertificateRow:
+def make_certificate(certified: CertifiedCheckpoint, digest: DigestWeights) -> CertificateRow:
     """What is found, without its date; `digest` reads the weights. CheckpointError where a file of the
     checkpoint is damaged, CertificateError where what is recorded of the run contradicts itself, or readings
     are applied."""
@@ -57,7 +57,7 @@ def make_certificate(certified: Certified, digest: DigestWeights) -> Certificate
     return {**row, "weights": weights}
 
 
-def records(certified: Certified) -> Records:
+def records(certified: CertifiedCheckpoint) -> Records:
     """The certificate but for the weights: what records say, as they are now."""
     folder = certified.folder
     position = read_position(folder)
@@ -84,7 +84,7 @@ def records(certified: Certified) -> Records:
     return cast(Records, json.loads(json.dumps(row)))  # as it is read again: lists and no tuples
 
 
-def _purges(certified: Certified) -> Iterator[PurgeReadings]:
+def _purges(certified: CertifiedCheckpoint) -> Iterator[PurgeReadings]:
     for purged in certified.purged:
         for purge in purged.purges:
             one = PurgedOutput(out=purged.out, purges=(purge,))

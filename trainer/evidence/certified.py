@@ -17,7 +17,7 @@ from trainer.recovery.readings import PurgedOutput, as_of, find_purges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Certified:
+class CertifiedCheckpoint:
     """A checkpoint of a run, and what it is certified of."""
 
     output: Folder
@@ -53,7 +53,7 @@ class Certified:
 
 def open_certified(
     output: Folder, wanted: Sequence[str], outs: Sequence[str] = (), checkpoint: str | None = None
-) -> Certified:
+) -> CertifiedCheckpoint:
     """The newest checkpoint of a run, or the one of that name, and these purges (or `all`) of the outputs
     that it read, or of `outs`. RecipeError where it is no run's output, has no checkpoint, or no such purge
     is recorded."""
@@ -74,7 +74,9 @@ def open_certified(
     purged = tuple(find_purges(read, wanted))
     if not purged:
         raise RecipeError(f"no purge is recorded in {', '.join(read)}: there is nothing to certify")
-    return Certified(output=output, run=run, checkpoints=folder, checkpoint=chosen[-1], purged=purged)
+    return CertifiedCheckpoint(
+        output=output, run=run, checkpoints=folder, checkpoint=chosen[-1], purged=purged
+    )
 
 
 def outs_read(output: Folder) -> list[str]:

@@ -13,7 +13,7 @@ from lineage.storage.folder import Folder
 from trainer.checkpoint.store import COMPLETE, CheckpointError, DigestWeights, check_files
 from trainer.evidence.certificate import records
 from trainer.evidence.certificate_file import parse_certificate
-from trainer.evidence.certified import Certified, open_certified
+from trainer.evidence.certified import CertifiedCheckpoint, open_certified
 from trainer.evidence.contradictions import contradictions
 from trainer.evidence.rows import CertificateRow, Gap, Records
 from trainer.provenance.facts import owner_of, refuse_no_run
@@ -58,7 +58,7 @@ def check_certificate(
     return [*lines, *_lines(row, certified, digest)]
 
 
-def _lines(row: CertificateRow, certified: Certified, digest: DigestWeights) -> Iterator[Line]:
+def _lines(row: CertificateRow, certified: CertifiedCheckpoint, digest: DigestWeights) -> Iterator[Line]:
     for purged in certified.purged:
         if (back := purged.restored_purge()) is not None:
             yield Line(what=f"purge {back}", holds=False, why=f"{purged.out.url} holds its documents again")
@@ -82,7 +82,7 @@ def _lines(row: CertificateRow, certified: Certified, digest: DigestWeights) -> 
     yield from _weights(row, now, certified, digest)
 
 
-def _ended(gap: Gap, certified: Certified) -> str | None:
+def _ended(gap: Gap, certified: CertifiedCheckpoint) -> str | None:
     """How what a certificate does not cover came to its end since; None where that is not seen."""
     if gap["kind"] in ("set aside", "damaged"):
         return None if certified.checkpoints.folder(gap["what"]).exists(COMPLETE) else "it is there no more"
@@ -137,7 +137,7 @@ def _chain(row: CertificateRow, now: Records) -> Iterator[Line]:
 
 
 def _weights(
-    row: CertificateRow, now: Records, certified: Certified, digest: DigestWeights
+    row: CertificateRow, now: Records, certified: CertifiedCheckpoint, digest: DigestWeights
 ) -> Iterator[Line]:
     folder = certified.folder
     yield _compared("checkpoint", row["checkpoint"], now["checkpoint"])

@@ -11,7 +11,7 @@ from typing import Final
 from lineage.storage.folder import Folder
 from lineage.store.lookup import Lookup
 from trainer.checkpoint.store import Checkpoint, read_position
-from trainer.evidence.certified import Certified
+from trainer.evidence.certified import CertifiedCheckpoint
 from trainer.evidence.chain import recorded_line
 from trainer.evidence.origin import links
 from trainer.order import OrderPlan
@@ -32,7 +32,7 @@ _COMPARED: Final = ("attempt", "first_step", "last_step", "content_fingerprint",
 """What decides which rows a stretch read, and whether they count."""
 
 
-def contradictions(certified: Certified) -> list[str]:
+def contradictions(certified: CertifiedCheckpoint) -> list[str]:
     """Where the records of the run, or of one with whose weights it began, contradict each other: a chain
     that does not begin at step 0, a parent that is another one by the facts, weights to begin with that are
     others by the facts."""

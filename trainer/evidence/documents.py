@@ -12,7 +12,7 @@ from lineage.store.rows import Span
 from trainer.data.corpus import Corpus
 from trainer.data.recipe_order import make_order
 from trainer.data.row_loss import RowLoss
-from trainer.evidence.observed import Observed, ObservedStep
+from trainer.evidence.observed import ObservedStep, ReplayResult
 from trainer.evidence.replayed_step import ReplayedStep
 from trainer.provenance.exposure import sequences_of, spans_of
 
@@ -65,7 +65,7 @@ def usual_losses(asked: ReplayedStep, last: ObservedStep) -> dict[str, float]:
 
 
 def rows_and_documents(
-    asked: ReplayedStep, corpus: Corpus, seen: Observed, usual: Mapping[str, float]
+    asked: ReplayedStep, corpus: Corpus, seen: ReplayResult, usual: Mapping[str, float]
 ) -> tuple[tuple[RowInStep, ...], tuple[DocumentInStep, ...]]:
     """The rows and the documents of the step, with what lineage knows of these."""
     size = asked.recipe.train.global_batch
@@ -110,7 +110,7 @@ def rows_and_documents(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Placed:
+class _TokenSpan:
     """A document's tokens [start, end) of a shard."""
 
     doc_id: bytes
@@ -120,9 +120,9 @@ class _Placed:
     end: int
 
 
-def _placed(corpus: Corpus, places: Sequence[Span]) -> dict[Span, list[_Placed]]:
+def _placed(corpus: Corpus, places: Sequence[Span]) -> dict[Span, list[_TokenSpan]]:
     """The documents of each span that the lineage of its output has."""
-    found: dict[Span, list[_Placed]] = {}
+    found: dict[Span, list[_TokenSpan]] = {}
     for output in corpus.outputs:
         lookup = Lookup(Folder(output.url))
         placements = lookup.at_spans_of_run(output.prefix, places)
@@ -130,7 +130,7 @@ def _placed(corpus: Corpus, places: Sequence[Span]) -> dict[Span, list[_Placed]]
         urls = {row.doc_id: row.url for row in lookup.documents(ids)}
         for place, of_span in placements.items():
             found.setdefault(place, []).extend(
-                _Placed(
+                _TokenSpan(
                     doc_id=one.doc_id,
                     url=urls.get(one.doc_id),
                     out=output.url,

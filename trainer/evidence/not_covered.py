@@ -11,7 +11,7 @@ from lineage.storage.folder import Folder
 from lineage.trace.exposure import TrainingRun
 from trainer.attempts import attempts
 from trainer.checkpoint.store import DAMAGED, SET_ASIDE, checkpoints_set_aside, damaged_checkpoints
-from trainer.evidence.certified import Certified
+from trainer.evidence.certified import CertifiedCheckpoint
 from trainer.evidence.chain import first_setup
 from trainer.evidence.origin import init_from
 from trainer.evidence.rows import Gap
@@ -20,7 +20,7 @@ from trainer.provenance.setup import read_setup
 from trainer.recovery.readings import PurgedOutput, as_of, readings
 
 
-def not_covered(certified: Certified) -> Iterator[Gap]:
+def not_covered(certified: CertifiedCheckpoint) -> Iterator[Gap]:
     """What else may hold the documents, each with its kind: found in records, or said to be recorded
     nowhere."""
     setup, first = first_setup(certified.output, certified.checkpoint)
@@ -63,7 +63,7 @@ def _in_output(purged: PurgedOutput) -> Iterator[Gap]:
             yield _gap("classifier", str(table.get("model")), "which texts it was trained on is not recorded")
 
 
-def _in_run(run: TrainingRun, purged: PurgedOutput, certified: Certified) -> Iterator[Gap]:
+def _in_run(run: TrainingRun, purged: PurgedOutput, certified: CertifiedCheckpoint) -> Iterator[Gap]:
     """Copies of the run's earlier checkpoints, and the steps of attempts that are undone."""
     for exported in exported_checkpoints(certified.output):
         # What the copy holds is what its checkpoint held then, whatever the run has undone since.
@@ -79,7 +79,7 @@ def _in_run(run: TrainingRun, purged: PurgedOutput, certified: Certified) -> Ite
         yield _gap("undone steps", f"attempt {attempt}", f"it read it {num} times; its metrics and logs stay")
 
 
-def _begun_from_it(run: TrainingRun, purged: PurgedOutput, certified: Certified) -> Iterator[Gap]:
+def _begun_from_it(run: TrainingRun, purged: PurgedOutput, certified: CertifiedCheckpoint) -> Iterator[Gap]:
     """Another run that began with a checkpoint of this one which had read the documents."""
     try:
         begun = attempts(Folder(run.output))
@@ -100,7 +100,7 @@ def _begun_from_it(run: TrainingRun, purged: PurgedOutput, certified: Certified)
                 yield _gap("begun from it", run.run, why)
 
 
-def _set_aside(certified: Certified) -> Iterator[Gap]:
+def _set_aside(certified: CertifiedCheckpoint) -> Iterator[Gap]:
     for entry in checkpoints_set_aside(certified.checkpoints):
         why = "a checkpoint of steps that were undone, and that the run has not done again"
         yield _gap("set aside", f"{SET_ASIDE}/{entry.name}", why)

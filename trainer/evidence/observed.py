@@ -44,7 +44,7 @@ class ObservedStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class ReplayResult:
     """The steps of a replay, and of the last one the documents' losses and the gradients' norms by layer,
     before clipping."""
 

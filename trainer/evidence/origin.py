@@ -11,17 +11,22 @@ from lineage.ids import content_hash
 from lineage.storage.folder import Folder, split
 from trainer.attempts import attempts
 from trainer.checkpoint.store import COMPLETE, OWNER, Checkpoint, is_checkpoint, read_position
-from trainer.evidence.certified import Certified
+from trainer.evidence.certified import CertifiedCheckpoint
 from trainer.evidence.chain import first_setup
 from trainer.evidence.rows import OriginRow
 from trainer.huggingface.exported import MADE_FROM
+from trainer.huggingface.weights_hash import StretchHashes, stretch_hashes, weights_hash
 from trainer.provenance.facts import owner_of
 from trainer.provenance.setup import Origin
 from trainer.recovery.readings import as_of, readings
 
 
-def origin_of(url: str) -> Origin:
-    """The origin of a checkpoint, or of a folder of safetensors; RecipeError where it is neither."""
+def origin_of(url: str, hashes: StretchHashes | None = None) -> Origin:
+    """The origin of a checkpoint, or of a folder of safetensors; RecipeError where it is neither. `hashes`: of
+    every stretch of the safetensors, where the ranks have made them already.
+
+    A checkpoint's own record holds the hash of each of its files, and a run checks them as it begins; nothing
+    holds those of a folder of safetensors, which is read whole."""
     folder = Folder(url)
     if is_checkpoint(folder):
         position = read_position(folder)
@@ -35,12 +40,15 @@ def origin_of(url: str) -> Origin:
             step=position.step,
             attempt=position.attempt,
         )
+    weights = weights_hash(stretch_hashes(folder) if hashes is None else hashes)
     made = json.loads(folder.read(MADE_FROM)) if folder.exists(MADE_FROM) else {}
+    # Another tool that trains on in the folder leaves this file there: its weights are no longer that run's.
+    is_as_made = made.get("weights") == weights
     names = ("output", "run", "step", "attempt")
     return Origin(
         url=folder.url,
-        digest=content_hash(folder.read("config.json")).hex(),
-        **{name: made.get(name) for name in names},
+        digest=content_hash(folder.read("config.json") + weights.encode()).hex(),
+        **{name: made.get(name) if is_as_made else None for name in names},
     )
 
 
@@ -54,7 +62,7 @@ class Link:
     why_unknown: str | None = None
 
 
-def links(certified: Certified) -> Iterator[Link]:
+def links(certified: CertifiedCheckpoint) -> Iterator[Link]:
     """The weights that the run began with, and those that their run began with, as far as that is
     recorded."""
     setup, _ = first_setup(certified.output, certified.checkpoint)
@@ -64,7 +72,7 @@ def links(certified: Certified) -> Iterator[Link]:
         # A run that began with its own later weights would never end: such a record is damaged or a lie.
         key = (origin.url, origin.attempt)
         if origin.output is None or origin.step is None or origin.attempt is None or key in seen:
-            yield Link(origin=origin, why_unknown="the folder does not say which run made it")
+            yield Link(origin=origin, why_unknown="nothing says which run made its weights")
             return
         seen.add(key)
         theirs = Folder(origin.output)
@@ -79,7 +87,7 @@ def links(certified: Certified) -> Iterator[Link]:
         origin = None if setup is None else setup.origin
 
 
-def init_from(certified: Certified) -> list[OriginRow]:
+def init_from(certified: CertifiedCheckpoint) -> list[OriginRow]:
     """Each of `links`, with how many readings of what was purged are in it, None where that cannot be
     known."""
     rows: list[OriginRow] = []

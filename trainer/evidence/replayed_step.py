@@ -62,8 +62,11 @@ class ReplayedStep:
         )
 
 
-def step_to_replay(output: Folder, step: int, recipe: TrainRecipe | None = None) -> ReplayedStep:
-    """A step that a run has done. `recipe`: the run's, where its attempts recorded none.
+def step_to_replay(
+    output: Folder, step: int, recipe: TrainRecipe | None = None, *, most: int | None = None
+) -> ReplayedStep:
+    """A step that a run has done. `recipe`: the run's, where its attempts recorded none; `most`: the steps that
+    the checkpoint before it may have, None: any.
 
     RecipeError where it is no run's output, the step is not recorded, or the recipe is not known."""
     run = owner_of(output)
@@ -90,7 +93,7 @@ def step_to_replay(output: Folder, step: int, recipe: TrainRecipe | None = None)
         )
     folder = Folder(read_card(output).checkpoints)
     known = located_at(known, output, folder)
-    chosen = newest_with_files(folder, checkpoints_of(output), step)
+    chosen = newest_with_files(folder, checkpoints_of(output), step if most is None else most)
     first = 0 if chosen is None else chosen.step
     setup = read_setup(output, attempt)
     recorded = {number: report for number, report in done.items() if first <= number <= step}

@@ -11,7 +11,7 @@ from typing import Literal
 import pyarrow.parquet as pq
 
 from lineage.storage.folder import Folder
-from trainer.evidence.observed import Observed, ObservedStep
+from trainer.evidence.observed import ObservedStep, ReplayResult
 from trainer.evidence.replayed_step import ReplayedStep
 from trainer.telemetry.step_report import StepReport
 
@@ -33,8 +33,8 @@ class Verdict:
 
 def judge(
     asked: ReplayedStep,
-    first: Observed,
-    second: Observed | None,
+    first: ReplayResult,
+    second: ReplayResult | None,
     differing: int | None,
     changed: Sequence[str],
 ) -> Verdict:
@@ -59,7 +59,7 @@ def judge(
     )
 
 
-def first_differing(asked: ReplayedStep, seen: Observed) -> int | None:
+def first_differing(asked: ReplayedStep, seen: ReplayResult) -> int | None:
     """The first step whose numbers are not those that were recorded; None where all are."""
     for step in seen.steps:
         report = asked.recorded.get(step.step)
@@ -80,11 +80,11 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _numbers(seen: Observed) -> list[tuple[object, ...]]:
+def _numbers(seen: ReplayResult) -> list[tuple[object, ...]]:
     return [(step.step, repr(step.loss), repr(step.gradient_norm), repr(step.rows)) for step in seen.steps]
 
 
-def _ranks(asked: ReplayedStep, seen: Observed, step: int) -> tuple[tuple[int, ...], str]:
+def _ranks(asked: ReplayedStep, seen: ReplayResult, step: int) -> tuple[tuple[int, ...], str]:
     """The ranks whose rows differ in a step, and how that is known."""
     recorded = dict(_recorded_rows(asked.output, asked.recorded[step].attempt, step))
     now = next(one for one in seen.steps if one.step == step).rows

@@ -11,22 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from trainer.checkpoint.store import CheckpointError
 from trainer.data.corpus import open_corpus
 from trainer.evidence.documents import DocumentInStep, RowInStep, rows_and_documents, usual_losses
-from trainer.evidence.observed import Observed
-from trainer.evidence.replayed_step import ReplayedStep
+from trainer.evidence.observed import ReplayResult
+from trainer.evidence.replayed_step import ReplayedStep, step_to_replay
 from trainer.evidence.verdict import Verdict, first_differing, judge
 from trainer.provenance.setup import Hardware, Setup
 
-Replay = Callable[[ReplayedStep], tuple[Observed, Hardware]]
+Replay = Callable[[ReplayedStep], tuple[ReplayResult, Hardware]]
 """Does the steps again on the run's layout: what was seen, and what computed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyStep:
     """All that is known of a step. `read`: the folders that the replay read; `recorded_loss`: None where it
-    was not finite, or no attempt has recorded it. Documents come by what they add, the most first; rows by
-    their loss."""
+    was not finite, or no attempt has recorded it; `damaged`: what is wrong with each checkpoint that it could
+    not begin with. Documents come by what they add, the most first; rows by their loss."""
 
     run: str
     output: str
@@ -45,11 +46,23 @@ class WhyStep:
     usual: Mapping[str, float]
     rows: tuple[RowInStep, ...]
     documents: tuple[DocumentInStep, ...] = field(default=())
+    damaged: tuple[str, ...] = ()
 
 
 def explain_step(asked: ReplayedStep, replay: Replay) -> WhyStep:
-    """Do the steps again, and again where they differ; what came of it. Errors as of the replay."""
-    first, hardware = replay(asked)
+    """Do the steps again, and again where they differ; what came of it. From a checkpoint before, where one is
+    damaged. Errors as of the replay."""
+    damaged: list[str] = []
+    while True:
+        try:
+            first, hardware = replay(asked)
+            break
+        except CheckpointError as error:
+            if asked.checkpoint is None:
+                raise
+            damaged.append(str(error))
+            most = asked.checkpoint.step - 1
+            asked = step_to_replay(asked.output, asked.step, asked.recipe, most=most)
     changed = [*asked.changed, *_other_hardware(asked.setup, hardware)]
     differing = first_differing(asked, first)
     second = None if differing is None else replay(asked)[0]
@@ -65,6 +78,7 @@ def explain_step(asked: ReplayedStep, replay: Replay) -> WhyStep:
         step=asked.step,
         attempt=asked.attempt,
         replayed_from=None if asked.checkpoint is None else asked.checkpoint.name,
+        damaged=tuple(damaged),
         num_replayed=len(first.steps),
         skipped=asked.recorded[asked.step].skipped,
         recorded_loss=asked.recorded[asked.step].loss,

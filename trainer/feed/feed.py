@@ -31,9 +31,9 @@ from trainer.order import ORDER_VERSION
 from trainer.ordering.geometry import num_validated
 from trainer.processes.heard import from_rank
 from trainer.provenance.account import Account
-from trainer.provenance.batches import BatchRecorder, Recorded, recorded, unrecorded_steps
+from trainer.provenance.batches import BatchRecorder, RecordedStep, recorded, unrecorded_steps
 from trainer.provenance.facts import sweep_fact
-from trainer.provenance.reached import Reached
+from trainer.provenance.reached import AttemptProgress
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class FeedOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FedSoFar:
+class FeedPosition:
     """Where a run stands that goes on in place: `step` steps are done, `skipped` of them without effect, and
     the first `saved` are in a complete checkpoint. `losses`: of steps since, as of `Feed.note_losses`, where
     they are recorded."""
@@ -86,10 +86,10 @@ class FedSoFar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
+class _ReadyRows:
     rows: DeviceRows
     copied: torch.cuda.Event | None
-    recorded: Recorded | None
+    recorded: RecordedStep | None
 
 
 class Feed:
@@ -103,7 +103,7 @@ class Feed:
         on_gpu = options.device.type == "cuda"
         self._stream = torch.cuda.Stream(options.device) if on_gpu else None  # type: ignore[no-untyped-call]
         self._worker = ThreadPoolExecutor(1, "feed")
-        self._made: dict[int, Future[_Ready]] = {}
+        self._made: dict[int, Future[_ReadyRows]] = {}
         self._agreed = source.dataset.corpus  # what every rank reads at least as new as
         self._account: Account | None = None
         self._recorder: BatchRecorder | None = None
@@ -163,7 +163,9 @@ class Feed:
                 [sweep_fact(options.run, out, folder) for out in corpus.outputs] if folder else ()
             )
 
-    def go_on(self, attempt: Attempt, fed: FedSoFar, corpus: Corpus, group: dist.ProcessGroup | None) -> None:
+    def go_on(
+        self, attempt: Attempt, fed: FeedPosition, corpus: Corpus, group: dist.ProcessGroup | None
+    ) -> None:
         """Another attempt of the run begins while this process goes on, or takes the place of a lost one: at
         step `fed.step`, on this content. Every rank calls this once."""
         self._options = dataclasses.replace(self._options, group=group)
@@ -186,7 +188,9 @@ class Feed:
             if self._account is not None:
                 self._account.give_up()
             self._account = Account(options.output, options.run, self._order.plan, attempt, corpus)
-            self._account.take_over({attempt.parent: Reached(last_step=fed.step - 1, skipped=fed.skipped)})
+            self._account.take_over(
+                {attempt.parent: AttemptProgress(last_step=fed.step - 1, skipped=fed.skipped)}
+            )
 
     @property
     def agreed(self) -> Corpus:
@@ -361,7 +365,7 @@ class Feed:
             self.take(now)
             return read()
 
-    def _take(self, step: int) -> _Ready:
+    def _take(self, step: int) -> _ReadyRows:
         wanted = range(step, step + self._options.prefetch_batches)
         for ahead in wanted:
             if ahead not in self._made:
@@ -369,16 +373,16 @@ class Feed:
         self._made = {made: future for made, future in self._made.items() if made in wanted}
         return self._made.pop(step).result()
 
-    def _make(self, step: int) -> _Ready:
+    def _make(self, step: int) -> _ReadyRows:
         batch = self._dataset.batch(step)
         rows = recorded(batch, self._order) if self._recorder is not None else None
         if self._stream is None:
-            return _Ready(rows=self._to_device(batch), copied=None, recorded=rows)
+            return _ReadyRows(rows=self._to_device(batch), copied=None, recorded=rows)
         with torch.cuda.stream(self._stream):
             on_device = self._to_device(batch)
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
-        return _Ready(rows=on_device, copied=copied, recorded=rows)
+        return _ReadyRows(rows=on_device, copied=copied, recorded=rows)
 
     def _to_device(self, batch: Batch) -> DeviceRows:
         eot = self._dataset.corpus.tokenizer.eot_id

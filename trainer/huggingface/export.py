@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import torch
 
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import Checkpoint
-from trainer.huggingface.exported import MADE_FROM, record_exported
+from trainer.huggingface.exported import record_exported
 from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import chosen_checkpoint, read_card
 from trainer.provenance.facts import owner_of
@@ -24,8 +23,8 @@ def export_run(
     step: int | None = None,
     tokenizer_files: Mapping[str, bytes] | None = None,
 ) -> Checkpoint:
-    """Write a checkpoint of the run at `output` to the folder `target`: safetensors, config.json, `MADE_FROM`
-    and `tokenizer_files` (name: content). `step`: that checkpoint; None: the newest. Gives the checkpoint.
+    """Write a checkpoint of the run at `output` to the folder `target`: safetensors, config.json, what it was
+    made from and `tokenizer_files` (name: content). `step`: that checkpoint; None: the newest. Gives the checkpoint.
     The run's output records it first: a replay does not reach a copy.
 
     RecipeError where there is no such checkpoint, CheckpointError where it is damaged."""
@@ -43,7 +42,8 @@ def export_run(
         seq_len=card.seq_len,
         end_of_text=card.tokenizer.eot_id,
         dtype=getattr(torch, card.dtype),
-        more_files={**(tokenizer_files or {}), MADE_FROM: (json.dumps(made, indent=2) + "\n").encode()},
+        more_files=tokenizer_files or {},
+        made_from=made,
     )
     record_exported(output, Folder(str(target)).url, entry.step, entry.attempt)
     export_weights(Folder(card.checkpoints).folder(entry.name), target, export)

@@ -17,7 +17,8 @@ from safetensors import SafetensorError, safe_open
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from trainer.checkpoint.store import CheckpointError
-from trainer.model.sizes import ModelConfig, from_hugging_face
+from trainer.model.description import ModelConfig
+from trainer.model.families import from_hugging_face
 
 INDEX: Final = "model.safetensors.index.json"
 SINGLE: Final = "model.safetensors"
@@ -139,7 +140,8 @@ def _described(folder: Folder) -> ModelConfig:
 def _check_same(folder: Folder, config: ModelConfig, model: ModelConfig, *, extends: bool) -> None:
     """RecipeError where the folder describes another model than the run has. More rows of the vocabulary are
     another model too: ids of the data would not reach them, but the loss does."""
-    for name in (field.name for field in dataclasses.fields(ModelConfig) if field.name != "vocab_size"):
+    computed = {field.name for field in dataclasses.fields(ModelConfig)} - {"vocab_size", "initial_deviation"}
+    for name in (field.name for field in dataclasses.fields(ModelConfig) if field.name in computed):
         theirs, ours = getattr(config, name), getattr(model, name)
         if theirs != ours:
             raise RecipeError(

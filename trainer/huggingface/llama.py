@@ -10,7 +10,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -26,6 +26,7 @@ from lineage.storage.durable import sync_file
 from lineage.storage.folder import Folder, StorageError
 from trainer.checkpoint.state import BUFFERS, WEIGHTS, held_tensors, load, refuse_not_finite
 from trainer.checkpoint.store import CheckpointError, check_files
+from trainer.huggingface.exported import MADE_FROM
 from trainer.huggingface.folder import (
     EMBEDDING,
     FREQUENCIES,
@@ -35,7 +36,9 @@ from trainer.huggingface.folder import (
     WEIGHTS_FILE,
     WeightsFolder,
 )
-from trainer.model.sizes import ModelConfig, to_hugging_face
+from trainer.huggingface.weights_hash import stretch_hashes, weights_hash
+from trainer.model.description import ModelConfig
+from trainer.model.families import to_hugging_face
 from trainer.model.transformer import initial_weight, rotary_angles
 from trainer.parallel.weights import assign, local_part
 
@@ -46,13 +49,15 @@ _STACKED: Final = ".experts.w"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Export:
-    """What goes beside the weights. `more_files`: name in the folder, content."""
+    """What goes beside the weights. `more_files`: name in the folder, content; `made_from`: what `MADE_FROM` says
+    of the checkpoint, to which the hash of the weights is added."""
 
     config: ModelConfig
     seq_len: int
     end_of_text: int
     dtype: torch.dtype
     more_files: Mapping[str, bytes]
+    made_from: Mapping[str, Any] = field(default_factory=dict)
 
 
 def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes: int = _FILE_BYTES) -> None:
@@ -106,6 +111,7 @@ def export_weights(checkpoint: Folder, target: Path, export: Export, file_bytes:
         )
     for name, content in export.more_files.items():
         folder.publish(name, content)
+    _publish_json(folder, MADE_FROM, {**export.made_from, "weights": weights_hash(stretch_hashes(folder))})
     dtype = str(export.dtype).removeprefix("torch.")
     described = to_hugging_face(
         export.config, seq_len=export.seq_len, end_of_text=export.end_of_text, dtype=dtype

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from lineage.storage.folder import Folder
 from trainer.attempts import Claimant
-from trainer.feed.feed import FedSoFar, Feed
+from trainer.feed.feed import Feed, FeedPosition
 from trainer.feed.loading import feed_of, open_feed
 from trainer.in_place.memory import (
     InMemoryState,
@@ -34,7 +34,7 @@ from trainer.in_place.memory import (
     snapshot_of,
 )
 from trainer.in_place.pieces import as_bytes, pass_on
-from trainer.in_place.takeover import Claimed, claim_attempt, fill, progress_from, publish_missing
+from trainer.in_place.takeover import ClaimedAttempt, claim_attempt, fill, progress_from, publish_missing
 from trainer.options import TrainRecipe
 from trainer.parallel.weights import local_part
 from trainer.processes.agreement import Agreement, RankReport, agree, keeps_copy_of
@@ -61,7 +61,7 @@ _WRITER_SECONDS: Final = 60.0
 
 class Generation(Hooks):
     """This process in a generation. `launch`: the name of this start of all processes; `began_at`: when this
-    generation began, seconds since the epoch."""
+    generation began, seconds since the epoch; `shows_progress` as of `LaunchContext`."""
 
     def __init__(
         self,
@@ -71,9 +71,10 @@ class Generation(Hooks):
         *,
         launch: str,
         began_at: float,
+        shows_progress: bool,
     ) -> None:
         self._recipe, self._participant, self._memory = recipe, participant, memory
-        self._began_at = began_at
+        self._began_at, self._shows_progress = began_at, shows_progress
         self.claimant = Claimant(launch=launch, generation=participant.generation)
         self.watchdog = participant
         self._agreed: Agreement | None = None
@@ -104,6 +105,7 @@ class Generation(Hooks):
             began_at=self._began_at,
             more_sinks=more_sinks() if participant.rank == 0 else (),
             stop_requested=participant.stop_requested,
+            shows_progress=self._shows_progress,
             hooks=self,
         )
         return train(self._recipe, launch)
@@ -112,7 +114,8 @@ class Generation(Hooks):
         """After its end: keep what this process holds, and drop the groups."""
         run, memory = self._run, self._memory
         if run is not None:
-            # Before anything is closed: the report of a step that is not reported yet is made from the run's parts.
+            # Before anything is closed: the report of a step that is not reported yet is made from the run's parts. A
+            # model that was not filled yet is worth nothing: `memory.state` is still that of the generation before.
             if self._is_loaded and memory.state is None:
                 memory.state = LocalState(tensors=memory.pieces, snapshot=self._now(run), run=run)
             self._give_up(run)
@@ -165,6 +168,7 @@ class Generation(Hooks):
         sys.stderr.write(
             f"rank {self._participant.rank} applies step {state.ready.step}, which the others have applied\n"
         )
+        # The run of the generation before: its model holds the gradients, and applying them needs no other rank.
         context = state.run.stepping.context
         outcome = apply_step(context, state.ready)
         read = state.run.reporting.reporter.report(outcome, context.clock.end_step(), None, alone=True)
@@ -187,6 +191,7 @@ class Generation(Hooks):
         groups: GlooGroups,
         left_out: tuple[tuple[int, int], ...],
     ) -> Feed:
+        # Called only for a run that begins from a checkpoint, so nothing in memory belongs to it.
         self._memory.forget()
         return open_feed(
             recipe,
@@ -203,6 +208,7 @@ class Generation(Hooks):
             # Reading a checkpoint may take longer than any step.
             participant.rest()
             return None
+        # One rank's progress for all: ranks may have reported differently far, and each step is reported once.
         snapshot = self._snapshot = self._heard_snapshot(agreed, groups)
         participant.at(snapshot.step, "claim of the next attempt")
         claimed = by_first_rank(lambda: self._claim(snapshot), groups.control)
@@ -230,6 +236,8 @@ class Generation(Hooks):
     @contextmanager
     def attempt(self, run: Run) -> Iterator[None]:
         self._run = run
+        # A step changes no weight before all ranks voted. So at a death either no rank has applied the step, or every
+        # rank can: survivors are never more than this one step apart.
         run.stepping.context.vote = partial(vote, run)
         try:
             yield
@@ -271,7 +279,7 @@ class Generation(Hooks):
         sign of failing."""
         assert self._run is not None
         self._memory.note_report(report, self._run.stepping.context.applied)
-        if self._participant.rank != 0:
+        if self._participant.rank != 0:  # one rank asks, or a slow process would be replaced several times
             return
         recovery = self._recipe.train.recovery
         slow = [each for each in report.stragglers if not each.ended]
@@ -294,7 +302,7 @@ class Generation(Hooks):
             mine = self._memory.copies[agreed.step].snapshot if agreed.from_copies else state.snapshot
         return from_rank(agreed.progress_from, mine, groups.control)
 
-    def _claim(self, snapshot: Snapshot) -> Claimed:
+    def _claim(self, snapshot: Snapshot) -> ClaimedAttempt:
         assert self.claimant is not None, "given with the rank"
         # A process that was stopped may wake up right here, when another has its rank.
         self.check_place()
@@ -314,7 +322,7 @@ class Generation(Hooks):
             publish_missing(run, snapshot.reports)
         run.stepping.feed.go_on(
             run.joined.attempt,
-            FedSoFar(
+            FeedPosition(
                 step=snapshot.applied,
                 saved=run.progress.last_saved,
                 skipped=snapshot.skipped,
@@ -327,6 +335,7 @@ class Generation(Hooks):
             end_step(run, snapshot.unfinished)
             # Who dies now leaves a step that is done: the next generation must not end it a second time.
             state.snapshot = self._now(run)
+        # The generation before may have died between the step and its checkpoint.
         save_where_due(run, begun=snapshot.last_saved)
 
     def _copy(self, step: int) -> None:
@@ -336,6 +345,7 @@ class Generation(Hooks):
         assert run is not None
         self._participant.at(step, "copy to the neighbour")
         own, control = as_bytes(memory.pieces.values()), run.groups.control
+        # Sizes differ between ranks (uneven shards), and stay the same within a generation: asked once.
         if not self._num_neighbours_bytes:
             sizes = of_every_rank(len(own), control)
             self._num_neighbours_bytes = sizes[keeps_copy_of(run.rank, len(sizes))]

@@ -107,6 +107,7 @@ class InMemoryState:
     def forget_before_checkpoint(self, last_saved: int) -> None:
         """Forget reports: those before a checkpoint are flushed with it. Of the last one rank 0 may not have
         come so far: those before the last but one are known to be."""
+        # `last_saved` is what this rank knows: rank 0 may have died before it flushed that far.
         if last_saved > self.flushed[1]:
             self.flushed = (self.flushed[1], last_saved)
         since = self.flushed[0]
@@ -129,6 +130,7 @@ def snapshot_of(run: Run, memory: InMemoryState, *, went_on: bool) -> Snapshot:
     if memory.reports and memory.reports[-1].step == step:
         step += 1  # reported, so nothing is left of it that another rank takes part in
     elif applied is not None and applied.step == step:
+        # Applied and not reported. Alone: the others whose figures a report compares may be dead.
         timing = progress.pending[-1][1] if progress.pending else context.clock.end_step()
         read = run.reporting.reporter.report(applied, timing, None, alone=True)
         stop, unfinished = stop or read.stop, read.report

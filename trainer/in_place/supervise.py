@@ -56,11 +56,14 @@ Begin = Callable[[ParticipantJob, int], Processes]
 """Gives the processes of a start, which find its store at a port of this machine."""
 
 
-def train_on_this_machine(recipe: TrainRecipe, stop_requested: Callable[[], bool]) -> TrainingResult:
-    """Train in this process; where the run recovers in place, with processes that this one starts. Errors as
-    of `trainer.run.train.train`; TrainingStoppedError also where several starts in a row got nowhere."""
+def train_on_this_machine(
+    recipe: TrainRecipe, stop_requested: Callable[[], bool], *, shows_progress: bool = True
+) -> TrainingResult:
+    """Train in this process; where the run recovers in place, with processes that this one starts.
+    `shows_progress` as of `LaunchContext`. Errors as of `trainer.run.train.train`; TrainingStoppedError also where
+    several starts in a row got nowhere."""
     if recipe.train.recovery.mode != "in_place":
-        return _train_alone(recipe, stop_requested)
+        return _train_alone(recipe, stop_requested, shows_progress=shows_progress)
     if "WORLD_SIZE" in os.environ:
         raise RecipeError(
             'train.recovery.mode = "in_place": torchrun ends every process when one dies; call `python -m'
@@ -74,23 +77,38 @@ def train_on_this_machine(recipe: TrainRecipe, stop_requested: Callable[[], bool
     def begin(job: ParticipantJob, port: int) -> Processes:
         return ForkedProcesses(partial(participate, job), port, recipe.train.num_workers)
 
-    return train_supervised(recipe, begin, stop_requested, began_at=process_began())
+    return train_supervised(
+        recipe, begin, stop_requested, began_at=process_began(), shows_progress=shows_progress
+    )
 
 
-def _train_alone(recipe: TrainRecipe, stop_requested: Callable[[], bool]) -> TrainingResult:
+def _train_alone(
+    recipe: TrainRecipe, stop_requested: Callable[[], bool], *, shows_progress: bool
+) -> TrainingResult:
     process = join_process_group(recipe.train.num_workers, recipe.train.faults.watchdog_seconds)
     try:
-        launch = LaunchContext(process=process, stop_requested=stop_requested, began_at=process_began())
+        launch = LaunchContext(
+            process=process,
+            stop_requested=stop_requested,
+            began_at=process_began(),
+            shows_progress=shows_progress,
+        )
         return train(recipe, launch)
     finally:
         dist.destroy_process_group()
 
 
 def train_supervised(
-    recipe: TrainRecipe, begin: Begin, stop_requested: Callable[[], bool], began_at: float | None = None
+    recipe: TrainRecipe,
+    begin: Begin,
+    stop_requested: Callable[[], bool],
+    began_at: float | None = None,
+    *,
+    shows_progress: bool = True,
 ) -> TrainingResult:
     """Start the processes, and start them again where a loss could not be met in place, as long as that gets
-    on. `began_at`: when the first start began, seconds since the epoch; None: now."""
+    on. `began_at`: when the first start began, seconds since the epoch; None: now; `shows_progress` as of
+    `LaunchContext`."""
     output = Folder(recipe.train.output)
     steps: list[int] = []
     while True:
@@ -102,7 +120,12 @@ def train_supervised(
                 f" Last errors: {errors}"
             )
         store = make_store()
-        job = ParticipantJob.of(recipe, uuid.uuid4().hex, time.time() if began_at is None else began_at)
+        job = ParticipantJob.of(
+            recipe,
+            uuid.uuid4().hex,
+            time.time() if began_at is None else began_at,
+            shows_progress=shows_progress,
+        )
         began_at = None
         ended = Supervisor(
             begin(job, store.port),

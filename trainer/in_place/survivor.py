@@ -44,15 +44,20 @@ _ENDING_THE_RUN: Final = (RecipeError, FencedOutError, StoreError, TrainingStopp
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParticipantJob:
     """What each process of a run gets. `launch` names this start of all of them, which began at `began_at`,
-    seconds since the epoch."""
+    seconds since the epoch; `shows_progress` as of `LaunchContext`."""
 
     recipe: dict[str, Any]
     launch: str
     began_at: float
+    shows_progress: bool = True
 
     @staticmethod
-    def of(recipe: TrainRecipe, launch: str, began_at: float) -> ParticipantJob:
-        return ParticipantJob(recipe=as_plain(recipe), launch=launch, began_at=began_at)
+    def of(
+        recipe: TrainRecipe, launch: str, began_at: float, *, shows_progress: bool = True
+    ) -> ParticipantJob:
+        return ParticipantJob(
+            recipe=as_plain(recipe), launch=launch, began_at=began_at, shows_progress=shows_progress
+        )
 
 
 def participate(
@@ -124,13 +129,19 @@ class Survivor:
         # count.
         began_at = time.time() if participant.generation else self._job.began_at
         generation = Generation(
-            self._recipe, participant, self._memory, launch=self._job.launch, began_at=began_at
+            self._recipe,
+            participant,
+            self._memory,
+            launch=self._job.launch,
+            began_at=began_at,
+            shows_progress=self._job.shows_progress,
         )
         try:
             return generation.train(self._device, self._more_sinks)
         except GenerationOverError:
             pass
         except _ENDING_THE_RUN:
+            # A replaced process meets the claim of its successor: that ends this process, not the run.
             if not participant.is_replaced():
                 raise
         except CannotRecoverError as error:

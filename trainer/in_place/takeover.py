@@ -26,7 +26,7 @@ from trainer.telemetry.metrics_file import last_reports
 from trainer.telemetry.step_report import StepReport
 
 
-class Claimed(NamedTuple):
+class ClaimedAttempt(NamedTuple):
     """The attempt that goes on, the steps in the newest complete checkpoint (-1: there is none) and its
     place."""
 
@@ -35,9 +35,12 @@ class Claimed(NamedTuple):
     checkpoint: str
 
 
-def claim_attempt(recipe: TrainRecipe, snapshot: Snapshot, claimant: Claimant, began_at: float) -> Claimed:
+def claim_attempt(
+    recipe: TrainRecipe, snapshot: Snapshot, claimant: Claimant, began_at: float
+) -> ClaimedAttempt:
     """By rank 0. FencedOutError where another start of the run, or a later generation, has claimed one."""
     output = Folder(recipe.train.output)
+    # First of all, and atomically: a generation that another start or generation has superseded ends here.
     number = claim_next(output, snapshot.attempt, claimant)
     attempt = Attempt(number=number, first_step=snapshot.applied, parent=snapshot.attempt, began_at=began_at)
     setup = read_setup(output, snapshot.attempt)
@@ -48,10 +51,10 @@ def claim_attempt(recipe: TrainRecipe, snapshot: Snapshot, claimant: Claimant, b
     folder, begun = checkpoint_folder(recipe), attempts(output)
     delete_left_over(folder, begun, recipe.train.checkpoint, recipe.train.steps)
     newest = complete_checkpoints(folder, begun)[-1:]
-    return Claimed(attempt, *((newest[0].step, folder.at(newest[0].name)) if newest else (-1, "")))
+    return ClaimedAttempt(attempt, *((newest[0].step, folder.at(newest[0].name)) if newest else (-1, "")))
 
 
-def progress_from(snapshot: Snapshot, claimed: Claimed, recipe: TrainRecipe) -> Progress:
+def progress_from(snapshot: Snapshot, claimed: ClaimedAttempt, recipe: TrainRecipe) -> Progress:
     """The progress with which the claimed attempt goes on."""
     skips = skip_counter(recipe.train.faults, None)
     skips.row, skips.lowered = snapshot.skipped_in_row, snapshot.lowered
@@ -68,11 +71,12 @@ def progress_from(snapshot: Snapshot, claimed: Claimed, recipe: TrainRecipe) -> 
 
 
 def fill(run: Run, memory: InMemoryState, agreed: Agreement, snapshot: Snapshot) -> None:
-    """Weights, moments and windows: this rank's own, or those of the rank that fills it. Collective."""
+    """Weights, moments and windows: this rank's own, or those of the rank that sends them. Collective."""
     rank, num_ranks, control = run.rank, run.launch.process.world_size, run.groups.control
     state = state_tensors(run.stepping.context)
     memory.pieces = {name: local_part(tensor) for name, tensor in state.items()}
     pieces = memory.pieces.values()
+    # Own pieces first: after this every sender holds the agreed step, whether it goes back to a copy or not.
     if agreed.from_copies and memory.state is not None:
         from_bytes(memory.copies[agreed.step].own, pieces)
     elif memory.state is not None:
@@ -92,8 +96,9 @@ def fill(run: Run, memory: InMemoryState, agreed: Agreement, snapshot: Snapshot)
     restore(state, run.stepping.context.optimizer)
     run.stepping.model.weights_changed()
     settle_buckets(run.stepping.model, run.stepping.feed.num_rows, run.recipe.train.seq_len)
+    # Copies of later steps are of steps that will be repeated.
     memory.copies = {step: copies for step, copies in memory.copies.items() if step <= agreed.step}
-    if agreed.from_copies and not memory.copies:
+    if agreed.from_copies and not memory.copies:  # a new process: its own state, and no neighbour's yet
         memory.copies[agreed.step] = StepCopies(own=as_bytes(pieces), neighbours=None, snapshot=snapshot)
 
 
@@ -101,6 +106,7 @@ def publish_missing(run: Run, reports: Sequence[StepReport]) -> None:
     """What a rank 0 that died had not reported yet. By rank 0."""
     if not reports:
         return
+    # By what the file has, not by what rank 0 had acknowledged: it may have died between writing and saying so.
     written = last_reports(run.output, lambda report: report.step >= reports[0].step)
     there = {(report.step, report.attempt) for report in written}
     for report in reports:

@@ -45,7 +45,7 @@ class ChildWork:
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _RunningChild:
     piece: ChildWork
     log: IO[bytes]
     slot: int
@@ -73,13 +73,13 @@ def serve(work: list[ChildWork], num_parallel: int) -> ChildWork | None:
     for module in dict.fromkeys(piece.module for piece in work):
         importlib.import_module(module)
     gc.freeze()  # what is shared with the forked processes is not written to
-    waiting, running = list(work), dict[int, _Running]()
+    waiting, running = list(work), dict[int, _RunningChild]()
     signal.signal(signal.SIGTERM, _stop)
     try:
         while waiting or running:
             while waiting and len(running) < num_parallel:
                 slot = min(set(range(num_parallel)) - {one.slot for one in running.values()})
-                begun = _Running(waiting.pop(0), tempfile.TemporaryFile(), slot)  # noqa: SIM115 - as long as it runs
+                begun = _RunningChild(waiting.pop(0), tempfile.TemporaryFile(), slot)  # noqa: SIM115 - as long as it runs
                 server = os.getpid()
                 signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))  # one that is forked is known of
                 pid = os.fork()
@@ -106,7 +106,7 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
 
 
-def _begin(one: _Running, server: int) -> None:
+def _begin(one: _RunningChild, server: int) -> None:
     """Make the forked process what a started one would be: its own session, streams, place and way to end."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
@@ -134,7 +134,7 @@ def _carry_out(piece: ChildWork) -> int:
         return 1
 
 
-def _answer(ended: _Running, code: int) -> dict[str, object]:
+def _answer(ended: _RunningChild, code: int) -> dict[str, object]:
     with ended.log as log:
         size = log.seek(0, os.SEEK_END)
         log.seek(max(size - _SAID_BYTES, 0))

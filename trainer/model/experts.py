@@ -23,7 +23,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn import functional as F
 
-from trainer.model.sizes import Experts as ExpertSizes
+from trainer.model.description import Experts as ExpertSizes
 from trainer.model.swiglu import SwiGLU
 from trainer.recipe_tables.parallelism import ExpertsTable
 

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from lineage.ids import content_hash
 from trainer.model.context import Mask, attend
+from trainer.model.description import Llama3Scaling, ModelConfig
 from trainer.model.experts import ExpertLayer, Routing
 from trainer.model.made_again import made_again
-from trainer.model.sizes import ModelConfig, RopeScaling
 from trainer.model.swiglu import SwiGLU
 from trainer.recipe_tables.parallelism import ExpertsTable
 
@@ -161,13 +161,15 @@ class Attention(nn.Module):
 def rotary_angles(positions_BT: Tensor, config: ModelConfig, dtype: torch.dtype) -> Tensor:
     """Angles (B, T, K/2) of the rotary embedding (Su et al., 2104.09864)."""
     exponents = torch.arange(0, config.head_dim, 2, device=positions_BT.device, dtype=dtype) / config.head_dim
-    frequencies = config.rope_theta**-exponents
-    if config.rope_scaling is not None:
-        frequencies = _stretch(frequencies, config.rope_scaling)
+    rule = config.rotary[0]
+    assert rule is not None
+    frequencies = rule.theta**-exponents
+    if isinstance(rule.scaling, Llama3Scaling):
+        frequencies = _stretch(frequencies, rule.scaling)
     return positions_BT[..., None].to(dtype) * frequencies
 
 
-def _stretch(frequencies: Tensor, scaling: RopeScaling) -> Tensor:
+def _stretch(frequencies: Tensor, scaling: Llama3Scaling) -> Tensor:
     """Llama 3.1's rule: long waves are slowed by `factor`, short ones left, those between blended."""
     turns = scaling.original_max_position_embeddings * frequencies / (2 * math.pi)
     blend = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)

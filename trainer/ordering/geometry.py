@@ -60,6 +60,7 @@ class Geometry:
             np.concatenate(([0], np.cumsum(train)))[self._first_listing[self.first_shard]]
         )
         blocks = -(-train // self.per_block)
+        # Only the last training block of a listing is not full: one number a listing says all.
         self._deficit = blocks * self.per_block - train
         self.first_block = np.concatenate(([0], np.cumsum(blocks)))
         source_edges = self.first_block[self._first_listing[self.first_shard]]
@@ -76,6 +77,7 @@ class Geometry:
         """The blocks of `source` that hold fewer than Q training sequences, and how many fewer."""
         first, end = self._first_listing[self.first_shard[source : source + 2]]
         deficit = self._deficit[first:end]
+        # Blocks are numbered from 0 in each source: that is what the permutation runs over.
         last = self.first_block[1:][first:end] - 1 - self.source_first_block[source]
         return last[deficit > 0], deficit[deficit > 0]
 
@@ -109,6 +111,7 @@ class Geometry:
         if end <= start:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         first, last = self._sequence_at(start), self._sequence_at(end - 1)
+        # Held-out sequences are a shard's last ones, so what is trained on is a prefix.
         trained = int(self._num_sequences[absolute] - self._held_out[absolute])
         sequences = np.arange(first, min(last + 1, trained), dtype=np.int64)
         block, within = np.divmod(sequences, self.per_block)

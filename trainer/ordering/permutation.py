@@ -43,6 +43,7 @@ class Domain(NamedTuple):
 def domain(size: Int64s, key: Keys) -> Domain:
     """The domain of permutations of [0, size) under `key`, each element of shape (n,), size >= 1 and below
     2^62."""
+    # The square root may be off by one ulp: any number of rows is right, as the columns are computed from it.
     rows = np.ceil(np.sqrt(size.astype(np.float64))).astype(np.uint64)
     unsigned = size.astype(np.uint64)
     return Domain(unsigned, rows, (unsigned + rows - np.uint64(1)) // rows, key)
@@ -88,6 +89,8 @@ def _walk(values: Int64s, where: Domain, *, forward: bool) -> Int64s:
 
 
 def _network(values: Keys, where: Domain, *, forward: bool) -> Keys:
+    # Rounds alternate between the halves, and each changes only one by a function of the other: so each can be undone,
+    # whatever the hash is.
     row, column = np.divmod(values, where.columns)
     for number in range(NUM_ROUNDS) if forward else reversed(range(NUM_ROUNDS)):
         key = where.key + _ROUND_CONSTANTS[number]
@@ -119,5 +122,6 @@ def _add(half: Keys, addend: Keys, modulus: Keys, *, forward: bool) -> None:
     """half + addend (or half - addend) modulo `modulus`, in place; both are below it."""
     if not forward:
         np.subtract(modulus, addend, out=addend)
+    # Both are below the modulus, so one subtraction is enough; a division takes several times as long.
     half += addend
     half -= modulus * (half >= modulus)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from lineage.recipe import RecipeError
-from trainer.model.sizes import ModelConfig
+from trainer.model.description import ModelConfig
 from trainer.model.transformer import Llama
 from trainer.parallel.checks import FLOAT8_MULTIPLE, takes_float8
 from trainer.recipe_tables.parallelism import Float8Table

@@ -33,10 +33,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from trainer.data.dataset import IGNORED
 from trainer.model.attention import Kernel, document_mask, kernel_for
+from trainer.model.description import ModelConfig
 from trainer.model.experts import NUM_SUMS, ExpertLayer, Routing, balance_step
 from trainer.model.optimizer import clip_gradients
 from trainer.model.rows import DeviceRows, MicroBatch
-from trainer.model.sizes import ModelConfig
 from trainer.model.transformer import Layer, LayerSpan, Llama
 from trainer.parallel.context import ContextOptions, share_rows
 from trainer.parallel.float8 import convert_to_float8

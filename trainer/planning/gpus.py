@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from lineage.recipe import RecipeError
-from trainer.model.sizes import ModelConfig
+from trainer.model.description import ModelConfig
 from trainer.options import PlanTable
 
 

@@ -7,7 +7,7 @@ import functools
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, NamedTuple
 
-from trainer.model.sizes import ModelConfig
+from trainer.model.description import ModelConfig
 from trainer.options import TrainTable
 from trainer.parallel.checks import check_layout
 from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, rank_of_stage
@@ -229,12 +229,11 @@ def num_parameters(config: ModelConfig, part: Part) -> ParameterCounts:
 def layer_split(config: ModelConfig, pp: int, pipeline: PipelineTable) -> LayerSplit:
     """How a model's layers lie on the stages of `pp` ranks."""
     num_layers = config.num_layers
-    num_dense = config.experts.num_dense_layers if config.experts else num_layers
     sizes = (num_layers,) if pp == 1 else pipeline.stage_layers(num_layers, pp)
     homes = [0 if pp == 1 else rank_of_stage(pipeline.schedule, stage, pp) for stage in range(len(sizes))]
     stages, first = [], 0
     for stage, size in enumerate(sizes):
-        dense = max(0, min(num_dense - first, size))
+        dense = sum(not config.has_experts(layer) for layer in range(first, first + size))
         first += size
         stages.append(Part(dense, size - dense, int(stage == 0), int(stage == len(sizes) - 1)))
     kinds = tuple(dict.fromkeys(stages))

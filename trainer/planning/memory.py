@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from trainer.model.sizes import ModelConfig
+from trainer.model.description import ModelConfig
 from trainer.planning.layout import (
     ParameterCounts,
     Part,

@@ -22,7 +22,9 @@ from lineage.index.output_index import NotFinishedError
 from lineage.recipe import RecipeError
 from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.recipe_order import make_order
-from trainer.model.sizes import PLANNED_KINDS, SIZES, ModelConfig, model_config
+from trainer.model.description import ModelConfig
+from trainer.model.families import PLANNED_KINDS
+from trainer.model.sizes import SIZES, model_config
 from trainer.options import PlanTable, TrainRecipe, TrainTable
 from trainer.planning import cadence
 from trainer.planning.communication import Traffic, in_domain, stays_within, traffic

@@ -1,14 +1,13 @@
-"""What the processes of a new generation agree on: from which step they go on, and who fills whom. Pure; no
-torch here.
+"""What the processes of a new generation agree on: the step from which they go on, and which rank sends its state to
+which. Pure, without torch.
 
-Each member says what it holds (`RankReport`), and each draws the same conclusion from all of them. A step
-counts where the vote on it (`StepContext.vote`) was finished on any rank: then every rank held clipped
-gradients, so those that do not have it in their weights bring it in by themselves and are at most one step
-behind. Where no rank finished the vote the step is done again. The dead may have been further; nobody hears
-of that, and the step that is done again comes out the same to the bit.
+Each member reports what it holds (`RankReport`), and all draw the same conclusion from all reports. If the vote on a
+step (`StepContext.vote`) is complete on any rank, every rank had its clipped gradients: ranks without the step in their
+weights apply it themselves, and are at most one step behind. If no rank saw the vote complete, the step is repeated. A
+dead rank may have been further; nobody knows, and the repeated step gives the same bits.
 
-Where no replica holds a piece, the copies that neighbours keep are used: all go back to the newest step of
-which a copy of every lost piece and each survivor's own are there."""
+If no replica holds a piece, copies on neighbours are used: all ranks go back to the newest step with a copy of every
+lost piece and of each survivor's own."""
 
 from __future__ import annotations
 
@@ -43,8 +42,8 @@ class RankReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
     """How a generation begins. `step`: steps in everyone's weights. `progress_from`: the rank whose progress all
-    take over, the furthest of those that have them. `behind`: ranks that bring the last step in first.
-    `filled_by`: of each rank that holds nothing the rank that has its state. `from_copies`: all go back to
+    take over, the furthest of those that have them. `behind`: ranks that apply the last step first.
+    `filled_by`: for each rank that holds nothing, the rank that sends it its state. `from_copies`: all go back to
     the copies of `step`. `attempt`: the one that ended."""
 
     step: int
@@ -110,6 +109,7 @@ def _from_copies(
                 if keepers
                 else f"rank {rank} is lost, and no other rank holds its weights and moments"
             )
+        # A replica will do too: it restores its own copy before it sends, so what it sends is of that step.
         filled_by[rank] = holders[0]
     # A rank that was cut off within its copy keeps one step less: only what all keep can be gone back to.
     common = frozenset.intersection(*(frozenset(report.kept) for report in holding))
@@ -117,7 +117,7 @@ def _from_copies(
         raise CannotRecoverError("the ranks that are left keep no copies of one step")
     return Agreement(
         step=max(common),
-        progress_from=holding[0].rank,
+        progress_from=holding[0].rank,  # any: each copy has the progress of its step beside it
         attempt=max(report.attempt for report in holding),
         filled_by=filled_by,
         from_copies=True,

@@ -49,10 +49,10 @@ def meet(
         if start is not None:
             # One before this one's rank 0 has come. Under it either an earlier process of this rank is here, or
             # it is not, and then that start's rank 0, which has ended, never found it whole.
-            is_mine = store.compare_set(_came(start, rank), "", own).decode() == own
-            if rank == 0 and store.check([_came(start, each) for each in range(world_size)]):
-                store.set(_whole(start), "")
-            if is_mine and store.check([_whole(start)]):
+            is_mine = store.compare_set(_arrival_key(start, rank), "", own).decode() == own
+            if rank == 0 and store.check([_arrival_key(start, each) for each in range(world_size)]):
+                store.set(_complete_key(start), "")
+            if is_mine and store.check([_complete_key(start)]):
                 return f"sluice/{start}"
         waited = time.monotonic() - began
         if waited > seconds:
@@ -72,15 +72,15 @@ def meet(
 def _missing(store: MeetingStore, start: str | None, rank: int, world_size: int) -> str:
     if rank or start is None:
         return "rank 0 has not found all of them"
-    ranks = [each for each in range(world_size) if not store.check([_came(start, each)])]
+    ranks = [each for each in range(world_size) if not store.check([_arrival_key(start, each)])]
     more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
     named = ", ".join(map(str, ranks[:_NAMED]))
     return f"{len(ranks)} {'has' if len(ranks) == 1 else 'have'} not come (rank {named}{more})"
 
 
-def _came(start: str, rank: int) -> str:
+def _arrival_key(start: str, rank: int) -> str:
     return f"sluice/{start}/came/{rank}"
 
 
-def _whole(start: str) -> str:
+def _complete_key(start: str) -> str:
     return f"sluice/{start}/whole"

@@ -40,9 +40,9 @@ class Process:
         return cast(Store, _get_default_store())
 
 
-def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
+def join_process_group(num_workers: int, watchdog_seconds: float, store: Any = None) -> Process:
     """This process as a member of the default process group, which is made unless it exists (as under Ray
-    Train).
+    Train): on `store`, where the process that started all of them gives one.
 
     RecipeError where the number of processes is not the recipe's; TimeoutError where torchrun's do not find
     each other."""
@@ -58,7 +58,12 @@ def join_process_group(num_workers: int, watchdog_seconds: float) -> Process:
             )
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         timeout = collective_timeout(watchdog_seconds)
-        dist.init_process_group(backend, timeout=timeout, **_members(timeout))
+        members = (
+            _members(timeout)
+            if store is None
+            else {"store": store, "rank": int(os.environ["RANK"]), "world_size": num_workers}
+        )
+        dist.init_process_group(backend, timeout=timeout, **members)
     process = Process(rank=dist.get_rank(), world_size=dist.get_world_size(), device=device)
     if process.world_size != num_workers:
         raise RecipeError(
@@ -138,12 +143,14 @@ def stop_on_signal() -> Callable[[], bool]:
 
 
 @contextlib.contextmanager
-def stopped_by_signals() -> Iterator[Callable[[], bool]]:
-    """The same for the time of a block."""
-    came = threading.Event()
-    before = on_stop(came.set)
+def stopped_by_signals(ask: Callable[[], object]) -> Iterator[None]:
+    """`on_stop` for the time of a block. Nothing off the main thread, where Python takes no handlers."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = on_stop(ask)
     try:
-        yield came.is_set
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -17,7 +17,7 @@ from trainer.attempts import Attempt, FencedOutError, check_fence
 from trainer.data.corpus import Corpus
 from trainer.order import OrderPlan
 from trainer.provenance.facts import FactLog, SegmentFact, StartFact, SweepFact, check_name, commit, run_fact
-from trainer.provenance.reached import Reached, further_stretches, reached
+from trainer.provenance.reached import AttemptProgress, further_stretches, reached
 from trainer.provenance.setup import read_setup
 
 
@@ -40,7 +40,7 @@ class Account:
         self._log.add(plan, *self._started(), *self._closed(), *sweeps, *first)
         commit(self._log, self._changes[-1][1].outputs)
 
-    def take_over(self, got: Mapping[int, Reached]) -> None:
+    def take_over(self, got: Mapping[int, AttemptProgress]) -> None:
         """Say that the attempt begins in place of one that got so far (`got`), as `start` does; the stores
         take it in the background."""
         before = [fact for _, fact in self._log.facts()]

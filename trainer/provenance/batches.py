@@ -41,7 +41,7 @@ _NAME: Final = re.compile(r"batches-(?P<attempt>\d+)-(?P<rank>\d+)-(?P<first>\d+
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedStep:
     """The rows of one step, as columns of BATCHES without run and attempt."""
 
     step: int
@@ -49,7 +49,7 @@ class Recorded:
     columns: dict[str, Sequence[object]]
 
 
-def recorded(batch: Batch, order: Order) -> Recorded:
+def recorded(batch: Batch, order: Order) -> RecordedStep:
     """What `batch` feeds; padding rows are no sequences and leave no row."""
     places, num = batch.places, batch.num_rows
     inputs = batch.inputs_BT.astype(np.uint32)
@@ -66,7 +66,7 @@ def recorded(batch: Batch, order: Order) -> Recorded:
         "num_tokens": lengths,
         "tokens_hash": [tokens_hash(inputs[row, :length]).hex() for row, length in enumerate(lengths)],
     }
-    return Recorded(step=batch.step, rows=rows, columns=columns)
+    return RecordedStep(step=batch.step, rows=rows, columns=columns)
 
 
 class BatchRecorder:
@@ -88,10 +88,10 @@ class BatchRecorder:
         self._folder, self._check_place = output.folder("batches"), check_place
         self._schema = pa.schema([*BATCHES, *(LOSSES if with_losses else ())])
         self._losses: dict[int, np.ndarray] = {}
-        self._rows: list[Recorded] = []
+        self._rows: list[RecordedStep] = []
         self._num_rows = 0
 
-    def add(self, rows: Recorded) -> None:
+    def add(self, rows: RecordedStep) -> None:
         """Take one step's rows; a buffer that was full before is written."""
         if self._num_rows >= _FLUSH_ROWS and (
             len(self._schema) == len(BATCHES) or self._rows[-1].step in self._losses
@@ -126,7 +126,7 @@ class BatchRecorder:
             check_fence(self._output, self._attempt)
             self.flush()
 
-    def write(self, attempt: int, every: Sequence[Recorded], losses: Mapping[int, np.ndarray]) -> None:
+    def write(self, attempt: int, every: Sequence[RecordedStep], losses: Mapping[int, np.ndarray]) -> None:
         """Write these rows, which rise by step, as those of an attempt; `losses`: by step, as of
         `note_losses`."""
         if not every:
@@ -139,7 +139,7 @@ class BatchRecorder:
         ) as f:
             pq.write_table(table, f, compression="zstd")
 
-    def _table(self, attempt: int, rows: Recorded, losses_2G: np.ndarray | None) -> pa.Table:
+    def _table(self, attempt: int, rows: RecordedStep, losses_2G: np.ndarray | None) -> pa.Table:
         num = len(rows.rows)
         columns = {"run": [self._run] * num, "attempt": [attempt] * num, **rows.columns}
         if len(self._schema) > len(BATCHES):

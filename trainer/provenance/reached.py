@@ -21,25 +21,25 @@ from trainer.telemetry.step_report import StepReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class AttemptProgress:
     """The last step that an attempt has reported, and those that it skipped."""
 
     last_step: int
     skipped: tuple[int, ...]
 
 
-def reached(output: Folder) -> dict[int, Reached]:
+def reached(output: Folder) -> dict[int, AttemptProgress]:
     """How far each attempt got, by its step reports."""
     return _by_attempt(read_reports(output))
 
 
-def reached_since(output: Folder, attempt: int, step: int) -> dict[int, Reached]:
+def reached_since(output: Folder, attempt: int, step: int) -> dict[int, AttemptProgress]:
     """The same of one attempt, the newest, with what it skipped behind `step`: reads only the end of a long
     file."""
     return _by_attempt(last_reports(output, lambda report: report.attempt == attempt and report.step > step))
 
 
-def _by_attempt(reports: Iterable[StepReport]) -> dict[int, Reached]:
+def _by_attempt(reports: Iterable[StepReport]) -> dict[int, AttemptProgress]:
     last: dict[int, int] = {}
     skipped: dict[int, list[int]] = {}
     for report in reports:
@@ -47,12 +47,12 @@ def _by_attempt(reports: Iterable[StepReport]) -> dict[int, Reached]:
         if report.skipped is not None:
             skipped.setdefault(report.attempt, []).append(report.step)
     return {
-        attempt: Reached(last_step=step, skipped=tuple(skipped.get(attempt, ())))
+        attempt: AttemptProgress(last_step=step, skipped=tuple(skipped.get(attempt, ())))
         for attempt, step in last.items()
     }
 
 
-def further_stretches(facts: Iterable[Fact], got: Mapping[int, Reached]) -> list[SegmentFact]:
+def further_stretches(facts: Iterable[Fact], got: Mapping[int, AttemptProgress]) -> list[SegmentFact]:
     """The last stretches of each attempt that got further than its last fact says. `facts`: in the order they
     were written."""
     newest: dict[tuple[int, str], SegmentFact] = {}
@@ -73,7 +73,7 @@ def further_stretches(facts: Iterable[Fact], got: Mapping[int, Reached]) -> list
     return further
 
 
-def _continued(fact: SegmentFact, got: Reached, plan: OrderPlan) -> list[SegmentFact]:
+def _continued(fact: SegmentFact, got: AttemptProgress, plan: OrderPlan) -> list[SegmentFact]:
     """The stretches from the one of `fact` on, of an attempt with `plan` that got so far: one for each
     mixture."""
     later = [segment for segment in plan.segments if fact.first_step < segment.first_step <= got.last_step]

@@ -37,8 +37,9 @@ _NOT_DECIDING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The weights that `train.init_from` names. `digest`: of the file that makes the folder whole. `output`,
-    `run`, `step` and `attempt`: of the run that made them, as far as the folder says it."""
+    """The weights that `train.init_from` names. `digest`: of a checkpoint's record, which holds the hashes of its
+    files; of the config.json and every byte of the weights of a folder of safetensors. `output`, `run`, `step`
+    and `attempt`: of the run that made them, as far as the folder says it."""
 
     url: str
     digest: str

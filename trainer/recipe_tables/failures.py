@@ -16,20 +16,16 @@ class FaultsTable:
         6.0, above=0, help="a loss this many standard deviations above the window is a spike"
     )
     spike_window: int = key(128, at_least=2, help="steps of that window")
-    max_skips: int = key(
-        5, at_least=1, help="batches skipped in a row, upon which `on_repeat` says what follows"
-    )
+    max_skips: int = key(5, at_least=1, help="consecutive skipped batches after which `on_repeat` applies")
     on_repeat: Literal["stop", "rollback", "lower_lr"] = key(
         "stop",
-        help="the run stops; goes back before the first of these batches and leaves their sequences out; or"
-        " lowers the learning rate for some steps",
+        help="stop the run; roll back before the first of these batches and leave their sequences "
+        "out; or lower the learning rate for some steps",
     )
-    lower_factor: float = key(
-        0.5, above=0, at_most=1, help="lower_lr: what the learning rate is multiplied with"
-    )
-    lower_steps: int = key(100, at_least=1, help="lower_lr: for so many steps")
+    lower_factor: float = key(0.5, above=0, at_most=1, help="lower_lr: factor on the learning rate")
+    lower_steps: int = key(100, at_least=1, help="lower_lr: number of steps")
     watchdog_seconds: float = key(
-        600.0, above=0, at_most=1e7, help="a step longer than this names the hung rank and stops"
+        600.0, above=0, at_most=1e7, help="a step longer than this ends the process and names the hung rank"
     )
     nan_at_step: int | tuple[int, ...] = key(
         (), at_least=0, help="for tests: steps whose loss becomes NaN, in every attempt"
@@ -49,10 +45,10 @@ class RecorderTable:
         2048,
         at_least=0,
         at_most=1 << 20,
-        help="collectives and messages, 64 bytes each of its node's memory; 0: none",
+        help="recorded collectives and messages, 64 bytes of node memory each; 0: none",
     )
     steps: int = key(
-        512, at_least=1, at_most=1 << 20, help="steps with their own and waiting times, 128 bytes each"
+        512, at_least=1, at_most=1 << 20, help="recorded steps with own and waiting times, 128 bytes each"
     )
 
 
@@ -61,7 +57,9 @@ class StragglersTable:
     """`[train.stragglers]`: when a rank is named as slower than others at the same work."""
 
     window: int = key(
-        20, at_least=5, help="steps of whose own times a rank's median is taken; two windows in a row"
+        20,
+        at_least=5,
+        help="steps in the median of a rank's own times; a rank is slow after two windows in a row",
     )
     factor: float = key(1.25, above=1, help="at least this many times the median of the ranks")
     deviations: float = key(
@@ -70,7 +68,10 @@ class StragglersTable:
         help="at least this many times the median absolute deviation of the ranks from their median",
     )
     least_share: float = key(
-        0.02, at_least=0, at_most=1, help="at least this share of a step is lost: short phases are all noise"
+        0.02,
+        at_least=0,
+        at_most=1,
+        help="at least this share of a step is lost, because short phases are mostly noise",
     )
 
 
@@ -80,30 +81,32 @@ class RecoveryTable:
 
     mode: Literal["restart", "in_place"] = key(
         "restart",
-        help="restart: all processes begin again from the newest checkpoint; in_place: the others keep what"
-        " they hold, and a waiting process takes the place of the lost one",
+        help="restart: all processes restart from the newest checkpoint; in_place: survivors keep "
+        "their state, and a spare replaces the lost process",
     )
-    spares: int = key(0, at_least=0, help="in_place: processes that have imported everything and wait")
+    spares: int = key(
+        0, at_least=0, help="in_place: number of spare processes, which have imported everything and wait"
+    )
     neighbour_copy: bool = key(
         False,
-        help="in_place: each process keeps its weights and moments and its neighbour's in host memory, of two"
-        " steps, where no replica holds them (dp_replicate = 1)",
+        help="in_place, for layouts without replicas (dp_replicate = 1): each process keeps its own "
+        "and its neighbour's weights and moments of two steps in host memory",
     )
     on_straggler: Literal["tell", "replace"] = key(
         "tell",
-        help="a rank that is slower than others at the same work is told of; in_place: a waiting process"
-        " takes its place",
+        help="tell: name a rank that is slower than others at the same work; replace (in_place): a"
+        " spare also takes its place",
     )
     on_sign: Literal["tell", "drain"] = key(
         "tell",
-        help="a sign that a node is about to fail (train.health) is told; drain, in_place: a waiting process"
-        " takes the rank's place before it does",
+        help="tell: name a node with signs of failing (train.health); drain (in_place): a spare "
+        "also takes the rank's place before the node fails",
     )
     check_replicas_every: int = key(
         0,
         at_least=0,
-        help="steps between two comparisons of weights and moments over the replicas; the odd one is mended"
-        " from the others. 0: none",
+        help="steps between comparisons of weights and moments across replicas; a differing one is "
+        "repaired from the others. 0: none",
     )
 
 
@@ -114,6 +117,7 @@ class HealthTable:
     every: int = key(
         1000,
         at_least=0,
-        help="steps between two looks at the machines (and one before the first step): a known product and a"
-        " known all-reduce on each device, disk, memory, and what kernel and GPUs count. 0: none",
+        help="steps between checks of the machines (also before the first step): a known product and"
+        " all-reduce on each device, disk, memory, and error counters of kernel and GPUs. 0: "
+        "none",
     )

@@ -15,15 +15,15 @@ class ProxyTable:
     model: str = key(
         "debug",
         is_path=True,
-        help="as train.model; at least 15M parameters for an answer that transfers (olmix)",
+        help="as train.model; at least 15M parameters, so that results transfer (olmix)",
     )
     tokens: int = key(1_000_000, at_least=1, help="tokens of one proxy run, rounded up to whole steps")
     validation_tokens: int | None = key(
         None,
         at_least=1,
-        help="most held-out tokens of each source that a run is judged on; not given:"
-        " train.validation_tokens, or else"
-        " as many of all sources together as it trains on, and 4,096 of each at least",
+        help="maximum held-out tokens of each source for the loss of a run; not given: "
+        "train.validation_tokens, or else as many in total as it trains on, with at least 4,096"
+        " of each source",
     )
     lr: float | None = key(
         None, above=0, help="peak learning rate, best a small one; not given: train.optimizer.lr"
@@ -36,7 +36,7 @@ class DoremiTable:
 
     step_size: float = key(1.0, above=0, help="how fast weights follow the excess loss")
     smoothing: float = key(
-        1e-3, at_least=0, at_most=1, help="share of the uniform mixture that is mixed in each step"
+        1e-3, at_least=0, at_most=1, help="share of the uniform mixture added in each step"
     )
 
 
@@ -50,19 +50,19 @@ class MixTable:
     )
     held_out: int = key(4, at_least=0, help="further drawn mixtures that no model is fitted on")
     design: Literal["dirichlet", "simplex"] = key(
-        "dirichlet", help="drawn round the token prior (RegMix), or evenly over all mixtures"
+        "dirichlet", help="draw mixtures around the token prior (RegMix), or evenly over all mixtures"
     )
     caps: dict[str, float] = key({}, at_least=0, at_most=1, help="source = largest share; 0: only evaluated")
     floors: dict[str, float] = key({}, at_least=0, at_most=1, help="source = smallest share")
     proxy: ProxyTable = key(ProxyTable())
     targets: dict[str, float] = key(
-        {}, at_least=0, help="source = weight of its validation loss; none: all alike"
+        {}, at_least=0, help="source = weight of its validation loss; none: equal weights"
     )
     budget_tokens: int = key(
         0, at_least=0, help="tokens of the run to come; 0: steps x global_batch x seq_len"
     )
     max_epochs: float = key(
-        4.0, above=0, help="most epochs of a source under the budget (2305.16264: 4 cost little)"
+        4.0, above=0, help="maximum epochs of a source under the budget (2305.16264: 4 cost little)"
     )
     kl: float = key(
         0.01, at_least=0, help="nats of loss that one nat of divergence from the token prior costs"

@@ -24,10 +24,14 @@ class ParallelTable:
     """`[train.parallel]`: the device mesh. The product of the sizes is the number of processes."""
 
     dp_replicate: int | None = key(
-        None, at_least=1, help="replicas of the model; not given: 1, or what workers leave (zero = 0)"
+        None,
+        at_least=1,
+        help="replicas of the model; not given: 1, or workers divided by the other sizes (zero = 0)",
     )
     dp_shard: int | None = key(
-        None, at_least=1, help="processes that share one replica's parameters; not given: what workers leave"
+        None,
+        at_least=1,
+        help="processes that share one replica's parameters; not given: workers divided by the other sizes",
     )
     tp: int = key(1, at_least=1, help="tensor parallel")
     pp: int = key(1, at_least=1, help="pipeline parallel")
@@ -48,10 +52,10 @@ class PipelineTable:
         None, at_least=1, help="stages of a rank; not given: 1 (1f1b, gpipe) or 2 (all others)"
     )
     first_stage_less_layers: int = key(
-        0, at_least=0, help="layers that the first stage has less: it has the embedding"
+        0, at_least=0, help="number of layers fewer on the first stage, which has the embedding"
     )
     last_stage_less_layers: int = key(
-        0, at_least=0, help="layers that the last stage has less: it has the output"
+        0, at_least=0, help="number of layers fewer on the last stage, which has the output matrix"
     )
 
     def __post_init__(self) -> None:
@@ -117,7 +121,8 @@ class ContextTable:
 
     method: Literal["gather", "ring"] = key(
         "gather",
-        help="gather: keys and values of the whole sequence on each; ring: they go round, part by part",
+        help="gather: each process gets the keys and values of the whole sequence; ring: they "
+        "circulate in parts",
     )
     balance: Literal["zigzag", "documents", "none"] = key(
         "zigzag", help="zigzag: equal work without documents; documents: by each row's mask; none: in order"
@@ -131,14 +136,14 @@ class ExpertsTable:
     capacity_factor: float = key(
         1.25,
         at_least=0,
-        help="room of an expert, over an even share of a sequence's choices; 0: nothing is dropped",
+        help="capacity of an expert, as a multiple of an even share of a sequence's choices; 0: dropless",
     )
-    balance_loss: float = key(0.01, at_least=0, help="weight of the loss that evens experts out, by sequence")
+    balance_loss: float = key(0.01, at_least=0, help="weight of the load-balancing loss, by sequence")
     z_loss: float = key(0.001, at_least=0, help="weight of the loss that keeps the router's logits small")
     bias_rate: float = key(
         0.0,
         at_least=0,
-        help="step of a bias that evens experts out without a loss (2408.15664: 0.001); 0: no bias",
+        help="step size of a load-balancing bias without a loss (2408.15664: 0.001); 0: no bias",
     )
 
 
@@ -147,9 +152,10 @@ class Float8Table:
     """`[train.float8]`, read where `train.dtype = "float8"`."""
 
     recipe: Literal["rowwise", "tensorwise"] = key(
-        "rowwise", help="one scale a row, equal in every layout, or one a tensor, which depends on the layout"
+        "rowwise",
+        help="one scale for each row, equal in every layout, or for each tensor, which depends on the layout",
     )
-    emulate: bool = key(False, help="compute as float8 would on hardware without it")
+    emulate: bool = key(False, help="emulate float8 on hardware without it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +230,9 @@ class ResourcesTable:
     memory: int = key(0, at_least=0, help="bytes that a worker reserves (0: none)")
     resource: str = key("", help="a custom resource that its node must have, such as gpu_node")
     placement: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = key(
-        "PACK", help="few nodes or many, if possible or strictly; tensor-parallel peers always share a node"
+        "PACK",
+        help="pack on few nodes or spread over many, if possible or strictly; tensor-parallel peers "
+        "always share a node",
     )
     near: str = key(
         "",

@@ -3,7 +3,6 @@ back, and in its recipe what is another than before. No torch here."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from trainer.options import TrainRecipe
 from trainer.provenance.setup import refuse_record_of_another
 from trainer.recovery.back import go_back_to
 from trainer.recovery.forget import forget
+from trainer.recovery.options import ReplayOptions
 from trainer.recovery.same_recipe import changes_on_the_way
 
 
@@ -26,17 +26,19 @@ class Replay:
     is_done: bool = False
 
 
-def prepare_replay(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
+def prepare_replay(recipe: TrainRecipe, options: ReplayOptions, file: str | None = None) -> Replay:
     """Write down what the call asks for; nothing without such an option. Where it trains, the lines say what
-    the recipe changes of the run. Errors as of `go_back_to` and `forget`."""
-    refuse_record_of_another(recipe, options.recipe)
+    the recipe changes of the run. `file`: where the recipe was read, None where it was made in memory. Errors as
+    of `go_back_to`, `forget` and `refuse_record_of_another`."""
+    if file is not None:
+        refuse_record_of_another(recipe, file)
     replay = _asked(recipe, options)
     if not replay.trains:
         return replay
     return dataclasses.replace(replay, lines=(*replay.lines, *changes_on_the_way(recipe)))
 
 
-def _asked(recipe: TrainRecipe, options: argparse.Namespace) -> Replay:
+def _asked(recipe: TrainRecipe, options: ReplayOptions) -> Replay:
     if options.from_step is not None:
         return Replay(lines=tuple(go_back_to(recipe, options.from_step)))
     if options.forget is not None:

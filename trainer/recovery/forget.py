@@ -35,7 +35,7 @@ class Forgetting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class _ReadingCounts:
     """How often a run read documents, and the first step on the line to its newest checkpoint that did; None
     where each is undone."""
 
@@ -84,6 +84,7 @@ def forget(recipe: TrainRecipe, wanted: Sequence[str], *, restart: bool) -> Forg
     if pending is not None and pending.step <= read.first and set(ids) <= set(pending.purges):
         line = f"going back to step {pending.step} was asked for before, and is carried out now"
         return Forgetting(purges=ids, trains=True, lines=(line,))
+    # A rollback that nobody carried out yet stays part of what is to be forgotten: the earlier of both steps counts.
     chosen = newest_whole(run, read.first if pending is None else min(read.first, pending.step))
     if chosen is None and not restart:
         raise RecipeError(_no_checkpoint(run, ids, read.first))
@@ -120,7 +121,7 @@ def _check_recipe(run: BegunRun) -> None:
         )
 
 
-def _read(run: BegunRun, purged: Sequence[PurgedOutput]) -> _Read:
+def _read(run: BegunRun, purged: Sequence[PurgedOutput]) -> _ReadingCounts:
     begun, num, first = attempts(run.output), 0, None
     for each in purged:
         for training in each.runs([run.output.url]):
@@ -131,7 +132,7 @@ def _read(run: BegunRun, purged: Sequence[PurgedOutput]) -> _Read:
                 # A step that was skipped too: without the document it might not have been.
                 if counts(exposure.step + 1, exposure.attempt, begun):
                     first = exposure.step if first is None else min(first, exposure.step)
-    return _Read(num=num, first=first)
+    return _ReadingCounts(num=num, first=first)
 
 
 def _no_checkpoint(run: BegunRun, ids: Sequence[str], first: int) -> str:

@@ -1,10 +1,33 @@
-"""The options of a training call that goes back: the same for `sluice train` and `python -m trainer`."""
+"""What a call asks of a training run that has begun, and the options of the commands that ask it: the same for
+`sluice train` and `python -m trainer`."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 
 from lineage.recipe import RecipeError, whole_number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """`from_step`: go back to the checkpoint of so many steps (0: the first weights); `forget`: go back before the
+    first reading of what these purges took, or of `all`, with `restart` to the first weights where no checkpoint
+    is early enough. RecipeError where they do not go together."""
+
+    from_step: int | None = None
+    forget: tuple[str, ...] | None = None
+    restart: bool = False
+
+    def __post_init__(self) -> None:
+        if self.from_step is not None and self.forget is not None:
+            raise RecipeError("--from-step does not go with --forget: each says where the run goes back to")
+        if self.restart and self.forget is None:
+            raise RecipeError(
+                "--restart goes with --forget alone; --from-step 0 goes back to the first weights"
+            )
+        if self.from_step is not None and self.from_step < 0:
+            raise RecipeError(f"--from-step {self.from_step}: expected a number of steps, 0 or more")
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
@@ -30,10 +53,13 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_replay(options: argparse.Namespace) -> None:
-    """RecipeError where the options do not go together."""
-    if options.restart and options.forget is None:
-        raise RecipeError("--restart goes with --forget alone; --from-step 0 goes back to the first weights")
+def read_replay(parsed: argparse.Namespace) -> ReplayOptions:
+    """What stands in a call that `add_replay` has its options of. Errors as of `ReplayOptions`."""
+    return ReplayOptions(
+        from_step=parsed.from_step,
+        forget=None if parsed.forget is None else tuple(parsed.forget),
+        restart=parsed.restart,
+    )
 
 
 def _step(text: str) -> int:

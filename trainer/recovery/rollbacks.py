@@ -38,6 +38,7 @@ class Rollback:
 
 def record_rollback(output: Folder, rollback: Rollback) -> Rollback:
     """Write a rollback down, durably, under the next free number (the one that it has is not used)."""
+    # As for attempts: creating the file decides between two calls at once, so neither overwrites the other's.
     number = max((known.number for known in rollbacks(output)), default=0) + 1
     while True:
         numbered = dataclasses.replace(rollback, number=number)

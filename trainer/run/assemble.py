@@ -46,7 +46,8 @@ from trainer.run.reporter import StepReporter
 from trainer.run.step import StepContext
 from trainer.telemetry.goodput import LiveGoodput
 from trainer.telemetry.profiling import Profiler
-from trainer.telemetry.sinks import standard_sinks
+from trainer.telemetry.sinks import Terminal, standard_sinks
+from trainer.telemetry.step_report import Sink
 from trainer.telemetry.symptoms import Symptom
 from trainer.telemetry.timing import PhaseClock
 
@@ -133,10 +134,15 @@ def assemble(
                 nodes=nodes,
                 control=groups.control,
             ),
-            sinks=standard_sinks(output, table.steps, launch.more_sinks) if process.rank == 0 else (),
+            sinks=_sinks(recipe, launch, output) if process.rank == 0 else (),
             goodput=goodput,
         ),
     )
+
+
+def _sinks(recipe: TrainRecipe, launch: LaunchContext, output: Folder) -> Sequence[Sink]:
+    shown = (Terminal(recipe.train.steps),) if launch.shows_progress else ()
+    return standard_sinks(output, (*shown, *launch.more_sinks))
 
 
 def _watchdog(recipe: TrainRecipe, process: Process) -> Watching:

@@ -11,11 +11,15 @@ from lineage.storage.folder import Folder
 from trainer.checkpoint.same_model import check_begun_from
 from trainer.checkpoint.state import check_together, load_weights, raised_together, refuse_not_finite
 from trainer.checkpoint.store import is_checkpoint
+from trainer.evidence.origin import origin_of
 from trainer.huggingface.folder import new_rows, open_weights
 from trainer.huggingface.llama import import_weights
+from trainer.huggingface.weights_hash import stretch_hashes
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import ParallelModel
 from trainer.parallel.weights import initialise, local_part
+from trainer.processes.heard import by_first_rank, of_every_rank
+from trainer.provenance.setup import Origin
 
 
 def load_first_weights(model: ParallelModel, recipe: TrainRecipe, group: dist.ProcessGroup) -> None:
@@ -38,6 +42,21 @@ def load_first_weights(model: ParallelModel, recipe: TrainRecipe, group: dist.Pr
             sys.stderr.writelines(f"{line}\n" for line in warnings)
     else:
         raised_together(partial(_import, folder, model, recipe), group)
+
+
+def origin_together(url: str, group: dist.ProcessGroup) -> Origin:
+    """The origin of the weights that a run begins with, each rank reading its share of the bytes: all ranks
+    together read the folder once. Collective."""
+    folder, mine = Folder(url), dict[tuple[str, int], bytes]()
+
+    def hash_share() -> None:
+        if not is_checkpoint(folder):
+            rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+            mine.update(stretch_hashes(folder, part=rank, num_parts=world_size))
+
+    raised_together(hash_share, group)
+    hashes = {place: found for part in of_every_rank(mine, group) for place, found in part.items()}
+    return by_first_rank(partial(origin_of, url, hashes), group)
 
 
 def _import(folder: Folder, model: ParallelModel, recipe: TrainRecipe) -> None:

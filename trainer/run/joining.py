@@ -32,7 +32,7 @@ from trainer.checkpoint.store import (
     up_to,
 )
 from trainer.feed.feed import Feed
-from trainer.model.sizes import ModelConfig
+from trainer.model.description import ModelConfig
 from trainer.options import TrainRecipe, TrainTable
 from trainer.processes.heard import by_first_rank
 from trainer.provenance.facts import check_output, claim_output
@@ -71,16 +71,19 @@ def join(
     def claimed() -> _Claimed:
         check_output(recipe.run.name, output)
         claim_folder(checkpoints, output)
+        # Checked before the claim: a recipe that does not fit must not end the attempt that is still training.
         candidates, _ = _candidates(output, checkpoints)
         if (newest := newest_with_files(checkpoints, candidates)) is not None:
             _checked_position(checkpoints, newest, output, data, config)
         claim_output(recipe.run.name, output)
         number = claim(output, claimant)
+        # Listed again: until the claim, the attempt before could publish checkpoints, and from now on it cannot.
         candidates, rollback = _candidates(output, checkpoints)
         return _Claimed(number=number, candidates=candidates, rollback=rollback)
 
     def begun() -> Joined:
         position = None if newest is None else _checked_position(checkpoints, newest, output, data, config)
+        # Recorded before anything is moved: what is no part of the run is decided by the attempts that have begun.
         begin(output, attempt)
         _clear(output, checkpoints, attempt, recipe.train)
         return Joined(attempt=attempt, name=newest.name if newest else None, position=position)

@@ -18,7 +18,7 @@ from trainer.checkpoint.state import check_together
 from trainer.checkpoint.store import checkpoint_folder, read_position
 from trainer.data.dataset import IGNORED, document_layout
 from trainer.data.row_loss import RowLoss
-from trainer.evidence.observed import DocumentLoss, Observed, ObservedStep, ObserveRequest
+from trainer.evidence.observed import DocumentLoss, ObservedStep, ObserveRequest, ReplayResult
 from trainer.feed.feed import Feed
 from trainer.feed.loading import feed_group, open_feed
 from trainer.model.sizes import model_config
@@ -36,7 +36,7 @@ from trainer.run.steps import seed_step
 from trainer.telemetry.timing import PhaseClock
 
 
-def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> Observed:
+def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> ReplayResult:
     """Do steps of a run again and say what they came to. Collective. Errors as of `trainer.run.train.train` before
     its first step."""
     if request.num_threads and process.device.type == "cpu":
@@ -96,7 +96,7 @@ def observe(recipe: TrainRecipe, process: Process, request: ObserveRequest) -> O
                     rows=tuple(RowLoss(total, int(count)) for total, count in figures.rows_2G.T.tolist()),
                 )
             )
-        return Observed(steps=tuple(steps), documents=_documents(feed, step, tokens), layers=layers)
+        return ReplayResult(steps=tuple(steps), documents=_documents(feed, step, tokens), layers=layers)
 
 
 def _documents(feed: Feed, step: int, tokens: TokenLosses) -> tuple[DocumentLoss, ...]:

@@ -16,7 +16,7 @@ from trainer.checkpoint.cadence import AutoCadence
 from trainer.checkpoint.state import Saver
 from trainer.feed.feed import Feed
 from trainer.health.check import Health
-from trainer.model.sizes import ModelConfig
+from trainer.model.description import ModelConfig
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import ParallelModel
 from trainer.processes.runtime import Process
@@ -37,13 +37,15 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchContext:
     """What differs between torchrun, Ray Train and tests. `began_at`: when this start of the processes began,
-    seconds since the epoch. `hooks`: of what replaces processes while the run goes on; None: a lost process
-    means a restart of all."""
+    seconds since the epoch. `shows_progress`: steps are shown on stderr, and what the attempt came to; what goes
+    wrong always is. `hooks`: of what replaces processes while the run goes on; None: a lost process means a
+    restart of all."""
 
     process: Process
     began_at: float = field(default_factory=time.time)
     more_sinks: Sequence[Sink] = ()
     stop_requested: Callable[[], bool] = lambda: False
+    shows_progress: bool = True
     hooks: Hooks | None = None
 
 

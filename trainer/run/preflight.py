@@ -32,7 +32,8 @@ from trainer.data.corpus import Corpus, open_corpus
 from trainer.data.recipe_order import make_order
 from trainer.huggingface.begun_from import check_first_weights
 from trainer.huggingface.same_tokenizer import CompareFile, check_first_tokenizer
-from trainer.model.sizes import ModelConfig, check_model_name, model_config
+from trainer.model.description import ModelConfig
+from trainer.model.sizes import check_model_name, model_config
 from trainer.options import TrainRecipe, TrainTable
 from trainer.order import Order
 from trainer.parallel.checks import check_layout
@@ -136,18 +137,26 @@ def finished(recipe: TrainRecipe) -> TrainingResult | None:
         return None
     if pending_rollback(output, attempts(output)) is not None:
         return None  # the run is to go back, and has steps to do again
-    folder, position = found
     try:
-        check_files(folder)
+        check_files(found[0])
     except CheckpointError:
         return None  # its last steps are done again
     commit(FactLog(output), open_corpus(recipe.train.outs).outputs)
+    return so_far(recipe)
+
+
+def so_far(recipe: TrainRecipe) -> TrainingResult | None:
+    """What a run has come to by its newest checkpoint; None where it has none."""
+    found, output = _newest(recipe), Folder(recipe.train.output)
+    if found is None:
+        return None
+    folder, position = found
     counted = [report.loss for report in last_reports(output, lambda report: report.step < position.step)]
     return TrainingResult(
         step=position.step,
         attempt=position.attempt,
         loss=next((loss for loss in reversed(counted) if loss is not None), None),
-        finished=True,
+        finished=position.step >= recipe.train.steps,
         checkpoint=folder.url,
     )
 

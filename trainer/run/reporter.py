@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from trainer.data.figures import LoadFigures, load_figures
-from trainer.model.sizes import ModelConfig
+from trainer.model.description import ModelConfig
 from trainer.options import TrainRecipe, TrainTable
 from trainer.parallel.mesh import ParallelModel
 from trainer.planning.gpus import mfu, peak_of_device

@@ -21,9 +21,9 @@ from functools import partial
 from lineage.storage.folder import Folder
 from trainer.attempts import AttemptEnd, attempts, end
 from trainer.checkpoint.store import checkpoint_folder
-from trainer.evidence.origin import origin_of
 from trainer.feed.feed import Feed
-from trainer.model.sizes import ModelConfig, model_config
+from trainer.model.description import ModelConfig
+from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.checks import check_layout, check_overlap
 from trainer.parallel.float8 import check_float8
@@ -34,6 +34,7 @@ from trainer.recovery.repeated import go_back_before, left_out
 from trainer.recovery.repeats import RepeatedFaultsError, TrainingStoppedError
 from trainer.recovery.rollbacks import end_rollbacks
 from trainer.run.assemble import assemble, first_progress, look_at_machines, open_groups
+from trainer.run.first_weights import origin_together
 from trainer.run.hardware import hardware_of
 from trainer.run.hooks import Hooks
 from trainer.run.joining import Joined, join
@@ -107,7 +108,7 @@ def _join(recipe: TrainRecipe, launch: LaunchContext, hooks: Hooks, groups: Gloo
         claimant=hooks.claimant,
     )
     begins_with = None if joined.position is not None else recipe.train.init_from
-    origin = None if begins_with is None else by_first_rank(partial(origin_of, begins_with), groups.control)
+    origin = None if begins_with is None else origin_together(begins_with, groups.control)
     if process.rank == 0:
         setup = make_setup(recipe, process.device.type, origin, hardware_of(process.device))
         record_setup(output, joined.attempt.number, setup, recipe)
@@ -156,7 +157,8 @@ def _end(run: Run, saving_seconds: float) -> TrainingResult:
         )
         end(run.output, run.attempt, how)
         summary = goodput.ended(run.attempt, how)
-        sys.stderr.writelines(f"{line}\n" for line in describe_goodput(summary))
+        if run.launch.shows_progress:
+            sys.stderr.writelines(f"{line}\n" for line in describe_goodput(summary))
     return TrainingResult(
         step=progress.step,
         attempt=run.attempt,

@@ -155,7 +155,7 @@ class JsonLines:
         now = time.monotonic()
         self._put_again_at = now + max(_PUT_EVERY_SECONDS, _TIMES_OF_A_PUT * (now - began))
 
-    def _take(self, stored: objects.Stored | None, more: bytes = b"") -> None:
+    def _take(self, stored: objects.StoredObject | None, more: bytes = b"") -> None:
         """Make the local file that of the store, and `more` lines that the store lacks."""
         data = stored.data if stored else b""
         self._path.write_bytes(data + more)

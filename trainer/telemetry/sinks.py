@@ -87,7 +87,7 @@ def describe(report: StepReport, steps: int) -> str:
         parts.append(
             f"fullest expert {report.experts.fullest:.2f} of the mean, {report.experts.dropped:.1%} dropped"
         )
-    if wall := sum(report.goodput.values()):
+    if (wall := sum(report.goodput.values())) >= _SHORTEST_RUN:
         parts.append(f"goodput {report.goodput['steps'] / wall:.1%}")
     if report.slowest is not None:
         phase, times = report.slowest
@@ -97,6 +97,10 @@ def describe(report: StepReport, steps: int) -> str:
     if report.loading is not None and report.loading.bytes_fetched:
         parts.append(_describe_loading(report.loading))
     return "  ".join([*parts, *validation])
+
+
+_SHORTEST_RUN: Final = 60.0
+"""Seconds: the goodput of a shorter one is that of its start."""
 
 
 def _duration(seconds: float) -> str:
@@ -205,9 +209,9 @@ class TensorBoard:
                 threading.excepthook = self._threads_end
 
 
-def standard_sinks(output: Folder, steps: int, more: Sequence[Sink] = ()) -> Sequence[Sink]:
+def standard_sinks(output: Folder, more: Sequence[Sink]) -> Sequence[Sink]:
     """The sinks of every run, and `more`."""
-    sinks: list[Sink] = [JsonLines(output), Terminal(steps), *more]
+    sinks: list[Sink] = [JsonLines(output), *more]
     if not output.is_remote:
         sinks.append(TensorBoard(output))
     return sinks

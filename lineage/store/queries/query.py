@@ -113,7 +113,7 @@ def answers(
         request = {"out": out.url, "asked": list(asked), "version": version, "limits": asdict(limits)}
         process.stdin.write(json.dumps(request).encode() + b"\n")
         # It stays open while the answer is wanted: the other process ends when this one is gone.
-        return _collect(_Watched(process, process.stdout, limits), len(asked))
+        return _collect(_QueryProcess(process, process.stdout, limits), len(asked))
     finally:
         process.kill()
         process.wait()
@@ -121,7 +121,7 @@ def answers(
         process.stdout.close()
 
 
-def _collect(watched: _Watched, num: int) -> list[QueryResult]:
+def _collect(watched: _QueryProcess, num: int) -> list[QueryResult]:
     results: list[QueryResult] = []
     columns: tuple[str, ...] = ()
     rows: list[tuple[Json, ...]] = []
@@ -140,7 +140,7 @@ def _collect(watched: _Watched, num: int) -> list[QueryResult]:
     return results
 
 
-class _Watched:
+class _QueryProcess:
     """The other process: its messages, and its limits kept."""
 
     def __init__(self, process: subprocess.Popen[bytes], answer: IO[bytes], limits: Limits) -> None:

@@ -109,11 +109,11 @@ def _lines(found: Evaluation) -> Iterator[str]:
     for at in points(found.curve, _SHOWN):
         yield _row(at)
     of = f"precision of at least {found.wanted_precision:g}"
-    yield f"wanted, {of}: {_told(found.wanted)}"
-    yield f"sure, with its interval's lower end ({found.confidence:.0%}): {_told(found.sure)}"
+    yield f"wanted, {of}: {_described(found.wanted)}"
+    yield f"sure, with its interval's lower end ({found.confidence:.0%}): {_described(found.sure)}"
 
 
-def _told(at: AtThreshold | None) -> str:
+def _described(at: AtThreshold | None) -> str:
     return "no threshold" if at is None else " ".join(_row(at).split())
 
 

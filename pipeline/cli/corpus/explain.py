@@ -26,7 +26,7 @@ from pipeline.cli.arguments import add_json, add_recipe, count, doc_id
 from pipeline.cli.printing import console, print_json
 
 if TYPE_CHECKING:
-    from pipeline.inspect.explain.given_document import Named
+    from pipeline.inspect.explain.given_document import NamedFile
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +92,7 @@ def is_output(given: str) -> bool:
     return os.path.isdir(local_path(given))
 
 
-def _named(options: argparse.Namespace) -> Named:
+def _named(options: argparse.Namespace) -> NamedFile:
     """The file and the place in it that the options name; RecipeError where they do not go together."""
     from pipeline.inspect.explain.given_document import named_document
 

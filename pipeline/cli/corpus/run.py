@@ -67,12 +67,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def engine_name(ray: RayTable) -> str:
-    """What carries the units out, in words."""
+    """Where the work is done, in words."""
     if ray.in_process:
-        return f'this process, one unit at a time, without Ray (ray.address = "{ray.address}")'
-    return (
-        "a Ray of its own" if ray.address == "local" else f'the Ray cluster at ray.address = "{ray.address}"'
-    )
+        return f'in this process, without Ray (ray.address = "{ray.address}")'
+    return "on a Ray that it starts" if ray.address == "local" else f'on the Ray at "{ray.address}"'
 
 
 def _checked_trial(options: argparse.Namespace) -> int:
@@ -95,7 +93,9 @@ def run(options: argparse.Namespace) -> int:
     recipe = load(options.recipe, options.overrides)
     if options.num_documents is not None:
         recipe = trial_of(recipe, _checked_trial(options))
-    reporter.say(f"{options.recipe}: checking the recipe and its inputs, for {engine_name(recipe.ray)}")
+    reporter.say(
+        f"{options.recipe}: checking the recipe and its inputs. The run works {engine_name(recipe.ray)}."
+    )
     check_steps_of(recipe)
     has_own_code = any(":" in step for source in recipe.source for step in source.steps)
     if recipe.ray.in_process and not has_own_code:

@@ -64,8 +64,8 @@ def show_summary(screen: Console, summary: RunSummary) -> None:
         )
     if summary.num_without_page:
         screen.print(
-            f"{counted(summary.num_without_page, 'document')} of no page (url empty, or it names none): no"
-            " rule by host or domain, no comparison by URL and no purge --host or --domain sees"
+            f"{counted(summary.num_without_page, 'document has', 'documents have')} no URL of a page: rules by"
+            " host or domain, the comparison by URL and purge --host and --domain do not see"
             f" {'it' if summary.num_without_page == 1 else 'them'}.",
             soft_wrap=True,
             markup=False,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lineage.storage.folder import Folder
-    from pipeline.inspect.tune import TuneCounts, Tuned
+    from pipeline.inspect.tune import TuneCounts, TuneResult
 
 _SHOWN = 8
 
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print_side_by_side(answers: Sequence[Tuned]) -> None:
+def _print_side_by_side(answers: Sequence[TuneResult]) -> None:
     rows = [(visible(answer.recipe), answer.total) for answer in answers]
     _print_counts("recipe", rows)
 
@@ -90,7 +90,7 @@ def _print_counts(head: str, rows: Sequence[tuple[str, TuneCounts]]) -> None:
     console().print(table)
 
 
-def _print_open(answer: Tuned, out: Folder, overrides: Sequence[str]) -> None:
+def _print_open(answer: TuneResult, out: Folder, overrides: Sequence[str]) -> None:
     """What open means, how many no other rule rejects, and the call that decides them."""
     from pipeline.inspect.open_documents import keeps_texts
 
@@ -111,7 +111,7 @@ def _print_open(answer: Tuned, out: Folder, overrides: Sequence[str]) -> None:
         print("  (with its texts kept, later questions are answered from them)")
 
 
-def _print_answer(answer: Tuned) -> None:
+def _print_answer(answer: TuneResult) -> None:
     print(f"\n{visible(answer.recipe)}: judged again: {', '.join(answer.changed) or 'nothing'}")
     if answer.not_looked_at:
         print(f"  differ too and are not looked at: {', '.join(answer.not_looked_at)}")

@@ -34,7 +34,7 @@ from rich.filesize import decimal
 
 from lineage.index.output_index import read_index
 from lineage.pages import named_host
-from lineage.purge.execution import Applied, clean_only, unfinished_purge
+from lineage.purge.execution import PurgeResult, clean_only, unfinished_purge
 from lineage.purge.exports import CleanedExports, PlannedExports
 from lineage.purge.plan import PlannedRow, PurgePlan
 from lineage.recipe import RecipeError
@@ -395,7 +395,7 @@ def _print_without_page(options: argparse.Namespace, plan: PurgePlan) -> None:
         )
 
 
-def _print_unfinished(options: argparse.Namespace, applied: Applied | None) -> bool:
+def _print_unfinished(options: argparse.Namespace, applied: PurgeResult | None) -> bool:
     """Say what became of a purge that an earlier call began and did not end; whether that is what was asked
     for."""
     out = Folder(options.out)

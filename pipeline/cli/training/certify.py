@@ -22,7 +22,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lineage.recipe import RecipeError
-from lineage.storage.folder import Folder, split
+from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json
 from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
@@ -56,12 +56,6 @@ def run(options: argparse.Namespace) -> int:
         raise RecipeError(f"{options.outs[0]!r}: an OUT goes with --to and --check")
     if options.purge and options.to is None:
         raise RecipeError("--purge goes with --to alone: --check takes the purges of the certificate")
-    if options.to is not None and not options.to.endswith(".json"):
-        raise RecipeError(f"--to {options.to!r}: expected a name that ends in .json")
-    if options.to is not None or options.check is not None:
-        from trainer.provenance.facts import refuse_no_run
-
-        refuse_no_run(output)
     result: dict[str, Any] = {}
     if options.to is not None:
         result |= _write(options, output)
@@ -75,39 +69,27 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
-    from pipeline.report.certificate import publish_page
-    from trainer.checkpoint.digest import weights_digest
-    from trainer.evidence.certificate import make_certificate, publish_certificate
-    from trainer.evidence.certified import open_certified
+    from pipeline.training.certify import make_certificate
 
-    certified = open_certified(output, options.purge or ["all"], options.outs)
-    folder, name = split(options.to)
-    row = publish_certificate(folder, name, make_certificate(certified, weights_digest))
-    page = publish_page(folder, name, row)
+    made = make_certificate(output, options.purge, options.outs, options.to)
+    row, certified = made.row, made.certified
     if not options.json:
         readings = sum(purge["readings"] for purge in row["purges"])
         line = (
             f"{certified.checkpoint.name} of run {certified.run!r}: {readings:,} readings of what"
-            f" {len(row['purges']):,} purges took, 0 applied. Certificate: {options.to}; page:"
-            f" {folder.at(page)}"
+            f" {len(row['purges']):,} purges took, 0 applied. Certificate: {options.to}; page: {made.page}"
         )
         print(visible(line))
         print(visible(f"  read {certified.read}"))
         for gap in row["not_covered"]:
             print(visible(f"  not covered: {gap['kind']} {gap['what']}: {gap['why']}"))
-    return {"certificate": options.to, "page": folder.at(page), "read": certified.read, **row}
+    return {"certificate": options.to, "page": made.page, "read": certified.read, **row}
 
 
 def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
-    from trainer.checkpoint.digest import weights_digest
-    from trainer.evidence.check import check_certificate
+    from pipeline.training.certify import check_certificate
 
-    folder, name = split(options.check)
-    try:
-        data = folder.read(name)
-    except OSError as error:
-        raise RecipeError(f"--check {options.check} cannot be read: {error}") from error
-    lines = check_certificate(data, options.check, output, options.outs, digest=weights_digest)
+    lines = check_certificate(options.check, output, options.outs)
     if not options.json:
         for line in lines:
             print(
@@ -117,10 +99,9 @@ def _check(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
 
 
 def _compare(options: argparse.Namespace, output: Folder) -> dict[str, Any]:
-    from trainer.checkpoint.digest import weights_digest
-    from trainer.evidence.compare import compare_runs
+    from pipeline.training.certify import compare_runs
 
-    found = compare_runs(output, Folder(options.against), weights_digest)
+    found = compare_runs(output, Folder(options.against))
     if not options.json:
         print(visible(f"read {found.read[0]} and {found.read[1]}"))
         print(visible(f"{'equal' if found.equal else 'DIFFERENT'}: {found.why}"))

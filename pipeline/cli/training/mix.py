@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from lineage.recipe import RecipeError, load_recipe
 from pipeline.cli.arguments import add_action, add_json, add_recipe, add_set, quoted_recipe
 from pipeline.cli.printing import console, print_json
-from pipeline.cli.training.workers import check_workers
+from pipeline.training.workers import check_workers
 
 if TYPE_CHECKING:
     from trainer.mix.ablation import AblationLaunch

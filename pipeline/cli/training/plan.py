@@ -62,6 +62,10 @@ _MEASURED: Final = {
 """What is measured where no recipe says which model a plan is for."""
 
 
+_LEAST_GPU_HOURS: Final = 0.05
+"""Less is shown as 0.0."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, "a training run (optional with --measure)", is_optional=True)
     add_json(parser)
@@ -224,7 +228,7 @@ def _print(plan: TrainingPlan) -> None:
         )
     for table in (
         _memory_table(plan),
-        _traffic_table(plan),
+        *([_traffic_table(plan)] if plan.traffic else ()),
         _step_table(plan),
         _checkpoint_table(plan),
         _budget_table(plan),
@@ -282,8 +286,6 @@ def _traffic_table(plan: TrainingPlan) -> Table:
             f"{kind.num_bytes / 1e9:,.3f}",
             f"{kind.seconds:,.4f}",
         )
-    if not plan.traffic:
-        table.add_row("none", "", "", "", "", "0", "0")
     return table
 
 
@@ -292,9 +294,11 @@ def _step_table(plan: TrainingPlan) -> Table:
     table = titled_table("A step")
     table.add_row("time", f"{speed.step_seconds:,.4f} s")
     table.add_row("computing", f"{speed.compute_seconds:,.4f} s")
-    table.add_row("communication not hidden", f"{speed.exposed_seconds:,.4f} s")
+    if plan.traffic:
+        table.add_row("communication not hidden", f"{speed.exposed_seconds:,.4f} s")
     table.add_row("the optimizer's update", f"{speed.update_seconds:,.4f} s")
-    table.add_row("pipeline bubble", f"{speed.bubble:.1%}")
+    if speed.bubble:
+        table.add_row("pipeline bubble", f"{speed.bubble:.1%}")
     if speed.imbalance > 0.01:
         keys = "train.pipeline.first_stage_less_layers, last_stage_less_layers"
         table.add_row("stages of unequal work", f"{speed.imbalance:.1%} ({keys})")
@@ -311,13 +315,27 @@ def _checkpoint_table(plan: TrainingPlan) -> Table:
     saved = plan.checkpoints
     table = titled_table("Checkpoints")
     table.add_row("size, time to save", f"{saved.num_bytes / 1e9:,.2f} GB, {saved.save_seconds:,.1f} s")
-    table.add_row("every (Young)", f"{saved.young_seconds:,.0f} s = {saved.young_steps:,} steps")
-    table.add_row(
-        "every (availability)", f"{saved.availability_seconds:,.0f} s = {saved.availability_steps:,} steps"
-    )
-    table.add_row("every (this recipe)", f"{saved.every_seconds:,.0f} s = {saved.every_steps:,} steps")
-    table.add_row("saving and lost steps, restarts", f"{saved.overhead:.2%}, {saved.restart_overhead:.2%}")
+    for name, seconds, steps in (
+        ("Young", saved.young_seconds, saved.young_steps),
+        ("availability", saved.availability_seconds, saved.availability_steps),
+        ("this recipe", saved.every_seconds, saved.every_steps),
+    ):
+        beyond = " (the run is shorter)" if steps > plan.budget.steps else ""
+        table.add_row(f"every ({name})", f"{_span(seconds)} = {steps:,} steps{beyond}")
+    if saved.overhead > 1:
+        table.add_row("saving", f"takes {saved.overhead:,.0f} times as long as the steps: save less often")
+    else:
+        share = f"{saved.overhead:.2%}, {saved.restart_overhead:.2%}"
+        table.add_row("saving and lost steps, restarts", share)
     return table
+
+
+def _span(seconds: float) -> str:
+    """A stretch of time in the unit that people would use."""
+    for size, unit, most in ((1e-3, "ms", 1000), (1, "s", 90), (60, "min", 90), (3600, "h", 48)):
+        if seconds < size * most:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds / 86_400:,.1f} days"
 
 
 def _budget_table(plan: TrainingPlan) -> Table:
@@ -329,6 +347,8 @@ def _budget_table(plan: TrainingPlan) -> Table:
     for source, epochs in (budget.epochs or {}).items():
         table.add_row(f"epochs of {escape(source)}", f"{epochs:,.2f}")
     table.add_row("operations", f"{budget.num_flops:.3g}")
-    table.add_row("days, without interruptions", f"{budget.days:,.2f}, {budget.ideal_days:,.2f}")
-    table.add_row("GPU hours, cost", f"{budget.gpu_hours:,.1f}, {budget.cost:,.2f}")
+    days = (budget.days, budget.ideal_days)
+    table.add_row("time, without interruptions", ", ".join(_span(one * 86_400) for one in days))
+    if budget.gpu_hours >= _LEAST_GPU_HOURS:
+        table.add_row("GPU hours, cost", f"{budget.gpu_hours:,.1f}, {budget.cost:,.2f}")
     return table

@@ -25,19 +25,15 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from lineage.storage.folder import Folder
 from pipeline.cli.arguments import add_json, add_recipe
 from pipeline.cli.printing import print_json
-from pipeline.cli.training.workers import check_workers
 from pipeline.terminal import visible_lines
-from trainer.recovery.options import add_replay, check_replay
+from trainer.recovery.options import add_replay, read_replay
 
 if TYPE_CHECKING:
-    from pipeline.phases.progress import ProgressReporter
     from trainer.options import TrainRecipe
     from trainer.run.result import TrainingResult
 
@@ -53,86 +49,30 @@ def run(options: argparse.Namespace) -> int:
 
     stacks_to_stderr()
     from lineage.recipe import load_recipe
-    from pipeline.inspect.first_tokenizer import compare_file
     from pipeline.phases.progress import ProgressReporter
+    from pipeline.training.train import train_recipe
     from trainer.options import TrainRecipe
-    from trainer.recovery.call import prepare_replay
-    from trainer.run.preflight import check_recipe, finished
 
     reporter = ProgressReporter()
     recipe = load_recipe(options.recipe, TrainRecipe, options.overrides)
     reporter.say(f"{options.recipe}: training run {recipe.run.name!r}; checking its data and model")
-    check_replay(options)
-    for line in check_recipe(recipe, compare_file):
-        reporter.say(line)
-    replay = prepare_replay(recipe, options)
-    for line in replay.lines:
-        reporter.say(line)
-    if not replay.trains:
-        certificate = _certificate(recipe, replay.purges) if replay.is_done else None
-        if options.json:
-            print_json({"replayed": False, "purges": list(replay.purges), "certificate": certificate})
-        elif certificate is not None:
-            print(f"Certificate: {visible_lines(certificate)}")
-        return 0
-    result = finished(recipe) or (
-        _trained_here(recipe, reporter) if recipe.ray.in_process else _trained(recipe, reporter)
-    )
-    certificate = _certificate(recipe, replay.purges) if replay.purges and result.finished else None
+    ended = train_recipe(recipe, read_replay(options), reporter.say, file=options.recipe)
+    result = ended.result
     if options.json:
-        more = (
-            {"replayed": True, "purges": list(replay.purges), "certificate": certificate}
-            if replay.purges
-            else {}
-        )
-        print_json(asdict(result) | more)
-    elif result.finished:
-        print(visible_lines(done_lines(recipe, result)))
-        if certificate is not None:
-            print(f"Certificate: {visible_lines(certificate)}")
-    else:
+        replay = {"replayed": result is not None, "purges": ended.purges, "certificate": ended.certificate}
+        steps = {} if result is None else asdict(result)
+        print_json(steps | replay if ended.purges or result is None else steps)
+        return 0
+    if result is not None and not result.finished:
         print(
             f"Stopped after step {result.step}; the same call continues from checkpoint {result.checkpoint}."
         )
+        return 0
+    if result is not None:
+        print(visible_lines(done_lines(recipe, result)))
+    if ended.certificate is not None:
+        print(f"Certificate: {visible_lines(ended.certificate)}")
     return 0
-
-
-def _trained_here(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
-    """Train without Ray: in this process, or with those that a run which recovers in place starts."""
-    reporter.say("Training without Ray; torch is imported, which takes seconds …")
-    from trainer.in_place.supervise import train_on_this_machine
-    from trainer.processes.runtime import stopped_by_signals
-
-    with stopped_by_signals() as stop_requested:
-        return train_on_this_machine(recipe, stop_requested)
-
-
-def _trained(recipe: TrainRecipe, reporter: ProgressReporter) -> TrainingResult:
-    """Train on Ray."""
-    from pipeline.cluster.session import ray_session, what_starts
-
-    begin = what_starts(recipe.ray.address)
-    reporter.say(f"{begin[0].upper()}{begin[1:]}; then the workers start …")
-
-    # With Ray and torch, which a wrong recipe need not wait for.
-    from trainer.launch import check_training, train_on_ray
-    from trainer.processes.placement import local_cpus
-
-    check_training(recipe)
-    with ray_session(recipe.ray.address, recipe.ray.num_cpus, training_cpus=local_cpus(recipe.train)):
-        return train_on_ray(recipe, check_workers)
-
-
-def _certificate(recipe: TrainRecipe, purges: Sequence[str]) -> str:
-    """Write the certificate of a replay that has ended, and its page; gives where it lies."""
-    from pipeline.report.certificate import publish_page
-    from trainer.checkpoint.digest import weights_digest
-    from trainer.evidence.certificate import certify_replay
-
-    output = Folder(recipe.train.output)
-    name, row = certify_replay(output, purges, weights_digest)
-    publish_page(output, name, row)
-    return output.at(name)
 
 
 def done_lines(recipe: TrainRecipe, result: TrainingResult) -> str:

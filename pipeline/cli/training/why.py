@@ -3,10 +3,10 @@
   sluice train why RUN_OUTPUT --step 1200
   sluice train why RUN_OUTPUT --step 1200 --to why.html        a self-contained page
 
-The replay starts at the checkpoint before the step and uses the layout of the run (on Ray, or in this process
-if the run had one worker and no Ray). It does not change the run. It prints the loss of each row and document
-of the step, documents ranked by their loss above the usual loss of their source, gradient norms by layer, and
-a verdict:
+The replay starts at the checkpoint before the step and uses the layout of the run: on Ray if the run was on
+Ray, otherwise with a process on this machine for each of its workers. It does not change the run. It prints the
+loss of each row and document of the step, documents ranked by their loss above the usual loss of their source,
+gradient norms by layer, and a verdict:
   data      the replay gives the recorded numbers, to the bit
   hardware  it gives other numbers although nothing else has changed: transient if a second replay agrees with
             the first, persistent if not; with train.record_losses = true the ranks with other rows are named
@@ -27,7 +27,7 @@ from pipeline.cli.printing import print_json
 from pipeline.terminal import visible
 
 if TYPE_CHECKING:
-    from trainer.evidence.observed import Observed
+    from trainer.evidence.observed import ReplayResult
     from trainer.evidence.replayed_step import ReplayedStep
     from trainer.evidence.why import WhyStep
     from trainer.provenance.setup import Hardware
@@ -71,11 +71,9 @@ def run(options: argparse.Namespace) -> int:
     reporter = ProgressReporter()
     since = "the first weights" if asked.checkpoint is None else f"checkpoint {asked.checkpoint.name}"
     first = 0 if asked.checkpoint is None else asked.checkpoint.step
-    without_ray = asked.recipe.ray.in_process or (asked.setup is not None and not asked.setup.on_ray)
-    here = without_ray and asked.recipe.train.num_workers == 1
-    # The processes of a run that started them itself are actors here.
-    address = "local" if asked.recipe.ray.in_process else asked.recipe.ray.address
-    begin = "in this process" if here else what_starts(address)
+    here = asked.recipe.ray.in_process or (asked.setup is not None and not asked.setup.on_ray)
+    num, address = asked.recipe.train.num_workers, asked.recipe.ray.address
+    begin = f"in {num:,} process{'es' if num > 1 else ''} of this machine" if here else what_starts(address)
     reporter.say(f"Replay of steps {first} to {options.step} from {since}: {begin} …")
 
     found = _explained_here(asked) if here else _explained_on_ray(asked, address)
@@ -95,13 +93,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _explained_on_ray(asked: ReplayedStep, address: str) -> WhyStep:
-    from pipeline.cli.training.workers import check_workers
     from pipeline.cluster.session import ray_session
+    from pipeline.training.workers import check_workers
     from trainer.evidence.why import explain_step
     from trainer.launch import observe_on_ray
     from trainer.processes.placement import local_cpus
 
-    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
+    def replay(asked: ReplayedStep) -> tuple[ReplayResult, Hardware]:
         return observe_on_ray(asked.recipe, asked.request, check_workers)
 
     with ray_session(address, asked.recipe.ray.num_cpus, training_cpus=local_cpus(asked.recipe.train)):
@@ -110,14 +108,10 @@ def _explained_on_ray(asked: ReplayedStep, address: str) -> WhyStep:
 
 def _explained_here(asked: ReplayedStep) -> WhyStep:
     from trainer.evidence.why import explain_step
-    from trainer.processes.runtime import join_process_group
-    from trainer.run.hardware import hardware_of
-    from trainer.run.observe import observe
+    from trainer.run.observe_here import observe_here
 
-    process = join_process_group(1, asked.recipe.train.faults.watchdog_seconds)
-
-    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
-        return observe(asked.recipe, process, asked.request), hardware_of(process.device)
+    def replay(asked: ReplayedStep) -> tuple[ReplayResult, Hardware]:
+        return observe_here(asked.recipe, asked.request)
 
     return explain_step(asked, replay)
 
@@ -143,6 +137,7 @@ def why_lines(found: WhyStep) -> Iterator[str]:
     yield f"Step {found.step} of run {found.run!r} in {found.output}, attempt {found.attempt}{skipped}"
     yield f"  read {', '.join(found.read)}"
     yield f"  loss {_number(found.loss)}, recorded {_number(found.recorded_loss)}"
+    yield from (f"  {damage}; the replay began before it" for damage in found.damaged)
     cause = verdict.cause if verdict.duration is None else f"{verdict.cause}, {verdict.duration}"
     yield f"Verdict: {cause}: {verdict.why}"
     yield f"Documents by what they add beyond their source's usual loss ({len(found.documents):,}):"

@@ -9,7 +9,7 @@ from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
 from lineage.trace.document_history import DocumentHistory
 from pipeline.inspect.explain.explanation import Explanation, explain, with_whole_ledger
-from pipeline.inspect.explain.given_document import Named, document_of
+from pipeline.inspect.explain.given_document import NamedFile, document_of
 from pipeline.inspect.explain.refetch import find_one, refetch
 from pipeline.inspect.trace.tracing import make_tracer
 from pipeline.phases.steps import step_tables
@@ -19,7 +19,7 @@ from stages.chain import build_chain
 from stages.document import Document
 
 
-def explain_given(recipe: PipelineRecipe, named: Named, source: str | None = None) -> Explanation:
+def explain_given(recipe: PipelineRecipe, named: NamedFile, source: str | None = None) -> Explanation:
     """What the steps of a source (the first) make of the document that a call names. Errors as of
     `document_of`."""
     chosen = _source(recipe, source)

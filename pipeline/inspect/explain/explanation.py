@@ -42,7 +42,7 @@ _COLOURS: Final = {"kept": "green", "changed": "cyan", "rejected": "red"}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepExplanation:
     """One step: what it measured, and the text as it came and went. `deciding` is the rule that rejected;
-    `judged_text` what the prefilter looked at, of a page that it turned down, in `judged_language`; `table`
+    `judged_text` what the prefilter looked at, of a page that it rejected, in `judged_language`; `table`
     the language by whose table the quality rules judged (None: the text's own language has none); `listed_at`
     the file and line of each list that turned the document down, by rule."""
 

@@ -40,7 +40,7 @@ _UTF16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
+class NamedFile:
     """A file as a call names it, by the option `option`; the place in it, where one is named: a byte `offset`
     or a `row`, and the number of an `element` there; and the URL to judge it by."""
 
@@ -61,7 +61,7 @@ def named_document(
     row: int | None,
     element: int | None,
     url: str | None,
-) -> Named:
+) -> NamedFile:
     """What a call names by its options, of which it gives those that are not None; RecipeError where they do not go
     together."""
     given = {"--file": file, "--text": text, "--warc": warc}
@@ -87,10 +87,10 @@ def named_document(
         )
     if option == "--warc" and not has_place:
         raise RecipeError("--warc needs --offset N: the byte at which the record's member begins")
-    return Named(path=path, option=option, offset=offset, row=row, element=element, url=url)
+    return NamedFile(path=path, option=option, offset=offset, row=row, element=element, url=url)
 
 
-def document_of(named: Named, source: SourceTable, limits: LimitsTable) -> Document:
+def document_of(named: NamedFile, source: SourceTable, limits: LimitsTable) -> Document:
     """The document, as a run of the source would read it. RecipeError where there is no such file, or it is
     not what the call says; ValueError where nothing begins at its place."""
     has_place = named.offset is not None or named.row is not None
@@ -162,7 +162,7 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 def _whole(
-    stream: BinaryIO, named: Named, source: SourceTable, limits: LimitsTable, *, is_html: bool
+    stream: BinaryIO, named: NamedFile, source: SourceTable, limits: LimitsTable, *, is_html: bool
 ) -> Document:
     """The whole file as one document."""
     payload = stream.read(limits.max_document_bytes + 1)
@@ -181,7 +181,7 @@ def _whole(
 
 
 def _at_place(
-    stream: BinaryIO, head: bytes, named: Named, source: SourceTable, limits: LimitsTable
+    stream: BinaryIO, head: bytes, named: NamedFile, source: SourceTable, limits: LimitsTable
 ) -> Document:
     """The record or row that begins at a place of the file."""
     reading = _reading(named, source, limits)
@@ -219,7 +219,7 @@ def _at_place(
     return found
 
 
-def _reading(named: Named, source: SourceTable, limits: LimitsTable) -> ReadOptions:
+def _reading(named: NamedFile, source: SourceTable, limits: LimitsTable) -> ReadOptions:
     """How a run of the source reads the file that the call names, if it is what the call's option says."""
     return ReadOptions(
         source=source.name,

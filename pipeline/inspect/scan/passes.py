@@ -53,7 +53,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class _DocumentOfPiece:
     """A document as a piece holds it; `tokens` where it came from a shard, without its end-of-text."""
 
     row: int
@@ -63,7 +63,7 @@ class _Read:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundIn:
+class ContaminatedDocument:
     """A document that holds items; `tokens` are, for each match, the spans of its tokens that hold the item,
     where they were asked for."""
 
@@ -89,7 +89,7 @@ def common_mask(finder: Finder, job: ScanJob) -> npt.NDArray[np.bool_]:
     return ignore
 
 
-def _documents(job: ScanJob, piece: Piece) -> Iterator[_Read]:
+def _documents(job: ScanJob, piece: Piece) -> Iterator[_DocumentOfPiece]:
     """The documents asked for; purged ones are not there any more."""
     wanted = None if piece.rows is None else frozenset(piece.rows)
     if isinstance(piece.held, Shard):
@@ -99,17 +99,17 @@ def _documents(job: ScanJob, piece: Piece) -> Iterator[_Read]:
 
 def _of_part(
     job: ScanJob, part: PartFile, survivors: PartFile | None, wanted: frozenset[int] | None
-) -> Iterator[_Read]:
+) -> Iterator[_DocumentOfPiece]:
     out = Folder(job.out)
     elsewhere = set()
     if survivors is not None:
         elsewhere = set(read_rows(out, survivors.file, ["doc_id"], survivors.hash)["doc_id"].to_pylist())
     for row, doc_id, text in clean_texts(out, part):
         if (wanted is None or row in wanted) and doc_id not in elsewhere:
-            yield _Read(row=row, doc_id=doc_id, text=text)
+            yield _DocumentOfPiece(row=row, doc_id=doc_id, text=text)
 
 
-def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_Read]:
+def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iterator[_DocumentOfPiece]:
     """From the tokens themselves, so that what is found is what a training run would read."""
     folder, tokenizer = Folder(job.out), _tokenizer(job)
     placed = read_rows(folder, shard.index_file, ["doc_id", "start", "num_tokens"], shard.index_hash)
@@ -122,7 +122,9 @@ def _of_shard(job: ScanJob, shard: Shard, wanted: frozenset[int] | None) -> Iter
             stream.seek(plain["start"] * 4)
             tokens = np.frombuffer(stream.read(plain["num_tokens"] * 4), "<u4")[:-1]
             if not len(tokens) or tokens[0] != tokenizer.eot_id:
-                yield _Read(row=row, doc_id=plain["doc_id"], text=tokenizer.decode(tokens), tokens=tokens)
+                yield _DocumentOfPiece(
+                    row=row, doc_id=plain["doc_id"], text=tokenizer.decode(tokens), tokens=tokens
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +151,7 @@ def look(job: ScanJob, piece: Piece) -> PieceFound:
     return PieceFound(num_documents=num, rows=tuple(rows), seen=seen)
 
 
-def show(job: ScanJob, piece: Piece) -> list[FoundIn]:
+def show(job: ScanJob, piece: Piece) -> list[ContaminatedDocument]:
     """Second pass: the documents of a piece that hold an item, with the evidence."""
     finder = finder_of(replace(job, common=(), places=False))
     ignore = common_mask(finder, job)
@@ -159,7 +161,7 @@ def show(job: ScanJob, piece: Piece) -> list[FoundIn]:
         if evidence:
             tokens, of_tokens = _tokens_of(job, document, evidence)
             found.append(
-                FoundIn(
+                ContaminatedDocument(
                     doc_id=document.doc_id,
                     matches=tuple(
                         _as_match(job, document, one, tokens, spans)
@@ -181,7 +183,7 @@ _NO_TOKENS: Final = np.empty(0, np.uint32)
 
 
 def _tokens_of(
-    job: ScanJob, document: _Read, evidence: Sequence[Evidence]
+    job: ScanJob, document: _DocumentOfPiece, evidence: Sequence[Evidence]
 ) -> tuple[Tokens, tuple[tuple[tuple[int, int], ...], ...]]:
     """The document's tokens, and the spans of them that hold each evidence; none where none are asked for.
     The whole document where tokens cannot be told apart by their characters."""
@@ -228,7 +230,11 @@ def _token_spans(
 
 
 def _as_match(
-    job: ScanJob, document: _Read, evidence: Evidence, tokens: Tokens, of_tokens: tuple[tuple[int, int], ...]
+    job: ScanJob,
+    document: _DocumentOfPiece,
+    evidence: Evidence,
+    tokens: Tokens,
+    of_tokens: tuple[tuple[int, int], ...],
 ) -> Match:
     start, end = evidence.spans[0]
     text, spans = document.text[start:end], evidence.spans

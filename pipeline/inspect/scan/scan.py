@@ -24,7 +24,15 @@ from pipeline.cluster.dataset import run_units
 from pipeline.cluster.session import as_connected, units_session
 from pipeline.cluster.tasks import TaskResources
 from pipeline.inspect.scan.evidence import ControlCount, ScanEvidence, ScannedDocument
-from pipeline.inspect.scan.passes import FoundIn, Piece, ScanJob, common_mask, finder_of, look, show
+from pipeline.inspect.scan.passes import (
+    ContaminatedDocument,
+    Piece,
+    ScanJob,
+    common_mask,
+    finder_of,
+    look,
+    show,
+)
 from pipeline.inspect.scan.scanned_runs import Benchmark, ReadingRuns, ReadItem
 from pipeline.phases.progress import ProgressReporter
 from pipeline.recipe.load import recipe_of
@@ -124,7 +132,7 @@ def scan(out: Folder, request: ScanRequest, reporter: ProgressReporter) -> ScanE
     )
 
 
-def _read_items(found: FoundIn) -> Iterator[ReadItem]:
+def _read_items(found: ContaminatedDocument) -> Iterator[ReadItem]:
     """The items that a document holds, each with the tokens that hold it."""
     for match, spans in zip(found.matches, found.tokens, strict=True):
         yield ReadItem(item=match.item, doc_id=found.doc_id, spans=spans)
@@ -199,9 +207,9 @@ def _first_pass(
 
 def _second_pass(
     job: ScanJob, pieces: Sequence[Piece], work: TaskResources, reporter: ProgressReporter
-) -> dict[bytes, FoundIn]:
+) -> dict[bytes, ContaminatedDocument]:
     """The documents that hold an item, by doc_id."""
-    found: dict[bytes, FoundIn] = {}
+    found: dict[bytes, ContaminatedDocument] = {}
     with reporter.phase("evidence", len(pieces)) as phase:
         for _, documents in run_units(show, job, pieces, work, operator="scan_evidence"):
             found.update((document.doc_id, document) for document in documents)

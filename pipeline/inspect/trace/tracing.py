@@ -40,9 +40,8 @@ def _tracer(out: str, version: int | None, more: MoreRuns) -> Tracer:
 
 
 def _why_repeated(out: Folder, row: DocumentRow, cluster_size: int) -> str | None:
-    from pipeline.inspect.trace.why_repeated import (
-        why_repeated,  # imports Arrow's tables, which few answers need
-    )
+    # It imports Arrow's tables, which few answers need.
+    from pipeline.inspect.trace.why_repeated import why_repeated
 
     try:
         return why_repeated(out, row, cluster_size)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from lineage.ids import content_hash, parse_id
-from lineage.purge.execution import Applied, PurgeRequest, apply, clean_only, unfinished_purge
+from lineage.purge.execution import PurgeRequest, PurgeResult, apply, clean_only, unfinished_purge
 from lineage.purge.plan import PurgeError
 from lineage.recipe import RecipeError
 from pipeline.inspect.hooks import apply_hooks, plan_hooks
@@ -34,7 +34,7 @@ from pipeline.page.views.plan import (
     recorded_purge,
     training_on_purged,
 )
-from pipeline.page.views.written import Written, read_written
+from pipeline.page.views.written import NamesInText, read_written
 
 _MOST_NAMES: Final = 10_000
 _MOST_READ: Final = 64
@@ -68,7 +68,7 @@ def routes(site: Site) -> Iterable[web.RouteDef]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class BasketText:
     """What was read of a text for the basket: how many URLs and ids, and the lines without
     any."""
 
@@ -78,7 +78,7 @@ class Read:
     without: tuple[str, ...]
 
     @classmethod
-    def of(cls, written: Written) -> Read:
+    def of(cls, written: NamesInText) -> BasketText:
         """With the first lines that have no name."""
         num_ids = sum(name.kind == "doc" for name in written.names)
         return cls(
@@ -92,7 +92,7 @@ class Read:
 class _Purges:
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._read: OrderedDict[str, Read] = OrderedDict()
+        self._read: OrderedDict[str, BasketText] = OrderedDict()
         self._at_work: dict[str, asyncio.Task[TrainingOnPurged]] = {}
 
     async def basket(self, request: web.Request) -> web.Response:
@@ -142,7 +142,7 @@ class _Purges:
             )
         self._site.notes.put(await aside(lambda: items_of(self._site.lookup(), written)))
         key = content_hash(text.encode("utf-8", "replace")).hex()[:12]
-        self._read[key] = Read.of(written)
+        self._read[key] = BasketText.of(written)
         while len(self._read) > _MOST_READ:
             self._read.popitem(last=False)
         return f"{self._site.base}basket?read={key}"
@@ -222,7 +222,7 @@ class _Purges:
             for match in planned.matches:
                 job.say(f"{match.kind}: {len(match.values):,} named")
                 order = PurgeRequest(match=match, by=by, reason=reason)
-                applied: Applied = await aside(
+                applied: PurgeResult = await aside(
                     apply,
                     site.out,
                     order,

@@ -18,7 +18,7 @@ from pipeline.page.views.basket import items_of, named_by, purged_among
 from pipeline.page.views.batch_rows import BatchRead, documents_of, read_batch
 from pipeline.page.views.search import MOST_FOUND, find, is_keyed, named_like, named_step
 from pipeline.page.views.words import FIRST_TEXT, TextPlace, WordSearch, find_words, words_of
-from pipeline.page.views.written import Written, several_names
+from pipeline.page.views.written import NamesInText, several_names
 
 
 def routes(site: Site) -> Iterable[web.RouteDef]:
@@ -72,7 +72,7 @@ class _Search:
         return None if place is None else read_batch(site.out, site.index(), tracer, place, site.tokenizer())
 
     async def _several(
-        self, request: web.Request, tracer: Tracer, wanted: str, written: Written
+        self, request: web.Request, tracer: Tracer, wanted: str, written: NamesInText
     ) -> web.Response:
         """Several ids and URLs, as a mail has them: what each names."""
         lookup = self._site.lookup(tracer)

@@ -101,7 +101,7 @@ document.addEventListener("input", (event) => {
   const at = Number(range.value);
   const [threshold, numRejected, numKept, change] = options[at];
   const isSet = at === Number(form.dataset.chosen);
-  const words = `threshold ${threshold}${isSet ? " (as it is set)" : ""}: turns down ${numRejected.toLocaleString("en")}, `
+  const words = `threshold ${threshold}${isSet ? " (as it is set)" : ""}: rejects ${numRejected.toLocaleString("en")}, `
     + `${numKept.toLocaleString("en")} survive the filters (${change > 0 ? "+" : ""}${change.toLocaleString("en")})`;
   form.querySelector("output").textContent = words;
   if (event.target === range) field.value = isSet ? field.defaultValue : threshold.replaceAll(",", "");

@@ -19,7 +19,7 @@ from lineage.trace.tracer import UnknownError
 from pipeline.inspect.purge_targets import targets_where
 from pipeline.page.notes import BasketItem
 from pipeline.page.views.search import distinct, recorded_spelling
-from pipeline.page.views.written import Written
+from pipeline.page.views.written import NamesInText
 
 _MOST_NEAREST: Final = 20
 """Unknown names for which the nearest is looked up."""
@@ -39,7 +39,7 @@ class NamedByItem:
     near: tuple[str, ...] = ()
 
 
-def items_of(lookup: Lookup, written: Written) -> list[BasketItem]:
+def items_of(lookup: Lookup, written: NamesInText) -> list[BasketItem]:
     """What somebody has written as items, URLs as they are recorded: one for all spellings of a name."""
     spelt: dict[BasketItem, list[str]] = defaultdict(list)
     for name in written.names:

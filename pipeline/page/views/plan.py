@@ -47,7 +47,7 @@ class PlannedDocument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedItem:
+class PlannedItem:
     """What somebody has written, item `number` of all (from 1), and a document of it (ids in hex), or that there
     is none.
 
@@ -86,7 +86,7 @@ class BasketPlan:
 
     matches: tuple[PurgeMatch, ...]
     items: tuple[BasketItem, ...]
-    asked: tuple[AskedItem, ...]
+    asked: tuple[PlannedItem, ...]
     num_items: int
     num_refused: int
     promotes: bool
@@ -147,7 +147,9 @@ def plan_basket(
         matches=tuple(plan.match for plan in plans),
         items=tuple(entry.item for entry in known),
         asked=tuple(
-            row for number, entry in enumerate(shown[:MOST_SHOWN], 1) for row in _asked(number, entry, by_id)
+            row
+            for number, entry in enumerate(shown[:MOST_SHOWN], 1)
+            for row in _planned_items(number, entry, by_id)
         ),
         num_items=len(named),
         num_refused=len(named) - len(known),
@@ -167,10 +169,10 @@ def plan_basket(
     )
 
 
-def _asked(number: int, named: NamedByItem, by_id: Mapping[bytes, str]) -> Iterator[AskedItem]:
+def _planned_items(number: int, named: NamedByItem, by_id: Mapping[bytes, str]) -> Iterator[PlannedItem]:
     """An item with each of its first documents."""
     item = named.item
-    asked = AskedItem(number=number, written=item.written or item.value, kind=item.kind)
+    asked = PlannedItem(number=number, written=item.written or item.value, kind=item.kind)
     if not named.rows:
         found = "" if named.refused else item.kind
         yield replace(asked, found=found, num_documents=named.num, refused=named.refused, near=named.near)

@@ -29,7 +29,7 @@ _ALL: Final = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraggableRule:
     """A rule's values as bars, and every threshold between two of them. `options` is JSON for the page: of
-    each threshold its words, how many documents the rule then turns down, how many survive the filters and
+    each threshold its words, how many documents the rule then rejects, how many survive the filters and
     the change. `chosen` is the one that is set, and stands before bar `line`; those from `first` to `last`
     stand at the bars. `key` is the key of the recipe that sets it, `threshold` its value to the last digit;
     `now` are the figures of it."""
@@ -145,13 +145,13 @@ def run_call(out: Folder, setting: str, output: str) -> str:
     this one kept, else from the crawl. What was purged here stays out of it either way."""
     texts = read_parsed_texts(out)
     has_texts = texts is not None and texts.kept and texts.removed is None
-    start = ["--from", out.url] if has_texts else _honouring(out)
+    start = ["--from", out.url] if has_texts else _purges_option(out)
     return shlex.join(
         ["sluice", "run", out.at("recipe.toml"), *start, "--set", f"run.output={output}", "--set", setting]
     )
 
 
-def _honouring(out: Folder) -> list[str]:
+def _purges_option(out: Folder) -> list[str]:
     """What keeps out of a run from the crawl what was purged here."""
     if not Lookup(out).purges():
         return []
@@ -169,5 +169,5 @@ def ledger_call(out: Folder) -> str:
     """The call of a run that keeps the whole ledger, into an output beside this one. It starts from the
     crawl: kept texts do not tell what the steps up to parse measured."""
     beside = f"{out.url.rstrip('/')}-ledger"
-    words = ["sluice", "run", out.at("recipe.toml"), *_honouring(out)]
+    words = ["sluice", "run", out.at("recipe.toml"), *_purges_option(out)]
     return shlex.join([*words, "--set", "quality.ledger=all", "--set", f"run.output={beside}"])

@@ -67,7 +67,7 @@ class UnfinishedRun:
 
 
 @dataclass(slots=True)
-class ReadSoFar:
+class ReadProgress:
     """What the markers of read units came to, so that each is read once; `seen` has the files, the bytes and the
     time of each. `latest`: what was found last, which stands until `stands_until` of the monotonic clock. One thread
     at a time fills it."""
@@ -116,7 +116,7 @@ def is_begun(out: Folder) -> bool:
     return bool(out.exists(PLAN))
 
 
-def progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
+def progress_of(out: Folder, so_far: ReadProgress, now: float) -> UnfinishedRun:
     """How far the run has come; `so_far` is filled with what was not seen before. `now`: seconds since 1970.
 
     The pages of a run ask every few seconds, and a run of many files has many names to list: where that took
@@ -130,7 +130,7 @@ def progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
         return so_far.latest
 
 
-def _progress_of(out: Folder, so_far: ReadSoFar, now: float) -> UnfinishedRun:
+def _progress_of(out: Folder, so_far: ReadProgress, now: float) -> UnfinishedRun:
     plan: dict[str, Any] = json.loads(out.read(PLAN))
     num_files = len(plan["inputs"])
     names = out.names("work")

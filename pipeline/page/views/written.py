@@ -35,14 +35,14 @@ class WrittenName:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class NamesInText:
     """The names in a text, each once, in order; the lines that have none, blank ones left out."""
 
     names: tuple[WrittenName, ...]
     without: tuple[str, ...]
 
 
-def read_written(text: str) -> Written:
+def read_written(text: str) -> NamesInText:
     """The names in a text: every `http(s)://…` and every 32 hex digits, whatever stands around them, and the
     lines that are a URL without its scheme, or a name such as a URN, as a whole. Linear in the text."""
     names: dict[tuple[str, str], WrittenName] = {}
@@ -53,10 +53,10 @@ def read_written(text: str) -> Written:
             names.setdefault((name.kind, name.value), name)
         if line and not found:
             without.append(line)
-    return Written(names=tuple(names.values()), without=tuple(without))
+    return NamesInText(names=tuple(names.values()), without=tuple(without))
 
 
-def several_names(wanted: str) -> Written | None:
+def several_names(wanted: str) -> NamesInText | None:
     """The ids and URLs in what was looked for; None where they are not several. Lines that are pasted into a
     search have spaces for their ends, so that each word is read as a line. A word alone is a host, or no
     name."""

@@ -48,7 +48,7 @@ _ENDS: Final[dict[Variant, tuple[str, ...]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cleaned:
+class CleanedLines:
     """What the line rules leave of a page: lines, how many lines with text went, how many citations went from
     those left. `fault` is the first reason on the way to reject the page whole."""
 
@@ -67,7 +67,7 @@ class Cleaner:
     min_words: float
     max_word_chars: float
 
-    def __call__(self, view: TextView) -> Cleaned:
+    def __call__(self, view: TextView) -> CleanedLines:
         if self.variant == "dolma":
             return self._as_dolma(view)
         suspects = _suspects(view.text)
@@ -80,16 +80,16 @@ class Cleaner:
                 continue
             lowered = text.lower() if suspects else ""
             if _LOREM in suspects and _LOREM in lowered:
-                return Cleaned(lines=kept, fault="lorem_ipsum")
+                return CleanedLines(lines=kept, fault="lorem_ipsum")
             if "javascript" in suspects and "javascript" in lowered:
                 continue
             if "{" in suspects and "{" in text:
-                return Cleaned(lines=kept, fault="curly_bracket")
+                return CleanedLines(lines=kept, fault="curly_bracket")
             if any(policy in lowered for policy in _POLICIES if policy in suspects):
                 continue
             kept.append(text)
             num_citations += 0 if text is line else len(_CITATION.findall(line))
-        return Cleaned(
+        return CleanedLines(
             lines=kept, num_removed=_num_written(lines) - _num_written(kept), num_citations=num_citations
         )
 
@@ -104,22 +104,22 @@ class Cleaner:
         num_words = len(words) if self.variant == "datatrove" or text is line else len(text.split())
         return None if num_words < self.min_words else text
 
-    def _as_dolma(self, view: TextView) -> Cleaned:
+    def _as_dolma(self, view: TextView) -> CleanedLines:
         lines = view.text.split("\n")
         kept: list[str] = []
         for line in lines:
             lowered = line.lower().strip()
             words = lowered.split()
             if "javascript" in words:
-                return Cleaned(lines=kept, fault="javascript")
+                return CleanedLines(lines=kept, fault="javascript")
             if _LOREM in lowered:
-                return Cleaned(lines=kept, fault="lorem_ipsum")
+                return CleanedLines(lines=kept, fault="lorem_ipsum")
             if "{" in lowered:
-                return Cleaned(lines=kept, fault="curly_bracket")
+                return CleanedLines(lines=kept, fault="curly_bracket")
             ended = not self.terminal_punctuation or lowered.endswith(_ENDS["dolma"])
             if ended and len(words) >= self.min_words:
                 kept.append(line)
-        return Cleaned(lines=kept, num_removed=_num_written(lines) - _num_written(kept))
+        return CleanedLines(lines=kept, num_removed=_num_written(lines) - _num_written(kept))
 
 
 def _num_written(lines: list[str]) -> int:

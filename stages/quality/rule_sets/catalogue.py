@@ -22,7 +22,7 @@ from stages.quality.rules import VARIANTS, Limits, RuleSet, RuleSpec, Threshold,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RuleSetContext:
+class RuleSetInputs:
     """What a rule set is made of: whose measures, and what the recipe says for texts in one language (empty:
     in whichever)."""
 
@@ -39,7 +39,7 @@ class RuleSetSpec:
     """A rule set: how it is made, its rules, and the further keys that it counts by. `is_of_any_language`: it
     asks for no words in a language, and is the same in every variant."""
 
-    make: Callable[[RuleSetContext], RuleSet]
+    make: Callable[[RuleSetInputs], RuleSet]
     rows: Sequence[RuleSpec] = ()
     settings: Sequence[Threshold] = ()
     is_of_any_language: bool = True
@@ -47,44 +47,42 @@ class RuleSetSpec:
 
 CATALOGUE: Final[Mapping[str, RuleSetSpec]] = {
     "gopher_quality": RuleSetSpec(
-        make=lambda context: gopher_quality.rule_set(context.variant, context.limits, context.stop_words),
+        make=lambda inputs: gopher_quality.rule_set(inputs.variant, inputs.limits, inputs.stop_words),
         rows=gopher_quality.ROWS,
         is_of_any_language=False,
     ),
     "gopher_repetition": RuleSetSpec(
-        make=lambda context: gopher_repetition.rule_set(context.variant, context.limits),
+        make=lambda inputs: gopher_repetition.rule_set(inputs.variant, inputs.limits),
         rows=gopher_repetition.ROWS,
         is_of_any_language=False,
     ),
     "c4": RuleSetSpec(
-        make=lambda context: c4.rule_set(
-            context.variant, context.limits, terminal_punctuation=context.terminal_punctuation
+        make=lambda inputs: c4.rule_set(
+            inputs.variant, inputs.limits, terminal_punctuation=inputs.terminal_punctuation
         ),
         rows=c4.ROWS,
         settings=c4.SETTINGS,
         is_of_any_language=False,
     ),
     "fineweb": RuleSetSpec(
-        make=lambda context: fineweb.rule_set(context.variant, context.limits),
+        make=lambda inputs: fineweb.rule_set(inputs.variant, inputs.limits),
         rows=fineweb.ROWS,
         settings=fineweb.SETTINGS,
         is_of_any_language=False,
     ),
-    "length": RuleSetSpec(
-        make=lambda context: text_edits.length(context.limits), rows=text_edits.LENGTH_ROWS
-    ),
-    "url_removal": RuleSetSpec(make=lambda context: url_removal.rule_set(), rows=url_removal.ROWS),
-    "newlines": RuleSetSpec(make=lambda context: text_edits.newlines()),
+    "length": RuleSetSpec(make=lambda inputs: text_edits.length(inputs.limits), rows=text_edits.LENGTH_ROWS),
+    "url_removal": RuleSetSpec(make=lambda inputs: url_removal.rule_set(), rows=url_removal.ROWS),
+    "newlines": RuleSetSpec(make=lambda inputs: text_edits.newlines()),
     "line_edits": RuleSetSpec(
-        make=lambda context: line_edits.rule_set(context.limits, context.line_edits),
+        make=lambda inputs: line_edits.rule_set(inputs.limits, inputs.line_edits),
         rows=line_edits.ROWS,
         settings=line_edits.SETTINGS,
     ),
-    "madlad": RuleSetSpec(make=lambda context: madlad.rule_set(context.limits), rows=madlad.ROWS),
-    "ftfy": RuleSetSpec(make=lambda context: text_edits.mojibake()),
-    "symbol_lines": RuleSetSpec(make=lambda context: text_edits.symbol_lines()),
-    "notebooks": RuleSetSpec(make=lambda context: code.notebooks()),
-    "code": RuleSetSpec(make=lambda context: code.rule_set(context.limits, context.language), rows=code.ROWS),
+    "madlad": RuleSetSpec(make=lambda inputs: madlad.rule_set(inputs.limits), rows=madlad.ROWS),
+    "ftfy": RuleSetSpec(make=lambda inputs: text_edits.mojibake()),
+    "symbol_lines": RuleSetSpec(make=lambda inputs: text_edits.symbol_lines()),
+    "notebooks": RuleSetSpec(make=lambda inputs: code.notebooks()),
+    "code": RuleSetSpec(make=lambda inputs: code.rule_set(inputs.limits, inputs.language), rows=code.ROWS),
 }
 """Every rule set by name."""
 

@@ -125,7 +125,7 @@ def read_wacz_at(
 
 
 @contextmanager
-def archive_at(stream: BinaryIO, offset: int) -> Iterator[_Stored | _Deflated | None]:
+def archive_at(stream: BinaryIO, offset: int) -> Iterator[_StoredFile | _DeflatedFile | None]:
     """The WARC file among whose records one of this offset may be, as a stream over such offsets; None where
     the zip does not say, and records lie where they lie."""
     archive = None
@@ -142,7 +142,7 @@ def archive_at(stream: BinaryIO, offset: int) -> Iterator[_Stored | _Deflated | 
 
 def _member_at(directory: _Directory, offset: int) -> _Member | None:
     """The member among whose records one of this offset may be."""
-    is_stored = offset < directory.size
+    is_stored = offset < directory.size  # deflated files have their offsets behind the zip
     begins = [
         (member.header if member.begin is None else member.begin, member)
         for member in directory.members
@@ -161,6 +161,8 @@ def _read_directory(stream: BinaryIO) -> _Directory:
         # Besides the first: a newer version of zip, a name that is not UTF-8, numbers that cannot be.
         raise UnreadableError(str(error)) from error
     archives = [entry for entry in entries if _ARCHIVE.fullmatch(entry.filename.replace("\\", "/"))]
+    # A hostile directory may list one member many times, or members inside one another. Sorted, each may only begin
+    # where those before it end, so that no byte is read twice.
     archives.sort(key=attrgetter("header_offset"))
     members, reached, end = [], 0, size
     headers = [entry.header_offset for entry in archives]
@@ -183,6 +185,8 @@ def _read_directory(stream: BinaryIO) -> _Directory:
             unread = max(first, reached)
             member = replace(member, header=unread, num_packed=max(behind - unread, 0), error=reason)
         elif entry.compress_type == zipfile.ZIP_DEFLATED:
+            # A record of a deflated file has no offset in the zip. Such files get offsets behind the zip, one file
+            # after the other, so that every record still has a place of its own.
             member = replace(member, begin=end)
             end += entry.file_size
         members.append(member)
@@ -260,6 +264,7 @@ def _read_member(
             yield item
         if archive.error is not None:
             yield unreadable(archive.reached, archive.end - archive.reached, archive.error)
+        # If a record could not be read, the damage is reported already.
         elif archive.crc != member.crc and not num_unreadable:
             reason = (
                 "the zip's checksum of a member says that it held something else than what was read of it"
@@ -267,7 +272,7 @@ def _read_member(
             yield unreadable(archive.end, 0, reason)
 
 
-def _open(stream: BinaryIO, member: _Member) -> _Stored | _Deflated:
+def _open(stream: BinaryIO, member: _Member) -> _StoredFile | _DeflatedFile:
     """UnreadableError where the member's local header is not there."""
     stream.seek(member.header)
     head = stream.read(_LOCAL_HEADER.size)
@@ -275,15 +280,16 @@ def _open(stream: BinaryIO, member: _Member) -> _Stored | _Deflated:
         raise UnreadableError("no member of the zip begins where its directory says that one does")
     _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(head)
     data = member.header + _LOCAL_HEADER.size + name_bytes + extra_bytes
+    # The local header's own lengths may differ from the directory's: what decides is where the next member begins.
     if data + member.num_packed > member.next_header:
         raise UnreadableError("a member of the zip lies over what follows it")
     if member.begin is None:
-        return _Stored(stream, data, data + member.num_packed)
+        return _StoredFile(stream, data, data + member.num_packed)
     packed = Cursor(stream, data, data + member.num_packed)
-    return _Deflated(packed, member.begin, member.begin + member.num_bytes)
+    return _DeflatedFile(packed, member.begin, member.begin + member.num_bytes)
 
 
-class _Stored:
+class _StoredFile:
     """A WARC file that is stored in the zip, as a stream over the offsets from `begin` to `end`.
 
     `crc` covers what was read, up to `reached`."""
@@ -305,6 +311,7 @@ class _Stored:
 
     def read(self, size: int, /) -> bytes:
         data = self._stream.read(size)
+        # Damage is read twice, and a checksum takes each byte once: only what lies behind `reached` is added.
         is_new = self.reached - self._at
         if 0 <= is_new < len(data):
             self.crc = isal_zlib.crc32(data[is_new:], self.crc)
@@ -312,14 +319,14 @@ class _Stored:
         self._at += len(data)
         return data
 
-    def __enter__(self) -> _Stored:
+    def __enter__(self) -> _StoredFile:
         return self
 
     def __exit__(self, *error: object) -> None:
         pass
 
 
-class _Deflated:
+class _DeflatedFile:
     """A WARC file that is deflated in the zip, as a stream over the offsets from `begin` to `end`. It is
     unpacked as far as it is read, and kept in a temporary file, for damage is looked at twice.
 
@@ -360,10 +367,11 @@ class _Deflated:
         except igzip_lib.IsalError as error:  # type: ignore[misc]  # its stub calls it a value
             self.error = f"a damaged member of the zip: {error}"
             return False
+        # Only a compressed file can unfold twice: the text of a plain one is bounded by the stated size.
         if self.reached == self.begin and piece:
             self._is_compressed = piece.startswith((GZIP_MAGIC, ZSTD_MAGIC))
         room, num_packed = self.end - self.reached, self._packed.position - self._packed_begin
-        self._keep(piece[:room])
+        self._keep(piece[:room])  # no further than stated: the offsets behind belong to the next member
         if len(piece) > room:
             self.error = "a member of the zip has more bytes than its directory says"
         elif self._inflater.eof and self.reached < self.end:
@@ -380,7 +388,7 @@ class _Deflated:
         self.crc = isal_zlib.crc32(piece, self.crc)
         self.reached += len(piece)
 
-    def __enter__(self) -> _Deflated:
+    def __enter__(self) -> _DeflatedFile:
         return self
 
     def __exit__(self, *error: object) -> None:

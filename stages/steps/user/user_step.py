@@ -36,15 +36,15 @@ _OF_CLASSES: Final = ("files", "num_cpus", *model_step.WHERE_IT_RUNS)
 class StepTable:
     """`[[step]]`: how a step of one's own is carried out."""
 
-    name: str = key(help="as source.steps has it: package.module:Class, or package.module:function")
+    name: str = key(help="as in source.steps: package.module:Class or package.module:function")
     files: dict[str, str] = key(
-        {}, is_path=True, help="argument of the class = path or URL of a file, which it gets as a local path"
+        {}, is_path=True, help="argument of the class = path or URL of a file; the class gets a local path"
     )
     batch_size: int | None = key(
         None,
         at_least=1,
-        help="documents at once: a class gets lists of so many (32), a function gets lists instead of a"
-        " document",
+        help="documents in a batch: a class gets lists of this length (32); a function then gets "
+        "lists instead of single documents",
         unit="documents",
     )
     num_cpus: float | None = model_step.num_cpus_key()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,35 +14,46 @@ from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store import delta as store
 from tests.support.outputs.byte_search import of_folder
-from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge
+from tests.support.outputs.purging import SET_HOOKS, Purges, assert_gone, assert_whole, by_doc, purge
 from tests.support.outputs.small_out.output import SmallOut
-from tests.support.outputs.small_out.records import Record
 from tests.support.processes.fork_server import Child
-from tests.support.processes.purge_child import purge_killed
+from tests.support.stores.faulty_disk import KILLED, Fault, commands_on, compile_faulty_disk, num_calls
+
+
+@pytest.fixture(scope="module")
+def purges(template: SmallOut, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Purges]:
+    library = compile_faulty_disk(tmp_path_factory.mktemp("library"))
+    with commands_on(library, SET_HOOKS) as commands:
+        yield Purges(commands, template)
+
+
+@pytest.fixture(scope="module")
+def num_calls_of_purge(template: SmallOut, purges: Purges, tmp_path_factory: pytest.TempPathFactory) -> int:
+    """How many of its calls change the output."""
+    folder = tmp_path_factory.mktemp("count")
+    out = str(shutil.copytree(template.folder.url, folder / "out"))
+    assert purges.purge(out, {"DISK_UNDER": out, "DISK_COUNTER": str(folder / "counter")}).code == 0
+    return num_calls(folder / "counter")
 
 
 def test_two_purges_at_once_both_happen_if_they_wait(template: SmallOut, out: Folder) -> None:
     kept = [record for record in template.records if record.status == "kept"][:2]
-    children = [run_child(out, record, -1, wait=600) for record in kept]
+    children = [Child(purge, out, by_doc(record), 600) for record in kept]
     assert [child.end()[0] for child in children] == [0, 0]
     assert_whole(out)
     assert read_index(out).version == 3
     assert_gone(template, of_folder(out), *kept)
 
 
-def run_child(out: Folder, record: Record, act: int, wait: float = 0) -> Child:
-    return Child(purge_killed, out.url, record.doc_id.hex(), act, wait)
+def kill_at(number: int, purges: Purges, out: Folder) -> None:
+    assert purges.purge(out.url, Fault(under=out.url, number=number).env()).code == KILLED
 
 
-def num_acts(template: SmallOut, folder: Path) -> int:
-    shutil.copytree(template.folder.url, folder)
-    _, acts = run_child(Folder(str(folder)), template.named["original"], -1).end()
-    return int(acts)
-
-
-def assert_finished_after_kill(template: SmallOut, out: Folder, act: int) -> None:
-    assert run_child(out, template.named["original"], act).end() == (-signal.SIGKILL, None)
+def assert_finished_after_kill(template: SmallOut, purges: Purges, folder: Path, number: int) -> None:
+    out = Folder(str(shutil.copytree(template.folder.url, folder / f"at-{number}")))
+    kill_at(number, purges, out)
     assert_ends_whole(template, out)
+    shutil.rmtree(out.url)
 
 
 def assert_ends_whole(template: SmallOut, out: Folder) -> None:
@@ -55,22 +66,20 @@ def assert_ends_whole(template: SmallOut, out: Folder) -> None:
 
 
 def test_a_purge_killed_in_the_middle_is_finished_by_the_same_call(
-    template: SmallOut, tmp_path: Path
+    template: SmallOut, purges: Purges, num_calls_of_purge: int, tmp_path: Path
 ) -> None:
-    acts = num_acts(template, tmp_path / "count")
-    assert acts > 40
-    for act in (acts // 3, acts * 2 // 3):
-        shutil.copytree(template.folder.url, tmp_path / f"at-{act}")
-        assert_finished_after_kill(template, Folder(str(tmp_path / f"at-{act}")), act)
+    assert num_calls_of_purge > 40
+    for number in (num_calls_of_purge // 3, num_calls_of_purge * 2 // 3):
+        assert_finished_after_kill(template, purges, tmp_path, number)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(2 * 3600)
-def test_a_purge_killed_at_any_act_is_finished_by_the_same_call(template: SmallOut, tmp_path: Path) -> None:
-    for act in range(num_acts(template, tmp_path / "count")):
-        shutil.copytree(template.folder.url, tmp_path / f"at-{act}")
-        assert_finished_after_kill(template, Folder(str(tmp_path / f"at-{act}")), act)
-        shutil.rmtree(tmp_path / f"at-{act}")
+def test_a_purge_killed_at_any_call_is_finished_by_the_same_call(
+    template: SmallOut, purges: Purges, num_calls_of_purge: int, tmp_path: Path
+) -> None:
+    for number in range(num_calls_of_purge):
+        assert_finished_after_kill(template, purges, tmp_path, number)
 
 
 @pytest.mark.slow
@@ -81,7 +90,7 @@ def test_a_purge_killed_at_random_moments_is_finished_by_the_same_call(
     for attempt in range(20):
         out = Folder(str(tmp_path / f"random-{attempt}"))
         shutil.copytree(template.folder.url, out.url)
-        child = run_child(out, template.named["original"], -1)
+        child = Child(purge, out, by_doc(template.named["original"]))
         while not out.exists("work/purge/rows.parquet") and child.is_alive():
             time.sleep(0.001)
         time.sleep(rng.uniform(0, 0.15))
@@ -90,8 +99,10 @@ def test_a_purge_killed_at_random_moments_is_finished_by_the_same_call(
         assert_ends_whole(template, out)
 
 
-def test_another_purge_finishes_the_one_that_was_killed(template: SmallOut, out: Folder) -> None:
-    run_child(out, template.named["original"], 25).end()
+def test_another_purge_finishes_the_one_that_was_killed(
+    template: SmallOut, purges: Purges, num_calls_of_purge: int, out: Folder
+) -> None:
+    kill_at(num_calls_of_purge // 2, purges, out)
     assert out.exists("work/purge/intent.json")
     applied = purge(out, by_doc(template.named["first"]))
     assert applied.finished is not None and applied.purge_id != applied.finished

@@ -8,7 +8,7 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,14 @@ from lineage.storage.folder import Folder
 from lineage.storage.lock import HeldError
 from lineage.store import delta as store
 from tests.support.outputs.byte_search import of_folder
-from tests.support.outputs.purging import assert_gone, assert_whole, by_doc, purge
+from tests.support.outputs.purging import SET_HOOKS, Purges, assert_gone, assert_whole, by_doc, purge
 from tests.support.outputs.small_out.output import SmallOut
 from tests.support.stores.faulty_disk import (
+    ERRORS,
     Act,
-    Commands,
-    Ended,
+    Fault,
     ModelDisk,
+    assert_says_where,
     commands_on,
     compile_faulty_disk,
     num_calls,
@@ -32,29 +33,16 @@ from tests.support.stores.faulty_disk import (
 )
 from tests.support.stores.loop_disk import pausing
 
-ERRORS = (errno.EIO, errno.ENOSPC, errno.EROFS)
-
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return compile_faulty_disk(tmp_path_factory.mktemp("library"))
 
 
-class Purges:
-    """Calls of `sluice purge --apply` for a document."""
-
-    def __init__(self, commands: Commands, doc: str) -> None:
-        self._commands, self._doc = commands, doc
-
-    def purge(self, out: str, env: Mapping[str, str] | None = None) -> Ended:
-        named = ("--reason", "a test", "--by", "a test")
-        return self._commands.call("purge", out, "--doc", self._doc, *named, "--apply", env=env)
-
-
 @pytest.fixture(scope="module")
 def purges(library: Path, template: SmallOut) -> Iterator[Purges]:
-    with commands_on(library, "tests.support.outputs.small_out.hooks:set_hooks") as commands:
-        yield Purges(commands, template.named["original"].doc_id.hex())
+    with commands_on(library, SET_HOOKS) as commands:
+        yield Purges(commands, template)
 
 
 class Recorded:
@@ -100,25 +88,16 @@ def assert_ends_after_fault(
     out = folder / f"fault-{number}-{error}"
     shutil.copytree(template.folder.url, out)
     noted = folder / f"failed-{number}-{error}"
-    env = {
-        "DISK_UNDER": str(out),
-        "DISK_FAIL_AT": str(number),
-        "DISK_ERRNO": str(error),
-        "DISK_FAILED": str(noted),
-    }
-    if error != errno.EIO:  # a full disk stays full, and one that went read-only stays so
-        env["DISK_LASTING"] = "1"
-    failed = purges.purge(str(out), env)
+    failed = purges.purge(str(out), Fault(under=str(out), number=number, error=error).env(noted))
     first = read_record(noted)[0]
-    act = f"call {number} of {recorded.num_calls}, {first.kind} {first.path}, {os.strerror(error)}: {failed.said}"
-    assert "Traceback" not in failed.said, act
-    # A call may be of no account (a folder made that is there): then all is as it should be, at once.
-    if failed.code != 0:
-        assert failed.code == 1, act
-        assert str(out) in failed.said and os.strerror(error) in failed.said, act
-        assert "same call again" in failed.said and len(failed.said.splitlines()) <= 3, act
-        again = purges.purge(str(out))
-        assert again.code == 0, f"{act}\n{again.said}"
+    try:
+        assert_says_where(failed, str(out), error)
+        if failed.code != 0:
+            again = purges.purge(str(out))
+            assert again.code == 0, again.said
+    except AssertionError as problem:
+        act = f"call {number} of {recorded.num_calls}, {first.kind} {first.path}, {os.strerror(error)}"
+        raise AssertionError(f"{act}: {problem}\n{failed.said}") from problem
     assert_as(recorded, template, Folder(str(out)))
     shutil.rmtree(out)
 
@@ -155,7 +134,7 @@ def test_a_purge_whose_deletion_fails_does_not_say_purged(
     rows = f"{out}/work/purge/rows.parquet"
     failed = purges.purge(
         str(out),
-        {"DISK_UNDER": rows, "DISK_FAIL_AT": "0", "DISK_ERRNO": str(errno.EIO), "DISK_FAILED": str(noted)},
+        Fault(under=rows, number=0, error=errno.EIO).env(noted),
     )
     assert read_record(noted) == [Act("unlink", rows, "")]
     assert failed.code == 1 and "Purged" not in failed.said, failed.said

@@ -183,7 +183,7 @@ def stopped_clock() -> float:
     return 0.0
 
 
-def lease_of(bucket: Folder) -> objects.Stored:
+def lease_of(bucket: Folder) -> objects.StoredObject:
     stored = objects.get(bucket.at(LEASE_FILE))
     assert stored is not None
     return stored

@@ -25,6 +25,8 @@ from lineage.trace.tracer import Functions, Tracer, UnknownError
 from pipeline.results.rows import RowWriter, clean_texts, read_rows, read_texts
 from tests.support.outputs.small_out.output import make_small_out
 
+pytestmark = pytest.mark.hostile("lineage")
+
 SQL = (
     "SELECT status, rule, count(*), count(url), sum(warc_offset) FROM documents GROUP BY 1, 2 ORDER BY ALL",
     "SELECT source, shard, count(*), max(start), sum(num_tokens) FROM placements GROUP BY 1, 2 ORDER BY ALL",

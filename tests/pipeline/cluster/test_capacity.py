@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lineage.recipe import RecipeError, parse_table
-from pipeline.cluster.capacity import Nodes, ResourceError, Wanted, check_capacity
+from pipeline.cluster.capacity import Nodes, Reservation, ResourceError, check_capacity
 from pipeline.cluster.tasks import TaskResources
 from pipeline.recipe.tables import RayTable
 from tests.support.outputs.runs import ON_RAY, recipe, run
@@ -20,8 +20,8 @@ DATA = Nodes(resources={"CPU": 16.0, "memory": 64.0 * 2**30, "data": 1.0}, num=3
 GPU = Nodes(resources={"CPU": 64.0, "GPU": 8.0, "gpu_node": 1.0}, num=2)
 
 
-def wanted(each: dict[str, float], **more: Any) -> Wanted:
-    return Wanted(what="unit", keys="ray.unit_cpus", each=each, **more)
+def wanted(each: dict[str, float], **more: Any) -> Reservation:
+    return Reservation(what="unit", keys="ray.unit_cpus", each=each, **more)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def wanted(each: dict[str, float], **more: Any) -> Wanted:
         wanted({}),
     ],
 )
-def test_what_fits_is_let_through(fits: Wanted) -> None:
+def test_what_fits_is_let_through(fits: Reservation) -> None:
     check_capacity(fits, [HEAD, DATA, GPU])
 
 
@@ -51,7 +51,7 @@ def test_what_fits_is_let_through(fits: Wanted) -> None:
         (wanted({"GPU": 1.0}, num=3, per_node=1), "there is room for 2 units"),
     ],
 )  # fmt: skip
-def test_what_can_never_fit_is_refused_with_what_there_is(too_much: Wanted, said: str) -> None:
+def test_what_can_never_fit_is_refused_with_what_there_is(too_much: Reservation, said: str) -> None:
     with pytest.raises(ResourceError) as error:
         check_capacity(too_much, [HEAD, DATA, GPU])
     assert said in str(error.value)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from pipeline.cluster.dataset import DatasetStats, WorkerDiedError
-from pipeline.cluster.pieces import Ended, PieceOperator, PieceReader, run_pieces
+from pipeline.cluster.pieces import PieceOperator, PieceReader, UnitEnd, run_pieces
 from pipeline.cluster.tasks import ActorResources, TaskResources
 from tests.support.steps import dying_pieces
 
 pytestmark = pytest.mark.usefixtures("small_ray")
 
-Pieces = Callable[[str, int], Iterator[int | Ended]]
+Pieces = Callable[[str, int], Iterator[int | UnitEnd]]
 
 
 def reader(pieces: Pieces = dying_pieces.three) -> PieceReader[str, int, int, str]:
@@ -43,7 +43,7 @@ def whole(change: int) -> list[tuple[int, Any]]:
     pieces: list[tuple[int, Any]] = [
         (unit, 10 * unit + number + change) for unit in range(3) for number in range(3)
     ]
-    return sorted([*pieces, *((unit, Ended("whole")) for unit in range(3))], key=repr)
+    return sorted([*pieces, *((unit, UnitEnd("whole")) for unit in range(3))], key=repr)
 
 
 def test_each_piece_goes_through_every_operator_and_each_unit_ends(tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import pytest
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
 from lineage.store.delta import read_table
-from pipeline.export.process import CorpusExport, Done, export, in_process
+from pipeline.export.process import CorpusExport, ExportResult, export, in_process
 from pipeline.export.request import ExportRequest
 from stages.tokens.tokenizer import Tokenizer, load_tokenizer
 from tests.support.inputs.tiny_crawl import make_tiny_crawl, tiny_tokenizer
+from tests.support.made_once import made_once
 from tests.support.outputs import runs
 
 
@@ -51,7 +52,7 @@ class Corpus:
         eot = self.tokenizer.eot_id
         return {doc_id: [*self.tokenizer.encode(text).tolist(), eot] for doc_id, text in self.texts().items()}
 
-    def export(self, to: Path, format_name: str, **options: object) -> Done:
+    def export(self, to: Path, format_name: str, **options: object) -> ExportResult:
         """Export in this process."""
         return export(self.asked(to, format_name, **options), in_process)
 
@@ -67,11 +68,15 @@ class Corpus:
 @pytest.fixture(scope="session")
 def made_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """The corpus, made once; nobody writes to it."""
-    folder = tmp_path_factory.mktemp("exported")
-    inputs = make_tiny_crawl(folder)
-    encoding = tiny_tokenizer(folder)
-    recipe = runs.recipe(str(folder / "out"), inputs, tokenize={"encoding": encoding, "shard_tokens": 8_000})
-    runs.run(folder, recipe)
+
+    def make(folder: Path) -> str:
+        inputs = make_tiny_crawl(folder)
+        encoding = tiny_tokenizer(folder)
+        tokenize = {"encoding": encoding, "shard_tokens": 8_000}
+        runs.run(folder, runs.recipe(str(folder / "out"), inputs, tokenize=tokenize))
+        return encoding
+
+    folder, encoding = made_once(tmp_path_factory, "exported", make)
     return Corpus(folder / "out", folder, load_tokenizer(encoding))
 
 

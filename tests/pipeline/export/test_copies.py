@@ -40,8 +40,14 @@ from tests.support.checkout import ROOT
 from tests.support.outputs import export_readers as readers
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import s3_server
-from tests.support.processes.export_child import export_killed
-from tests.support.processes.fork_server import Child
+from tests.support.stores.faulty_disk import (
+    KILLED,
+    Commands,
+    Fault,
+    commands_on,
+    compile_faulty_disk,
+    num_calls,
+)
 from tests.support.stores.small_disk import resize, small_disk
 
 FORMATS: dict[str, dict[str, Any]] = {
@@ -350,28 +356,40 @@ def test_an_export_that_a_purge_overtakes_ends_without_what_was_purged(
     assert problems(corpus) == [] and purge(corpus, "--doc", doc_id) == 0
 
 
-def child(corpus: Corpus, to: Path, name: str, act: int) -> tuple[int, int | None]:
-    """The exit code of an export that dies at `act`, and its number of acts where it did not die."""
-    return Child(export_killed, str(corpus.out), str(to), name, act).end()
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    with commands_on(compile_faulty_disk(tmp_path_factory.mktemp("library"))) as server:
+        yield server
 
 
 @pytest.mark.parametrize("name", ["jsonl", "megatron"])
 def test_a_killed_export_leaves_nothing_half_and_the_same_call_continues(
-    corpus: Corpus, tmp_path: Path, name: str, everywhere: Callable[[Path], dict[str, bytes]]
+    corpus: Corpus,
+    commands: Commands,
+    tmp_path: Path,
+    name: str,
+    everywhere: Callable[[Path], dict[str, bytes]],
 ) -> None:
-    _, acts = child(corpus, tmp_path / "copy", name, -1)
-    assert acts is not None
+    copy = str(tmp_path / "copy")
+    call = ("export", str(corpus.out), "--format", name, "--to", copy, "--file-documents", "30")
+
+    def export(**env: str) -> int:
+        return commands.call(*call, "--address", "none", env=env).code
+
+    counter = tmp_path / "counter"
+    assert export(DISK_UNDER=copy, DISK_COUNTER=str(counter)) == 0
+    num = num_calls(counter)
     wanted = everywhere(tmp_path / "copy")
     shutil.rmtree(tmp_path / "copy")
-    for act in (0, acts // 8, acts // 4, acts // 2):  # each call has less to do than the one before
-        assert child(corpus, tmp_path / "copy", name, act) == (-9, None)
+    for number in (0, num // 8, num // 4, num // 2):  # each call has less to do than the one before
+        assert export(**Fault(under=copy, number=number).env()) == KILLED
         there = {
             key: data
             for key, data in everywhere(tmp_path / "copy").items()
             if not key.startswith("work/") and "/.tmp-" not in f"/{key}"
         }
         assert there.items() <= wanted.items()
-    assert child(corpus, tmp_path / "copy", name, -1)[0] == 0
+    assert export() == 0
     assert everywhere(tmp_path / "copy") == wanted
     assert states(corpus) == {"copy": FINISHED} and problems(corpus) == []
 

@@ -122,6 +122,7 @@ def test_warc_holds_the_records_that_the_texts_came_from_as_they_were(corpus: Co
     assert exported == {key: data for key, data in crawled.items() if key in kept} != {}
 
 
+@pytest.mark.differential("pipeline/export")
 def test_warcio_and_fastwarc_read_what_is_exported_and_their_digests_hold(
     corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -140,6 +141,7 @@ def test_warcio_and_fastwarc_read_what_is_exported_and_their_digests_hold(
         assert by_warcio == by_fastwarc != {}
 
 
+@pytest.mark.differential("pipeline/export")
 @pytest.mark.skipif(shutil.which("wget") is None, reason="wget is not here")
 def test_wget_fetches_a_document_s_record_from_its_place_in_an_export(corpus: Corpus, tmp_path: Path) -> None:
     corpus.export(tmp_path / "warc", "warc", sources=("web",))

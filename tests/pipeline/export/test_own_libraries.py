@@ -14,6 +14,8 @@ import pytest
 
 from tests.pipeline.export.conftest import Corpus
 
+pytestmark = pytest.mark.differential("pipeline/export")
+
 
 def library(name: str) -> Any:
     """The module, or the test is skipped. What it warns of at its import is its own affair."""

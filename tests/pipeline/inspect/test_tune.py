@@ -15,7 +15,7 @@ from lineage.storage.folder import Folder
 from lineage.store.queries.sql import questions
 from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
-from pipeline.inspect.tune import Tuned, _cannot_judge, tune
+from pipeline.inspect.tune import TuneResult, _cannot_judge, tune
 from pipeline.recipe.load import load, recipe_of
 from pipeline.report.thresholds import values_of_rules
 from tests.support.inputs.tiny_crawl import make_tiny_crawl
@@ -253,7 +253,7 @@ def test_an_output_without_the_whole_ledger_is_refused(
     assert 'quality.ledger = "all"' in capsys.readouterr().err
 
 
-def outcomes(answer: Tuned) -> dict[str, set[str]]:
+def outcomes(answer: TuneResult) -> dict[str, set[str]]:
     return {
         outcome: {example.doc_id for example in answer.examples if example.outcome == outcome}
         for outcome in ("lost", "gained", "open")

@@ -14,6 +14,7 @@ import pytest
 from lineage.storage.folder import Folder
 from pipeline.demo.pages import write_article
 from tests.support.inputs.make_warc import http, member, record
+from tests.support.made_once import made_once
 from tests.support.outputs.recorded_training import record_training
 from tests.support.outputs.runs import recipe, run
 from tests.support.processes.chromium import chromium
@@ -56,7 +57,12 @@ def own_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A finished run of a WARC file, and of a training run of 30 steps or so; of nobody's to change."""
-    folder = tmp_path_factory.mktemp("page")
+    folder, _ = made_once(tmp_path_factory, "page", make_output)
+    return str(folder / "out")
+
+
+def make_output(folder: Path) -> None:
+    """The run and the training run."""
     records = [
         member(record(http(html(text)), f"page-{number}", warc_target_uri=url))
         for number, (url, text) in enumerate(made_pages().items())
@@ -69,7 +75,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> str:
     }
     run(folder, recipe(str(folder / "out"), {"web": (str(folder / "web.warc.gz"),)}, **tables))
     record_training(Folder(str(folder / "out")), str(folder / "training"))
-    return str(folder / "out")
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def test_on_paper_all_that_is_asked_for_stands(shared_page: str, browser: Any) -
     browser.get(f"{base}thresholds")
     browser.find_element("css selector", ".rule")
     printed = browser.find_element("tag name", "main").text
-    assert "(as it is set): turns down" in printed and "What changes" not in printed
+    assert "(as it is set): rejects" in printed and "What changes" not in printed
     browser.get(f"{base}runs/seen")
     assert "What it read of each purge" not in browser.find_element("tag name", "main").text
     assert "A step and its documents" not in browser.find_element("tag name", "main").text, "a form is none"

@@ -27,7 +27,7 @@ from pipeline.page.app import make_app
 from pipeline.page.guard import make_access
 from pipeline.page.processes import Commands
 from pipeline.page.views import unfinished
-from pipeline.page.views.unfinished import ReadSoFar, progress_of
+from pipeline.page.views.unfinished import ReadProgress, progress_of
 from pipeline.results.unit_results import CleanPart, ReadResult, UnreadableStretch
 from tests.support.processes.served_page import Visitor, served
 
@@ -74,7 +74,7 @@ def begun(folder: Path, num_files: int, num_read: int) -> Folder:
 
 
 def test_a_run_at_work_shows_its_phases_and_its_bad_records(tmp_path: Path) -> None:
-    out, so_far = begun(tmp_path / "out", 5, 2), ReadSoFar()
+    out, so_far = begun(tmp_path / "out", 5, 2), ReadProgress()
     found = progress_of(out, so_far, 0.0)
     assert (found.name, found.num_documents, found.num_survivors, found.num_bytes) == ("big", 20, 14, 2000)
     assert (found.phases[0].num_done, found.phases[0].num) == (2, 5)
@@ -87,7 +87,7 @@ def test_a_run_at_work_shows_its_phases_and_its_bad_records(tmp_path: Path) -> N
 def test_what_took_long_to_find_stands_for_ten_times_as_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, so_far, clock = begun(tmp_path / "out", 5, 1), ReadSoFar(), SimpleNamespace(now=100.0)
+    out, so_far, clock = begun(tmp_path / "out", 5, 1), ReadProgress(), SimpleNamespace(now=100.0)
     names = Folder.names
 
     def listed(folder: Folder, name: str) -> list[str]:
@@ -114,15 +114,15 @@ def at(out: Folder, seconds: Sequence[float]) -> None:
 def test_the_rate_of_a_run_that_goes_on_is_that_of_its_newest_call(tmp_path: Path) -> None:
     out = begun(tmp_path / "out", 100, 60)
     at(out, [float(number) for number in range(1, 11)] + [9e4 + 2 * number for number in range(50)])
-    found = progress_of(out, ReadSoFar(), 9e4 + 98)
+    found = progress_of(out, ReadProgress(), 9e4 + 98)
     assert found.bytes_per_second == 500.0 and found.phases[0].seconds_left == 80.0
     at(out, [5.0] * 60)
-    found = progress_of(out, ReadSoFar(), 9e4)
+    found = progress_of(out, ReadProgress(), 9e4)
     assert found.bytes_per_second is None and found.phases[0].seconds_left is None
 
 
 def test_two_who_look_at_once_count_each_unit_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out, so_far, both = begun(tmp_path / "out", 5, 1), ReadSoFar(), threading.Barrier(2)
+    out, so_far, both = begun(tmp_path / "out", 5, 1), ReadProgress(), threading.Barrier(2)
     read = Folder.read
 
     def read_together(folder: Folder, name: str) -> bytes:

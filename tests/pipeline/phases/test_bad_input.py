@@ -22,6 +22,8 @@ from tests.support.inputs.make_warc import good, http, member, page, record
 from tests.support.outputs.lineage_query import query
 from tests.support.outputs.runs import recipe, write_recipe
 
+pytestmark = pytest.mark.hostile("pipeline", "stages")
+
 Plain = dict[str, Any]
 
 

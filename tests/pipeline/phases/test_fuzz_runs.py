@@ -17,6 +17,8 @@ from pipeline.recipe.load import load
 from tests.support.inputs.mutations import KINDS, Mutator
 from tests.support.outputs.runs import recipe, run, write_recipe
 
+pytestmark = pytest.mark.hostile("pipeline", "stages")
+
 TABLES: dict[str, Any] = {
     "limits": {"max_bad_records": 1.0, "max_document_bytes": 1 << 20},
     "language": {"keep": []},

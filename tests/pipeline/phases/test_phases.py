@@ -18,7 +18,7 @@ from lineage.storage.folder import Folder
 from pipeline.cluster import underway
 from pipeline.phases import progress as progress_module
 from pipeline.phases.phase import Phase, RunState, publish_result, run_phase
-from pipeline.phases.progress import ProgressReporter, parse_line
+from pipeline.phases.progress import ProgressReporter, a_second, parse_line
 from pipeline.plan import plan_run
 from pipeline.recipe.load import load
 from tests.support.outputs.runs import ON_RAY, recipe, write_recipe
@@ -131,3 +131,11 @@ def test_a_line_tells_how_far_a_unit_under_way_is(
     run_phase(state, phase)
     told = [line for line in map(parse_line, stderr.getvalue().splitlines()) if line is not None]
     assert {line.share for line in told} <= {0.5, 0.75, 1.0}
+
+
+def test_a_phase_of_less_than_a_second_tells_no_speed() -> None:
+    def shown(rate: int) -> str:
+        return f"{rate:,} characters/s"
+
+    assert a_second(4_000, 0.99, shown) == ""
+    assert a_second(4_000, 2.0, shown) == ", 2,000 characters/s"

@@ -61,7 +61,7 @@ def test_shards_hold_the_library_s_ids_and_verify_encodes_them_again(
         made(kind).get_vocab_size(),
     )
     assert index.tokenizer.eot_id == made(kind).token_to_id(end)
-    assert f"each document ends with {end} (id {index.tokenizer.eot_id})" in said
+    assert f"Each document ends with {end} (id {index.tokenizer.eot_id})" in said
     assert ("the tokenizers library encodes" in said) == (kind is not kinds.qwen)
     texts = {}
     for part in index.documents:

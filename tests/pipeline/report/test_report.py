@@ -14,7 +14,7 @@ import pytest
 
 from lineage.storage.folder import Folder
 from pipeline.cli.main import main
-from pipeline.demo.crawl import make_crawl
+from pipeline.demo.crawl import Truth
 from pipeline.demo.pages import write_article
 from pipeline.report.compare import compare_words
 from pipeline.report.data import human_value
@@ -26,10 +26,9 @@ ATTACK = '<script>document.title="owned"</script><img src=x onerror="document.ti
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def out(tmp_path_factory: pytest.TempPathFactory, demo_crawl: tuple[Path, Truth]) -> Folder:
     """A run over a small crawl and a file of hostile texts."""
     folder = tmp_path_factory.mktemp("report")
-    make_crawl(folder / "crawl", num_pages=450)
     rows = [
         {
             "id": str(n),
@@ -50,7 +49,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
         {"id": "mail", "url": "https://a.example/", "text": "Write to jane.roe@mail-house.example at once."}
     )
     (folder / "evil.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sources = {"news": (str(folder / "crawl" / "news-*"),), "evil": (str(folder / "evil.jsonl"),)}
+    sources = {"news": (str(demo_crawl[0] / "news-*"),), "evil": (str(folder / "evil.jsonl"),)}
     plain = recipe(str(folder / "out"), sources)
     run(folder, {**plain, "run": {"name": f"report {ATTACK}", "output": str(folder / "out")}})
     return Folder(str(folder / "out"))

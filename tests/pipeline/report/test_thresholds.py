@@ -13,7 +13,7 @@ import pytest
 
 from lineage.index.output_index import read_index
 from lineage.storage.folder import Folder
-from pipeline.demo.crawl import make_crawl
+from pipeline.demo.crawl import Truth
 from pipeline.demo.pages import write_article
 from pipeline.inspect.tune import tune
 from pipeline.recipe.load import recipe_of
@@ -29,18 +29,17 @@ from tests.support.outputs.runs import recipe, run
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def out(tmp_path_factory: pytest.TempPathFactory, demo_crawl: tuple[Path, Truth]) -> Folder:
     """A run that keeps the whole ledger, with a prefilter, over pages in six languages and posts of every
     length."""
     folder = tmp_path_factory.mktemp("thresholds")
-    make_crawl(folder / "crawl", num_pages=450)
     rng = random.Random(5)
     texts = [write_article("en", rng, 1 + number % 9).text for number in range(60)]
     texts += [
         text + "\n- a\n- b and\n" + "\n".join(f"- c {number}" for number in range(40)) for text in texts[50:]
     ]
     (folder / "posts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    sources = {"news": (str(folder / "crawl" / "news-*"),), "posts": (str(folder / "posts.jsonl"),)}
+    sources = {"news": (str(demo_crawl[0] / "news-*"),), "posts": (str(folder / "posts.jsonl"),)}
     tables: dict[str, Any] = {"language": {"keep": ["en"], "prefilter": True}, "quality": {"ledger": "all"}}
     run(folder, recipe(str(folder / "out"), sources, **tables))
     return Folder(str(folder / "out"))

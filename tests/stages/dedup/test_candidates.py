@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from stages.dedup import candidates
 from stages.dedup.bands import band_keys, band_orders, unpack_signatures
-from stages.dedup.candidates import BandRows, candidate_pairs, stands_again
+from stages.dedup.candidates import BandRows, candidate_pairs, repeats_earlier
 from stages.dedup.options import DedupTable
 
 Row = tuple[int, int, int, int, bool]
@@ -48,7 +48,7 @@ def pairs_of(rows: list[Row], limit: int = 64, order: list[int] | None = None) -
 @given(st.lists(st.integers(-3, 3) | st.integers(-(2**63), 2**63 - 1), max_size=30))
 def test_a_value_stands_again_where_another_index_has_it(values: list[int]) -> None:
     times = Counter(values)
-    assert stands_again(np.array(values, np.int64)).tolist() == [times[value] > 1 for value in values]
+    assert repeats_earlier(np.array(values, np.int64)).tolist() == [times[value] > 1 for value in values]
 
 
 @given(ROWS)

@@ -32,16 +32,19 @@ ODD = (
 )
 
 
+@pytest.mark.differential("stages/dedup")
 @given(st.text(st.sampled_from(ODD) | st.characters(), max_size=60))
 def test_fineweb_s_way_equals_datatrove(text: str) -> None:
     assert normalised(text, "fineweb") == simplify_text(text)
 
 
+@pytest.mark.differential("stages/dedup")
 @given(st.text(st.sampled_from(string.printable), max_size=60))
 def test_fineweb_s_way_equals_datatrove_on_ascii(text: str) -> None:
     assert normalised(text, "fineweb") == simplify_text(text)
 
 
+@pytest.mark.differential("stages/dedup")
 def test_fineweb_s_way_equals_datatrove_where_a_text_has_more_marks_than_are_searched_for_one_by_one() -> (
     None
 ):
@@ -60,6 +63,7 @@ def test_none_changes_nothing(text: str) -> None:
     assert normalised(text, "none") == text
 
 
+@pytest.mark.differential("stages/dedup")
 @pytest.mark.slow
 def test_fineweb_s_way_equals_datatrove_on_every_real_page(real_data: Path) -> None:
     num = 0

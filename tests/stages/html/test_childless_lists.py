@@ -9,6 +9,8 @@ from resiliparse.extract.html2text import extract_plain_text
 
 from stages.html.extraction import Extractor, extract
 
+pytestmark = pytest.mark.differential("stages/html")
+
 FAST = Extractor(name="resiliparse", favor="balance", fast=True, timeout_seconds=60)
 SENTENCE = "The keeper of the harbour wrote that it was quiet and the boats came home before the rain."
 WORDS = "<p>Some words at the page's beginning.</p>"

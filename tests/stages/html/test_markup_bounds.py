@@ -14,6 +14,8 @@ from resiliparse.parse.html import HTMLTree
 from stages.html.markup import depth, depth_where_above, num_elements
 from stages.html.markup_bounds import markup_bounds
 
+pytestmark = pytest.mark.differential("stages/html")
+
 
 @pytest.mark.parametrize(
     ("html", "expected"),

@@ -14,7 +14,7 @@ from stages.pii import phones
 from stages.pii.numbers import IBAN_LENGTHS, is_card, is_iban, luhn_holds
 from stages.pii.options import KINDS, PiiTable, check_phone_region
 from stages.pii.phones import find_phones
-from stages.pii.scrub import ANY_OF_GATES, GATES, ORDER, PLACEHOLDERS, scrub
+from stages.pii.scrub import ANY_OF_GATES, GATES, ORDER, PLACEHOLDERS, _find, scrub
 from stages.pii.step import PiiStep
 
 FOUND = [
@@ -108,6 +108,41 @@ def test_each_kind_is_found_and_replaced_by_its_placeholder(kind, text, expected
     assert scrubbed.counts[kind] == expected.count(f"<{kind.upper()}>")
     assert scrub(text, [kind]) == scrubbed
     assert scrub(text, [other for other in KINDS if other != kind]).counts.get(kind) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("email", "redis://user:secretpw@cache.example.com:6379/0", None),
+        ("email", "https://john:hunter22@example.com/x", None),
+        ("email", "https://ghp_" + "a1B2" * 9 + "@github.com/x", None),
+        ("email", "smtp://jo@example.com:pw123@mail.example.com", "smtp://<EMAIL>:pw123@mail.example.com"),
+        ("email", "x@y.example, ftp://jo:pw@z.example", "<EMAIL>, ftp://jo:pw@z.example"),
+        ("email", "https://jo:{password}@z.example, http://jo:$PASSWORD@z.example, a@z.example",
+         "https://jo:{password}@z.example, http://jo:$PASSWORD@z.example, <EMAIL>"),
+        ("email", "http://z.example:80/jo@z.example http://jo@z.example", "http://z.example:80/<EMAIL> http://<EMAIL>"),
+        ("phone", "http://app:6502530000@db.example and 650-253-0000", "http://app:6502530000@db.example and <PHONE>"),
+        ("ip", "amqp://app:93.184.216.34@queue of 93.184.216.34", "amqp://app:93.184.216.34@queue of <IP>"),
+    ],
+)  # fmt: skip
+def test_a_kind_alone_does_not_take_what_is_of_another_kind(kind, text, expected):
+    assert scrub(text, [kind]).text == (expected or text)
+    assert scrub(scrub(text, [kind]).text, [kind]).counts == {}
+
+
+_PERSONAL = st.sampled_from([text for _, text, _ in FOUND] + LEFT[:6])
+
+
+@given(
+    st.lists(_PERSONAL, max_size=4),
+    st.sampled_from([" ", "\n", ":", "@", "//jo:", "-"]),
+    st.sets(st.sampled_from(KINDS)),
+)
+@settings(max_examples=200, deadline=None)
+def test_fewer_kinds_leave_what_they_lack_and_find_in_the_first_pass_what_all_find(texts, between, kinds):
+    text = between.join(texts)
+    data = text.encode()
+    assert _find(data, sorted(kinds), "US") == [s for s in _find(data, KINDS, "US") if s[2] in kinds]
 
 
 @pytest.mark.parametrize("text", LEFT)
@@ -247,6 +282,7 @@ def test_any_text_is_scrubbed_and_nothing_but_finds_changes(text):
         assert scrubbed.text == text
 
 
+@pytest.mark.hostile("stages/pii")
 @pytest.mark.parametrize(
     "hostile",
     [

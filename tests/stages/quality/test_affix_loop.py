@@ -17,6 +17,8 @@ from stages.quality.affixes import NOTHING, UNSURE, Affixes, characters_needed
 from stages.quality.languages import SPLIT_BY_SPACY
 from stages.quality.spacy_tokens import SpacyTokens
 
+pytestmark = pytest.mark.differential("stages/quality")
+
 _WRITTEN = """
     a ab word Word WORD A é ж 字 1 12 3 km m kg ° C °C F ' ’ 's ’S s d' l' n't . .. ... … , : ; ! ? - -- --- – — ~
     ( ) [ ] { } < > / \\ " '' `` “ ” « » $ € £ US$ % + +1 * = ^ _ @ # & | § ² © 🙂 \u0301 \u200b \ufeff \x00

@@ -53,6 +53,7 @@ _KINDS = {
 }  # fmt: skip
 
 
+@pytest.mark.differential("stages/quality")
 def test_every_line_of_the_table_is_as_fineweb2_and_datatrove_have_it(real_data: Path) -> None:
     yaml = pytest.importorskip("yaml")
     assets = importlib.resources.files(pytest.importorskip("datatrove")).joinpath(
@@ -183,6 +184,7 @@ def texts(language: str) -> list[str]:
     ]
 
 
+@pytest.mark.differential("stages/quality")
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
 @pytest.mark.parametrize("language", ["de", "fr", "es", "it", "nl", "ru", "ar", "tr"])
 def test_a_text_gets_datatroves_verdict_by_the_configuration_of_its_language(language: str) -> None:
@@ -192,6 +194,7 @@ def test_a_text_gets_datatroves_verdict_by_the_configuration_of_its_language(lan
     assert len({ours for ours, _ in found}) >= 4, "several rules decide"
 
 
+@pytest.mark.differential("stages/quality")
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
 @pytest.mark.parametrize("language", ["zh", "ja"])
@@ -216,6 +219,7 @@ def test_words_by_other_libraries_pass_the_text_on() -> None:
         assert words.solid().replace(" ", "") == text.replace(" ", "")
 
 
+@pytest.mark.differential("stages/quality")
 def test_indic_words_are_those_of_its_library() -> None:
     """As trivial_tokenize of IndicNLP 0.92 gives them: numbers stay whole, but for one at the very beginning;
     a backslash is no mark; a line feed is no space."""
@@ -225,6 +229,7 @@ def test_indic_words_are_those_of_its_library() -> None:
     assert list(make_splitter("indic:ur", ()).split("یہ ۔ 1,5،").words) == ["یہ", "۔", "1", ",", "5", "،"]
 
 
+@pytest.mark.differential("stages/quality")
 def test_a_long_text_is_cut_where_datatrove_cuts_it() -> None:
     peer = pytest.importorskip("datatrove.utils.word_tokenizers")
     for text in ("漢字" * 30_000, "a" * 90_000, "aé漢🙂" * 20_000, "x", "", "漢" * 13_334):

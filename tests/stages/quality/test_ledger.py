@@ -227,6 +227,7 @@ def test_a_spanish_abbreviation_of_two_words_is_one() -> None:
     assert (rule, value) == ("fineweb.too_many_newlines", 2 / 9)
 
 
+@pytest.mark.differential("stages/quality")
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
 @pytest.mark.parametrize("label", ["vie_Latn", "hin_Deva", "tha_Thai", "spa_Latn", "rus_Cyrl"])
 def test_texts_near_the_thresholds_get_datatroves_verdict(label: str) -> None:

@@ -37,6 +37,7 @@ def measured(text: str, rules: str, rule: str, variant: Variant) -> float:
     return value
 
 
+@pytest.mark.differential("stages/quality")
 @given(st.text(" \n\t\v\f\r\0\u00a0\u2028aB1-'\u0301\"é中", max_size=40))
 def test_dclm_counts_the_words_that_fasttext_cuts_and_a_letter_or_digit_begins(text: str) -> None:
     # mlfoundations/dclm, baselines/mappers/core_utils.py: split_words with the default model and

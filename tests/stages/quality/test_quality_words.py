@@ -19,6 +19,8 @@ from stages.quality.languages import SPLIT_BY_SPACY, STOP_WORDS
 from stages.quality.memo import Memo, join_touching
 from stages.quality.words import Splitter
 
+pytestmark = pytest.mark.differential("stages/quality")
+
 ENGLISH = Splitter("en", STOP_WORDS["en"])
 
 ODD = [

@@ -16,6 +16,8 @@ from stages.reading import reader
 from stages.reading.options import InputCounts, ReadOptions, Unreadable
 from stages.reading.reader import read_documents
 
+pytestmark = pytest.mark.hostile("stages/reading")
+
 TEXT = "The keeper of the harbour wrote that it was quiet. " * 200
 
 

@@ -11,6 +11,8 @@ from stages.document import Document
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents, read_one
 from tests.support.inputs.defects import DEFECTS, MIB, Defect
 
+pytestmark = pytest.mark.hostile("stages/reading")
+
 OPTIONS = {"source": "defects", "max_document_bytes": 20 * MIB}
 
 

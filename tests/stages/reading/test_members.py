@@ -16,6 +16,8 @@ from stages.reading import members
 from stages.reading.content import Content, Cursor, DamagedError
 from stages.reading.members import GzipMember, ZstdMember, open_member
 
+pytestmark = pytest.mark.hostile("stages/reading")
+
 
 def inflate(data: bytes) -> tuple[bytes, bytes]:
     cursor = Cursor(io.BytesIO(data))

@@ -27,6 +27,8 @@ from stages.reading.reader import (
 from stages.reading.unpacked import UnpackedStream
 from tests.support.inputs.make_warc import good
 
+pytestmark = pytest.mark.hostile("stages/reading")
+
 PACKERS: dict[str, Callable[[bytes], bytes]] = {"bz2": bz2.compress, "xz": lzma.compress}
 BOTH = pytest.mark.parametrize("ending", PACKERS)
 ROWS = b"".join(b'{"text": "row %d"}\n' % number for number in range(50))

@@ -66,6 +66,7 @@ def hostile_texts() -> st.SearchStrategy[str]:
     return st.lists(st.one_of(pieces, anything), max_size=30).map("".join)
 
 
+@pytest.mark.differential("stages/tokens")
 @pytest.mark.parametrize("name", NAMED)
 @settings(max_examples=300, deadline=None)
 @given(text=hostile_texts())
@@ -86,6 +87,7 @@ def test_a_batch_gets_the_ids_that_its_texts_get_alone(texts: list[str]) -> None
     assert [tokens.tolist() for tokens in batch] == [tokenizer.encode(text).tolist() for text in texts]
 
 
+@pytest.mark.differential("stages/tokens")
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMED)
 def test_every_code_point_is_split_as_tiktoken_splits_it(name: str) -> None:
@@ -98,6 +100,7 @@ def test_every_code_point_is_split_as_tiktoken_splits_it(name: str) -> None:
                 assert tokens.tolist() == exact.encode_ordinary(text), repr(text)
 
 
+@pytest.mark.differential("stages/tokens")
 def test_real_pages_get_the_ids_that_tiktoken_gives(real_data: Path) -> None:
     num_pages = 0
     for file in sorted((real_data / "crawl").rglob("*.gz"))[:3]:
@@ -111,6 +114,7 @@ def test_real_pages_get_the_ids_that_tiktoken_gives(real_data: Path) -> None:
     assert num_pages > 50
 
 
+@pytest.mark.hostile("stages/tokens")
 @pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("piece", ["a", " ", "\n", "ab", "'s", "中", "1", "=-", "\u0301", "\ua7ce"])
 def test_a_million_repetitions_are_encoded_in_bounded_time(name: str, piece: str) -> None:
@@ -119,6 +123,7 @@ def test_a_million_repetitions_are_encoded_in_bounded_time(name: str, piece: str
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
+@pytest.mark.differential("stages/tokens")
 @settings(max_examples=200, deadline=None)
 @given(text=hostile_texts())
 def test_the_engine_for_endless_runs_splits_as_tiktoken_does(text: str) -> None:
@@ -304,6 +309,7 @@ def hf_tokenizer(split: str | None = None, added: tuple[str, ...] = ("<|endoftex
     return tokenizer
 
 
+@pytest.mark.differential("stages/tokens")
 @pytest.mark.parametrize("split", [None, r"\p{N}{1,3}|[^\s\p{N}]+|\s+"])
 def test_a_tokenizer_json_gives_the_ids_that_its_own_library_gives(tmp_path: Path, split: str | None) -> None:
     theirs = hf_tokenizer(split)

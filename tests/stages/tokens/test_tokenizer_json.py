@@ -86,6 +86,7 @@ def texts() -> st.SearchStrategy[str]:
     return st.lists(st.one_of(st.sampled_from(blanks + words + odd), anything), max_size=25).map("".join)
 
 
+@pytest.mark.differential("stages/tokens")
 @of_every_kind
 @settings(max_examples=60, deadline=None)
 @given(text=texts())
@@ -116,6 +117,7 @@ def test_what_it_cannot_is_said_with_the_reason(kind: Kind) -> None:
     assert "the tokenizers library encodes" in said
 
 
+@pytest.mark.differential("stages/tokens")
 def test_a_text_that_is_not_nfc_is_normalised_as_the_library_does() -> None:
     for text in ("e\u0301", "a\u0327\u0301 \u212b", "\u1112\u1161\u11ab", "\u0958"):
         assert not unicodedata.is_normalized("NFC", text)
@@ -123,6 +125,7 @@ def test_a_text_that_is_not_nfc_is_normalised_as_the_library_does() -> None:
         assert not loaded(kinds.qwen).keeps(text)
 
 
+@pytest.mark.differential("stages/tokens")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [kinds.gpt2, kinds.qwen, kinds.neox], ids=lambda kind: kind.__name__)
 def test_code_points_are_split_and_normalised_as_the_library_does(kind: Kind) -> None:
@@ -140,6 +143,7 @@ def test_code_points_are_split_and_normalised_as_the_library_does(kind: Kind) ->
                 assert loaded(kind).encode(one).tolist() == theirs.ids, hex(ord(characters[first]))
 
 
+@pytest.mark.differential("stages/tokens")
 @of_every_kind
 def test_no_text_makes_a_special_token(kind: Kind) -> None:
     tokenizer, theirs = loaded(kind), made(kind)
@@ -221,6 +225,7 @@ def test_the_library_makes_no_threads_of_its_own() -> None:
     assert with_it.stdout.split() == ["false", without.stdout.strip()]
 
 
+@pytest.mark.hostile("stages/tokens")
 @pytest.mark.parametrize(
     "kind", [kinds.deepseek, kinds.llama2, kinds.gemma, kinds.t5, kinds.unigram_bytes, kinds.bert, kinds.neox],
     ids=lambda kind: kind.__name__,
@@ -256,7 +261,7 @@ def test_the_end_of_each_family_is_known(kind: Kind, end: str) -> None:
     tokenizer = loaded(kind)
     assert (tokenizer.end.token, tokenizer.eot_id) == (end, made(kind).token_to_id(end))
     assert tokenizer.vocab_size == made(kind).get_vocab_size()
-    assert f"each document ends with {end} (id {tokenizer.eot_id}), the one" in tokenizer.lines()[0]
+    assert f"Each document ends with {end} (id {tokenizer.eot_id}), its special token" in tokenizer.lines()[0]
 
 
 def test_without_a_known_name_the_recipe_is_asked_and_no_id_is_invented(tmp_path: Path) -> None:

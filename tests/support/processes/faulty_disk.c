@@ -2,7 +2,7 @@
    calls that change files below $DISK_UNDER, Rust's and Arrow's too.
 
    $DISK_FAIL_AT   the number of the call that fails (from 0)
-   $DISK_ERRNO     with which error
+   $DISK_ERRNO     with which error; "KILL": the process dies by SIGKILL before it
    $DISK_LASTING   "1": all later ones fail as well
    $DISK_COUNTER   a file in which the calls of all processes that have it are counted together; without it each process
                    counts its own
@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -95,9 +96,11 @@ static int begin(const char *act, const char *path) {
     long number = __atomic_fetch_add(num_calls, 1, __ATOMIC_SEQ_CST);
     if (at == NULL) return 0;
     if (number == atol(at) || (number > atol(at) && lasting != NULL && lasting[0] == '1')) {
+        const char *error = getenv("DISK_ERRNO");
         if (name != NULL) note(&failed, name, act, path, "");
+        if (strcmp(error, "KILL") == 0) kill(getpid(), SIGKILL);
         pthread_mutex_unlock(&one_at_a_time);
-        errno = atoi(getenv("DISK_ERRNO"));
+        errno = atoi(error);
         return 1;
     }
     return 0;

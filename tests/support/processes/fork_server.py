@@ -15,10 +15,10 @@ _SLOW_IMPORTS = [
     "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp", "torch.distributed.tensor.parallel",
     "torch.utils.tensorboard", "trainer.run.train", "pytest", "hypothesis",
     "deltalake.fs", "lineage.store.arrow_table", "pandas", "pyarrow.dataset",
-    "tests.support.processes.export_child", "tests.support.processes.purge_child", "pipeline.page.serve",
+    "tests.support.outputs.purging", "pipeline.page.serve",
 ]  # fmt: skip
 """What a training imports, `deltalake` to `pyarrow` when it reads a table: a quarter of a short run; and
-children that purge and export, and servers of a page."""
+children that purge, and servers of a page."""
 
 
 def fork_server() -> ForkServerContext:

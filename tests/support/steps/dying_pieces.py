@@ -8,36 +8,36 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.cluster.pieces import Ended
+from pipeline.cluster.pieces import UnitEnd
 
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def three(folder: str, item: int) -> Iterator[int | Ended]:
+def three(folder: str, item: int) -> Iterator[int | UnitEnd]:
     """Three pieces of a unit."""
     yield from (10 * item + number for number in range(3))
-    yield Ended("whole")
+    yield UnitEnd("whole")
 
 
-def three_and_die(folder: str, item: int) -> Iterator[int | Ended]:
+def three_and_die(folder: str, item: int) -> Iterator[int | UnitEnd]:
     """The same; of unit 1 the process dies behind the second."""
     for number in range(3):
         Path(folder, f"piece-{item}-{number}").touch()
         yield 10 * item + number
         if item == 1 and number == 1:
             _die()
-    yield Ended("whole")
+    yield UnitEnd("whole")
 
 
-def three_and_fail(folder: str, item: int) -> Iterator[int | Ended]:
+def three_and_fail(folder: str, item: int) -> Iterator[int | UnitEnd]:
     """The same; unit 1 raises behind the second."""
     for number in range(3):
         yield 10 * item + number
         if item == 1 and number == 1:
             raise KeyError("unit 1")
-    yield Ended("whole")
+    yield UnitEnd("whole")
 
 
 def num_pieces(folder: str, item: int) -> int:

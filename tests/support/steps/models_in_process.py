@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipeline import process
-from pipeline.cluster.pieces import Ended, PieceOperator, PieceReader
+from pipeline.cluster.pieces import PieceOperator, PieceReader, UnitEnd
 from pipeline.cluster.tasks import ActorResources, TaskResources
 from pipeline.model_steps import phase
 from stages.steps.model_step import ModelStep
@@ -38,7 +38,7 @@ def _run_pieces(
     """Each piece through all operators as soon as its unit gives it, and each unit's end."""
     for item in items:
         for piece in reader.pieces(job, item):
-            if not isinstance(piece, Ended):
+            if not isinstance(piece, UnitEnd):
                 for operator in operators:
                     piece = operator.work(job, piece)  # noqa: PLW2901
             yield item, piece

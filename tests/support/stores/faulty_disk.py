@@ -1,18 +1,20 @@
-"""A disk that fails at a chosen call or loses its power: faulty_disk.c, compiled, and what it needs and
-records."""
+"""Any command on a disk on which any call fails, is the last of its process, or is the last before a power cut:
+faulty_disk.c, compiled, what it needs and what it records."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tests.support.checkout import ROOT
 
@@ -68,6 +70,46 @@ def commands_on(library: Path | None, *prepare: str) -> Iterator[Commands]:
         yield Commands(server, prepare)
         assert server.stdin is not None
         server.stdin.close()
+
+
+ERRORS: Final = (errno.EIO, errno.ENOSPC, errno.EROFS)
+KILLED: Final = -signal.SIGKILL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What happens at call `number` (from 0) of those that change files whose path begins with `under`: it fails
+    with `error`, or the process dies before it (None). What fills a disk or makes it read-only lasts."""
+
+    under: str
+    number: int
+    error: int | None = None
+
+    def env(self, noted: Path | None = None, counter: Path | None = None) -> dict[str, str]:
+        """The variables for a command. `noted` gets the call that it happened to, as `read_record` reads it;
+        the calls of processes with the same `counter` are counted together."""
+        error = "KILL" if self.error is None else str(self.error)
+        env = {"DISK_UNDER": self.under, "DISK_FAIL_AT": str(self.number), "DISK_ERRNO": error}
+        if self.error in (errno.ENOSPC, errno.EROFS):
+            env["DISK_LASTING"] = "1"
+        if noted is not None:
+            env["DISK_FAILED"] = str(noted)
+        if counter is not None:
+            env["DISK_COUNTER"] = str(counter)
+        return env
+
+
+def assert_says_where(ended: Ended, top: str, error: int) -> None:
+    """A command whose call below `top` failed with `error` ended well nevertheless, or says where, why and what to
+    do in at most three lines behind its progress."""
+    assert "Traceback" not in ended.said
+    if ended.code == 0:  # nothing depended on the call, as if a folder was there already
+        return
+    lines = ended.said.splitlines()
+    begins = max(number for number, line in enumerate(lines) if line.startswith("sluice"))
+    said = "\n".join(lines[begins:])
+    assert ended.code == 1 and top in said and os.strerror(error) in said, "place and reason"
+    assert "same call again" in said and len(lines) - begins <= 3, "what to do"
 
 
 class Act(NamedTuple):

@@ -26,9 +26,10 @@ from trainer.data.corpus import open_corpus
 from trainer.data.dataset import IGNORED, Batch, Dataset, Slice
 from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.model.attention import document_mask
+from trainer.model.description import ModelConfig
 from trainer.model.learning_rate import learning_rate
 from trainer.model.optimizer import build_optimizer
-from trainer.model.sizes import ModelConfig, model_config
+from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama, initial_weight
 from trainer.options import DataTable, OptimizerTable
 from trainer.order import Order, OrderOptions, plan_order

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import tomli_w
 
+from pipeline.cli.main import main
 from pipeline.demo.pages import write_article
 from pipeline.demo.spam import SPAM
 from stages.tokens.tokenizer import train_bpe
@@ -45,7 +44,7 @@ def make_output(folder: Path) -> Path:
         "ray": {"address": "none"},
     }
     (folder / "data.toml").write_text(tomli_w.dumps(recipe))
-    subprocess.run([sys.executable, "-m", "pipeline", "run", str(folder / "data.toml")], check=True)
+    assert main(["run", str(folder / "data.toml")]) == 0
     return folder / "out"
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tests.support.processes.forked import run_forked
-from trainer.evidence.observed import Observed
+from trainer.evidence.observed import ReplayResult
 from trainer.evidence.replayed_step import ReplayedStep
 from trainer.evidence.why import Replay
 from trainer.options import TrainRecipe
@@ -36,17 +36,17 @@ class Flip(NamedTuple):
 def replays(scratch: Path, *, flips: bool = False) -> Replay:
     """A replay in forked processes; with `flips` a bit of rank 0's weights is another in each."""
 
-    def replay(asked: ReplayedStep) -> tuple[Observed, Hardware]:
+    def replay(asked: ReplayedStep) -> tuple[ReplayResult, Hardware]:
         replay.num += 1  # type: ignore[attr-defined]
         work = partial(_observed, asked, 20 + replay.num if flips else 0)  # type: ignore[attr-defined]
-        seen: tuple[Observed, Hardware] = run_forked(scratch, asked.recipe.train.num_workers, work)[0]
+        seen: tuple[ReplayResult, Hardware] = run_forked(scratch, asked.recipe.train.num_workers, work)[0]
         return seen
 
     replay.num = 0  # type: ignore[attr-defined]
     return replay
 
 
-def _observed(asked: ReplayedStep, bit: int, process: Process) -> tuple[Observed, Hardware]:
+def _observed(asked: ReplayedStep, bit: int, process: Process) -> tuple[ReplayResult, Hardware]:
     if bit and process.rank == 0:
         observe.train_step = partial(_flipped, Flip(0, asked.step, bit), observe.train_step)
     return observe.observe(asked.recipe, process, asked.request), hardware_of(process.device)

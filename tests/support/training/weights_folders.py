@@ -12,7 +12,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from trainer.huggingface.folder import INDEX, stored_shapes
-from trainer.model.sizes import ModelConfig, model_config, to_hugging_face
+from trainer.model.description import ModelConfig
+from trainer.model.families import to_hugging_face
+from trainer.model.sizes import model_config
 
 MODEL = model_config("debug", 250)
 

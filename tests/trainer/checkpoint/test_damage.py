@@ -23,6 +23,8 @@ from trainer.huggingface.model_card import checkpoints_of
 from trainer.recovery.back import go_back_to
 from trainer.run.preflight import check_recipe, finished
 
+pytestmark = pytest.mark.hostile("trainer/checkpoint", "trainer/recovery")
+
 NEWEST = "step-00000008.attempt-1"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from lineage.ids import set_digest
 from lineage.recipe import RecipeError
@@ -449,6 +450,44 @@ def test_weights_in_the_middle_that_were_hidden_are_named(world: World) -> None:
             make_certificate(certified)
     finally:
         setup.write_bytes(before)
+
+
+def test_weights_that_another_tool_trained_on_in_an_exported_folder_are_no_longer_that_runs(
+    world: World, tmp_path: Path
+) -> None:
+    """save_pretrained into the folder leaves sluice.json there, and the config.json is the same."""
+    exported = shutil.copytree(world.trained.folder / "exported", tmp_path / "exported")
+    tensors = load_file(exported / "model.safetensors")
+    tensors["model.norm.weight"][3] += 0.5
+    save_file(tensors, exported / "model.safetensors", metadata={"format": "pt"})
+    begins_from = {"init_from": str(exported), "steps": 2}
+    tuned = replace(world.trained, name="tuned", changes=begins_from)
+    tuned.run.start()
+    ours = records(open_certified(Folder(str(tuned.run.output)), ["all"]))
+    child = records(open_certified(Folder(str(world.trained.folder / "child")), ["all"]))
+    (link,), (theirs,) = ours["init_from"], child["init_from"]
+    assert (link["run"], link["why_unknown"]) == (None, "nothing says which run made its weights")
+    assert (theirs["run"], theirs["digest"] != link["digest"]) == (str(world.output), True)
+
+
+def test_a_run_begun_again_with_other_weights_in_the_same_place_is_not_the_one_certified(
+    world: World, tmp_path: Path
+) -> None:
+    exported = shutil.copytree(world.trained.folder / "exported", tmp_path / "exported")
+    begun = replace(
+        world.trained, name="begun-twice", changes={"init_from": str(exported), "steps": 2, "workers": 2}
+    )
+    begun.run.start()
+    output = begun.run.output
+    row = make_certificate(open_certified(Folder(str(output)), ["all"]))
+    assert wrong(world, row, output) == []
+    tensors = load_file(exported / "model.safetensors")
+    tensors["model.norm.weight"][3] += 0.5
+    save_file(tensors, exported / "model.safetensors", metadata={"format": "pt"})
+    shutil.rmtree(output)
+    begun.run.start()
+    begun_with = "weights that the run began with (init_from)"
+    assert any(line.startswith(begun_with) for line in wrong(world, row, output))
 
 
 def test_other_weights_are_told_from_equal_ones(world: World) -> None:

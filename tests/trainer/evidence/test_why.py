@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,6 +15,8 @@ import pytest
 
 from lineage.recipe import RecipeError
 from lineage.storage.folder import Folder
+from pipeline.cli.main import main
+from pipeline.cli.training.why import why_json
 from stages.tokens.tokenizer import load_tokenizer, train_bpe
 from tests.support.outputs.small_out.output import SmallOut, make_small_out
 from tests.support.outputs.small_out.records import make_records
@@ -78,6 +81,20 @@ def test_a_replay_gives_every_number_again_and_leaves_the_run_as_it_is(trained: 
 def test_a_run_without_an_early_checkpoint_is_replayed_from_its_first_weights(trained: Trained) -> None:
     found = why(trained, 2)
     assert (found.verdict.cause, found.replayed_from, found.num_replayed) == ("data", None, 3)
+
+
+def test_a_run_of_two_workers_without_ray_is_replayed_without_ray(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "why", str(trained.run.output), "--step", "6", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "in 2 processes of this machine" in printed.err
+    assert json.loads(printed.out) == why_json(why(trained, 6)) | {"page": None}
+    copy = shutil.copytree(trained.run.output, tmp_path / "copy")
+    piece = copy / "checkpoints/step-00000004.attempt-1/__1_0.distcp"
+    piece.write_bytes(piece.read_bytes()[:-1] + b"?")
+    assert main(["train", "why", str(copy), "--step", "6"]) == 1
+    assert "__1_0.distcp has other bytes than when it was published" in capsys.readouterr().err
 
 
 def test_hardware_that_computes_wrongly_each_time_is_persistent(trained: Trained) -> None:

@@ -24,7 +24,8 @@ from trainer.checkpoint.state import held_tensors, load
 from trainer.checkpoint.store import COMPLETE, CheckpointError
 from trainer.huggingface.folder import INDEX, open_weights, stored_shapes
 from trainer.huggingface.llama import _as_stored
-from trainer.model.sizes import Experts, ModelConfig, model_config
+from trainer.model.description import Experts, ModelConfig
+from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama, initial_weight, rotary_angles
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"

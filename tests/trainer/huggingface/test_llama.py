@@ -26,15 +26,9 @@ from trainer.huggingface.export import export_run
 from trainer.huggingface.exported import exported_checkpoints, record_exported
 from trainer.huggingface.llama import Export, export_weights
 from trainer.huggingface.model_card import read_card
-from trainer.model.sizes import (
-    SIZES,
-    Experts,
-    ModelConfig,
-    RopeScaling,
-    from_hugging_face,
-    model_config,
-    to_hugging_face,
-)
+from trainer.model.description import Experts, Llama3Scaling, ModelConfig, Rotary
+from trainer.model.families import from_hugging_face, to_hugging_face
+from trainer.model.sizes import SIZES, model_config
 from trainer.model.transformer import Llama
 
 
@@ -222,8 +216,11 @@ def test_weights_of_another_shape_are_refused_by_name(run: Run, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rope_theta": 10_000.0}, r"its rope_theta is 10000.0, train.model has 500000.0"),
-        ({"rope_scaling": LLAMA3_SCALING}, r"its rope_scaling is RopeScaling.*, train.model has None"),
+        ({"rope_theta": 10_000.0}, r"its rotary is .*theta=10000.0.*, train.model has .*theta=500000.0"),
+        (
+            {"rope_scaling": LLAMA3_SCALING},
+            r"its rotary is .*Llama3Scaling.*, train.model has .*scaling=None",
+        ),
         ({"rms_norm_eps": 1e-6}, r"its norm_eps is 1e-06, train.model has 1e-05"),
     ],
 )
@@ -231,7 +228,7 @@ def test_weights_that_learnt_other_positions_or_norms_are_refused_by_name(
     change: dict[str, object], message: str, run: Run, tmp_path: Path
 ) -> None:
     export_run(Folder(str(run.output)), tmp_path / "hf")
-    config = json.loads((tmp_path / "hf" / "config.json").read_text()) | change
+    config = json.loads((tmp_path / "hf" / "config.json").read_text()) | {"rope_parameters": None} | change
     (tmp_path / "hf" / "config.json").write_text(json.dumps(config))
     begun = Run(
         data=run.data, output=tmp_path / "begun", changes={"init_from": str(tmp_path / "hf"), "steps": 1}
@@ -253,7 +250,7 @@ def test_a_config_comes_back_from_hugging_face_as_it_went(name: str) -> None:
 
 
 def test_the_scaled_rotary_rule_of_llama_3_1_is_kept() -> None:
-    scaling = RopeScaling(
+    scaling = Llama3Scaling(
         factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
     )
     config = ModelConfig(
@@ -264,10 +261,10 @@ def test_the_scaled_rotary_rule_of_llama_3_1_is_kept() -> None:
         head_dim=8,
         hidden=64,
         vocab_size=128,
-        rope_scaling=scaling,
+        rotary=(Rotary(scaling=scaling),),
     )
     described = to_hugging_face(config, seq_len=32, end_of_text=0, dtype="float32")
-    assert described["rope_scaling"]["rope_type"] == "llama3"
+    assert described["rope_scaling"]["rope_type"] == described["rope_parameters"]["rope_type"] == "llama3"
     assert from_hugging_face(described, where="config.json") == config
 
 
@@ -276,7 +273,10 @@ def test_the_scaled_rotary_rule_of_llama_3_1_is_kept() -> None:
     [
         ({"model_type": "mamba"}, "model_type = 'mamba'"),
         ({"attention_bias": True}, "attention_bias = True"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 4}}, "rope scaling 'yarn'"),
+        (
+            {"rope_scaling": {"rope_type": "dynamic", "factor": 4}, "rope_parameters": None},
+            "scaling 'dynamic'",
+        ),
         ({"hidden_size": None}, "hidden_size is missing"),
     ],
 )

@@ -21,9 +21,9 @@ import ray
 
 from lineage.recipe import load_recipe
 from lineage.storage.lock import HeldError, hold
-from pipeline.cli.training.workers import check_workers
 from pipeline.cluster.capacity import ResourceError
 from pipeline.cluster.session import ray_session
+from pipeline.training.workers import check_workers
 from tests.support.checkout import ROOT
 from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.mix_parent import sleepers

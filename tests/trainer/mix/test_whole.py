@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import psutil
 import pytest
 
 from lineage.recipe import load_recipe
+from pipeline.cli.main import main
 from tests.support.training.mix_demo import make_output, write_recipe
 from trainer.mix.ablation import AblationLaunch, carry_out
 from trainer.mix.design import Point
@@ -26,13 +29,9 @@ pytestmark = pytest.mark.slow
 
 def sluice(*arguments: str) -> dict[str, Any]:
     """What a command tells as JSON."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pipeline", *arguments, "--json"],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-    )
-    told: dict[str, Any] = json.loads(done.stdout)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert main([*arguments, "--json"]) == 0
+    told: dict[str, Any] = json.loads(printed.getvalue())
     return told
 
 

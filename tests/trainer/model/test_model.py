@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from trainer.model.attention import document_mask
 from trainer.model.context import attend
-from trainer.model.sizes import ModelConfig, RopeScaling, model_config
+from trainer.model.description import Llama3Scaling, ModelConfig, Rotary
+from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama, initial_weight, rotary_angles, rotary_turns, rotate
 
 CONFIG = model_config("debug", 250)
@@ -79,13 +80,13 @@ def test_turning_by_position_keeps_lengths_and_depends_on_distance_alone() -> No
 
 
 def test_the_scaled_rotary_rule_slows_long_waves_only() -> None:
-    scaling = RopeScaling(
+    scaling = Llama3Scaling(
         factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192
     )
     plain = ModelConfig(
         num_layers=1, width=128, num_heads=1, num_kv_heads=1, head_dim=128, hidden=64, vocab_size=128
     )
-    scaled = replace(plain, rope_scaling=scaling)
+    scaled = replace(plain, rotary=(Rotary(scaling=scaling),))
     position = torch.tensor([[1]])
     ratio = (rotary_angles(position, scaled, torch.float64) / rotary_angles(position, plain, torch.float64))[
         0, 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lineage.recipe import RecipeError
-from trainer.model.sizes import PLANNED_KINDS, RopeScaling, from_hugging_face
+from tests.support.training.transformers_models import FAMILIES, VARIANTS, reference_model
+from trainer.model.description import LinearScaling, Llama3Scaling, ModelConfig, Rotary, YarnScaling
+from trainer.model.families import PLANNED_KINDS, from_hugging_face, to_hugging_face
 
 SHAPE = {
     "hidden_size": 64,
@@ -30,14 +34,16 @@ def test_what_a_config_leaves_out_is_as_transformers_has_it(kind: str, given: di
     config = from_hugging_face(shape_of(kind) | given, where="config.json")
     classes = {"llama": transformers.LlamaConfig, "mixtral": transformers.MixtralConfig}
     theirs = classes[kind](**{**shape_of(kind), **given})
-    assert config.rope_theta == theirs.rope_parameters["rope_theta"]
+    assert config.rotary == (Rotary(theta=theirs.rope_parameters["rope_theta"]),)
     assert (config.norm_eps, config.num_kv_heads) == (theirs.rms_norm_eps, theirs.num_key_value_heads)
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("llama", (1e4, 1e-6, 16)), ("mixtral", (1e6, 1e-5, 8))])
 def test_the_defaults_of_each_kind(kind: str, expected: tuple[float, float, int]) -> None:
     config = from_hugging_face(shape_of(kind), where="config.json")
-    assert (config.rope_theta, config.norm_eps, config.num_kv_heads) == expected
+    (rule,) = config.rotary
+    assert rule is not None
+    assert (rule.theta, config.norm_eps, config.num_kv_heads) == expected
 
 
 LLAMA3 = {
@@ -70,7 +76,10 @@ NOT_COMPUTED: dict[str, tuple[dict[str, Any], str]] = {
         {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}},
         "partial_rotary_factor = 0.5 of rotary positions with rope_type 'default'",
     ),
-    "linear positions": ({"rope_scaling": {"type": "linear", "factor": 4.0}}, "rope scaling 'linear'"),
+    "positions that stretch with the row": (
+        {"rope_scaling": {"type": "dynamic", "factor": 4.0}},
+        "rope scaling 'dynamic'",
+    ),
     "positions by layer": (
         {"rope_parameters": {"full_attention": {"rope_theta": 1e6}}},
         "full_attention = .* of rotary positions",
@@ -131,7 +140,7 @@ def test_keys_that_change_nothing_are_passed_over(change: dict[str, Any]) -> Non
 )
 def test_scaled_positions_are_read_in_either_spelling(spelling: dict[str, Any]) -> None:
     found = from_hugging_face(shape_of("llama") | spelling, where="config.json")
-    assert (found.rope_theta, found.rope_scaling) == (1e4, RopeScaling(**LLAMA3))  # type: ignore[arg-type]
+    assert found.rotary == (Rotary(theta=1e4, scaling=Llama3Scaling(**LLAMA3)),)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["llama", "mixtral"])
@@ -144,8 +153,134 @@ def test_what_transformers_writes_of_these_kinds_is_read(kind: str) -> None:
 
 def test_a_model_that_is_only_planned_may_have_keys_that_are_not_known() -> None:
     raw = {
-        **SHAPE, "model_type": "deepseek_v3", "quantization_config": {}, "scoring_func": "sigmoid",
+        **SHAPE, "model_type": "deepseek_v2", "quantization_config": {}, "scoring_func": "sigmoid",
         "rope_scaling": {"type": "yarn", "factor": 40}, "n_routed_experts": 4, "num_experts_per_tok": 2,
         "moe_intermediate_size": 8, "kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
     }  # fmt: skip
     assert from_hugging_face(raw, where="config.json", kinds=PLANNED_KINDS).latent is not None
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, *VARIANTS])
+def test_a_config_is_the_same_description_whoever_wrote_it(name: str) -> None:
+    """Read from transformers' own, written by us, read by transformers and written by it again."""
+    transformers = pytest.importorskip("transformers")
+    theirs = reference_model(name).config
+    config = from_hugging_face(theirs, where="config.json", kinds=PLANNED_KINDS)
+    ours = to_hugging_face(config, seq_len=128, end_of_text=255, dtype="float32")
+    assert from_hugging_face(ours, where="config.json", kinds=PLANNED_KINDS) == config
+    again = json.loads(transformers.AutoConfig.for_model(**ours).to_json_string())
+    assert from_hugging_face(again, where="config.json", kinds=PLANNED_KINDS) == config
+    assert ModelConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+PUBLISHED: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "mistral v0.1": (
+        {"model_type": "mistral", "sliding_window": 4096, "rope_theta": 10000.0},
+        {"windows": (4096,)},
+    ),
+    "mistral v0.2": ({"model_type": "mistral", "sliding_window": None}, {"windows": (None,)}),
+    "mistral that does not say": ({"model_type": "mistral"}, {"windows": (4096,), "num_kv_heads": 8}),
+    "Qwen2.5": (
+        {"model_type": "qwen2", "num_key_value_heads": 2, "use_sliding_window": False, "sliding_window": 32768},
+        {"windows": (None,), "input_biases": True, "output_bias": False},
+    ),
+    "OLMo 3 of a long context": (
+        {
+            "model_type": "olmo3", "num_hidden_layers": 8, "rope_theta": 5e5,
+            "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 2,
+            "rope_scaling": {
+                "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 8192,
+                "beta_fast": 32, "beta_slow": 1, "attention_factor": 1.2079441541679836,
+            },
+        },
+        {
+            "windows": (4096, 4096, 4096, None),
+            "rotary": (*[Rotary(theta=5e5)] * 3, Rotary(theta=5e5, scaling=YarnScaling(
+                factor=8.0, original_max_position_embeddings=8192, attention_factor=1.2079441541679836,
+            ))),
+            "norms": "behind",
+        },
+    ),
+    "Gemma 3 4B": (
+        {
+            "model_type": "gemma3_text", "num_hidden_layers": 12, "sliding_window": 1024, "rope_theta": 1e6,
+            "rope_local_base_freq": 1e4, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+            "sliding_window_pattern": 6, "hidden_activation": "gelu_pytorch_tanh",
+        },
+        {
+            "windows": (*[1024] * 5, None),
+            "rotary": (*[Rotary(theta=1e4)] * 5, Rotary(theta=1e6, scaling=LinearScaling(factor=8.0))),
+            "embedding_scale": 8.0,
+        },
+    ),
+    "SmolLM3": (
+        {"model_type": "smollm3", "num_hidden_layers": 8, "rope_theta": 5e6, "no_rope_layers": [1, 1, 1, 0] * 2},
+        {"rotary": (*[Rotary(theta=5e6)] * 3, None), "windows": (None,)},
+    ),
+    "YaRN that does not say its factor": (
+        {
+            "model_type": "llama", "max_position_embeddings": 4096,
+            "rope_scaling": {"type": "yarn", "factor": None, "original_max_position_embeddings": 1024},
+        },
+        {"rotary": (Rotary(theta=1e4, scaling=YarnScaling(factor=4.0, original_max_position_embeddings=1024)),)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "expected"), PUBLISHED.values(), ids=PUBLISHED)
+def test_keys_as_folders_on_the_hub_have_them(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    config = from_hugging_face(SHAPE | given, where="config.json", kinds=PLANNED_KINDS)
+    assert {name: getattr(config, name) for name in expected} == expected
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "windows of no layer": (
+        {"model_type": "gemma2", "layer_types": ["full_attention"]},
+        "expected 'full_attention' or 'sliding_attention' for each layer",
+    ),
+    "windows where mistral has one for all": (
+        {"model_type": "mistral", "layer_types": ["sliding_attention", "full_attention"]},
+        "expected 'full_attention' in every layer",
+    ),
+    "positions of a layer that is none": (
+        {"model_type": "olmo3", "rope_parameters": {"rope_theta": 1e4}},
+        "rope_parameters: rope_theta = 10000.0: expected a table",
+    ),
+    "attention both ways": (
+        {"model_type": "gemma3_text", "use_bidirectional_attention": True},
+        "use_bidirectional_attention = True: expected False",
+    ),
+    "a softmax router": (
+        {"model_type": "deepseek_v3", "scoring_func": "softmax"},
+        "scoring_func = 'softmax': expected 'sigmoid'",
+    ),
+    "two numbers of experts": (
+        {"model_type": "qwen3_moe", "num_experts": 8, "num_local_experts": 4},
+        "num_local_experts = 4, and num_experts = 8: expected one value",
+    ),
+    "no latent": ({"model_type": "deepseek_v3"}, "kv_lora_rank is missing: expected a deepseek_v3"),
+    "layers without positions by halves": (
+        {"model_type": "smollm3", "no_rope_layers": [1]},
+        r"no_rope_layers = \[1\]: expected a number for each layer",
+    ),
+    "YaRN without its length": (
+        {"model_type": "llama", "rope_scaling": {"type": "yarn", "factor": 4.0}},
+        "original_max_position_embeddings is missing: expected it with rope_type 'yarn'",
+    ),
+    "a key of another family": (
+        {"model_type": "qwen3", "attn_logit_softcapping": 50.0},
+        "attn_logit_softcapping = 50.0: the trainer computes no such thing",
+    ),
+}
+
+
+@pytest.mark.parametrize(("given", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_a_family_cannot_have_is_refused_by_key_and_value(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(RecipeError, match=message):
+        from_hugging_face(SHAPE | given, where="config.json", kinds=PLANNED_KINDS)
+
+
+def test_what_a_family_cannot_say_is_not_written() -> None:
+    windowed = replace(from_hugging_face(SHAPE, where="config.json"), windows=(8, None))
+    with pytest.raises(RecipeError, match=r"no model that a config\.json with model_type 'llama' describes"):
+        to_hugging_face(windowed, seq_len=32, end_of_text=0, dtype="float32")

@@ -45,8 +45,8 @@ from trainer.data.dataset import IGNORED, Slice
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model import context as attention_module
 from trainer.model.attention import Kernel
+from trainer.model.description import ModelConfig
 from trainer.model.rows import DeviceRows
-from trainer.model.sizes import ModelConfig
 from trainer.parallel import mesh as mesh_module
 from trainer.parallel.context import ContextOptions, ContextShare
 from trainer.parallel.layout import ParallelLayout
@@ -56,6 +56,8 @@ from trainer.parallel.weights import initialise
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ContextTable, OverlapTable, PipelineTable, Schedule
 from trainer.run.step import evaluate, train_step
+
+pytestmark = pytest.mark.differential("trainer")
 
 DEEP = dataclasses.replace(CONFIG, num_layers=8)
 UNTIED = dataclasses.replace(DEEP, tied=False)

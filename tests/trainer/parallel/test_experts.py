@@ -40,9 +40,10 @@ from trainer.data.dataset import IGNORED, Dataset, Slice, document_layout
 from trainer.feed.feed import Feed, FeedSource
 from trainer.model import experts as experts_module
 from trainer.model.attention import document_mask
+from trainer.model.description import Experts, ModelConfig
 from trainer.model.experts import WholeRows
 from trainer.model.learning_rate import learning_rate
-from trainer.model.sizes import Experts, ModelConfig, model_config
+from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama, initial_weight
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
@@ -50,6 +51,8 @@ from trainer.parallel.weights import initialise
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ExpertsTable
 from trainer.run.step import train_step
+
+pytestmark = pytest.mark.differential("trainer")
 
 CONFIG = dataclasses.replace(model_config("moe-debug", VOCAB), num_layers=4)
 SHARED = dataclasses.replace(

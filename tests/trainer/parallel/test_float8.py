@@ -16,13 +16,16 @@ from tests.support.outputs.tiny_corpus import make_corpus
 from tests.support.processes.forked import run_forked
 from tests.support.training import layouts
 from tests.support.training.layouts import CONFIG, Trained, apart, mesh, train_slice
-from trainer.model.sizes import Experts, ModelConfig, model_config
+from trainer.model.description import Experts, ModelConfig
+from trainer.model.sizes import model_config
 from trainer.parallel.float8 import check_float8, float8_products
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel
 from trainer.parallel.weights import initialise
 from trainer.processes.runtime import Process
 from trainer.recipe_tables.parallelism import ContextTable, Float8Table
+
+pytestmark = pytest.mark.differential("trainer")
 
 pytest.importorskip("torchao")
 

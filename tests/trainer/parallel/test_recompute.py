@@ -9,12 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from trainer.model.attention import document_mask
+from trainer.model.description import Experts, ModelConfig
 from trainer.model.experts import Routing
-from trainer.model.sizes import Experts, ModelConfig
 from trainer.model.transformer import Layer, rotary_turns
 from trainer.parallel import recompute as recompute_module
 from trainer.parallel.recompute import recomputed
 from trainer.recipe_tables.parallelism import ExpertsTable
+
+pytestmark = pytest.mark.differential("trainer")
 
 NUM_ROWS, SEQ_LEN, WIDTH = 2, 16, 64
 QUERIES, KEYS, HIDDEN, NUM_EXPERTS, SHARED = 96, 32, 112, 4, 224

@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from tests.support.training.plans import DEEPSEEK_V3
 from tests.trainer.planning.formulae import Gpt, gpt_step_flops
-from trainer.model.sizes import PLANNED_KINDS, SIZES, Experts, ModelConfig, from_hugging_face
+from trainer.model.description import Experts, ModelConfig
+from trainer.model.families import PLANNED_KINDS, from_hugging_face
+from trainer.model.sizes import SIZES
 from trainer.options import PlanTable
 from trainer.planning.communication import traffic
 from trainer.planning.gpus import machine_of

@@ -12,7 +12,9 @@ import pytest
 from lineage.recipe import RecipeError
 from tests.support.checkout import ROOT
 from tests.support.training.plans import DEEPSEEK_V3, plan_of, recipe_of
-from trainer.model.sizes import PLANNED_KINDS, Experts, ModelConfig, model_config
+from trainer.model.description import Experts, ModelConfig
+from trainer.model.families import PLANNED_KINDS
+from trainer.model.sizes import model_config
 from trainer.options import PlanTable
 from trainer.planning.communication import all_to_all_path
 from trainer.planning.gpus import machine_of

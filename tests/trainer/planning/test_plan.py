@@ -201,6 +201,21 @@ def test_the_command_prints_one_object_and_a_page(
     assert main(["plan", str(path), "--set", "plan.gpu=none"]) == 2
 
 
+def test_the_plan_of_a_tiny_run_prints_no_figure_that_means_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    tiny = ["model=debug", "seq_len=64", "global_batch=4", "steps=12", "checkpoint.every=6", "workers=1"]
+    changes = [f"--set=train.{change}" for change in [*tiny, "parallel.dp_shard=1"]]
+    assert main(["plan", str(write_recipe(tmp_path)), *changes]) == 0
+    page = capsys.readouterr().out
+    assert re.search(r"saving +takes [\d,]+ times as long as the steps: save less often", page)
+    assert re.search(r"every \(Young\) .* steps \(the run is shorter\)", page)
+    for word in ("Communication", "not hidden", "bubble", "GPU hours", "days"):
+        assert word not in page
+    assert not re.search(r"\d{3}(\.\d+)?%", page)
+
+
 def test_copies_on_neighbours_are_planned_with_their_memory_and_time(tmp_path: Path) -> None:
     asked = ("train.recovery.mode=in_place", "train.recovery.spares=1", "train.recovery.neighbour_copy=true")
     (note,) = plan_of(tmp_path, *asked, "plan.inter_gbps=400").notes

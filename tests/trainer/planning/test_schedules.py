@@ -29,6 +29,8 @@ from trainer.planning.schedules import (
 )
 from trainer.recipe_tables.parallelism import PipelineTable, Schedule, rank_of_stage
 
+pytestmark = pytest.mark.differential("trainer/planning", "trainer/recipe_tables")
+
 IN_TORCH: dict[Schedule, str] = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",

@@ -8,14 +8,16 @@ import numpy as np
 
 from lineage.storage.folder import Folder
 from trainer.attempts import claim
-from trainer.provenance.batches import BatchRecorder, Recorded, read_row_losses
+from trainer.provenance.batches import BatchRecorder, RecordedStep, read_row_losses
 
 
-def rows(step: int) -> Recorded:
+def rows(step: int) -> RecordedStep:
     """Two rows of a step."""
     numbers = {"epoch": [0, 0], "sequence": [0, 1], "shard": [0, 0], "start": [0, 8], "num_tokens": [8, 8]}
     names = {"source": ["web", "web"], "tokens_hash": ["0" * 32, "1" * 32]}
-    return Recorded(step=step, rows=[0, 1], columns={"step": [step, step], "row": [0, 1], **numbers, **names})
+    return RecordedStep(
+        step=step, rows=[0, 1], columns={"step": [step, step], "row": [0, 1], **numbers, **names}
+    )
 
 
 def record(output: Folder, attempt: int, steps: range, *, with_losses: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from trainer.checkpoint.store import checkpoints_set_aside
 from trainer.provenance.exposure import find_readings
 from trainer.provenance.reached import read_facts
 from trainer.recovery.back import go_back_to
-from trainer.recovery.options import check_replay
+from trainer.recovery.options import ReplayOptions
 from trainer.recovery.rollbacks import rollbacks
 
 
@@ -141,7 +140,7 @@ def test_a_wrong_call_is_refused_in_a_sentence(corpus: str, whole: Run, tmp_path
     with pytest.raises(RecipeError, match=r"another train\.output"):
         go_back_to(whole.recipe({"model": "moe-debug"}), 4)
     with pytest.raises(RecipeError, match="--restart goes with --forget"):
-        check_replay(argparse.Namespace(restart=True, forget=None, from_step=4))
+        ReplayOptions(restart=True, from_step=4)
     assert "newest checkpoint" in "".join(go_back_to(whole.recipe(), 12))
     assert rollbacks(Folder(str(whole.output))) == ()
     assert json.loads((whole.output / "attempts/00001.json").read_text())["rollback"] is None

@@ -188,6 +188,12 @@ def test_a_line_of_the_metrics_file_tells_the_whole_report() -> None:
     assert StepReport.from_json(plain.as_json()) == plain
 
 
+def test_a_line_tells_the_goodput_once_a_run_is_longer_than_its_start() -> None:
+    report = StepReport(step=3, attempt=1, loss=2.0, gradient_norm=1.0, goodput={"start": 9.0, "steps": 3.0})
+    assert "goodput" not in describe(report, 9)
+    assert "goodput 85.0%" in describe(dataclasses.replace(report, goodput={"start": 9.0, "steps": 51.0}), 9)
+
+
 def test_every_gauge_is_set_from_a_report_and_has_its_labels() -> None:
     report = StepReport(
         step=10,

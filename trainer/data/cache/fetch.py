@@ -63,6 +63,7 @@ def _persist(
     for attempt in range(ATTEMPTS):
         if give_up():
             break
+        # Of random length: ranks whose requests failed together must not come back together.
         if attempt:
             time.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0))
         try:
@@ -91,6 +92,7 @@ def _read_range(folder: Folder, name: str, start: int, length: int) -> bytes:
 
     async def read() -> bytes:
         reading = files._cat_file(folder.at(name), start=start, end=start + length)
+        # A connection that stays open and silent raises nothing by itself.
         return cast(bytes, await asyncio.wait_for(reading, _READ_SECONDS))
 
     loop: Any = files.loop

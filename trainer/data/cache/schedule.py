@@ -31,7 +31,7 @@ BlockAt = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Needed:
+class _NeededBlock:
     step: int
     own: tuple[BlockAt, ...]
     node: tuple[BlockAt, ...]
@@ -48,7 +48,7 @@ class Schedule:
     ) -> None:
         self._order, self._part, self._node = order, part, node
         self._num_blocks, self._num_steps = num_blocks, num_steps
-        self._ahead: deque[_Needed] = deque()
+        self._ahead: deque[_NeededBlock] = deque()
         self._uses: dict[BlockAt, deque[int]] = {}
         self._upcoming: list[BlockAt] | None = None
         self._lock = threading.Lock()
@@ -95,20 +95,20 @@ class Schedule:
             for block in needed.node:
                 self._uses.setdefault(block, deque()).append(step)
 
-    def _forget(self, needed: _Needed) -> None:
+    def _forget(self, needed: _NeededBlock) -> None:
         for block in needed.node:
             uses = self._uses[block]
             uses.popleft()
             if not uses:
                 del self._uses[block]
 
-    def _needed(self, step: int) -> _Needed:
+    def _needed(self, step: int) -> _NeededBlock:
         size = self._order.plan.global_batch
         numbers = np.arange(step * size, (step + 1) * size, dtype=np.int64)
         _, places = rows_of_slice(numbers, self._order.locate(numbers), Slice())
         own = _blocks(places, *self._part.bounds(size))
         node = dict.fromkeys(block for part in self._node for block in _blocks(places, *part.bounds(size)))
-        return _Needed(step=step, own=own, node=tuple(node))
+        return _NeededBlock(step=step, own=own, node=tuple(node))
 
 
 def _blocks(places: Places, low: int, high: int) -> tuple[BlockAt, ...]:

@@ -35,7 +35,7 @@ def test_it_counts_the_texts_that_were_encoded_again(
     assert main(["verify", small.folder.url, "--retokenize"]) == 0
     printed = capsys.readouterr()
     assert f"{kept:,} texts encoded again" in printed.out
-    assert "each document ends with <|endoftext|>" in " ".join(printed.err.split())
+    assert "Each document ends with <|endoftext|>" in " ".join(printed.err.split())
     assert main(["verify", small.folder.url, "--retokenize", "0.4", "--json"]) == 0
     assert 0 < json.loads(capsys.readouterr().out)["num_retokenized"] < kept
     assert main(["verify", small.folder.url]) == 0

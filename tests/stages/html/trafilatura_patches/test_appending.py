@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree
 
 from stages.html.trafilatura_patches.appending import JoinedTexts
 from tests.support.steps.untouched_trafilatura import untouched
+
+pytestmark = pytest.mark.differential("stages/html")
 
 THEIRS = untouched("main_extractor")
 sources = st.builds(

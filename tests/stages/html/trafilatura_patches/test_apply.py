@@ -15,6 +15,8 @@ from fastwarc.warc import ArchiveIterator, WarcRecordType
 from pipeline.demo.pages import render_page, write_article
 from stages.html.extraction import Extractor, extract
 
+pytestmark = pytest.mark.differential("stages/html")
+
 UNTOUCHED = """
 import json, logging, sys, trafilatura
 from trafilatura.deduplication import LRUCache

@@ -11,6 +11,8 @@ from trafilatura import readability_lxml
 from stages.html.trafilatura_patches import cleaning
 from tests.support.steps.untouched_trafilatura import untouched
 
+pytestmark = pytest.mark.differential("stages/html")
+
 THEIRS = untouched("readability_lxml").Document
 WORDS = [
     "",

@@ -14,6 +14,8 @@ from stages.html.trafilatura_patches.counting import Counting, _with_ends_delete
 from stages.html.trafilatura_patches.scopes import in_scope
 from tests.support.steps.untouched_trafilatura import untouched
 
+pytestmark = pytest.mark.differential("stages/html")
+
 THEIRS = untouched("main_extractor")
 TEXT = f"<p>{'Some words of a text. ' * 30}</p>"
 SPANNING = "<tr><th rowspan=2 colspan=3>a</th><td>b</td></tr><tr><td>c</td></tr>"

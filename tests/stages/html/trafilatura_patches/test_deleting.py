@@ -7,12 +7,15 @@ import subprocess
 import sys
 from copy import deepcopy
 
+import pytest
 import trafilatura.xml
 from hypothesis import given
 from hypothesis import strategies as st
 from lxml import etree, html
 
 from stages.html.trafilatura_patches.deleting import Deletions
+
+pytestmark = pytest.mark.differential("stages/html")
 
 NAMES = ["p", "b", "input", "form", "!--x--", "div"]
 texts = st.sampled_from(["", "x", " y ", "&amp;"])

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib.util
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.html.trafilatura_patches.loading import IfAny, holds_forbidden
+
+pytestmark = pytest.mark.differential("stages/html")
 
 
 def untouched() -> re.Pattern[str]:

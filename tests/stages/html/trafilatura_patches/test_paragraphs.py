@@ -5,10 +5,13 @@ from __future__ import annotations
 from copy import deepcopy
 
 import justext.core
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.html.trafilatura_patches.paragraphs import revise_classes
+
+pytestmark = pytest.mark.differential("stages/html")
 
 
 class Judged:

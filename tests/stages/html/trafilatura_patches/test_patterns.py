@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stages.html.trafilatura_patches.patterns import DOCTYPE, ForumPosting, linear_markup
 from tests.support.steps.untouched_trafilatura import untouched
+
+pytestmark = pytest.mark.differential("stages/html")
 
 importlib.import_module("trafilatura.baseline")
 BASELINE, CORE, UTILS = (untouched(name) for name in ("baseline", "core", "utils"))

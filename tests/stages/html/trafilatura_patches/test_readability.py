@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 
+import pytest
 import trafilatura.core
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,8 @@ from trafilatura.utils import load_html, trim
 
 from stages.html.trafilatura_patches.apply import apply_patches
 from stages.html.trafilatura_patches.readability import longest_text, may_be_taken
+
+pytestmark = pytest.mark.differential("stages/html")
 
 WORDS = ["a", "word, ", " of", "\n the  page.", " &amp; ", " &lt;b&gt;", " &nbsp;", "\t", ""]
 NAMES = [

@@ -11,6 +11,8 @@ from lxml import etree, html
 
 from stages.html.trafilatura_patches import stripping
 
+pytestmark = pytest.mark.differential("stages/html")
+
 NAMES = ["p", "b", "i", "img", "!--x--", "div"]
 texts = st.sampled_from(["", "x", " y ", "&amp;"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import tracemalloc
 
+import pytest
 import trafilatura.xpaths
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from lxml import etree, html
 
 from stages.html.extraction import Extractor, extract
 from stages.html.trafilatura_patches.xpaths import compiled
+
+pytestmark = pytest.mark.differential("stages/html")
 
 
 def paths() -> list[str]:

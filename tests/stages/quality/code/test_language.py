@@ -6,6 +6,8 @@ import pytest
 
 from stages.quality.code.language import _GENERIC, _USUAL, _linguist, language_of, languages
 
+pytestmark = pytest.mark.differential("stages/quality")
+
 CASES = [
     ("src/a.PY", "", "python"),
     ("x.hpp", "", "cpp"),

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from stages.quality.code.page_text import NoPageError, page_text
 
+pytestmark = pytest.mark.differential("stages/quality")
+
 
 def get_text(html: str) -> str | None:
     """As StarCoder's filter_html asks for it; None where BeautifulSoup refuses the markup."""

@@ -17,6 +17,7 @@ def test_a_text_at_the_edge_of_a_rule_gets_the_expected_verdict(edge: Edge) -> N
     assert verdict(edge.text, edge.rules, **edge.keys) == edge.rule
 
 
+@pytest.mark.differential("stages/quality")
 @pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
 @pytest.mark.parametrize("edge", EDGES, ids=NAMES)
 def test_datatrove_gives_the_same_verdict_for_the_same_reason(edge: Edge) -> None:

@@ -150,6 +150,7 @@ def test_any_head_of_a_page_is_read(piece: bytes, data: st.DataObject) -> None:
     assert text.isascii()
 
 
+@pytest.mark.differential("stages/reading")
 @pytest.mark.parametrize(("label", "name"), sorted(webencodings.LABELS.items()))
 def test_every_label_of_the_web_is_known(label: str, name: str) -> None:
     codec = known_charset(label)

@@ -17,6 +17,8 @@ from stages.reading.parquet.page_damage import ColumnShape, damaged_pages
 from stages.reading.parquet.page_meter import DICTIONARY_PAGE, ColumnChunk, PageHeader
 from stages.reading.reader import ReadOptions, Unreadable, read_documents
 
+pytestmark = pytest.mark.hostile("stages/reading")
+
 NUM = 1000
 COLUMNS = {
     "text": [f"text number {n} " * 3 for n in range(NUM)],

@@ -60,6 +60,7 @@ def test_places_tile_the_file() -> None:
     ]
 
 
+@pytest.mark.differential("stages/reading")
 def test_records_of_version_1_agree_with_warcio() -> (
     None
 ):  # it takes the fields of version 2 for those of a URL

@@ -21,6 +21,8 @@ from stages.reading.warc.head import NEXT_WARC
 from stages.reading.warc.headers import END_OF_HEADERS
 from tests.support.inputs.make_warc import arc_record, good, http, member, page
 
+pytestmark = pytest.mark.hostile("stages/reading")
+
 RECORDS = [good(name) for name in ("one", "two", "three", "four")]
 ARC_RECORDS = [
     arc_record(http(page(name)), f"https://example.org/{name}") for name in ("one", "two", "three", "four")

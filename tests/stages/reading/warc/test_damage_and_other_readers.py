@@ -19,6 +19,8 @@ from stages.reading.options import ReadOptions, Unreadable
 from stages.reading.reader import read_documents
 from tests.support.inputs.make_warc import arc_begin, arc_record, good, http, member, page, record, wacz
 
+pytestmark = pytest.mark.differential("stages/reading")
+
 Pages = dict[str, bytes]
 
 _RNG = random.Random(0)

@@ -14,6 +14,8 @@ from lineage import ids
 from stages.document import Document
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents, read_one
 
+pytestmark = pytest.mark.differential("stages/reading")
+
 WHOLE = ("whirlwind.warc.gz", "whirlwind.warc.wet.gz", "dolma-sample-0000.warc.gz",
          "resiliparse-ccmain-2020-34-head.warc.gz")  # fmt: skip
 

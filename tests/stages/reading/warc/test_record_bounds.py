@@ -14,6 +14,8 @@ from stages.document import Document
 from stages.reading.reader import InputCounts, ReadOptions, Unreadable, read_documents, read_one
 from tests.support.inputs.make_warc import good, http, member, page, record
 
+pytestmark = pytest.mark.hostile("stages/reading")
+
 Read = tuple[list[Document], list[Unreadable], InputCounts]
 
 

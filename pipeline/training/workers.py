@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 def check_workers(workers: Workers) -> None:
     """ResourceError at once where the nodes that are there can never hold the workers of a training run."""
-    from pipeline.cluster.capacity import Wanted
+    from pipeline.cluster.capacity import Reservation
     from pipeline.cluster.session import check_cluster
 
     check_cluster(
-        Wanted(
+        Reservation(
             what="training worker",
             keys="train.workers or [train.resources]",
             each=workers.each,

@@ -1,0 +1,1 @@
+"""A training run and its certificate, as the commands and the library start them: train.py, then certify.py."""
