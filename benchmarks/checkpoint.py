@@ -30,12 +30,14 @@ from torch import Tensor
 from lineage.storage.folder import Folder
 from trainer.checkpoint.state import Saver, training_state
 from trainer.checkpoint.store import Position
-from trainer.model.optimizer import build_optimizer
+from trainer.model.optimizer import Optimizer
+from trainer.model.owners import local_part
 from trainer.model.sizes import model_config
-from trainer.options import CheckpointTable, OptimizerTable
+from trainer.options import CheckpointTable
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import parallelise_model
-from trainer.parallel.weights import initialise, local_part
+from trainer.parallel.weights import initialise
+from trainer.recipe_tables.optimizer import OptimizerTable
 from trainer.recipe_tables.parallelism import Mesh
 
 VOCABULARY = 50_304
@@ -79,7 +81,7 @@ def state_of(name: str) -> dict[str, Tensor]:
         config, ParallelLayout(mesh=mesh), torch.device("cpu"), datetime.timedelta(minutes=5)
     )
     initialise(model, seed=0)
-    optimizer = build_optimizer(model.parameters().values(), OptimizerTable())
+    optimizer = Optimizer(model.parameters(), OptimizerTable(), model.groups.stage)
     return training_state(model.parameters(), optimizer, {})
 
 

@@ -16,6 +16,7 @@ from trainer.recipe_tables.failures import (
     StragglersTable,
 )
 from trainer.recipe_tables.mixing import MixTable
+from trainer.recipe_tables.optimizer import OptimizerTable
 from trainer.recipe_tables.parallelism import (
     ContextTable,
     ExpertsTable,
@@ -48,23 +49,6 @@ class DataTable:
 
     out: str = key(is_path=True, help="the output folder or URL of a data run")
     prefix: str = key("", help="prefix for the names of its sources, for outputs that share names")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptimizerTable:
-    """`[train.optimizer]`: AdamW and its schedule."""
-
-    lr: float = key(3e-4, above=0, help="peak learning rate")
-    betas: tuple[float, float] = key(
-        (0.9, 0.95), at_least=0, at_most=0.9999999, help="AdamW's betas, below 1"
-    )
-    weight_decay: float = key(0.1, at_least=0, help="none on norms")
-    warmup_steps: int = key(100, at_least=0, help="steps of linear warm-up")
-    schedule: Literal["cosine", "wsd"] = key("cosine", help="cosine, or warm-up, stable, decay")
-    min_lr_ratio: float = key(
-        0.1, at_least=0, at_most=1, help="the last learning rate as a share of the peak"
-    )
-    clip: float = key(1.0, at_least=0, help="maximum gradient norm; 0: no clipping")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,10 +50,10 @@ def train(config: dict[str, Any]) -> None:
     from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
 
     from trainer.model.attention import document_mask, kernel_for
-    from trainer.model.optimizer import build_optimizer
+    from trainer.model.optimizer import Optimizer as OurOptimizer
     from trainer.model.sizes import model_config
     from trainer.model.transformer import Llama, initial_weight
-    from trainer.options import OptimizerTable
+    from trainer.recipe_tables.optimizer import OptimizerTable
 
     torch.set_num_threads(1)
     rank = ray.train.get_context().get_world_rank()
@@ -66,7 +66,7 @@ def train(config: dict[str, Any]) -> None:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             weight.copy_(initial_weight(name, weight.shape, shape, 0, weight))
-    optimizer = build_optimizer(model.parameters(), OptimizerTable())
+    optimizer = OurOptimizer(dict(model.named_parameters()), OptimizerTable(), None).adamw
 
     def load(state: dict[str, Any]) -> None:
         model.load_state_dict(state["model"])

@@ -117,6 +117,8 @@ def run_units(
     while left:
         now, left = left[: most_rows()], left[most_rows() :]
         with contextlib.closing(_outcomes(carry_out, now, work, operator, ended)) as rows:
+            # In the order in which units end. Errors and deaths come as values too: an exception that
+            # left the operator would end all units under way.
             for number, attempt, outcome in rows:
                 item = now[number]
                 if isinstance(outcome, RaisedError):

@@ -165,6 +165,7 @@ class _Flow:
         signatures = self.phase(
             "signatures", found.names, near.endpoint_rows, self.bound(near.signatures_of), num_slices
         )
+        # Signatures first, which are short: the estimate rejects most pairs before any text is read for its shingles.
         likely = self.phase(
             "estimated_pairs", _compared(found, signatures), near.pair_rows, self.bound(near.estimated)
         )
@@ -183,6 +184,7 @@ class _Flow:
         while True:
             large = self.phase(f"large-star-{rounds}", names, graph.both_ends_rows, graph.large_stars)
             small = self.phase(f"small-star-{rounds}", large.names, graph.greater_end_rows, graph.small_stars)
+            # Equal edges give equal digests, so the rounds end; in two rounds on different edges 64 bits hardly agree.
             now = small.counts.digest % 2**64
             if now == digest:
                 return self.phase("labels", small.names, graph.star_centre_rows, graph.star_labels)
@@ -203,6 +205,7 @@ class _Flow:
         written = self.phase("verdicts", tasks, _run_task, verdicts.verdicts, len(self.groups))
         for number in range(len(self.groups)):
             name = _partition_name("verdicts", number)
+            # Groups without a verdict get an empty file, so that later phases need not ask which group has one.
             if number not in written.partitions and not self.folder.exists(name):
                 _write(self.folder, name, VERDICTS.empty_table())
         if self.job.table.near and decided.counts.dropped.get("dedup.url", 0):
@@ -253,6 +256,7 @@ class _Flow:
         done = PublishedPartitions(
             phase=name, partitions=tuple(counts), counts=DedupCounts.total(counts.values())
         )
+        # What the exchange left goes after the marker: a call that dies between the two repeats nothing.
         self.folder.mark(marker, json.dumps(done.to_json()).encode())
         self.engine.clear(exchange)
         self.counts.append(done.counts)

@@ -75,6 +75,7 @@ def equal_rows(context: Context, files: FileSlice) -> pa.Table:
             tables.append(_hashes(table, "url_key", _URL))
         if options.exact:
             tables.append(_hashes(table, "clean_hash", _TEXT))
+        # Without exact deduplication equal texts are near-duplicates of each other, but only those with a signature.
         elif options.near:
             tables.append(_hashes(table.filter(pc.is_valid(table["signature"])), "clean_hash", _TEXT))
     rows = pa.concat_tables([empty(node=pa.int64(), hash=ID, kind=pa.int8()), *tables])
@@ -97,6 +98,7 @@ def stars(_: int, rows: pa.Table) -> PartitionResult:
     starts = np.ones(len(node), np.bool_)
     starts[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1]) | (kind[1:] != kind[:-1])
     centre = node[np.flatnonzero(starts)][np.cumsum(starts) - 1]
+    # A star and not all pairs: a million copies of one page need a million edges, and the component is the same.
     # The least node of a group is of this run unless all are of earlier ones, whose nodes are greater.
     wanted = ~starts & ~is_earlier(centre)
     a, b = distinct_pairs(centre[wanted], node[wanted])
@@ -106,6 +108,7 @@ def stars(_: int, rows: pa.Table) -> PartitionResult:
 def edge_rows(context: Context, name: str) -> pa.Table:
     """Edges, all to one partition."""
     rows = context.read(name, ["a", "b"])
+    # Called for few edges only; many are labelled by rounds of `large_stars` and `small_stars`.
     return routed(np.zeros(len(rows), np.int64), rows)
 
 

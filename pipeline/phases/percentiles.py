@@ -60,6 +60,8 @@ def _add_digits(sums: dict[int, Weights], bits: npt.NDArray[np.uint64], weights:
 def _ordered(values: Values) -> npt.NDArray[np.uint64]:
     """Numbers that are ordered as the values are: of the two zeros the one without a sign counts."""
     bits = (values + 0.0).view(np.uint64)
+    # Positive numbers of IEEE 754 are ordered as their bits are, negative ones backwards: those are inverted, and the
+    # sign bit puts them below all others.
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 

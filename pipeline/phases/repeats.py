@@ -180,6 +180,7 @@ def _last_keys(
         found[piece.of, row].append(keys[_ranges(keys) == ranks[piece.of, row].number])
     last = {}
     for which, rank in ranks.items():
+        # Of one range of 4,096, so this fits into memory whatever the corpus is.
         keys = np.concatenate(found[which])
         order = np.lexsort((keys[:, 1], keys[:, 0]))
         high, low = keys[order[rank.rank - 1]].tolist()

@@ -157,6 +157,7 @@ def plan_from(recipe: PipelineRecipe, earlier: EarlierRun) -> RunPlan:
             if label.startswith(f"{source.name}/")
         }
         probes |= of_source
+        # A part may have been read from several small files: each takes as many of the inputs, which are in its order.
         labels = iter(of_source)
         inputs.append(
             [
@@ -231,6 +232,7 @@ def _start(source: str, plan: RunPlan, earlier: EarlierRun) -> Start:
     if not is_unchanged:
         tables = tables_of(plan.recipe)
         behind_parse = range(stages.index("parse") + 1, num_unchanged)
+        # An edited text is not kept between steps: the first step that edits runs again although it is unchanged.
         first = next((i for i in behind_parse if spec_of(stages[i]).edits_text(tables)), num_unchanged)
     if not is_unchanged and not earlier.texts.kept:
         if num_unchanged < len(stages):

@@ -16,10 +16,10 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 
 from lineage.ids import length_prefixed
 from lineage.storage.folder import Folder
-from trainer.checkpoint.state import BUFFERS, WEIGHTS, held_tensors, load
+from trainer.checkpoint.state import BUFFERS, OPTIMIZER, WEIGHTS, held_tensors, load
 from trainer.checkpoint.store import WeightsDigest
 
-_KINDS: Final = (WEIGHTS, BUFFERS, "optimizer.")
+_KINDS: Final = (WEIGHTS, BUFFERS, OPTIMIZER)
 """What a model goes on from. The window of losses by which spikes are known is no part of it."""
 _BYTES_AT_ONCE: Final = 256 << 20
 """Tensors that are read together: each reading goes through the checkpoint's metadata once."""

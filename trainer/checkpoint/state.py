@@ -41,16 +41,17 @@ from trainer.checkpoint.store import (
     publish_complete,
 )
 from trainer.checkpoint.writer import PROCESS_FROM_BYTES, StagingMemory, WriterProcess, local_folder
+from trainer.model.optimizer import Optimizer
 from trainer.options import CheckpointTable
 
 WEIGHTS: Final = "weights."
 BUFFERS: Final = "buffers."
-_MOMENTS: Final = ("exp_avg", "exp_avg_sq")
+OPTIMIZER: Final = "optimizer."
 
 
 def training_state(
     parameters: dict[str, nn.Parameter],
-    optimizer: torch.optim.Optimizer,
+    optimizer: Optimizer,
     spikes: dict[str, Tensor],
     buffers: dict[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
@@ -59,33 +60,19 @@ def training_state(
     step begins with one that follows from the seed, the step and the data parallel rank. `buffers`: what else
     training changes."""
     state: dict[str, Tensor] = {}
-    optimised = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     for name, parameter in parameters.items():
-        # Of any other tensor, as a gathered copy, the moments would be new and zero.
-        assert parameter in optimised, f"{name} is not what the optimizer updates"
-        moments = _moments(optimizer, parameter)
         state[WEIGHTS + name] = parameter.detach()
-        state |= {f"optimizer.{kind}.{name}": moments[kind] for kind in _MOMENTS}
+        kept = optimizer.state(parameter)
+        state |= {f"{OPTIMIZER}{kind}.{name}": tensor for kind, tensor in kept.items()}
     state |= {BUFFERS + name: buffer for name, buffer in (buffers or {}).items()}
-    any_parameter = next(iter(parameters.values()))
-    state["optimizer.num_updates"] = optimizer.state[any_parameter]["step"]
+    state[OPTIMIZER + "num_updates"] = optimizer.num_updates
     state |= {f"spikes.{name}": tensor for name, tensor in spikes.items()}
     return state
 
 
-def _moments(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, Tensor]:
-    moments = cast(dict[str, Tensor], optimizer.state[parameter])
-    if not moments:
-        # What AdamW makes at its first step: fused kernels keep the count on the parameter's device.
-        moments["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)
-        moments |= {kind: torch.zeros_like(parameter).detach() for kind in _MOMENTS}
-    return moments
-
-
-def restore(state: dict[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
+def restore(state: dict[str, Tensor], optimizer: Optimizer) -> None:
     """Put what was loaded into `state` and is no shared memory back in place: update counts."""
-    for moments in optimizer.state.values():
-        moments["step"].copy_(state["optimizer.num_updates"])
+    optimizer.set_num_updates(state[OPTIMIZER + "num_updates"])
 
 
 class Saver:
@@ -334,17 +321,24 @@ def _check_none_left(
     left = [name for name, is_taken in zip(held, taken.tolist(), strict=True) if not is_taken]
     if left:
         raise CheckpointError(
-            f"checkpoint {folder.url} holds {len(left)} tensors that this model lacks, {left[0]} first: does "
-            "train.model or train.experts.bias_rate differ?"
+            f"checkpoint {folder.url} holds {len(left)} tensors that this run lacks, {left[0]} first: does"
+            f" {_made_by(left[0])} differ?"
         )
 
 
 def _check_none_missing(folder: Folder, missing: Collection[str]) -> None:
     if missing:
         raise CheckpointError(
-            f"checkpoint {folder.url} lacks {len(missing)} tensors, {min(missing)} first: does train.model or"
-            " train.experts.bias_rate differ?"
+            f"checkpoint {folder.url} lacks {len(missing)} tensors, {min(missing)} first: does"
+            f" {_made_by(min(missing))} differ?"
         )
+
+
+def _made_by(name: str) -> str:
+    """The keys that decide whether a run has that tensor."""
+    if name.startswith(OPTIMIZER):
+        return "train.optimizer.name or train.optimizer.ema"
+    return "train.model or train.experts.bias_rate"
 
 
 def load(folder: Folder, state: dict[str, Tensor], group: dist.ProcessGroup | None) -> frozenset[str]:

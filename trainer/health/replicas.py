@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from lineage.ids import content_hash
+from trainer.model.owners import local_part
 from trainer.processes.heard import of_every_rank
 
 _AT_ONCE: Final = 1 << 22
@@ -64,7 +65,7 @@ class Replicas:
     @torch.no_grad()
     def _compare(self, state: Mapping[str, Tensor]) -> list[OddReplica]:
         names = sorted(state)
-        sums = torch.stack([checksum(_local(state[name])) for name in names])
+        sums = torch.stack([checksum(local_part(state[name])) for name in names])
         gathered = [torch.empty_like(sums) for _ in self.ranks]
         dist.all_gather(gathered, sums, group=self._group)
         held = [tuple(map(tuple, each.tolist())) for each in gathered]
@@ -82,7 +83,7 @@ class Replicas:
             for rank in differ:
                 odd.setdefault(rank, []).append(name)
             source = next(rank for rank, value in zip(self.ranks, values, strict=True) if value == most)
-            self._send(_local(state[name]), source)
+            self._send(local_part(state[name]), source)
         return [
             OddReplica(rank=rank, replicas=self.ranks, tensors=tuple(tensors), mended=mended)
             for found, mended in ((odd, True), (undecided, False))
@@ -108,10 +109,6 @@ def checksum(tensor: Tensor) -> Tensor:
         total[0] += part.sum()
         total[1] += (part * places).sum()
     return total
-
-
-def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _signature(state: Mapping[str, Tensor]) -> str:

@@ -43,7 +43,7 @@ class WeightsFolder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
+class _StoredTensor:
     file: str
     shape: tuple[int, ...]
     dtype: str
@@ -162,11 +162,11 @@ def _check_same(folder: Folder, config: ModelConfig, model: ModelConfig, *, exte
         )
 
 
-def _stored(folder: Folder) -> dict[str, _Stored]:
+def _stored(folder: Folder) -> dict[str, _StoredTensor]:
     """What the files of a folder hold, by name. CheckpointError where a file is not whole, is missing or is
     one too many, or where a tensor is in two."""
     index, files = _files(folder)
-    found: dict[str, _Stored] = {}
+    found: dict[str, _StoredTensor] = {}
     for file in files:
         for name, tensor in _header(folder, file):
             if name in found:
@@ -217,19 +217,19 @@ def _files(folder: Folder) -> tuple[dict[str, str], list[str]]:
     return index, files
 
 
-def _header(folder: Folder, file: str) -> Iterator[tuple[str, _Stored]]:
+def _header(folder: Folder, file: str) -> Iterator[tuple[str, _StoredTensor]]:
     try:
         with safe_open(folder.at(file), framework="numpy") as opened:
             for name in opened.keys():  # noqa: SIM118 (not a dict)
                 part = opened.get_slice(name)
-                yield name, _Stored(file=file, shape=tuple(part.get_shape()), dtype=part.get_dtype())
+                yield name, _StoredTensor(file=file, shape=tuple(part.get_shape()), dtype=part.get_dtype())
     except SafetensorError as error:
         raise CheckpointError(
             f"{folder.at(file)} is no whole safetensors file ({error}): was its download or copy cut off?"
         ) from error
 
 
-def _check_tensors(folder: Folder, stored: Mapping[str, _Stored], config: ModelConfig) -> None:
+def _check_tensors(folder: Folder, stored: Mapping[str, _StoredTensor], config: ModelConfig) -> None:
     expected = stored_shapes(config)
     if missing := [name for name in expected if name not in stored]:
         raise CheckpointError(

@@ -39,8 +39,9 @@ from trainer.huggingface.folder import (
 from trainer.huggingface.weights_hash import stretch_hashes, weights_hash
 from trainer.model.description import ModelConfig
 from trainer.model.families import to_hugging_face
+from trainer.model.owners import local_part
 from trainer.model.transformer import initial_weight, rotary_angles
-from trainer.parallel.weights import assign, local_part
+from trainer.parallel.weights import assign
 
 _FILE_BYTES: Final = 4 << 30
 _STACKED: Final = ".experts.w"

@@ -81,11 +81,11 @@ def recorded_tokenizer(folder: Folder) -> TokenizerIdentity | None:
 def _check_recorded(folder: Folder, recorded: TokenizerIdentity, data: TokenizerIdentity) -> None:
     if recorded.hash != data.hash:
         raise another_tokenizer(
-            folder, f"its run recorded {_told(recorded)}, the index of the data {_told(data)}"
+            folder, f"its run recorded {_described(recorded)}, the index of the data {_described(data)}"
         )
 
 
-def _told(tokenizer: TokenizerIdentity) -> str:
+def _described(tokenizer: TokenizerIdentity) -> str:
     return (
         f"{tokenizer.name} ({tokenizer.vocab_size:,} ids, {tokenizer.eot_id} ends a document, hash"
         f" {tokenizer.hash})"

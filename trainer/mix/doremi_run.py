@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -33,7 +34,7 @@ from trainer.mix.doremi import averaged, mean_excess, update
 from trainer.mix.doremi_job import ANSWER, Answer, DoremiJob
 from trainer.mix.swarm import Floats
 from trainer.model.learning_rate import learning_rate
-from trainer.model.optimizer import build_optimizer
+from trainer.model.optimizer import Optimizer
 from trainer.model.rows import DeviceRows, MicroBatch
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe, TrainTable
@@ -63,7 +64,7 @@ class DoremiParts:
     control: dist.ProcessGroup
     proxy: ParallelModel
     reference: ParallelModel
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     saver: Saver
     number: list[int]
     history: Tensor
@@ -114,7 +115,7 @@ def _build(job: DoremiJob, recipe: TrainRecipe, process: Process, data: Feed) ->
         control=dist.new_group(backend="gloo"),
         proxy=proxy,
         reference=reference,
-        optimizer=build_optimizer(proxy.parameters().values(), table.optimizer),
+        optimizer=Optimizer(proxy.parameters(), table.optimizer, proxy.groups.stage),
         saver=Saver(checkpoints, output, table.checkpoint, dist.new_group(backend="gloo"), steps=table.steps),
         number=[data.sources.index(source) for source in job.sources],
         history=torch.zeros(table.steps, len(job.sources), dtype=torch.float64),
@@ -229,10 +230,9 @@ def _descend(run: DoremiParts, step: int, micro_batches: Sequence[DeviceRows], w
     if not np.isfinite(total):
         raise TrainingStoppedError(f"the proxy's loss is {total} at step {step}: lower mix.proxy.lr")
     run.proxy.clip_gradients(run.table.optimizer.clip)
-    for group in run.optimizer.param_groups:
-        group["lr"] = learning_rate(step, run.table.steps, run.table.optimizer)
-    run.optimizer.step()
-    run.optimizer.zero_grad(set_to_none=True)
+    run.optimizer.prepare()
+    rate = partial(learning_rate, step, run.table.steps, run.table.optimizer)
+    run.optimizer.step(rate, torch.zeros_like(scale[0]))
     routed = run.proxy.expert_figures(routings)
     if routed is not None:
         run.proxy.balance_experts(routed, verdict=torch.zeros_like(scale[0]))

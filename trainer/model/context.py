@@ -137,7 +137,7 @@ class _Ring(torch.autograd.Function):
         return query_gradient.to(query.dtype).transpose(1, 2), kept[0], kept[1], None
 
 
-class _Passing:
+class _RingTensors:
     """Tensors on their way round the ring."""
 
     def __init__(
@@ -152,7 +152,7 @@ class _Passing:
         return self._came
 
 
-def _pass_on(tensors: tuple[Tensor, ...], group: dist.ProcessGroup) -> _Passing:
+def _pass_on(tensors: tuple[Tensor, ...], group: dist.ProcessGroup) -> _RingTensors:
     """Send to the next rank, receive from the one before."""
     rank, size = group.rank(), group.size()
     sent = tuple(tensor.contiguous() for tensor in tensors)
@@ -166,7 +166,7 @@ def _pass_on(tensors: tuple[Tensor, ...], group: dist.ProcessGroup) -> _Passing:
             dist.P2POp(dist.irecv, theirs, group=group, group_peer=before),
         )
     ]
-    return _Passing(dist.batch_isend_irecv(operations), came, sent)
+    return _RingTensors(dist.batch_isend_irecv(operations), came, sent)
 
 
 def _owners(group: dist.ProcessGroup) -> list[int]:

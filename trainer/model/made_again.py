@@ -17,7 +17,7 @@ def made_again(tensor: Tensor, make: Callable[[], Tensor]) -> AbstractContextMan
     gathered again: `make` is then collective, and backward asks in the same order on every rank."""
     # Not by address: what kernels save beside their numbers may have none.
     storage = _local(tensor).untyped_storage()._cdata
-    again = _MadeAgain(tensor, make)
+    again = _SharedRecomputation(tensor, make)
 
     def pack(saved: Tensor) -> Any:
         return again.promise(saved) if _local(saved).untyped_storage()._cdata == storage else saved
@@ -28,7 +28,7 @@ def made_again(tensor: Tensor, make: Callable[[], Tensor]) -> AbstractContextMan
     return saved_tensors_hooks(pack, unpack)
 
 
-class _MadeAgain:
+class _SharedRecomputation:
     """Values that several operations of one backward pass ask for: made for the first and let go with the
     last. A schedule that splits backward passes twice, and makes them twice."""
 

@@ -40,13 +40,15 @@ class Meshes:
 class Groups:
     """This rank's process groups. `loss`: all ranks but tensor parallel peers, which have equal losses;
     `pipeline`, `context`: those dimensions; `sequence`: the ranks that share a row's positions (cp x tp);
-    `ends`: the first and the last stage's ranks. None where a group would be this rank alone, or where this
+    `stage`: the ranks of a pipeline stage, which share its weights; `ends`: the first and the last stage's
+    ranks. None where a group would be this rank alone, or where this
     rank is in none."""
 
     loss: dist.ProcessGroup
     pipeline: dist.ProcessGroup | None
     context: dist.ProcessGroup | None
     sequence: dist.ProcessGroup | None
+    stage: dist.ProcessGroup | None
     ends: dist.ProcessGroup | None
 
 
@@ -58,6 +60,7 @@ def make_groups(sizes: Mesh, timeout: datetime.timedelta) -> Groups:
         pipeline=_subgroup(sizes, "pipeline", ("pp",), timeout),
         context=_subgroup(sizes, "context", ("cp",), timeout),
         sequence=_subgroup(sizes, "sequence", ("cp", "tp"), timeout),
+        stage=_subgroup(sizes, "stage", ("dp_replicate", "dp_shard", "cp", "tp"), timeout),
         ends=_ends(sizes, timeout),
     )
 

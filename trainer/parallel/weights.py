@@ -10,8 +10,10 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from torch.nn.parallel import DistributedDataParallel
 
+from trainer.model.description import ModelConfig
+from trainer.model.owners import local_part
 from trainer.model.rows import DeviceRows
-from trainer.model.transformer import initial_weight
+from trainer.model.transformer import Llama, initial_weight
 
 if TYPE_CHECKING:
     from trainer.parallel.mesh import ParallelModel
@@ -26,6 +28,12 @@ def initialise(model: ParallelModel, seed: int) -> None:
         for buffer in model.buffers().values():
             buffer.zero_()
     model.weights_changed()
+
+
+def num_axes(config: ModelConfig) -> dict[str, int]:
+    """The axes of each parameter of a whole model, by its name; a tied one once."""
+    with torch.device("meta"):
+        return {name: parameter.ndim for name, parameter in Llama(config).named_parameters()}
 
 
 def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:
@@ -43,11 +51,6 @@ def settle_buckets(model: ParallelModel, num_rows: int, seq_len: int) -> None:
     rows = DeviceRows.of_one_document(zeros_BT)
     model.forward(model.micro_batch(rows)).sum().backward()  # type: ignore[no-untyped-call]
     module.zero_grad(set_to_none=True)
-
-
-def local_part(tensor: Tensor) -> Tensor:
-    """This rank's piece of a DTensor; a plain tensor itself."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def assign(target: Tensor, whole: Tensor) -> None:

@@ -127,7 +127,7 @@ fitted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredDevice:
     """What `sluice plan --measure` found. Seconds of the products of each shape; forward and backward of a
     layer, and of embedding, head and loss; updates of a layer's parameters and of the others', all by one
     rank; `layer_of`: which layers that holds for (`Kernels.described`; None: of none); a hop of its
@@ -142,7 +142,7 @@ class Measured:
     hop_us: float | None
 
 
-def _read_measured(path: str) -> tuple[Gpu, Measured]:
+def _read_measured(path: str) -> tuple[Gpu, MeasuredDevice]:
     """The device as a GPU, and its table."""
     try:
         raw = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -161,7 +161,7 @@ def _read_measured(path: str) -> tuple[Gpu, Measured]:
         )
         products = {tuple(product["shape"]): product["seconds"] for product in raw["products"]}
         layers: dict[str, Any] = {name: raw.get(name) for name in ("layer_of", "layer", "ends", "update")}
-        return gpu, Measured(device=device, products=products, **layers, hop_us=link and link["hop_us"])
+        return gpu, MeasuredDevice(device=device, products=products, **layers, hop_us=link and link["hop_us"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RecipeError(
             f"plan.measured = {path!r}: expected a file of `sluice plan --measure` ({error!r})"
@@ -184,7 +184,7 @@ class Machine:
     attention: float
     memory_bandwidth: float
     usable_bytes: float
-    measured: Measured | None = None
+    measured: MeasuredDevice | None = None
 
     @property
     def origin(self) -> str:

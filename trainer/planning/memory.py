@@ -17,7 +17,7 @@ from trainer.planning.layout import (
     layer_split,
     num_parameters,
 )
-from trainer.planning.schedules import HeldAtInstant, PipelinePlan, instants_of_ranks, round_size
+from trainer.planning.schedules import PipelinePlan, RankMemory, instants_of_ranks, round_size
 from trainer.recipe_tables.parallelism import PipelineTable
 
 
@@ -233,7 +233,7 @@ def instants(layout: PlannedLayout, groups: Sequence[tuple[int, ...]]) -> Iterat
         yield from _instants_of_pipeline(layout, groups)
         return
     (part,) = layout.ranks
-    again = _made_again(layout, sparse=part.num_sparse > 0)
+    again = _recomputed(layout, sparse=part.num_sparse > 0)
     loss = 3 * logit_bytes(layout)[1]
     kept = stage_activations(layout) + part.num_dense * kept_activations(layout)
     if part.num_sparse:
@@ -258,7 +258,7 @@ def instants(layout: PlannedLayout, groups: Sequence[tuple[int, ...]]) -> Iterat
         )
 
 
-def _made_again(layout: PlannedLayout, *, sparse: bool) -> float:
+def _recomputed(layout: PlannedLayout, *, sparse: bool) -> float:
     """Bytes of a layer that backward makes again."""
     if layout.recompute != "none":
         return layer_activations(layout, sparse=sparse)
@@ -284,7 +284,7 @@ def _instants_of_pipeline(
     (kept, between), ratios = _layer_units(layout)
     sizes = [sum(owned_parameters(layout, kind)) for kind in split.kinds]
     again = {
-        sparse: _made_again(layout, sparse=sparse) for sparse in {kind.num_sparse > 0 for kind in split.kinds}
+        sparse: _recomputed(layout, sparse=sparse) for sparse in {kind.num_sparse > 0 for kind in split.kinds}
     }
     for ranks in groups:
         part = split.ranks[ranks[0]]
@@ -344,7 +344,7 @@ def _instants_in_layers(
     pipeline: PipelineTable,
     plan: PipelinePlan,
     ranks: tuple[int, ...],
-) -> tuple[HeldAtInstant, ...]:
+) -> tuple[RankMemory, ...]:
     """What is held in layers: counted once, it serves every layout with these stages. `ratios`: what a layer
     without experts counts of what is kept and of what is between."""
     split = layer_split(config, plan.pp, pipeline)

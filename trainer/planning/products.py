@@ -7,7 +7,7 @@ import functools
 from typing import Final, NamedTuple
 
 from trainer.parallel.checks import takes_float8
-from trainer.planning.gpus import Machine, Measured
+from trainer.planning.gpus import Machine, MeasuredDevice
 from trainer.planning.layout import Kernels, PlannedLayout
 
 TILE: Final = 128
@@ -65,7 +65,7 @@ class LayerSeconds(NamedTuple):
     elementwise: float
     again: float
     more: float = 0.0
-    measured: Measured | None = None
+    measured: MeasuredDevice | None = None
 
     @property
     def forward(self) -> float:

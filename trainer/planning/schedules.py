@@ -325,7 +325,7 @@ def _dependencies(pipeline: PipelinePlan) -> tuple[list[tuple[int, int, int, int
     return tuple(wanted)
 
 
-class HeldAtInstant(NamedTuple):
+class RankMemory(NamedTuple):
     """What a rank has at one instant: of micro-batches whose backward pass is not over; of those among them
     whose gradients of weights are still to come; and its stages of each kind that have made gradients."""
 
@@ -336,7 +336,7 @@ class HeldAtInstant(NamedTuple):
 
 def fullest_instants(
     actions: Sequence[Action], kept: Sequence[float], between: Sequence[float], kinds: Sequence[int]
-) -> tuple[HeldAtInstant, ...]:
+) -> tuple[RankMemory, ...]:
     """The fullest instants of a rank before it has made any gradients, and after each of its stages has begun
     to: that with the most, where what is between counts half (see
     `trainer.planning.memory.split_backward_bytes`), and that with the most between.
@@ -360,7 +360,7 @@ def fullest_instants(
                 waiting -= between[stage]
             if stage not in begun:
                 begun.add(stage)
-                instants += [HeldAtInstant(*most_held, tuple(made)) for most_held in (fullest, longest)]
+                instants += [RankMemory(*most_held, tuple(made)) for most_held in (fullest, longest)]
                 made[kinds[stage]] += 1
                 most, fullest, longest = alive + waiting / 2, (alive, waiting), (alive, waiting)
             continue
@@ -368,7 +368,7 @@ def fullest_instants(
             most, fullest = alive + waiting / 2, (alive, waiting)
         if waiting > longest[1]:
             longest = (alive, waiting)
-    instants += [HeldAtInstant(*most_held, tuple(made)) for most_held in (fullest, longest)]
+    instants += [RankMemory(*most_held, tuple(made)) for most_held in (fullest, longest)]
     return tuple(dict.fromkeys(instants))
 
 
@@ -378,14 +378,14 @@ def instants_of_ranks(
     kept: Sequence[float],
     between: Sequence[float],
     kinds: Sequence[int],
-) -> tuple[HeldAtInstant, ...]:
+) -> tuple[RankMemory, ...]:
     """`fullest_instants` of any of these ranks, without those at which another has no less of anything."""
     found = {
         one
         for rank in ranks
         for one in fullest_instants(_short_actions(pipeline, rank), kept, between, kinds)
     }
-    fullest: list[HeldAtInstant] = []
+    fullest: list[RankMemory] = []
     for one in sorted(found, key=lambda one: (one.made, one.kept, one.between), reverse=True):
         if not any(
             other.kept >= one.kept

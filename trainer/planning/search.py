@@ -79,7 +79,7 @@ class LayoutChoice(NamedTuple):
     gather_again: bool | None = None
 
 
-class Refused(NamedTuple):
+class RefusedLayout(NamedTuple):
     """A choice, or all that begin with it, and why not. `excess_bytes`: how much does not fit. `zero` and
     `dp_shard`, how the weights are held, are the last to be decided."""
 
@@ -116,7 +116,7 @@ class SearchResult:
     own: Candidate | None
     own_refused: str | None
     num_fitting: int
-    refused: tuple[Refused, ...]
+    refused: tuple[RefusedLayout, ...]
     seconds: float
 
     @property
@@ -197,7 +197,7 @@ class _Core:
 
 
 @dataclass(kw_only=True)
-class _Fitting:
+class _FittingLayout:
     core: _Core
     layout: PlannedLayout
     total: float
@@ -216,8 +216,8 @@ class _Maker:
 
     def __init__(self, recipe: TrainRecipe, config: ModelConfig, machine: Machine) -> None:
         self.recipe, self.config, self.machine = recipe, config, machine
-        self.fitting: list[_Fitting] = []
-        self.refused: list[Refused] = []
+        self.fitting: list[_FittingLayout] = []
+        self.refused: list[RefusedLayout] = []
         table = recipe.train
         # Bytes of numbers and the like are the recipe's; one process is always possible.
         one = dataclasses.replace(
@@ -242,7 +242,7 @@ class _Maker:
                 with_batch = choice._replace(micro_batch=micro_batch)
                 if rows < micro_batch:
                     message = f"a data parallel rank has {rows} of {micro_batch} sequences"
-                    self.refused.append(Refused(with_batch, "batch too small", message))
+                    self.refused.append(RefusedLayout(with_batch, "batch too small", message))
                     continue
                 for pipeline in self._pipelines(choice.pp):
                     num = pipeline.fill_up(-(-rows // micro_batch), choice.pp)
@@ -257,13 +257,13 @@ class _Maker:
             choice = LayoutChoice(pp=pp, cp=cp, tp=tp, dp=self._num_gpus // (pp * cp * tp))
             if not in_domain(tp, self.machine, self._num_gpus):
                 message = f"a node has {self.machine.gpu_domain} GPUs, no multiple of {tp}"
-                self.refused.append(Refused(choice, "tp over a node", message))
+                self.refused.append(RefusedLayout(choice, "tp over a node", message))
             elif choice.dp > table.global_batch:
                 message = f"{choice.dp} data parallel ranks share {table.global_batch} sequences"
-                self.refused.append(Refused(choice, "batch too small", message))
+                self.refused.append(RefusedLayout(choice, "batch too small", message))
             elif pp > self.config.num_layers:
                 self.refused.append(
-                    Refused(choice, "does not divide", f"the model has {self.config.num_layers} layers")
+                    RefusedLayout(choice, "does not divide", f"the model has {self.config.num_layers} layers")
                 )
             else:
                 for ep in eps:
@@ -271,7 +271,7 @@ class _Maker:
                     try:
                         check_mesh(self._mesh(spread, choice.dp), self.config, table.seq_len, table.context)
                     except RecipeError as error:
-                        self.refused.append(Refused(spread, "does not divide", str(error)))
+                        self.refused.append(RefusedLayout(spread, "does not divide", str(error)))
                     else:
                         yield spread
 
@@ -308,7 +308,7 @@ class _Maker:
                 try:
                     check_split_backward(choice.pipeline, recompute, compiled=self._compile)
                 except RecipeError as error:
-                    self.refused.append(Refused(decided, "schedule", str(error)))
+                    self.refused.append(RefusedLayout(decided, "schedule", str(error)))
                     continue
             layout = dataclasses.replace(
                 self._template,
@@ -337,7 +337,9 @@ class _Maker:
             for dp_shard in shards:
                 if dp_shard * peers % mesh.ep:
                     message = f"ep = {mesh.ep} does not divide dp_shard x cp x tp = {dp_shard * peers}"
-                    self.refused.append(Refused(choice, "does not divide", message, 0.0, zero, dp_shard))
+                    self.refused.append(
+                        RefusedLayout(choice, "does not divide", message, 0.0, zero, dp_shard)
+                    )
                     continue
                 total, spread = 0.0, shards_of(zero, dp_shard * mesh.cp, mesh.tp, mesh.ep)
                 for rank in ranks:
@@ -346,10 +348,12 @@ class _Maker:
                     total = max(total, rank.gathered + 3 * weights + fullest)
                 if total > room:
                     lacking.append(dp_shard)
-                    self.refused.append(Refused(choice, "does not fit", "", total - room, zero, dp_shard))
+                    self.refused.append(
+                        RefusedLayout(choice, "does not fit", "", total - room, zero, dp_shard)
+                    )
                 else:
                     made = dataclasses.replace(layout, zero=zero, mesh=self._mesh(choice, dp_shard))
-                    self.fitting.append(_Fitting(core=core, layout=made, total=total))
+                    self.fitting.append(_FittingLayout(core=core, layout=made, total=total))
             if lacking:
                 short.append((zero, lacking))
         if short and choice.gather_again is False:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainer.planning.communication import LayerMessages, Traffic, layer_messages, stage_message
-from trainer.planning.gpus import Machine, Measured
+from trainer.planning.gpus import Machine, MeasuredDevice
 from trainer.planning.layout import Part, PlannedLayout
 from trainer.planning.memory import owned_parameters, sharded_bytes
 from trainer.planning.products import layer_products, layer_seconds, output_product, product_seconds
@@ -73,7 +73,7 @@ def compute_times(layout: PlannedLayout, part: Part, machine: Machine) -> PassTi
     return PassTimes(forward=forward, input=backward, weight=weight + adding / machine.memory_bandwidth)
 
 
-def measured_layers(layout: PlannedLayout, machine: Machine) -> Measured | None:
+def measured_layers(layout: PlannedLayout, machine: Machine) -> MeasuredDevice | None:
     """What was measured of this layout's layers and of what stands around them; None: nothing was."""
     return layer_seconds(layout.kernels, machine, sparse=layout.config.num_sparse_layers > 0).measured
 

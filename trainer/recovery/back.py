@@ -134,8 +134,11 @@ def record(run: BegunRun, chosen: Checkpoint | None, purges: tuple[str, ...] = (
     )
     undone = [entry.step for entry in run.checkpoints if entry.step > step]
     where = "the first weights" if chosen is None else f"checkpoint {chosen.name}"
-    steps = f"; the checkpoints of steps {', '.join(map(str, undone))} are set aside" if undone else ""
-    return f"the run goes back to {where}{steps}"
+    steps = ", ".join(map(str, undone))
+    aside = (
+        f"the checkpoint of step {steps} is" if len(undone) == 1 else f"the checkpoints of steps {steps} are"
+    )
+    return f"the run goes back to {where}" + (f"; {aside} set aside" if undone else "")
 
 
 def newest_whole(run: BegunRun, up_to: int) -> Checkpoint | None:

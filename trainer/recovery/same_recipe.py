@@ -29,7 +29,7 @@ _WATCHING: Final = ("watchdog_seconds",)
 """Of [train.faults]: what decides nothing."""
 _MEASURED_WITH: Final = ("data", "dtype", "float8", "eval_every", "validation_tokens")
 """Further keys of [train] that a run which goes on tells of: others may hold that its losses are comparable."""
-_OF_THE_RATE: Final = ("lr", "warmup_steps", "schedule", "min_lr_ratio")
+_OF_THE_RATE: Final = ("lr", "warmup_steps", "schedule", "decay", "decay_share", "min_lr_ratio")
 _VISIBLE: Final = 0.01
 """A share by which a rate is another that is told."""
 _LONGEST_VALUE: Final = 80

@@ -22,7 +22,7 @@ from trainer.feed.feed import Feed
 from trainer.feed.loading import feed_group
 from trainer.health.check import Health
 from trainer.huggingface.model_card import ModelCard, publish_card
-from trainer.model.optimizer import build_optimizer
+from trainer.model.optimizer import Optimizer
 from trainer.model.sizes import model_config
 from trainer.options import TrainRecipe
 from trainer.parallel.float8 import float8_products
@@ -41,7 +41,16 @@ from trainer.recovery.repeated import skip_counter
 from trainer.recovery.repeats import SkipCounter
 from trainer.run.first_weights import load_first_weights
 from trainer.run.joining import Joined
-from trainer.run.parts import GlooGroups, LaunchContext, Progress, Reporting, Run, Saving, Stepping, Watching
+from trainer.run.parts import (
+    GlooGroups,
+    LaunchContext,
+    Progress,
+    ProgressWatcher,
+    Reporting,
+    Run,
+    Saving,
+    Stepping,
+)
 from trainer.run.reporter import StepReporter
 from trainer.run.step import StepContext
 from trainer.telemetry.goodput import LiveGoodput
@@ -145,7 +154,7 @@ def _sinks(recipe: TrainRecipe, launch: LaunchContext, output: Folder) -> Sequen
     return standard_sinks(output, (*shown, *launch.more_sinks))
 
 
-def _watchdog(recipe: TrainRecipe, process: Process) -> Watching:
+def _watchdog(recipe: TrainRecipe, process: Process) -> ProgressWatcher:
     return Watchdog(
         recipe.train.faults.watchdog_seconds,
         store=process.store,
@@ -202,7 +211,7 @@ def step_context(
     return StepContext(
         model=model,
         batches=feed,
-        optimizer=build_optimizer(model.parameters().values(), table.optimizer),
+        optimizer=Optimizer(model.parameters(), table.optimizer, model.groups.stage),
         table=table.optimizer,
         steps=table.steps,
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, model.device),
@@ -267,6 +276,7 @@ def load_weights(
         restore(state, context.optimizer)
     else:
         load_first_weights(context.model, recipe, control)
+        context.optimizer.begin()
     context.model.weights_changed()
     settle_buckets(context.model, num_rows, recipe.train.seq_len)
 

@@ -15,9 +15,10 @@ from trainer.evidence.origin import origin_of
 from trainer.huggingface.folder import new_rows, open_weights
 from trainer.huggingface.llama import import_weights
 from trainer.huggingface.weights_hash import stretch_hashes
+from trainer.model.owners import local_part
 from trainer.options import TrainRecipe
 from trainer.parallel.mesh import ParallelModel
-from trainer.parallel.weights import initialise, local_part
+from trainer.parallel.weights import initialise
 from trainer.processes.heard import by_first_rank, of_every_rank
 from trainer.provenance.setup import Origin
 

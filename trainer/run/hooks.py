@@ -10,7 +10,7 @@ from trainer.feed.feed import Feed
 from trainer.feed.loading import open_feed
 from trainer.options import TrainRecipe
 from trainer.run.assemble import load_state
-from trainer.run.parts import GlooGroups, LaunchContext, Run, Watching
+from trainer.run.parts import GlooGroups, LaunchContext, ProgressWatcher, Run
 from trainer.telemetry.step_report import StepReport
 
 
@@ -20,7 +20,7 @@ class Hooks:
 
     claimant: Claimant | None = None
     """Of attempts; None: whoever comes first has a number."""
-    watchdog: Watching | None = None
+    watchdog: ProgressWatcher | None = None
     """What hears of each marker; None: a `Watchdog` of each attempt."""
 
     def opening_groups(self) -> AbstractContextManager[None]:

@@ -19,7 +19,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hoo
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from trainer.model.optimizer import build_optimizer
+from trainer.model.optimizer import Optimizer
 from trainer.model.rows import DeviceRows
 from trainer.options import TrainRecipe
 from trainer.parallel.layout import parallel_layout
@@ -153,7 +153,7 @@ def _step_parts(
     context = StepContext(
         model=model,
         batches=_SameRows(rows=DeviceRows.of_one_document(tokens_BT), global_batch=num_rows * mesh.dp),
-        optimizer=build_optimizer(model.parameters().values(), table.optimizer),
+        optimizer=Optimizer(model.parameters(), table.optimizer, model.groups.stage),
         table=table.optimizer,
         steps=table.steps,
         spikes=SpikeWindow(table.faults.spike_window, table.faults.spike_sigma, device),

@@ -24,16 +24,25 @@ from trainer.run.observe import observe
 def observe_here(recipe: TrainRecipe, request: ObserveRequest) -> tuple[ReplayResult, Hardware]:
     """What rank 0 saw of the steps (`trainer.run.observe`), and what computed them. Errors as of that;
     RuntimeError where a process was lost."""
-    # Forked from a server that has imported everything, which is done once for all of them.
+    # Forked from a server that has imported everything, which is done once for all of them. It keeps the
+    # environment of its own start, and what is set there since, as credentials, goes along.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     with tempfile.TemporaryDirectory(prefix="sluice-replay-") as folder:
         processes, waiting = [], dict[Connection, int]()
         try:
+            num = str(recipe.train.num_workers)
             for rank in range(recipe.train.num_workers):
+                members = {
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": num,
+                    "LOCAL_WORLD_SIZE": num,
+                }
+                environment = {**os.environ, **members}
                 ours, theirs = context.Pipe(duplex=False)
                 process = context.Process(
-                    target=_rank, args=(theirs, folder, rank, recipe, request), daemon=True
+                    target=_rank, args=(theirs, folder, environment, recipe, request), daemon=True
                 )
                 process.start()
                 theirs.close()
@@ -64,19 +73,15 @@ def _first_of(waiting: dict[Connection, int]) -> tuple[ReplayResult, Hardware]:
     return first
 
 
-def _rank(parent: Connection, folder: str, rank: int, recipe: TrainRecipe, request: ObserveRequest) -> None:
+def _rank(
+    parent: Connection, folder: str, environment: dict[str, str], recipe: TrainRecipe, request: ObserveRequest
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to every process of a terminal
-    num = recipe.train.num_workers
-    os.environ |= {
-        "RANK": str(rank),
-        "WORLD_SIZE": str(num),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(num),
-    }
+    os.environ |= environment
     seconds = recipe.train.faults.watchdog_seconds
     try:
-        store = cast(Any, dist).FileStore(f"{folder}/store", num)
-        process = join_process_group(num, seconds, store=store)
+        store = cast(Any, dist).FileStore(f"{folder}/store", recipe.train.num_workers)
+        process = join_process_group(recipe.train.num_workers, seconds, store=store)
         parent.send((observe(recipe, process, request), hardware_of(process.device)))
     except (RecipeError, CheckpointError, OSError) as error:
         parent.send(error)

@@ -49,7 +49,7 @@ class LaunchContext:
     hooks: Hooks | None = None
 
 
-class Watching(Protocol):
+class ProgressWatcher(Protocol):
     """What hears of each marker that this process passes: `Watchdog`, or a `Participant`."""
 
     dump: Callable[[str], None]
@@ -97,7 +97,7 @@ class Stepping:
     health: Health
     profiler: Profiler
     recorder: Recorder
-    watchdog: Watching
+    watchdog: ProgressWatcher
 
     @property
     def model(self) -> ParallelModel:

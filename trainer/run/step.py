@@ -17,9 +17,10 @@ from torch.distributed.tensor import DTensor
 from trainer.data.dataset import IGNORED
 from trainer.model.experts import Routing, load_figures
 from trainer.model.learning_rate import learning_rate
+from trainer.model.optimizer import Optimizer
 from trainer.model.rows import DeviceRows, MicroBatch
-from trainer.options import OptimizerTable
 from trainer.parallel.mesh import ClippedNorms, ParallelModel
+from trainer.recipe_tables.optimizer import OptimizerTable
 from trainer.recorder.operations import Operations
 from trainer.recovery.faults import SpikeWindow
 from trainer.telemetry.step_figures import PackedFigures
@@ -46,7 +47,7 @@ class StepContext:
 
     model: ParallelModel
     batches: Batches
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     table: OptimizerTable
     steps: int
     spikes: SpikeWindow
@@ -145,12 +146,12 @@ def train_step(
     clock.waiting("all-reduce of the gradient norm")
     norms = model.clip_gradients(context.table.clip)
 
+    clock.enter("optimizer")
+    context.optimizer.prepare(clock.waiting)
     context.ready = ReadyStep(
         step=step, loss=losses.mean, norms=norms, routed=routed, stop=stop, counts_S=counts_S, losses=losses
     )
     context.vote()
-
-    clock.enter("optimizer")
     outcome = apply_step(context, context.ready)
     model.weights_changed()
 
@@ -164,8 +165,11 @@ def apply_step(context: StepContext, ready: ReadyStep) -> StepOutcome:
     so may do it when the group that reduced its gradients is gone."""
     model, losses = context.model, ready.losses
     verdict = context.spikes.judge(ready.loss, ready.norms.whole)
-    lr = learning_rate(ready.step, context.steps, context.table) * context.rate_factor(ready.step)
-    _update(context.optimizer, lr, verdict)
+
+    def rate(peak: float) -> float:
+        return learning_rate(ready.step, context.steps, context.table, peak) * context.rate_factor(ready.step)
+
+    context.optimizer.step(rate, verdict)
     if ready.routed is not None:
         model.balance_experts(ready.routed, verdict)
     figures = PackedFigures(
@@ -179,7 +183,9 @@ def apply_step(context: StepContext, ready: ReadyStep) -> StepOutcome:
         experts=None if ready.routed is None else load_figures(ready.routed),
         rows_2G=losses.by_row,
     )
-    outcome = StepOutcome(step=ready.step, lr=lr, figures=figures, layers=ready.norms.local_layers)
+    outcome = StepOutcome(
+        step=ready.step, lr=rate(context.table.lr), figures=figures, layers=ready.norms.local_layers
+    )
     context.ready, context.applied = None, outcome
     return outcome
 
@@ -294,16 +300,6 @@ def token_losses(logits_BTV: Tensor, labels_BT: Tensor) -> Tensor:
     if isinstance(loss_N, DTensor):
         loss_N = loss_N.full_tensor()
     return loss_N.view(labels_BT.shape)
-
-
-def _update(optimizer: torch.optim.Optimizer, lr: float, verdict: Tensor) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = lr
-    # The fused kernel reads this on the device and leaves weights, moments and step counts alone where it is
-    # 1.
-    optimizer.found_inf = (verdict != 0).to(torch.float32)  # type: ignore[attr-defined]
-    optimizer.step()
-    optimizer.zero_grad(set_to_none=True)
 
 
 @torch.no_grad()

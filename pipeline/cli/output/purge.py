@@ -27,7 +27,7 @@ import csv
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.filesize import decimal
@@ -255,21 +255,25 @@ def _print_training(account: TrainingAccount) -> None:
         lines = []
         if exposure["num_exposures"]:
             lines.append(
-                f"training run {exposure['run']} saw them {counted(exposure['num_exposures'], 'time')}, in steps"
-                f" {exposure['first_step']} to {exposure['last_step']}; last checkpoint before:"
-                f" {_checkpoint(exposure)}"
+                f"training run {exposure['run']} read them {counted(exposure['num_exposures'], 'time')}, in"
+                f" {_steps(exposure)}; last checkpoint before: {_checkpoint(exposure)}"
             )
         if exposure["replay"] is not None:
             lines.append(f"  {_price(exposure)}")
         lines += [
-            f"training run {exposure['run']} saw them {counted(undone['num_exposures'], 'time')} in attempt"
-            f" {undone['attempt']}, steps {undone['first_step']} to {undone['last_step']}: {undone['how']}"
+            f"training run {exposure['run']} read them {counted(undone['num_exposures'], 'time')} in attempt"
+            f" {undone['attempt']}, {_steps(undone)}: {undone['how']}"
             for undone in exposure["undone"]
         ]
         for line in lines:
             print(visible(line))
     for run, why in account.unread.items():
-        print(visible(f"what training run {run} saw since its last checkpoint is unknown: {why}"))
+        print(visible(f"what training run {run} read since its last checkpoint is unknown: {why}"))
+
+
+def _steps(exposure: Mapping[str, Any]) -> str:
+    first, last = exposure["first_step"], exposure["last_step"]
+    return f"step {first}" if first == last else f"steps {first} to {last}"
 
 
 def _checkpoint(exposure: dict[str, Any]) -> str:
@@ -280,14 +284,14 @@ def _checkpoint(exposure: dict[str, Any]) -> str:
 
 
 def _price(exposure: dict[str, Any]) -> str:
-    """What it costs to take the documents out of a run too."""
+    """The cost of removing the documents from a run's model."""
     price = exposure["replay"]
     where = (
         f"from checkpoint {price['from_step']}"
         if price["from_step"]
         else "from the first weights (--restart)"
     )
-    line = f"to take them out of it too: {counted(price['num_steps'], 'step')} {where}"
+    line = f"to remove them from the model: {counted(price['num_steps'], 'step')} {where}"
     if price["seconds"] is not None:
         line += f", about {price['seconds']:,.0f} seconds"
     if price["device_hours"] is not None:

@@ -11,7 +11,7 @@ from pipeline.cli.printing import console
 from trainer.planning.throughput import EVEN
 
 if TYPE_CHECKING:
-    from trainer.planning.search import Candidate, Refused, SearchResult
+    from trainer.planning.search import Candidate, RefusedLayout, SearchResult
     from trainer.recipe_tables.parallelism import PipelineTable
 
 _AXES = ("tp", "cp", "ep", "pp")
@@ -52,7 +52,7 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _refused_json(refused: Refused) -> dict[str, Any]:
+def _refused_json(refused: RefusedLayout) -> dict[str, Any]:
     choice = refused.choice
     made: dict[str, Any] = {"pp": choice.pp, "cp": choice.cp, "tp": choice.tp, "dp": choice.dp}
     later = {

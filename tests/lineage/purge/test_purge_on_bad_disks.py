@@ -33,6 +33,8 @@ from tests.support.stores.faulty_disk import (
 )
 from tests.support.stores.loop_disk import pausing
 
+pytestmark = pytest.mark.hostile("lineage", "pipeline/inspect", "pipeline/cli/output/purge.py")
+
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:

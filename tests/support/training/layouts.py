@@ -28,16 +28,17 @@ from trainer.feed.feed import Feed, FeedOptions, FeedSource
 from trainer.model.attention import document_mask
 from trainer.model.description import ModelConfig
 from trainer.model.learning_rate import learning_rate
-from trainer.model.optimizer import build_optimizer
+from trainer.model.optimizer import Optimizer
 from trainer.model.sizes import model_config
 from trainer.model.transformer import Llama, initial_weight
-from trainer.options import DataTable, OptimizerTable
+from trainer.options import DataTable
 from trainer.order import Order, OrderOptions, plan_order
 from trainer.parallel.layout import ParallelLayout
 from trainer.parallel.mesh import ParallelModel, parallelise_model
 from trainer.parallel.recompute import Recompute
 from trainer.parallel.weights import initialise
 from trainer.processes.runtime import Process
+from trainer.recipe_tables.optimizer import MuonTable, OptimizerTable
 from trainer.recipe_tables.parallelism import ContextTable, Mesh, PipelineTable, Schedule
 from trainer.recovery.faults import SpikeWindow
 from trainer.run.step import StepContext, train_step
@@ -107,16 +108,24 @@ def dataset(
 
 
 def train_plainly(
-    data: Dataset, drawn_in: torch.dtype = torch.float64, config: ModelConfig = CONFIG
+    data: Dataset,
+    drawn_in: torch.dtype = torch.float64,
+    config: ModelConfig = CONFIG,
+    table: OptimizerTable = TABLE,
 ) -> Trained:
     """Training as a textbook has it: one process, no wrapper, each document run by itself, torch's plain
-    AdamW; the planted NaN leaves everything as it was."""
+    AdamW, and `PlainMuon` beside it where the table asks for it; the planted NaN leaves everything as it
+    was."""
     torch.set_num_threads(1)
     model = first_model(drawn_in, config)
-    matrices = [p for p in model.parameters() if p.ndim > 1]
-    norms = [p for p in model.parameters() if p.ndim == 1]
+    in_layers = {n: p for n, p in model.named_parameters() if ".layers." in n and p.ndim > 1}
+    muons = {n: p for n, p in in_layers.items() if table.name == "muon" and ".gate." not in n}
+    rest = [p for n, p in model.named_parameters() if n not in muons]
+    matrices = [p for p in rest if p.ndim > 1]
+    norms = [p for p in rest if p.ndim == 1]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": norms, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=1.0, betas=(0.9, 0.95), foreach=False)
+    muon = PlainMuon([*muons.values()], table.muon)
     losses, gradient_norms = [], []
     for step in range(STEPS):
         if step == NAN_STEP:
@@ -126,13 +135,38 @@ def train_plainly(
         loss = plain_loss(model, data.batch(step))
         loss.backward()  # type: ignore[no-untyped-call]
         losses.append(loss.item())
-        gradient_norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), TABLE.clip)))
+        gradient_norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), table.clip)))
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate(step, STEPS, TABLE)
+            group["lr"] = learning_rate(step, STEPS, table)
         optimizer.step()
-        optimizer.zero_grad()
+        muon.step(learning_rate(step, STEPS, table, table.muon.lr))
+        model.zero_grad()
     weights = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
     return Trained(losses=losses, norms=gradient_norms, weights=weights)
+
+
+class PlainMuon:
+    """Muon in the dtype of the weights, matrix by matrix, by powers of the Gram matrix."""
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter], table: MuonTable) -> None:
+        self._parameters, self._table = parameters, table
+        self._momenta = [torch.zeros_like(parameter) for parameter in parameters]
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        for parameter, momentum in zip(self._parameters, self._momenta, strict=True):
+            gradient, mu = parameter.grad, self._table.momentum
+            assert gradient is not None
+            momentum.copy_(mu * momentum + (1 - mu) * gradient)
+            parameter.mul_(1 - lr * self._table.weight_decay)
+            stacks = (t.view(-1, *t.shape[-2:]) for t in (mu * momentum + (1 - mu) * gradient, parameter))
+            for wanted, weight in zip(*stacks, strict=True):
+                rows, columns = wanted.shape
+                x = wanted / wanted.square().sum().sqrt()
+                for _ in range(5):
+                    gram = x.T @ x
+                    x = 3.4445 * x - 4.7750 * x @ gram + 2.0315 * x @ gram @ gram
+                weight.sub_(lr * math.sqrt(max(1, rows / columns)) * x)
 
 
 def first_model(drawn_in: torch.dtype = torch.float64, config: ModelConfig = CONFIG) -> Llama:
@@ -170,7 +204,13 @@ def plain_sum(model: Llama, batch: Batch) -> tuple[Tensor, int]:
 
 
 def train_parallel(
-    process: Process, url: str, layout: ParallelLayout, part: Slice, config: ModelConfig = CONFIG
+    process: Process,
+    url: str,
+    layout: ParallelLayout,
+    part: Slice,
+    config: ModelConfig = CONFIG,
+    *,
+    table: OptimizerTable = TABLE,
 ) -> Trained:
     """Our step on this layout; every rank gives the whole weights."""
     model = parallelise_model(config, layout, process.device, datetime.timedelta(seconds=60))
@@ -179,7 +219,7 @@ def train_parallel(
     feed = Feed(
         FeedSource(dataset=data, open_reader=lambda _: LocalBlocks()), feed_options(url, layout, process)
     )
-    context = context_of(model, feed)
+    context = context_of(model, feed, table)
     figures = [
         train_step(context, step, lambda step, outcome: None)[0].figures.read() for step in range(STEPS)
     ]
@@ -202,12 +242,12 @@ def feed_options(url: str, layout: ParallelLayout, process: Process) -> FeedOpti
     )
 
 
-def context_of(model: ParallelModel, feed: Feed) -> StepContext:
+def context_of(model: ParallelModel, feed: Feed, table: OptimizerTable = TABLE) -> StepContext:
     return StepContext(
         model=model,
         batches=feed,
-        optimizer=build_optimizer(model.parameters().values(), TABLE),
-        table=TABLE,
+        optimizer=Optimizer(model.parameters(), table, model.groups.stage),
+        table=table,
         steps=STEPS,
         spikes=SpikeWindow(128, 6.0, model.device),
         clock=PhaseClock(model.device),
@@ -223,16 +263,25 @@ def whole_weights(model: ParallelModel) -> dict[str, np.ndarray]:
     return weights  # of a pipeline those of this rank's stages
 
 
-def train_slice(url: str, layout: ParallelLayout, config: ModelConfig, process: Process) -> Trained:
-    return train_parallel(process, url, layout, slice_over(layout, process), config)
+def train_slice(
+    url: str, layout: ParallelLayout, config: ModelConfig, process: Process, *, table: OptimizerTable = TABLE
+) -> Trained:
+    return train_parallel(process, url, layout, slice_over(layout, process), config, table=table)
 
 
 def slice_over(layout: ParallelLayout, process: Process) -> Slice:
     return Slice(rank=layout.mesh.dp_rank(process.rank), num_ranks=layout.mesh.dp)
 
 
-def train_over(folder: Path, url: str, layout: ParallelLayout, config: ModelConfig = CONFIG) -> list[Trained]:
-    return run_forked(folder, layout.mesh.num_workers, partial(train_slice, url, layout, config))
+def train_over(
+    folder: Path,
+    url: str,
+    layout: ParallelLayout,
+    config: ModelConfig = CONFIG,
+    table: OptimizerTable = TABLE,
+) -> list[Trained]:
+    train = partial(train_slice, url, layout, config, table=table)
+    return run_forked(folder, layout.mesh.num_workers, train)
 
 
 def agree(trained: Sequence[Trained], reference: Trained) -> bool:

@@ -121,7 +121,7 @@ def test_layers_that_a_smaller_model_lacks_are_never_dropped(run: Run, tmp_path:
     again = copied(run, tmp_path, recorded=False)
     (again.output / "model.json").unlink()
     with pytest.raises(
-        ChildFailedError, match=r"holds \d+ tensors that this model lacks, .*model\.layers\.2\."
+        ChildFailedError, match=r"holds \d+ tensors that this run lacks, .*model\.layers\.2\."
     ):
         again.start(model=write_model(tmp_path / "other", {"num_hidden_layers": 2}))
     assert again.start(parallel={"pp": 2}).finished, (
@@ -135,7 +135,7 @@ def test_a_run_is_not_begun_from_some_layers_of_a_checkpoint(run: Run, tmp_path:
     begun = {"init_from": str(earlier.output / "checkpoints" / checkpoint_of(run).name)}
     begun["model"] = write_model(tmp_path / "other", {"num_hidden_layers": 2})
     with pytest.raises(
-        ChildFailedError, match=r"holds \d+ tensors that this model lacks, weights\.model\.layers\.2\."
+        ChildFailedError, match=r"holds \d+ tensors that this run lacks, weights\.model\.layers\.2\."
     ):
         Run(data=run.data, output=tmp_path / "begun", changes=FROZEN | begun).start()
 
@@ -191,7 +191,7 @@ def test_a_model_without_biases_does_not_take_the_weights_of_one_with_them(run: 
     first = Run(data=run.data, output=tmp_path / "first", changes=EXPERTS | {"steps": 1})
     first.start()
     changes = FROZEN | {"model": "moe-debug", "init_from": str(newest(first))}
-    with pytest.raises(ChildFailedError, match=r"holds 2 tensors that this model lacks, .*bias_rate differ"):
+    with pytest.raises(ChildFailedError, match=r"holds 2 tensors that this run lacks, .*bias_rate differ"):
         Run(data=run.data, output=tmp_path / "begun", changes=changes).start()
 
 

@@ -218,6 +218,43 @@ def test_a_run_is_read_where_the_call_finds_it(
             aside.rename(made.run)
 
 
+@pytest.mark.slow
+def test_a_run_that_was_copied_into_a_bucket_is_read_there(
+    made: Copies, s3: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cert, there, out = str(tmp_path / "cert.json"), Folder("s3://runs/there"), made.trained.out.url
+    assert main(["certify", str(made.run), "--to", cert]) == 0
+    for path in filter(Path.is_file, made.run.rglob("*")):
+        there.publish(str(path.relative_to(made.run)), path.read_bytes())
+    newest = "checkpoints/step-00000010.attempt-2"
+    capsys.readouterr()
+    assert main(["certify", "--check", cert, there.url]) == 0, capsys.readouterr().out
+    assert f"yes  read {there.at(newest)}" in capsys.readouterr().out
+    assert main(["certify", there.url, "--to", str(tmp_path / "again.json")]) == 0
+    assert f"read {there.at(newest)}" in capsys.readouterr().out
+    assert main(["certify", there.url, "--against", str(made.copy)]) == 1
+    shown = capsys.readouterr().out
+    assert "DIFFERENT: " in shown and f"read {there.at(newest)}" in shown
+    assert main(["certify", there.url, "--against", str(made.run)]) == 0
+    assert "equal: " in capsys.readouterr().out
+    assert main(["export", there.url, "--to", str(tmp_path / "model")]) == 0
+    assert f"read from {there.at(newest)}" in capsys.readouterr().out
+    assert main(["trace", out, "--runs", there.url]) == 0
+    assert f"in {there.url}" in capsys.readouterr().out
+    assert main(["train", "why", there.url, "--step", "5", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["output"], found["verdict"]["cause"]) == (there.url, "data")
+    assert found["read"] == [there.at("checkpoints/step-00000004.attempt-1"), out]
+    piece = f"{newest}/__0_0.distcp"
+    data = bytearray(there.read(piece))
+    data[len(data) // 2] ^= 1
+    there.publish(piece, bytes(data))
+    assert main(["certify", "--check", cert, there.url]) == 1
+    assert "NO   files of the checkpoint: " in capsys.readouterr().out
+    assert main(["export", there.url, "--to", str(tmp_path / "again")]) == 1
+    assert "has other bytes" in capsys.readouterr().err
+
+
 def test_why_reads_the_weights_of_the_copy_it_is_asked_about(made: Copies, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(made.run, copy)

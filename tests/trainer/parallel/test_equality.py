@@ -46,6 +46,7 @@ from trainer.feed.feed import Feed, FeedSource
 from trainer.model import context as attention_module
 from trainer.model.attention import Kernel
 from trainer.model.description import ModelConfig
+from trainer.model.optimizer import Optimizer
 from trainer.model.rows import DeviceRows
 from trainer.parallel import mesh as mesh_module
 from trainer.parallel.context import ContextOptions, ContextShare
@@ -278,7 +279,10 @@ def validate(url: str, layout: ParallelLayout, config: ModelConfig, process: Pro
     context = context_of(model, feed)
     before = evaluate(context, feed.validation())
     # A schedule that has trained goes on as before: evaluation takes another way through its stages.
-    still = dataclasses.replace(context, table=dataclasses.replace(TABLE, lr=1e-300, weight_decay=0.0))
+    table = dataclasses.replace(TABLE, lr=1e-300, weight_decay=0.0)
+    still = dataclasses.replace(
+        context, table=table, optimizer=Optimizer(model.parameters(), table, model.groups.stage)
+    )
     train_step(still, 0, lambda step, outcome: None)
     after = evaluate(context, feed.validation())
     train_step(still, 1, lambda step, outcome: None)

@@ -19,9 +19,9 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from trainer.planning.schedules import (
     Action,
-    HeldAtInstant,
     PassTimes,
     PipelinePlan,
+    RankMemory,
     action_table,
     fullest_instants,
     long_span,
@@ -173,7 +173,7 @@ def test_gradients_are_there_from_a_stages_first_backward_pass_on() -> None:
     assert max(instant.between for instant in instants_on("interleaved", 3, 2)) == 0
 
 
-def instants_on(schedule: Schedule, rank: int, num_stages: int) -> tuple[HeldAtInstant, ...]:
+def instants_on(schedule: Schedule, rank: int, num_stages: int) -> tuple[RankMemory, ...]:
     ones, kinds = [1.0] * (4 * num_stages), [0] * (4 * num_stages)
     return fullest_instants(action_table(PipelinePlan(schedule, 4, num_stages, 8))[rank], ones, ones, kinds)
 

@@ -8,7 +8,7 @@ import json
 import math
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -17,9 +17,9 @@ from lineage.storage.folder import Folder, StorageError
 from trainer.data.figures import ReadFigures, load_figures
 from trainer.model.learning_rate import learning_rate
 from trainer.model.sizes import model_config
-from trainer.options import OptimizerTable
 from trainer.planning.gpus import GPUS, mfu, peak_of_device
 from trainer.processes.watchdog import RankProgress, diagnose
+from trainer.recipe_tables.optimizer import OptimizerTable
 from trainer.telemetry import metrics_file
 from trainer.telemetry.gauges import GAUGES, values
 from trainer.telemetry.metrics_file import JsonLines, last_reports, read_reports
@@ -419,6 +419,30 @@ def test_the_stable_rate_stays_until_the_last_fifth() -> None:
     assert set(rates[10:80]) == {1.0}
     assert rates[80:] == sorted(rates[80:], reverse=True)
     assert rates[-1] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "halfway"), [("linear", 0.55), ("sqrt", 1 - 0.9 * 0.5**0.5), ("cosine", 0.55)]
+)
+def test_a_decay_after_the_stable_rate_has_the_shape_and_the_share_that_are_asked_for(
+    shape: Literal["linear", "sqrt", "cosine"], halfway: float
+) -> None:
+    table = OptimizerTable(
+        lr=1.0, warmup_steps=10, min_lr_ratio=0.1, schedule="wsd", decay=shape, decay_share=0.5
+    )
+    rates = [learning_rate(step, 101, table) for step in range(101)]
+    assert set(rates[10:51]) == {1.0}
+    assert rates[50 + 25] == pytest.approx(halfway)
+    quarter = {"linear": 0.775, "sqrt": 0.55, "cosine": 0.1 + 0.9 * (2 + 2**0.5) / 4}
+    assert rates[50 + 12] == pytest.approx(quarter[shape], abs=0.02)
+    assert rates[-1] == pytest.approx(0.1)
+
+
+def test_a_linear_rate_falls_from_the_warm_up_to_the_last_step() -> None:
+    table = OptimizerTable(lr=1.0, warmup_steps=10, min_lr_ratio=0.0, schedule="linear")
+    rates = [learning_rate(step, 111, table) for step in range(111)]
+    assert rates[10:] == pytest.approx([1 - step / 100 for step in range(101)])
+    assert learning_rate(60, 111, table, peak=4.0) == pytest.approx(2.0)
 
 
 def test_a_rate_beyond_the_planned_steps_stays_at_the_floor() -> None:

@@ -262,10 +262,10 @@ def test_readings_that_are_undone_are_told_with_what_undid_them(called: Called, 
     assert (undone["attempt"], undone["undone_by"]) == (1, 2) and undone["num_exposures"] > 0
     assert undone["how"] == "undone by the replay from the first weights"
     assert account["exposures_unread"] == {}
-    said = f"training run seen saw them {undone['num_exposures']} times in attempt 1, steps "
+    said = f"training run seen read them {undone['num_exposures']} times in attempt 1, steps "
     assert said in called.plan() and f": {undone['how']}\n" in called.plan()
     output.remove("lineage.jsonl")
-    assert "what training run seen saw since its last checkpoint is unknown: " in called.plan()
+    assert "what training run seen read since its last checkpoint is unknown: " in called.plan()
     assert list(json.loads(called.plan("--json"))["exposures_unread"]) == ["seen"]
     planned = sluice.purge(called.out.url, docs=[called.doc_id])
     assert list(planned.exposures_unread) == ["seen"], "the library does not hide it either"

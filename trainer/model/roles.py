@@ -1,0 +1,65 @@
+"""What each parameter is to an optimizer, by its name and its shape. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Final, get_args
+
+from lineage.recipe import RecipeError
+from trainer.recipe_tables.optimizer import OptimizerGroup, Role
+
+ROLES: Final = get_args(Role)
+DECAYING: Final = ("matrix", "embedding", "head", "router")
+"""Roles whose weights decay where no group says otherwise."""
+
+
+def role_of(name: str, num_axes: int) -> Role:
+    """The role of a parameter with a Hugging Face name. Experts that are stacked have an axis more than other
+    matrices, and their biases than other biases: a bias is known by its name alone."""
+    *above, last = name.split(".")
+    if last.endswith("bias"):
+        return "bias"
+    if last == "sinks":
+        return "sink"
+    if num_axes == 1:
+        return "norm"
+    if "layers" not in above:
+        return "head" if "lm_head" in above else "embedding"
+    return "router" if above[-1] in ("gate", "router") else "matrix"
+
+
+def group_of(name: str, role: Role, groups: Sequence[OptimizerGroup]) -> OptimizerGroup | None:
+    """The first group that matches a parameter."""
+    return next((group for group in groups if group.match == role or fnmatchcase(name, group.match)), None)
+
+
+def check_groups(groups: Sequence[OptimizerGroup], num_axes: Mapping[str, int]) -> None:
+    """RecipeError for a group that no parameter of the whole model is in; `num_axes`: of each, by its
+    name."""
+    used = [group_of(name, role_of(name, axes), groups) for name, axes in num_axes.items()]
+    for number, group in enumerate(groups):
+        if not any(each is group for each in used):
+            raise RecipeError(
+                f'train.optimizer.group[{number}].match = "{group.match}": {_why_unused(group, num_axes)}',
+                f"train.optimizer.group[{number}].match",
+            )
+
+
+def _why_unused(group: OptimizerGroup, num_axes: Mapping[str, int]) -> str:
+    alone = (group,)
+    matched = [name for name, axes in num_axes.items() if group_of(name, role_of(name, axes), alone)]
+    if matched:
+        return f"each parameter that it matches, {matched[0]} first, is in a group before it"
+    if group.match == "head":
+        return "the output matrix of this model is its embedding: match embedding"
+    here = ", ".join(_in_order(role_of(name, axes) for name, axes in num_axes.items()))
+    example = next(iter(num_axes))
+    return (
+        f"no parameter of the model matches; expected one of {here}, or a pattern of names such as {example}"
+    )
+
+
+def _in_order(roles: Iterable[Role]) -> list[Role]:
+    found = set(roles)
+    return [role for role in ROLES if role in found]
